@@ -1,0 +1,1 @@
+"""Transformers, built by hand: the library behind the course."""
