@@ -1,0 +1,21 @@
+"""What stands between attention and a model: embeddings, positions, norms, feed-forward, the block."""
+
+from txlib.layers.block import BlockCache, BlockConfig, TransformerBlock
+from txlib.layers.embedding import TokenEmbedding
+from txlib.layers.feedforward import FeedForward
+from txlib.layers.norm import LayerNorm, RMSNorm
+from txlib.layers.position import LearnedPosition, Rotary, SinusoidalPosition, sinusoidal
+
+__all__ = [
+    "BlockCache",
+    "BlockConfig",
+    "FeedForward",
+    "LayerNorm",
+    "LearnedPosition",
+    "RMSNorm",
+    "Rotary",
+    "SinusoidalPosition",
+    "TokenEmbedding",
+    "TransformerBlock",
+    "sinusoidal",
+]

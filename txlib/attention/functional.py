@@ -1,0 +1,62 @@
+"""The definition of attention. Every other mechanism is compared with this one."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from txlib.attention.masks import MaskLike, as_dense
+
+
+def attention_weights(
+    q: Float[Tensor, "batch heads query head_dim"],
+    k: Float[Tensor, "batch heads key head_dim"],
+    mask: MaskLike = None,
+    *,
+    bias: Float[Tensor, "#batch #heads query key"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "batch heads query key"]:
+    """How much each query takes from each key: softmax(q kᵀ / √d_k) (Vaswani et al. 2017, eq. 1).
+
+    Args:
+        mask: True where a query may attend. A query that may attend to nothing gets zeros, not NaN.
+        bias: added to the scaled scores, e.g. by ALiBi.
+        scale: multiplies the scores; 1 / √head_dim unless given.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    score = (q * scale) @ k.transpose(-2, -1)                           # (batch, heads, query, key)
+    if bias is not None:
+        score = score + bias
+    allowed = as_dense(mask, q, k)
+    if allowed is None:
+        return score.softmax(dim=-1)
+    score = score.masked_fill(~allowed, torch.finfo(score.dtype).min)   # before softmax: the rest still sums to 1
+    return score.softmax(dim=-1).masked_fill(~allowed, 0.0)             # after it: an empty row is 0
+
+
+def attention(
+    q: Float[Tensor, "batch heads query head_dim"],
+    k: Float[Tensor, "batch heads key head_dim"],
+    v: Float[Tensor, "batch heads key value_dim"],
+    mask: MaskLike = None,
+    *,
+    bias: Float[Tensor, "#batch #heads query key"] | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    return_weights: bool = False,
+) -> (
+    Float[Tensor, "batch heads query value_dim"]
+    | tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads query key"]]
+):
+    """Soft lookup: each query's average of the values, weighted by how well keys match (Vaswani et al. 2017, §3.2.1).
+
+    Args:
+        mask, bias, scale: see `attention_weights`.
+        dropout: share of the weights set to zero; the caller passes 0 outside training.
+        return_weights: also return the weights (before dropout).
+
+    Raises:
+        ValueError: when the mask does not fit (batch, heads, query, key).
+    """
+    weights = attention_weights(q, k, mask, bias=bias, scale=scale)
+    out = torch.nn.functional.dropout(weights, dropout) @ v if dropout else weights @ v
+    return (out, weights) if return_weights else out

@@ -1,0 +1,156 @@
+"""Many heads: project, attend in each head, join, project (Vaswani et al. 2017, §3.2.2)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from txlib.attention.dense import DenseAttention
+from txlib.attention.masks import Mask, MaskLike
+
+
+class KeyValueCache:
+    """Keys and values of one attention layer, kept while a sequence is decoded token by token.
+
+    In self-attention it grows by the new tokens; for cross-attention (`fixed=True`) the memory is projected once.
+    """
+
+    def __init__(self, *, fixed: bool = False):
+        self.fixed = fixed
+        self.k: Tensor | None = None
+        self.v: Tensor | None = None
+
+    def __len__(self) -> int:
+        """Positions held."""
+        return 0 if self.k is None else self.k.shape[-2]
+
+    def append(
+        self,
+        k: Float[Tensor, "batch kv_heads new head_dim"],
+        v: Float[Tensor, "batch kv_heads new head_dim"],
+    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        """Add new positions; all keys and values so far come back."""
+        if self.k is not None:
+            k, v = torch.cat([self.k, k], dim=-2), torch.cat([self.v, v], dim=-2)
+        self.k, self.v = k, v
+        return k, v
+
+    def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
+        """Keep these rows of the batch, in this order: what a beam search does to its hypotheses."""
+        if self.k is not None:
+            self.k, self.v = self.k[rows], self.v[rows]
+
+
+class MultiHeadAttention(nn.Module):
+    """Self-attention, or cross-attention when a memory is given, with any mechanism inside.
+
+    Args:
+        d_model: width of the input and of the output.
+        heads: number of query heads; d_model / heads is the size of each.
+        kv_heads: number of key and value heads, each shared by heads / kv_heads queries: fewer is grouped-query
+            attention (Ainslie et al. 2023), 1 is multi-query attention (Shazeer 2019). Default: heads.
+        mechanism: module called as `mechanism(q, k, v, mask)`; `DenseAttention` unless given.
+        rotary: `txlib.layers.Rotary`, turns queries and keys by their positions.
+        qk_norm: normalise each query and key to root mean square 1, times a learned gain (Henry et al. 2020).
+        bias: whether the four projections have biases.
+        memory_dim: width of the memory in cross-attention; d_model unless given.
+
+    Raises:
+        ValueError: when d_model is no multiple of heads, or heads no multiple of kv_heads.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        mechanism: nn.Module | None = None,
+        rotary: nn.Module | None = None,
+        qk_norm: bool = False,
+        bias: bool = True,
+        dropout: float = 0.0,
+        memory_dim: int | None = None,
+    ):
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        memory_dim = d_model if memory_dim is None else memory_dim
+        if heads < 1 or d_model % heads:
+            nearest = max(1, round(d_model / max(heads, 1))) * max(heads, 1)
+            raise ValueError(f"d_model={d_model} is not divisible by heads={heads}; choose e.g. {nearest}")
+        if kv_heads < 1 or heads % kv_heads:
+            raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}; choose a divisor of {heads}")
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, d_model // heads
+        self.query = nn.Linear(d_model, heads * self.head_dim, bias=bias)
+        self.key = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
+        self.value = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
+        self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
+        self.mechanism = DenseAttention(dropout) if mechanism is None else mechanism
+        self.rotary = rotary
+        self.query_norm = nn.RMSNorm(self.head_dim) if qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(self.head_dim) if qk_norm else nn.Identity()
+        self.recorder: list[Tensor] | None = None      # filled inside `recording`
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        memory: Float[Tensor, "batch key memory_dim"] | None = None,
+        mask: MaskLike = None,
+        cache: KeyValueCache | None = None,
+        offset: int | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Attend from x to itself, or to the memory.
+
+        Args:
+            memory: what keys and values are made of in cross-attention; None for self-attention.
+            mask: True = may attend. A `Mask` sees absolute positions; a tensor covers (query, all keys so far).
+            cache: for decoding step by step; x then holds the new positions only.
+            offset: position of x's first row; unless given, the length of a growing cache, or 0.
+        """
+        if offset is None:
+            offset = 0 if cache is None or cache.fixed else len(cache)
+        q = self.query_norm(self.split(self.query(x)))                            # (batch, heads, query, head_dim)
+        if self.rotary is not None:
+            q = self.rotary(q, offset=offset)
+        if cache is not None and cache.fixed and len(cache):
+            k, v = cache.k, cache.v                                               # the memory, projected before
+        else:
+            source = x if memory is None else memory
+            k = self.key_norm(self.split(self.key(source)))                       # (batch, kv_heads, key, head_dim)
+            v = self.split(self.value(source))                                    # (batch, kv_heads, key, head_dim)
+            if self.rotary is not None:
+                k = self.rotary(k, offset=offset if memory is None else 0)
+            if cache is not None:
+                k, v = cache.append(k, v)
+        if self.kv_heads < self.heads:
+            k, v = (kv.repeat_interleave(self.heads // self.kv_heads, dim=1) for kv in (k, v))
+        if isinstance(mask, Mask):
+            mask = mask.shift(offset)
+        if self.recorder is not None:
+            self.recorder.append(self.mechanism.weights(q, k, mask).detach())
+        return self.output(rearrange(self.mechanism(q, k, v, mask), "b h n d -> b n (h d)"))
+
+    def split(self, x: Float[Tensor, "batch length joined"]) -> Float[Tensor, "batch some_heads length head_dim"]:
+        """The heads side by side in the last axis, moved to an axis of their own."""
+        return rearrange(x, "b n (h d) -> b h n d", d=self.head_dim)
+
+
+@contextmanager
+def recording(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Inside this context, every `MultiHeadAttention` of the model notes its weights, one tensor a call.
+
+    Yields a dictionary: module name → list of (batch, heads, query, key). Weights are computed a second time for it,
+    so use it to look, not to train.
+    """
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
+    weights: dict[str, list[Tensor]] = {name: [] for name in layers}
+    for name, layer in layers.items():
+        layer.recorder = weights[name]
+    try:
+        yield weights
+    finally:
+        for layer in layers.values():
+            layer.recorder = None

@@ -1,0 +1,182 @@
+"""The block that every Transformer stacks: attend, then think, each with a residual connection."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from txlib.attention import (
+    AlibiAttention,
+    DenseAttention,
+    KeyValueCache,
+    MultiHeadAttention,
+    ShawAttention,
+    SkewedAttention,
+)
+from txlib.attention.masks import MaskLike
+from txlib.layers.feedforward import FeedForward, dropout
+from txlib.layers.norm import make_norm
+from txlib.layers.position import Rotary
+
+ADDED_POSITIONS = ("none", "sinusoidal", "sinusoidal_concatenated", "learned")      # the model adds them to its input
+ROTARY_POSITIONS = {"rotary": "interleaved", "rotary_half": "half"}
+RELATIVE_POSITIONS = ("shaw", "skewed", "alibi")                                    # self-attention computes them
+
+
+@dataclass(frozen=True)
+class BlockConfig:
+    """What one block is made of. GPT-2, Llama, BERT and the original are values of it.
+
+    Args:
+        d_model, heads, d_ff: widths, as in the papers.
+        norm_first: normalise the input of each sub-layer (pre-norm, Xiong et al. 2020) instead of its output
+            (post-norm, the original).
+        norm, norm_eps: "layer" or "rms", and what keeps its root from zero.
+        activation: see `FeedForward`.
+        bias: whether linear layers and layer norms have biases.
+        dropout: on the output of each sub-layer, on attention weights, and inside the feed-forward network.
+        kv_heads, qk_norm: see `MultiHeadAttention`.
+        position: "none", "sinusoidal", "sinusoidal_concatenated" and "learned" are added by the model; "rotary",
+            "rotary_half", "shaw", "skewed" and "alibi" act inside self-attention.
+        mechanism: makes the mechanism of self-attention, `mechanism(config) -> module`; None for dense attention.
+        zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
+    """
+
+    d_model: int
+    heads: int
+    d_ff: int
+    norm_first: bool = True
+    norm: str = "layer"
+    norm_eps: float = 1e-5
+    activation: str = "relu"
+    bias: bool = True
+    dropout: float = 0.0
+    kv_heads: int | None = None
+    qk_norm: bool = False
+    position: str = "none"
+    mechanism: Callable[["BlockConfig"], nn.Module] | None = None
+    zero_output: bool = False
+
+    def __post_init__(self):
+        known = (*ADDED_POSITIONS, *ROTARY_POSITIONS, *RELATIVE_POSITIONS)
+        if self.position not in known:
+            raise ValueError(f"position={self.position!r} is unknown; choose one of {', '.join(known)}")
+        if self.position in RELATIVE_POSITIONS and self.mechanism is not None:
+            raise ValueError(f"position={self.position!r} is itself a mechanism; choose it or mechanism=…, not both")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+
+    @property
+    def head_dim(self) -> int:
+        return self.d_model // self.heads
+
+
+def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAttention:
+    """The attention layer that a config describes. Relative mechanisms apply to self-attention only."""
+    if cross:
+        mechanism = DenseAttention(config.dropout)
+    elif config.position == "shaw":
+        mechanism = ShawAttention(config.head_dim, dropout=config.dropout)
+    elif config.position == "skewed":
+        mechanism = SkewedAttention(config.heads, config.head_dim, dropout=config.dropout)
+    elif config.position == "alibi":
+        mechanism = AlibiAttention(config.heads, dropout=config.dropout)
+    elif config.mechanism is not None:
+        mechanism = config.mechanism(config)
+    else:
+        mechanism = DenseAttention(config.dropout)
+    layout = ROTARY_POSITIONS.get(config.position)
+    return MultiHeadAttention(
+        config.d_model,
+        config.heads,
+        kv_heads=config.kv_heads,
+        mechanism=mechanism,
+        rotary=Rotary(config.head_dim, layout=layout) if layout else None,
+        qk_norm=config.qk_norm,
+        bias=config.bias,
+    )
+
+
+class BlockCache:
+    """What one block keeps while decoding: its own past, and the projected memory."""
+
+    def __init__(self):
+        self.self_attention = KeyValueCache()
+        self.cross_attention = KeyValueCache(fixed=True)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        self.self_attention.reorder(rows)
+        self.cross_attention.reorder(rows)
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention, cross-attention if asked for, feed-forward; each wrapped in norm, dropout and residual.
+
+    Pre-norm: x + sublayer(norm(x)). Post-norm: norm(x + sublayer(x)) (Vaswani et al. 2017, §3.1).
+
+    Args:
+        cross: add a cross-attention sub-layer, as in a decoder that reads an encoder.
+    """
+
+    def __init__(self, config: BlockConfig, *, cross: bool = False):
+        super().__init__()
+        self.config = config
+
+        def norm() -> nn.Module:
+            return make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
+
+        self.self_attention, self.self_attention_norm = make_attention(config), norm()
+        if cross:
+            self.cross_attention, self.cross_attention_norm = make_attention(config, cross=True), norm()
+        else:
+            self.cross_attention = None
+        self.feed_forward = FeedForward(
+            config.d_model, config.d_ff, activation=config.activation, bias=config.bias, dropout=config.dropout
+        )
+        self.feed_forward_norm = norm()
+        for linear in self.modules():
+            if isinstance(linear, nn.Linear):
+                nn.init.xavier_uniform_(linear.weight)
+        if config.zero_output:
+            attentions = [self.self_attention] + ([self.cross_attention] if cross else [])
+            for last in (*(attention.output for attention in attentions), self.feed_forward.narrow):
+                nn.init.zeros_(last.weight)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: MaskLike = None,
+        memory: Float[Tensor, "batch memory_length d_model"] | None = None,
+        memory_mask: MaskLike = None,
+        cache: BlockCache | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """One block.
+
+        Args:
+            mask: which positions of x may see which.
+            memory, memory_mask: what cross-attention reads, and which of it may be seen.
+            cache: for decoding step by step; x then holds the new positions only.
+        """
+        own, read = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+        offset = len(own) if cache else 0
+
+        def look_around(y: Tensor) -> Tensor:
+            return self.self_attention(y, mask=mask, cache=own, offset=offset)
+
+        def look_up(y: Tensor) -> Tensor:
+            return self.cross_attention(y, memory, memory_mask, cache=read, offset=offset)
+
+        x = self.residual(x, look_around, self.self_attention_norm)
+        if self.cross_attention is not None:
+            x = self.residual(x, look_up, self.cross_attention_norm)
+        return self.residual(x, self.feed_forward, self.feed_forward_norm)
+
+    def residual(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor], norm: nn.Module
+    ) -> Float[Tensor, "batch length d_model"]:
+        """The sub-layer's output is added to its input."""
+        if self.config.norm_first:
+            return x + dropout(sublayer(norm(x)), self.config.dropout, self.training)
+        return norm(x + dropout(sublayer(x), self.config.dropout, self.training))

@@ -1,0 +1,47 @@
+"""The position-wise network: the same small network applied to each token by itself."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+ACTIVATIONS = {
+    "relu": F.relu,                                                    # Vaswani et al. 2017, eq. 2
+    "gelu": F.gelu,                                                    # Hendrycks & Gimpel 2016; BERT
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),              # the same, §2's approximation; GPT-2
+    "relu2": lambda x: F.relu(x).square(),                             # So et al. 2021 (Primer), §4.1
+    "silu": F.silu,                                                    # Elfwing et al. 2017
+}
+
+
+class FeedForward(nn.Module):
+    """Widen, bend, narrow: W₂ · activation(W₁ x) (Vaswani et al. 2017, §3.3).
+
+    Args:
+        d_ff: width in the middle; the paper's is 4 · d_model.
+        activation: "relu", "gelu" (exact), "gelu_tanh", "relu2", "silu", or "swiglu", which multiplies silu(W x) by a
+            second projection V x before narrowing (Shazeer 2020, eq. 6).
+        bias: whether the projections have biases.
+        dropout: applied in the middle while training.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True, dropout: float = 0.0):
+        super().__init__()
+        gated = activation == "swiglu"
+        if not gated and activation not in ACTIVATIONS:
+            raise ValueError(f"activation={activation!r} is unknown; choose one of {', '.join(ACTIVATIONS)}, swiglu")
+        self.activation = ACTIVATIONS["silu" if gated else activation]
+        self.widen = nn.Linear(d_model, d_ff, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
+        self.narrow = nn.Linear(d_ff, d_model, bias=bias)
+        self.dropout = dropout
+
+    def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
+        """Each position by itself, all with the same weights."""
+        hidden = self.widen(x)                                               # (batch, length, d_ff)
+        hidden = self.activation(hidden) if self.gate is None else self.activation(self.gate(x)) * hidden
+        return self.narrow(dropout(hidden, self.dropout, self.training))
+
+
+def dropout(x: Tensor, share: float, training: bool) -> Tensor:
+    """x with a `share` of its entries set to zero while training, and the rest scaled up to make up for them."""
+    return F.dropout(x, share) if share and training else x

@@ -1,0 +1,212 @@
+"""The encoder–decoder Transformer (Vaswani et al. 2017)."""
+
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from txlib.attention import causal
+from txlib.attention.masks import MaskLike
+from txlib.layers import BlockCache, BlockConfig, LearnedPosition, SinusoidalPosition, TokenEmbedding, TransformerBlock
+from txlib.layers.feedforward import dropout
+from txlib.layers.norm import make_norm
+
+IGNORED = -100      # a label that no loss counts, as everywhere in torch
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes of an encoder–decoder.
+
+    Args:
+        vocab_size: of the vocabulary that source and target share.
+        block: what each block of both stacks is made of.
+        encoder_layers, decoder_layers: number of blocks.
+        max_length: longest sequence that learned positions can hold.
+        pad_id, bos_id, eos_id: the vocabulary's special tokens.
+    """
+
+    vocab_size: int
+    block: BlockConfig
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    max_length: int = 512
+    pad_id: int = 0
+    bos_id: int = 1
+    eos_id: int = 2
+
+    def __post_init__(self):
+        for name in ("vocab_size", "encoder_layers", "decoder_layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.block.position == "skewed":
+            raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
+
+    def to_dict(self) -> dict:
+        """Plain numbers and strings, for JSON.
+
+        Raises:
+            ValueError: when the block holds a mechanism, which is code and cannot be written down.
+        """
+        if self.block.mechanism is not None:
+            raise ValueError("a config with mechanism=… cannot be saved: save the weights, rebuild the config in code")
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "TransformerConfig":
+        """The config that `to_dict` wrote."""
+        return cls(**{**values, "block": BlockConfig(**values["block"])})
+
+
+@dataclass(frozen=True)
+class Seq2SeqOutput:
+    """What an encoder–decoder returns, under Hugging Face's names.
+
+    logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: a number, mean over
+    the labels that count, or None without labels.
+    """
+
+    logits: Float[Tensor, "batch target vocab"]
+    encoder_last_hidden_state: Float[Tensor, "batch source d_model"]
+    loss: Float[Tensor, ""] | None = None
+
+
+class Stack(nn.Module):
+    """Blocks one after another; with pre-norm, a last norm behind them."""
+
+    def __init__(self, config: BlockConfig, layers: int, *, cross: bool = False):
+        super().__init__()
+        self.layers = nn.ModuleList(TransformerBlock(config, cross=cross) for _ in range(layers))
+        self.norm = (
+            make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
+            if config.norm_first
+            else nn.Identity()
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: MaskLike = None,
+        memory: Float[Tensor, "batch memory_length d_model"] | None = None,
+        memory_mask: MaskLike = None,
+        cache: "list[BlockCache] | None" = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """See `TransformerBlock`."""
+        for layer, layer_cache in zip(self.layers, cache or [None] * len(self.layers), strict=True):
+            x = layer(x, mask, memory, memory_mask, layer_cache)
+        return self.norm(x)
+
+
+class DecoderCache(list):
+    """One `BlockCache` a decoder block."""
+
+    @property
+    def length(self) -> int:
+        """Positions decoded so far."""
+        return len(self[0].self_attention)
+
+    def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
+        """Keep these rows of the batch, in this order."""
+        for block in self:
+            block.reorder(rows)
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder, and one embedding matrix for source, target and output (Vaswani et al. 2017, §3.4)."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = config
+        block = config.block
+        self.embedding = TokenEmbedding(config.vocab_size, block.d_model)
+        if block.position == "learned":
+            self.position = LearnedPosition(config.max_length, block.d_model)
+        elif block.position.startswith("sinusoidal"):
+            layout = "concatenated" if block.position.endswith("concatenated") else "interleaved"
+            self.position = SinusoidalPosition(block.d_model, layout=layout)
+        else:
+            self.position = None
+        self.encoder = Stack(block, config.encoder_layers)
+        self.decoder = Stack(block, config.decoder_layers, cross=True)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch source"],
+        attention_mask: Int[Tensor, "batch source"] | None = None,
+        decoder_input_ids: Int[Tensor, "batch target"] | None = None,
+        labels: Int[Tensor, "batch target"] | None = None,
+    ) -> Seq2SeqOutput:
+        """Read the source, predict each next token of the target.
+
+        Args:
+            attention_mask: 1 = a real token, 0 = padding; None: all are real.
+            decoder_input_ids: the target behind a start token; made from the labels unless given.
+            labels: the target, ending in the end token; -100 is not counted.
+        """
+        if decoder_input_ids is None:
+            if labels is None:
+                raise ValueError("Transformer needs decoder_input_ids or labels, got neither")
+            decoder_input_ids = shift_right(labels, self.config.bos_id, self.config.pad_id)
+        memory = self.encode(input_ids, attention_mask)
+        logits = self.logits(self.decode(decoder_input_ids, memory, attention_mask))
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+        return Seq2SeqOutput(logits=logits, encoder_last_hidden_state=memory, loss=loss)
+
+    def encode(
+        self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None = None
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The memory: one vector for each source token."""
+        return self.encoder(self.embed(input_ids), source_mask(attention_mask))
+
+    def decode(
+        self,
+        decoder_input_ids: Int[Tensor, "batch target"],
+        memory: Float[Tensor, "batch source d_model"],
+        attention_mask: Int[Tensor, "batch source"] | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "batch target d_model"]:
+        """One vector for each target token, from which `logits` predicts the next.
+
+        Args:
+            attention_mask: the source's; 1 = may be read.
+            cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
+        """
+        past = cache.length if cache else 0
+        length = decoder_input_ids.shape[1]
+        mask = causal().shift(past).dense(length, past + length, device=memory.device)   # (1, 1, target, all so far)
+        return self.decoder(self.embed(decoder_input_ids, past), mask, memory, source_mask(attention_mask), cache)
+
+    def embed(self, input_ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:
+        """Token vectors, plus positions where the config adds them."""
+        x = self.embedding(input_ids)
+        if self.position is not None:
+            x = self.position(x, offset)
+        return dropout(x, self.config.block.dropout, self.training)
+
+    def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
+        """Unnormalised log-probabilities of the next token."""
+        return hidden @ self.output_weight.T
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection: the embedding's own matrix (Press & Wolf 2017)."""
+        return self.embedding.weight
+
+    def new_cache(self) -> DecoderCache:
+        """An empty cache for `decode`."""
+        return DecoderCache(BlockCache() for _ in self.decoder.layers)
+
+
+def source_mask(attention_mask: Int[Tensor, "batch source"] | None) -> Bool[Tensor, "batch 1 1 source"] | None:
+    """The field's 1 = keep as a mask for scores; None when there is nothing to hide, which is faster."""
+    if attention_mask is None or bool(attention_mask.all()):
+        return None
+    return attention_mask.bool()[:, None, None, :]
+
+
+def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:
+    """What the decoder reads while it predicts the labels: the start token, then all labels but the last."""
+    shifted = torch.cat([labels.new_full((len(labels), 1), bos_id), labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == IGNORED, pad_id)
