@@ -1,0 +1,10 @@
+"""Every figure of the course: one palette, titles that say what to see, and a description for each.
+
+Each function returns a `Picture`, which a notebook shows when it is a cell's last value.
+"""
+
+from txlib.plots.charts import bars, lines
+from txlib.plots.matrices import heads, heatmap, mask
+from txlib.plots.picture import PALETTE, Picture
+
+__all__ = ["PALETTE", "Picture", "bars", "heads", "heatmap", "lines", "mask"]

@@ -1,0 +1,43 @@
+"""Small things that every lesson uses: is my result normal, are both the same, show me the library's source."""
+
+import inspect
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+
+def device() -> torch.device:
+    """The GPU if there is one, else the CPU."""
+    return torch.accelerator.current_accelerator() or torch.device("cpu")
+
+
+def show_source(*objects: object) -> "object":
+    """The library's own source of these functions and classes, read from the objects, as a notebook shows it."""
+    from IPython.display import Markdown
+
+    return Markdown("\n\n".join(f"```python\n{inspect.getsource(each).rstrip()}\n```" for each in objects))
+
+
+def prove_equal(
+    mine: Shaped[Tensor, "*shape"], theirs: Shaped[Tensor, "*other"], *, tolerance: float = 1e-5, what: str = "Both"
+) -> None:
+    """Say that two tensors hold the same numbers, or fail and say where they differ.
+
+    Raises:
+        AssertionError: with the first places that differ by more than the tolerance.
+    """
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance, check_dtype=False)
+    print(f"✓ {what} agree: all {mine.numel():,} numbers, to within {tolerance:g}")
+
+
+def expect(name: str, value: float, low: float, high: float) -> None:
+    """Say whether the reader's own result is a normal one."""
+    if low <= value <= high:
+        print(f"✓ {name} {value:.3g}: as expected ({low:g} to {high:g})")
+    else:
+        side = "below" if value < low else "above"
+        print(
+            f"✗ {name} {value:.3g}: {side} what is expected ({low:g} to {high:g}). "
+            "Restart the kernel, run all cells once more, and compare your cells with the lesson's."
+        )

@@ -1,0 +1,131 @@
+"""Matrices: attention weights, masks, position tables."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from torch import Tensor
+
+from txlib.attention import Mask
+from txlib.plots.picture import PALETTE, SEQUENTIAL, Picture, drawing, headline, panels
+
+
+def heatmap(
+    matrix: Float[Tensor, "rows columns"],
+    *,
+    title: str,
+    alt: str,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    xlabel: str = "key",
+    ylabel: str = "query",
+    numbers: bool | None = None,
+    diverging: bool = False,
+    size: float = 0.5,
+) -> Picture:
+    """A matrix as coloured cells, one row a query and one column a key.
+
+    Args:
+        title: what to see. alt: the same for a reader who cannot see it.
+        rows, columns: names of the rows and columns.
+        numbers: print each value in its cell; by default when there are at most 80.
+        diverging: for values around 0: blue below, red above.
+        size: of a cell, in inches.
+    """
+    height, width = matrix.shape
+    with drawing():
+        figure, (axes,) = panels(width=max(3.2, 1.6 + size * width), height=1.3 + size * height)
+        _cells(axes, matrix, numbers=matrix.numel() <= 80 if numbers is None else numbers, diverging=diverging)
+        _name_cells(axes, rows, columns)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        axes.set_title(title)
+        return Picture(figure, alt)
+
+
+def heads(
+    weights: Float[Tensor, "heads query key"],
+    *,
+    title: str,
+    alt: str,
+    names: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    numbers: bool = False,
+    size: float = 0.32,
+) -> Picture:
+    """The weights of several heads side by side, on one colour scale from 0 to 1.
+
+    Args:
+        names: a title for each head; "head 0", "head 1" … unless given.
+    """
+    count, query, key = weights.shape
+    with drawing():
+        figure, all_axes = panels(count, width=1.2 + count * (0.4 + size * key), height=1.6 + size * query, sharey=True)
+        for head, axes in enumerate(all_axes):
+            _cells(axes, weights[head], numbers=numbers, limit=1.0)
+            _name_cells(axes, rows, columns)
+            axes.set_title(names[head] if names else f"head {head}", fontweight="normal", fontsize=11)
+            axes.set_xlabel("key")
+        all_axes[0].set_ylabel("query")
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def mask(
+    masks: Mask | dict[str, Mask], length: int = 16, *, title: str | None = None, alt: str | None = None
+) -> Picture:
+    """Masks drawn as squares, side by side: filled where the query of that row may attend to the key of that column.
+
+    Args:
+        masks: one mask, or several with the names to show.
+        length: how many positions to draw.
+    """
+    named = masks if isinstance(masks, dict) else {repr(masks): masks}
+    title = title or "Filled: the query may attend to the key"
+    alt = alt or f"Who may attend to whom among {length} positions: " + "; ".join(
+        f"{name}: {each.pairs(length)} of {length * length} pairs" for name, each in named.items()
+    )
+    with drawing():
+        figure, all_axes = panels(len(named), width=0.6 + 2.9 * len(named), height=3.4)
+        for axes, (name, each) in zip(all_axes, named.items(), strict=True):
+            axes.pcolormesh(each.dense(length)[0, 0], cmap=ListedColormap(["white", PALETTE[0]]), edgecolors="#d9d9d9", linewidth=0.4)
+            axes.set(aspect="equal", xlim=(0, length), ylim=(length, 0), xlabel="key")
+            _integer_ticks(axes, length)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+        all_axes[0].set_ylabel("query")
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def _cells(axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False, limit: float | None = None) -> None:
+    values = matrix.detach().float().cpu().numpy()
+    finite = values[np.isfinite(values)]
+    limit = limit or (float(np.abs(finite).max()) if finite.size else 1.0) or 1.0
+    shown = np.ma.masked_invalid(values)
+    colours = {"cmap": "RdBu_r", "vmin": -limit} if diverging else {"cmap": SEQUENTIAL, "vmin": 0}
+    axes.imshow(shown, vmax=limit, aspect="auto", **colours)
+    axes.spines[:].set_visible(False)
+    if numbers:
+        for (row, column), value in np.ndenumerate(values):
+            dark = np.isfinite(value) and abs(value) > 0.6 * limit
+            text = f"{value:.2f}".replace("0.", ".") if np.isfinite(value) else "−∞"
+            axes.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+
+
+def _name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:
+    if columns is not None:
+        axes.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)
+    if rows is not None:
+        axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(length=0)
+
+
+def _integer_ticks(axes: Axes, length: int) -> None:
+    step = max(1, length // 8)
+    places = torch.arange(0, length, step)
+    axes.set_xticks(places + 0.5, places.tolist())
+    axes.set_yticks(places + 0.5, places.tolist())
+    axes.tick_params(length=0)
