@@ -1,0 +1,5 @@
+"""Text: subword vocabularies."""
+
+from .vocabulary import Vocabulary
+
+__all__ = ["Vocabulary"]
