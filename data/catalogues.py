@@ -53,7 +53,7 @@ def sentences(text: str) -> list[str]:
 def balance(english: str, other: str) -> tuple[str, str]:
     """Drop the quotation marks of both sentences where the cut has left one open, or where only one side has them."""
     if english.count('"') != other.count('"') or english.count('"') % 2:
-        return english.replace('"', ""), other.replace('"', "")
+        return tuple(" ".join(text.replace('"', "").split()) for text in (english, other))
     return english, other
 
 

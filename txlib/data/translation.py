@@ -19,6 +19,7 @@ EMBEDDED = {  # the folders of data/ and the languages that each has beside Engl
 SOURCES = (*EMBEDDED, "games", "multi30k")
 PAIRS = ("de-en", "fr-en", "en-de", "en-fr")
 HELD_OUT = 4  # percent of the English sentences that go to validation, and as many again to test
+REPOSITORY_DATA = Path(__file__).parents[2] / "data"
 MULTI30K_HUB = "bentrevett/multi30k"
 
 
@@ -103,7 +104,7 @@ def _embedded(source: str, language: str, folder: str | os.PathLike | None) -> l
 
 def _find(source: str, name: str, folder: str | os.PathLike | None) -> Path:
     """Where the file `name` of an embedded corpus is: `folder`, else the repository's data/, else $TXLIB_DATA."""
-    folders = [Path(folder)] if folder else [Path(__file__).parents[2] / "data" / source]
+    folders = [Path(folder)] if folder else [REPOSITORY_DATA / source]
     if not folder and "TXLIB_DATA" in os.environ:
         folders.append(Path(os.environ["TXLIB_DATA"]) / source)
     for candidate in folders:

@@ -1,7 +1,6 @@
 """A subword vocabulary: byte-pair encoding (Sennrich et al. 2016) on bytes (Radford et al. 2019)."""
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -77,9 +76,12 @@ class Vocabulary:
         """Write the vocabulary as JSON (Hugging Face's `tokenizer.json`): whole, or not at all."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-            file.write(self.tokenizer.to_str(pretty=True))
-        os.replace(file.name, path)
+        partial = path.with_name(f"{path.name}.partial")
+        try:
+            partial.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Vocabulary":
