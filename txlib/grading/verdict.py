@@ -1,0 +1,162 @@
+"""The verdict on one answer: right, or what differs, in the words a learner reads."""
+
+import html
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from txlib.grading.evidence import differing, spell
+from txlib.grading.recordings import first_difference, same
+
+MIME = "application/vnd.txlib.verdict+json"
+STUB = "your turn"      # what the stub of a task raises: NotImplementedError("your turn")
+SYMBOL = {"right": "✓", "mistake": "✗", "wrong": "✗", "error": "✗", "unanswered": "○", "unknown": "?"}
+HEADLINE = {
+    "right": "right", "mistake": "not yet", "wrong": "not yet", "error": "not yet", "unanswered": "not yet answered",
+    "unknown": "can't be checked",
+}
+COLOUR = {"✓": "#2a9d5c", "✗": "#d55e00", "○": "#888888", "?": "#888888"}      # the word and the symbol say it too
+SMALL = 8               # rows and columns of a matrix that is shown side by side
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check says. `kind` is right, mistake (a known one), wrong, error, unanswered or unknown."""
+
+    task: str
+    title: str
+    kind: str
+    points: float = 0
+    max_points: float = 0
+    lines: tuple[str, ...] = ()          # markdown: `code` and *emphasis*
+    matrices: tuple[dict, dict] | None = None      # the answer's evidence and the expected, where they are small
+
+    @property
+    def right(self) -> bool:
+        return self.kind == "right"
+
+    def data(self) -> dict:
+        """The verdict for programs: what `txlib check` reads."""
+        return {"task": self.task, "title": self.title, "kind": self.kind, "points": self.points,
+                "max_points": self.max_points, "lines": list(self.lines)}
+
+    def __repr__(self) -> str:
+        return "\n".join([self._headline(), *(f"  {line}" for line in self.lines)])
+
+    def _headline(self) -> str:
+        points = f" ({self.points:g} of {plural(self.max_points, 'point')})" if self.max_points else ""
+        return f"{SYMBOL[self.kind]} {self.title or self.task}: {HEADLINE[self.kind]}{points}"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict:
+        return {"text/plain": repr(self), "text/html": self.html(), MIME: self.data()}
+
+    def html(self) -> str:
+        """One block that inherits the page's colours: readable in a light and in a dark theme."""
+        colour = COLOUR[SYMBOL[self.kind]]
+        lines = "".join(f'<p style="margin: 0.3em 0 0 0">{markup(line)}</p>' for line in self.lines)
+        return (
+            f'<div role="status" style="border-left: 4px solid {colour}; padding: 0.3em 0.8em">'
+            f"<strong>{html.escape(self._headline())}</strong>{lines}{self._side_by_side()}</div>"
+        )
+
+    def _side_by_side(self) -> str:
+        if self.matrices is None:
+            return ""
+        found, expected = self.matrices
+        wrong = set(differing(found["values"], expected["values"]))
+        tables = (_matrix("expected", expected, set()), _matrix("yours", found, wrong))
+        return f'<div style="display: flex; gap: 2em; margin-top: 0.5em">{"".join(tables)}</div>'
+
+
+def judge(recording: dict, bundle: dict) -> Verdict:
+    """The verdict on a task's bundle by the task's recording (see `txlib.grading.recordings`)."""
+    task, title, points = recording["id"], recording["title"], recording["points"]
+    if is_stub(bundle):
+        unfilled = bundle["error"].get("function")
+        lines = (f"`{unfilled}` still says `raise NotImplementedError`: write your answer there, "
+                 "run its cell, then run this one.",) if unfilled else ()
+        return Verdict(task, title, "unanswered", 0, points, lines)
+    reference = recording["reference"]
+    difference = first_difference(bundle, reference)
+    if difference is None:
+        return Verdict(task, title, "right", points, points)
+    index, words = difference
+    known = [each["sentence"] for each in recording["mistakes"] if same(bundle, each["evidence"])]
+    kind = "mistake" if known else "wrong"
+    if bundle["error"] and index >= len(bundle["shown"]):
+        kind, lines = ("mistake" if known else "error"), _error_lines(bundle)
+    else:
+        lines = (f"{_which(reference, index)}: {words}.",)
+    matrices = None if index >= len(bundle["shown"]) else _matrices(bundle["shown"][index], reference["shown"][index])
+    return Verdict(task, title, kind, 0, points, (*known[:1], *lines), matrices)
+
+
+def is_stub(bundle: dict) -> bool:
+    """Whether the answer is still the empty stub."""
+    error = bundle["error"]
+    return bool(error) and error["error"] == "NotImplementedError" and error["message"] == STUB
+
+
+def plural(count: float, word: str) -> str:
+    return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
+
+
+def markup(line: str) -> str:
+    """The little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
+    parts = re.split(r"`([^`]+)`", line)      # text and code by turns
+    for i, part in enumerate(parts):
+        text = html.escape(part, quote=False)
+        if i % 2:
+            parts[i] = f"<code>{text}</code>"
+            continue
+        text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"<strong>\1</strong>", text)
+        parts[i] = re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
+    return "".join(parts)
+
+
+def _error_lines(bundle: dict) -> tuple[str, ...]:
+    error = bundle["error"]
+    lines = (f"Your answer raised `{error['error']}`: {error['message']}".rstrip(": "),)
+    if error.get("line"):
+        inside = f"In `{error['function']}`, line" if error.get("function") else "In this check, line"
+        lines += (f"{inside} {error['line']}: `{error['code']}`",)
+    return lines
+
+
+def _which(reference: dict, index: int) -> str:
+    """Which of the shown values: `Result 2 of 3 (n = 5)`."""
+    shown = reference["shown"]
+    if index >= len(shown):
+        return "In this check"
+    label = shown[index].get("label")
+    number = f"Result {index + 1} of {len(shown)}" if len(shown) > 1 else "Your result"
+    return f"{number} ({label})" if label else number
+
+
+def _matrices(found: dict, expected: dict) -> tuple[dict, dict] | None:
+    """Both values, if they are vectors or matrices of the same shape, small enough to be looked at."""
+    mine, theirs = found["value"], expected["value"]
+    shape = theirs.get("shape")
+    if not shape or len(shape) > 2 or max(shape) > SMALL or mine.get("shape") != shape or 0 in shape:
+        return None
+    return None if theirs["dtype"].startswith("complex") else (mine, theirs)
+
+
+def _matrix(caption: str, found: dict, wrong: set[int]) -> str:
+    width = found["shape"][-1]
+    cells = [_cell(spell(value), i in wrong) for i, value in enumerate(found["values"])]
+    rows = "".join(f"<tr>{''.join(cells[i:i + width])}</tr>" for i in range(0, int(np.prod(found["shape"])), width))
+    return f'<table style="font-size: smaller"><caption>{caption}</caption>{rows}</table>'
+
+
+def _cell(text: str, wrong: bool) -> str:
+    number = text if text in ("True", "False") else _short(text)
+    return f"<td><strong><u>{number}</u></strong></td>" if wrong else f"<td>{number}</td>"
+
+
+def _short(text: str) -> str:
+    try:
+        return f"{float(text):.3g}"
+    except ValueError:
+        return html.escape(text)
