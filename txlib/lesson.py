@@ -1,6 +1,8 @@
 """Small things that every lesson uses: is my result normal, are both the same, show me the library's source."""
 
 import inspect
+import sys
+from collections.abc import Iterable, Iterator
 
 import torch
 from jaxtyping import Shaped
@@ -10,6 +12,13 @@ from torch import Tensor
 def device() -> torch.device:
     """The GPU if there is one, else the CPU."""
     return torch.accelerator.current_accelerator() or torch.device("cpu")
+
+
+def progress(iterable: Iterable, what: str) -> Iterator:
+    """The same items, with a progress bar that vanishes at the end, so that it leaves nothing in a saved notebook."""
+    from tqdm import tqdm
+
+    return tqdm(iterable, desc=what, file=sys.stdout, leave=False, mininterval=0.5)
 
 
 def show_source(*objects: object) -> "object":
