@@ -3,8 +3,8 @@
 In a notebook: `from txlib.grading import check`. The format of an exercise is in docs/exercises.md.
 """
 
-from txlib.grading.check import check
+from txlib.grading.checks import check
 from txlib.grading.known import alternative, mistake
-from txlib.grading.progress import progress
+from txlib.grading.progress_file import progress
 
 __all__ = ["alternative", "check", "mistake", "progress"]

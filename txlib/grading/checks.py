@@ -21,7 +21,7 @@ import torch
 from txlib.grading import evidence
 from txlib.grading.evidence import ATOL, RTOL, Recorder
 from txlib.grading.inputs import Inputs, derived_seed
-from txlib.grading.progress import Row, now, record
+from txlib.grading.progress_file import Row, now, record
 from txlib.grading.recordings import unpack
 from txlib.grading.verdict import STUB, SYMBOL, Verdict, judge, plural
 

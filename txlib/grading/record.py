@@ -1,0 +1,189 @@
+"""Runs an exercise's reference, its known answers and its stubs, in a process of their own, and writes the evidence."""
+
+import contextlib
+import json
+import linecache
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from txlib.grading.exercise import (
+    Exercise,
+    Task,
+    is_check,
+    is_mistakes,
+    is_parameters,
+    read_exercise,
+    strip_hidden,
+    strip_solution,
+)
+from txlib.grading.recordings import same
+
+
+class RecordingError(RuntimeError):
+    """The exercise's own code fails. The message names the cell and the line."""
+
+
+def record_evidence(path: Path | str, seeds: list[int], *, hidden: bool = False, timeout: float = 600) -> dict:
+    """The evidence of an exercise's answers on each seed, made in a fresh process.
+
+    `hidden` includes the hidden tests, which the recordings of a released notebook can't.
+    Returns `{"seeds": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
+    "stub": {task: bundle}, "stops": [cells that raise while the answers are empty]}`.
+
+    Raises:
+        RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
+        request.write_text(json.dumps({"path": str(Path(path).resolve()), "seeds": seeds, "hidden": hidden}))
+        command = [sys.executable, "-m", "txlib.grading.record", str(request), str(answer)]
+        environment = os.environ | {"TXLIB_HOME": folder, "MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        try:
+            run = subprocess.run(command, cwd=Path(path).parent, env=environment, timeout=timeout,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        except subprocess.TimeoutExpired as reason:
+            raise RecordingError(f"took longer than {timeout:g} s") from reason
+        if run.returncode:
+            raise RecordingError(f"its process ended with {run.returncode}: {run.stderr.strip()[-500:]}")
+        result = json.loads(answer.read_text())
+    if "failure" in result:
+        raise RecordingError(result["failure"])
+    return result
+
+
+def _record(path: Path, seeds: list[int], hidden: bool) -> dict:
+    exercise = read_exercise(path)
+    stub, stops = _stub_run(exercise)
+    return {"seeds": {str(seed): _seed_run(exercise, seed, hidden) for seed in seeds}, "stub": stub, "stops": stops}
+
+
+def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> dict:
+    """Evidence of the reference and of every known answer on one seed."""
+    import torch
+
+    from txlib.grading.known import noting
+
+    runs = []
+    for number in range(2):      # again, from other random numbers: a check may only use its private generator
+        torch.manual_seed(number)
+        runs.append(_reference_run(exercise, seed, hidden))
+    namespace, reference = runs[0]
+    author = dict(namespace)     # in the known answers, names go on meaning the reference's
+    with noting() as known:
+        for number, cell in enumerate(exercise.notebook.cells, 1):
+            if cell.cell_type == "code" and is_mistakes(cell):
+                _execute(cell.source, f"cell {number}", author)
+    for task in exercise.tasks:
+        again = _check_run(exercise, task, namespace, hidden)
+        if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
+            raise RecordingError(
+                f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
+                "and don't let later cells change what the check uses")
+    answers = []
+    for each in known:
+        task = exercise.task(each.task)
+        if task is None:
+            raise RecordingError(f"a known answer is for the task {each.task!r}, which does not exist")
+        originals = {name: namespace[name] for name in task.names}
+        namespace.update(_stand_ins(task, each.answer))
+        bundle = _check_run(exercise, task, namespace, hidden)
+        namespace.update(originals)
+        answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
+    return {"reference": reference, "known": answers}
+
+
+def _reference_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
+    """The whole source from the top; returns its names and each task's bundle."""
+    namespace = _namespace()
+    reference = {}
+    for number, cell in enumerate(exercise.notebook.cells, 1):
+        if cell.cell_type != "code" or is_mistakes(cell):
+            continue
+        if is_check(cell):
+            task = next(task for task in exercise.tasks if task.check == number - 1)
+            reference[task.id] = _check_run(exercise, task, namespace, hidden)
+        else:
+            _execute(cell.source, f"cell {number}", namespace)
+        if is_parameters(cell):
+            namespace.update(seed=seed, mode="grade")
+    return namespace, reference
+
+
+def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
+    """The released cells as they come: each task's bundle, and the cells that stop Run All."""
+    namespace, bundles, stops = _namespace(), {}, []
+    for number, cell in enumerate(exercise.notebook.cells, 1):
+        if cell.cell_type != "code" or is_mistakes(cell):
+            continue
+        if is_check(cell):
+            task = next(task for task in exercise.tasks if task.check == number - 1)
+            bundles[task.id] = _check_run(exercise, task, namespace, hidden=False)
+            continue
+        try:
+            _execute(strip_solution(cell.source), f"cell {number}", namespace)
+        except RecordingError as reason:
+            stops.append(str(reason))
+        if is_parameters(cell):
+            namespace.update(mode="grade")
+    return bundles, stops
+
+
+def _check_run(exercise: Exercise, task: Task, namespace: dict, hidden: bool) -> dict:
+    from txlib.grading.checks import collecting
+
+    source = exercise.notebook.cells[task.check].source
+    with collecting() as bundles:
+        _execute(source if hidden else strip_hidden(source), f"check of {task.id}", namespace)
+    if len(bundles) != 1:
+        raise RecordingError(f"task {task.id}: its check cell ran {len(bundles)} checks instead of one")
+    return bundles[0]
+
+
+def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:
+    if len(task.names) == 1 and not isinstance(answer, dict):
+        return {task.names[0]: answer}
+    if isinstance(answer, dict) and answer and set(answer) <= set(task.names):
+        return answer
+    names = ", ".join(task.names)
+    raise RecordingError(f"task {task.id}: its solution defines {names}; a known answer must be a dict from these names")
+
+
+def _namespace() -> dict:
+    namespace = {"__name__": "__main__"}
+    with contextlib.suppress(ImportError):
+        from IPython.display import display
+
+        namespace["display"] = display
+    return namespace
+
+
+def _execute(source: str, name: str, namespace: dict) -> None:
+    file = f"<{name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    try:
+        exec(compile(source, file, "exec"), namespace)
+    except Exception as reason:
+        trace, line = reason.__traceback__, 0
+        while trace is not None:
+            line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+            trace = trace.tb_next
+        code = linecache.getline(file, line).strip()
+        raise RecordingError(f"{name}, line {line}: {type(reason).__name__}: {reason} ({code})") from reason
+
+
+def _main(request: str, answer: str) -> None:
+    asked = json.loads(Path(request).read_text())
+    try:
+        result = _record(Path(asked["path"]), asked["seeds"], asked["hidden"])
+    except RecordingError as reason:
+        result = {"failure": str(reason)}
+    Path(answer).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
