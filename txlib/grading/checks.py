@@ -68,7 +68,7 @@ class Show(Inputs):
 class Check:
     """One check cell's block. It never raises: an error in it is evidence too."""
 
-    def __init__(self, owner: "Checks", task: str, rtol: float, atol: float, namespace: dict):
+    def __init__(self, owner: "Checks", task: str, rtol: int | float, atol: int | float, namespace: dict):
         self.task, self.rtol, self.atol = task, rtol, atol
         self._owner, self._namespace = owner, namespace
         self._grading = _collected is not None or namespace.get("mode") == "grade"
@@ -110,7 +110,7 @@ class Checks:
         self._exercise: dict | None = None
         self._verdicts: dict[str, Verdict] = {}
 
-    def __call__(self, task: str, *, rtol: float = RTOL, atol: float = ATOL) -> Check:
+    def __call__(self, task: str, *, rtol: int | float = RTOL, atol: int | float = ATOL) -> Check:
         """Check the answer to a task: `with check("causal-mask") as show: show(causal_mask(3))`.
 
         Floats agree where |yours - expected| <= atol + rtol * |expected|.
@@ -193,7 +193,8 @@ class Summary:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{symbol}</td><td style='text-align: left'>{html.escape(title)}</td><td>{points:g} of {best:g}</td></tr>"
+            f"<tr><td>{symbol}</td><td style='text-align: left'>{html.escape(title)}</td>"
+            f"<td>{points:g} of {best:g}</td></tr>"
             for symbol, title, points, best in self._rows
         )
         return f"<table><caption><strong>{html.escape(self._headline())}</strong></caption>{rows}</table>"

@@ -119,14 +119,14 @@ def error(exception: BaseException) -> dict:
     return {"kind": "error", "error": type(exception).__name__, "message": message[:500]}
 
 
-def compare(found: Any, expected: dict, rtol: float = RTOL, atol: float = ATOL) -> str | None:
+def compare(found: Any, expected: dict, rtol: int | float = RTOL, atol: int | float = ATOL) -> str | None:
     """None where `found` shows the same value as `expected`, else the first difference in words.
 
     Types count: a bool is not an int, a tensor is not an array, NaN equals only NaN. Widths don't: float64 stands
     for float32 and int32 for int64. Numbers agree where |found - expected| <= atol + rtol * |expected|.
     Of errors the type counts, not the message.
     """
-    if not isinstance(found, dict) or found.get("kind") not in NAMES:
+    if not isinstance(found, dict) or found.get("kind") not in list(NAMES):      # a list: a kind may be unhashable
         return "this is not evidence"
     if found["kind"] != expected["kind"] or expected["kind"] == "other":
         hint = ". Is a `return` missing?" if found["kind"] == "none" else ""
@@ -146,7 +146,7 @@ def compare(found: Any, expected: dict, rtol: float = RTOL, atol: float = ATOL) 
     return f"expected {spell(expected['value'])}, yours is {spell(found.get('value'))}"
 
 
-def _compare_arrays(found: dict, expected: dict, rtol: float, atol: float) -> str | None:
+def _compare_arrays(found: dict, expected: dict, rtol: int | float, atol: int | float) -> str | None:
     if found.get("shape") != expected["shape"]:
         return f"the shape differs: expected {_shape(expected['shape'])}, yours is {_shape(found.get('shape'))}"
     if _dtype(found) != _dtype(expected):
@@ -168,7 +168,7 @@ def _compare_arrays(found: dict, expected: dict, rtol: float, atol: float) -> st
     )
 
 
-def _compare_items(found: dict, expected: dict, rtol: float, atol: float) -> str | None:
+def _compare_items(found: dict, expected: dict, rtol: int | float, atol: int | float) -> str | None:
     if found.get("keys") != expected.get("keys"):
         return f"expected the keys {_keys(expected)}, yours are {_keys(found)}"
     items = found.get("items")
@@ -184,13 +184,13 @@ def _compare_items(found: dict, expected: dict, rtol: float, atol: float) -> str
     return None
 
 
-def differing(found: list, expected: list, rtol: float = RTOL, atol: float = ATOL) -> Iterator[int]:
+def differing(found: list, expected: list, rtol: int | float = RTOL, atol: int | float = ATOL) -> Iterator[int]:
     """The flat indices at which two lists of values differ."""
     return (i for i, (mine, theirs) in enumerate(zip(found, expected, strict=True))
             if not _equal(mine, theirs, rtol, atol))
 
 
-def _equal(found: Any, expected: Any, rtol: float, atol: float) -> bool:
+def _equal(found: Any, expected: Any, rtol: int | float, atol: int | float) -> bool:
     if type(expected) is float and type(found) in (int, float):
         return abs(found - expected) <= atol + rtol * abs(expected)
     return type(found) is type(expected) and found == expected

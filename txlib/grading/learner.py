@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.recordings import unpack
-from txlib.grading.release import LOADED, kernel_environment
+from txlib.grading.release import LOADED, QUIET, kernel_environment
 from txlib.grading.verdict import MIME, Verdict
 
 
@@ -34,6 +34,7 @@ def check_notebook(
     count = len(notebook.cells)
     client = NotebookClient(
         notebook, timeout=timeout, kernel_name="python3", allow_errors=True, record_timing=False,
+        extra_arguments=QUIET,
         resources={"metadata": {"path": str(path.resolve().parent)}},
         on_cell_start=lambda cell, cell_index: on_cell and on_cell(cell_index + 1, count))
     stopped = ""

@@ -150,7 +150,8 @@ def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:
     if isinstance(answer, dict) and answer and set(answer) <= set(task.names):
         return answer
     names = ", ".join(task.names)
-    raise RecordingError(f"task {task.id}: its solution defines {names}; a known answer must be a dict from these names")
+    raise RecordingError(
+        f"task {task.id}: its solution defines {names}; a known answer must be a dict from these names")
 
 
 def _namespace() -> dict:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 import tempfile
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ check.load("""
 {packed}
 """)'''
 LOADED = re.compile(r'check\.load\("""\n(.*?)\n"""\)', re.DOTALL)
+QUIET = ["--log-level=ERROR"]      # a kernel otherwise warns that local sockets aren't encrypted
 FEWEST_MISTAKES = 3
 
 
@@ -156,7 +158,7 @@ def solution_notebook(exercise: Exercise, recordings: dict, timeout: float = 600
 
     notebook = _fresh(exercise)
     client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", record_timing=False,
-                            resources={"metadata": {"path": str(exercise.path.parent)}})
+                            extra_arguments=QUIET, resources={"metadata": {"path": str(exercise.path.parent)}})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "recordings.json")
         path.write_text(json.dumps(recordings))
@@ -189,8 +191,6 @@ def write_notebook(path: Path, notebook: Any) -> None:
 
 def kernel_environment(**extra: str) -> dict[str, str]:
     """This process's environment for a kernel, in which the same txlib can be imported."""
-    import os
-
     folders = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders)} | extra
 
