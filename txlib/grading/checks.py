@@ -115,7 +115,7 @@ class Checks:
 
         Floats agree where |yours - expected| <= atol + rtol * |expected|.
         """
-        return Check(self, task, rtol, atol, sys._getframe(1).f_globals)
+        return Check(self, task, rtol, atol, _notebook())
 
     def load(self, packed: str) -> None:
         """Take in the recordings that came with the notebook. Says so where they are damaged."""
@@ -158,7 +158,7 @@ class Checks:
 
     def summary(self) -> "Summary | None":
         """The points so far: the last line of an exercise."""
-        if sys._getframe(1).f_globals.get("mode") == "grade" or _collected is not None:
+        if _notebook().get("mode") == "grade" or _collected is not None:
             return None
         return Summary(self.exercise, self._verdicts)
 
@@ -198,6 +198,14 @@ class Summary:
             for symbol, title, points, best in self._rows
         )
         return f"<table><caption><strong>{html.escape(self._headline())}</strong></caption>{rows}</table>"
+
+
+def _notebook() -> dict:
+    """The names of the notebook that called: `seed` and `mode` are there when papermill runs it."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") != "__main__":
+        frame = frame.f_back
+    return frame.f_globals
 
 
 def _where(trace: TracebackType | None, namespace: dict) -> dict:

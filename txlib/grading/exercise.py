@@ -28,7 +28,7 @@ class Task:
 
     id: str
     title: str
-    points: float
+    points: int | float
     answer: int                 # numbers of the cells in the notebook
     check: int
     names: tuple[str, ...]      # the functions and classes that the answer defines
@@ -48,7 +48,7 @@ class Exercise:
     tasks: tuple[Task, ...]
 
     @property
-    def points(self) -> float:
+    def points(self) -> int | float:
         return sum(task.points for task in self.tasks)
 
     def task(self, id: str) -> Task | None:

@@ -15,7 +15,7 @@ class NotebookError(ValueError):
 
 
 def check_notebook(
-    path: Path | str, *, timeout: float = 600, on_cell: Callable[[int, int], None] | None = None
+    path: Path | str, *, timeout: int | float = 600, on_cell: Callable[[int, int], None] | None = None
 ) -> list[Verdict]:
     """Run a learner's notebook from top to bottom and return the verdict of each task, in order.
 

@@ -20,8 +20,8 @@ class Row:
     exercise: str
     title: str
     task: str
-    points: float
-    max_points: float
+    points: int | float
+    max_points: int | float
     when: str | None = None
 
 

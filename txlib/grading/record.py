@@ -27,7 +27,7 @@ class RecordingError(RuntimeError):
     """The exercise's own code fails. The message names the cell and the line."""
 
 
-def record_evidence(path: Path | str, seeds: list[int], *, hidden: bool = False, timeout: float = 600) -> dict:
+def record_evidence(path: Path | str, seeds: list[int], *, hidden: bool = False, timeout: int | float = 600) -> dict:
     """The evidence of an exercise's answers on each seed, made in a fresh process.
 
     `hidden` includes the hidden tests, which the recordings of a released notebook can't.

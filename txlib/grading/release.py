@@ -44,7 +44,7 @@ class Released:
     exercise: Path
     solution: Path | None
     tasks: int
-    points: float
+    points: int | float
     warnings: tuple[str, ...] = ()
 
 
@@ -147,7 +147,7 @@ def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
     return notebook
 
 
-def solution_notebook(exercise: Exercise, recordings: dict, timeout: float = 600) -> Any:
+def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float = 600) -> Any:
     """The whole source, executed; its checks show that the reference passes.
 
     Raises:

@@ -27,8 +27,8 @@ class Verdict:
     task: str
     title: str
     kind: str
-    points: float = 0
-    max_points: float = 0
+    points: int | float = 0
+    max_points: int | float = 0
     lines: tuple[str, ...] = ()          # markdown: `code` and *emphasis*
     matrices: tuple[dict, dict] | None = None      # the answer's evidence and the expected, where they are small
 
@@ -98,7 +98,7 @@ def is_stub(bundle: dict) -> bool:
     return bool(error) and error["error"] == "NotImplementedError" and error["message"] == STUB
 
 
-def plural(count: float, word: str) -> str:
+def plural(count: int | float, word: str) -> str:
     return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
 
 

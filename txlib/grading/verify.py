@@ -17,11 +17,11 @@ class TaskReport:
     """What was found of one task. Each list has one entry a seed and known answer."""
 
     task: str
-    points: float
+    points: int | float
     reference: bool                       # right on every seed
     alternatives: tuple[bool, ...]        # each one right on every seed
     mistakes: tuple[bool, ...]            # each one wrong on every seed, with its own sentence on the public one
-    stub_points: float
+    stub_points: int | float
     problems: tuple[str, ...] = field(default=())
 
     @property
