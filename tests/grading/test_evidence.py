@@ -131,7 +131,8 @@ def test_a_list_that_holds_itself_ends():
         evidence(value)
 
 
-@pytest.mark.parametrize("found", [None, 3, {}, {"kind": "nothing"}, {"kind": []}, {"kind": "tensor"}, {"kind": "tensor", "shape": [2]},
-                                   {"kind": "tensor", "shape": [2], "dtype": "float32", "values": "ab"}])
+@pytest.mark.parametrize("found", [
+    None, 3, {}, {"kind": "nothing"}, {"kind": []}, {"kind": "tensor"}, {"kind": "tensor", "shape": [2]},
+    {"kind": "tensor", "shape": [2], "dtype": "float32", "values": "ab"}])
 def test_what_is_no_evidence_equals_nothing(found):
     assert compare(found, evidence(torch.zeros(2))) is not None

@@ -216,7 +216,7 @@ class _Reader:
             points = 0
         prompt = self._prompt(answer)
         said = _number(prompt, "point")
-        if said is not None and said != points:
+        if points and said is not None and said != points:
             self.problems.append(f"task {id}: the prompt says {said:g} points, its check cell {points:g}")
         heading = HEADING.search(prompt)
         title = re.split(r" {2,}|\s[·●]", heading["title"].strip())[0].strip() if heading else id

@@ -4,6 +4,7 @@ import contextlib
 import json
 import linecache
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,19 +28,21 @@ class RecordingError(RuntimeError):
     """The exercise's own code fails. The message names the cell and the line."""
 
 
-def record_evidence(path: Path | str, seeds: list[int], *, hidden: bool = False, timeout: int | float = 600) -> dict:
+def record_evidence(
+    path: Path | str, seeds: list[int], hidden_seeds: list[int] | None = None, *, timeout: int | float = 600
+) -> dict:
     """The evidence of an exercise's answers on each seed, made in a fresh process.
 
-    `hidden` includes the hidden tests, which the recordings of a released notebook can't.
-    Returns `{"seeds": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
-    "stub": {task: bundle}, "stops": [cells that raise while the answers are empty]}`.
+    On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
+    Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
+    "hidden": {the same}, "stub": {task: bundle}, "stops": [cells that raise while the answers are empty]}`.
 
     Raises:
         RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
-        request.write_text(json.dumps({"path": str(Path(path).resolve()), "seeds": seeds, "hidden": hidden}))
+        request.write_text(json.dumps({"path": str(Path(path).resolve()), "open": seeds, "hidden": hidden_seeds or []}))
         command = [sys.executable, "-m", "txlib.grading.record", str(request), str(answer)]
         environment = os.environ | {"TXLIB_HOME": folder, "MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(
             [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])}
@@ -56,10 +59,12 @@ def record_evidence(path: Path | str, seeds: list[int], *, hidden: bool = False,
     return result
 
 
-def _record(path: Path, seeds: list[int], hidden: bool) -> dict:
+def _record(path: Path, seeds: list[int], hidden_seeds: list[int]) -> dict:
     exercise = read_exercise(path)
+    result = {"open": {str(seed): _seed_run(exercise, seed, hidden=False) for seed in seeds},
+              "hidden": {str(seed): _seed_run(exercise, seed, hidden=True) for seed in hidden_seeds}}
     stub, stops = _stub_run(exercise)
-    return {"seeds": {str(seed): _seed_run(exercise, seed, hidden) for seed in seeds}, "stub": stub, "stops": stops}
+    return result | {"stub": stub, "stops": stops}
 
 
 def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> dict:
@@ -79,6 +84,9 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> dict:
             if cell.cell_type == "code" and is_mistakes(cell):
                 _execute(cell.source, f"cell {number}", author)
     for task in exercise.tasks:
+        if found := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
+            raise RecordingError(f"task {task.id}: its check shows a value of type {found[1]}, which can't be "
+                                 "compared; show tensors, numbers, texts or lists")
         again = _check_run(exercise, task, namespace, hidden)
         if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
             raise RecordingError(
@@ -180,7 +188,7 @@ def _execute(source: str, name: str, namespace: dict) -> None:
 def _main(request: str, answer: str) -> None:
     asked = json.loads(Path(request).read_text())
     try:
-        result = _record(Path(asked["path"]), asked["seeds"], asked["hidden"])
+        result = _record(Path(asked["path"]), asked["open"], asked["hidden"])
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

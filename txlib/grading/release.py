@@ -23,7 +23,7 @@ from txlib.grading.exercise import (
 from txlib.grading.progress_file import write_atomically
 from txlib.grading.record import RecordingError, record_evidence
 from txlib.grading.recordings import first_difference, pack, same, unpack
-from txlib.grading.verdict import is_stub
+from txlib.grading.verdict import MIME, is_stub
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LOAD = '''from txlib.grading import check
@@ -81,7 +81,7 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
         result = record_evidence(exercise.path, [exercise.seed])
     except RecordingError as reason:
         raise ExerciseError(exercise.name, [f"the reference fails: {reason}"]) from reason
-    evidence = result["seeds"][str(exercise.seed)]
+    evidence = result["open"][str(exercise.seed)]
     problems = []
     for task in exercise.tasks:
         problems += [f"task {task.id}: {problem}" for problem in task_problems(task.id, evidence)]
@@ -103,9 +103,6 @@ def task_problems(task: str, evidence: dict) -> list[str]:
         problems.append(f"the reference fails: {reference['error']['error']}: {reference['error']['message']}")
     if not reference["shown"]:
         problems.append("its check shows nothing")
-    kinds = json.dumps(reference["shown"])
-    if '"kind": "other"' in kinds:
-        problems.append("the reference shows a value that can't be compared; show tensors, numbers, texts or lists")
     if len(mistakes) < FEWEST_MISTAKES:
         problems.append(f"{len(mistakes)} known mistakes, at least {FEWEST_MISTAKES} are needed")
     for each in known:
@@ -148,15 +145,18 @@ def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
 
 
 def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float = 600) -> Any:
-    """The whole source, executed; its checks show that the reference passes.
+    """The whole source, executed; its checks show that the reference passes (hidden tests are shown, but not run).
 
     Raises:
-        ExerciseError: where a cell fails.
+        ExerciseError: where a cell fails, or a check isn't right.
     """
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
     notebook = _fresh(exercise)
+    for cell in notebook.cells:
+        if is_check(cell):
+            cell.source = strip_hidden(cell.source)
     client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", record_timing=False,
                             extra_arguments=QUIET, resources={"metadata": {"path": str(exercise.path.parent)}})
     with tempfile.TemporaryDirectory() as folder:
@@ -168,6 +168,14 @@ def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float
             last = str(reason).strip().splitlines()[-1]
             raise ExerciseError(exercise.name, [f"the solution notebook fails: {last}"]) from reason
     notebook.metadata = type(notebook.metadata)(_metadata())
+    for cell, original in zip(notebook.cells, exercise.notebook.cells, strict=True):
+        cell.source = original.source
+    kinds = {output.data[MIME]["task"]: output.data[MIME]["kind"] for cell in notebook.cells
+             for output in cell.get("outputs", ()) if MIME in output.get("data", {})}
+    problems = [f"task {task.id}: in a kernel the reference is {kinds.get(task.id, 'not checked')}, not right"
+                for task in exercise.tasks if kinds.get(task.id) != "right"]
+    if problems:
+        raise ExerciseError(exercise.name, problems)
     return notebook
 
 
@@ -201,6 +209,7 @@ def _fresh(exercise: Exercise) -> Any:
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = type(notebook.metadata)(_metadata())
     for number, cell in enumerate(notebook.cells, 1):
+        cell.metadata.pop("lines_to_next_cell", None)      # jupytext's note on blank lines in the source
         nbgrader = cell.metadata.get("nbgrader")
         cell.id = nbgrader["grade_id"] if nbgrader else f"cell-{number}"
         if nbgrader is not None:      # nbgrader's schema 3, whole

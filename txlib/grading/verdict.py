@@ -88,7 +88,8 @@ def judge(recording: dict, bundle: dict) -> Verdict:
         kind, lines = ("mistake" if known else "error"), _error_lines(bundle)
     else:
         lines = (f"{_which(reference, index)}: {words}.",)
-    matrices = None if index >= len(bundle["shown"]) else _matrices(bundle["shown"][index], reference["shown"][index])
+    both = index < min(len(bundle["shown"]), len(reference["shown"]))
+    matrices = _matrices(bundle["shown"][index], reference["shown"][index]) if both else None
     return Verdict(task, title, kind, 0, points, (*known[:1], *lines), matrices)
 
 

@@ -41,9 +41,8 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
     """
     exercise = read_exercise(source)
     public = exercise.seed
-    open_run = record_evidence(exercise.path, [public])
-    full_run = record_evidence(exercise.path, sorted({public, *seeds}), hidden=True)
-    evidence = open_run["seeds"][str(public)]
+    result = record_evidence(exercise.path, [public], sorted({public, *seeds}))
+    evidence = result["open"][str(public)]
     recordings = {each["id"]: each for each in recordings_of(exercise, evidence, public)["tasks"]}
     reports = []
     for task in exercise.tasks:
@@ -53,7 +52,7 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
         right = judge(recording, evidence["reference"][task.id]).right
         passes = [judge(recording, each["bundle"]).right for each in known]
         sentences = [judge(recording, each["bundle"]).lines[:1] == (each["sentence"],) for each in known]
-        for seed, run in full_run["seeds"].items():
+        for seed, run in result["hidden"].items():
             reference = run["reference"][task.id]
             right &= reference["error"] is None
             for i, each in enumerate(each for each in run["known"] if each["task"] == task.id):
@@ -67,7 +66,7 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
                 problems.append("an alternative is not accepted")
             if each["sentence"] is not None and not told:
                 problems.append(f'a mistake is not told its sentence: "{each["sentence"]}"')
-        stub = judge(recording, open_run["stub"][task.id])
+        stub = judge(recording, result["stub"][task.id])
         if not right:
             problems.append("the reference does not pass")
         if stub.points:
