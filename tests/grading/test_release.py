@@ -2,6 +2,8 @@
 
 import copy
 import json
+import re
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -230,3 +232,11 @@ def test_verify_finds_what_only_other_seeds_or_hidden_tests_show(in_process, var
                       "lambda n: torch.ones(n, n).tril().bool() ^ (n == 17))"))
     mask = verify(source, seeds=())[0]
     assert mask.alternatives == (False,) and mask.problems == ("an alternative is not accepted",)
+
+
+def test_the_documented_example_releases(in_process, tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "exercises.md"
+    source = tmp_path / "solutions" / "03_documented.py"
+    source.parent.mkdir()
+    source.write_text(re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1], encoding="utf-8")
+    assert (release(source, run_solution=False).warnings, verify(source)[0].problems) == ((), ())
