@@ -238,5 +238,6 @@ def test_the_documented_example_releases(in_process, tmp_path):
     page = Path(__file__).parents[2] / "docs" / "exercises.md"
     source = tmp_path / "solutions" / "03_documented.py"
     source.parent.mkdir()
-    source.write_text(re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1], encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
+    source.write_text(example, encoding="utf-8")
     assert (release(source, run_solution=False).warnings, verify(source)[0].problems) == ((), ())
