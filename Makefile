@@ -1,0 +1,76 @@
+# `make` lists the targets. Those that need the environment make it first, in .venv, and only once.
+
+VENV = .venv
+BIN = $(VENV)/bin
+ARGS =
+
+# The Python to build .venv with, and the index to take torch from; both are found where they aren't given.
+PYTHON =
+TORCH_INDEX =
+TORCH_CPU = https://download.pytorch.org/whl/cpu
+
+.DEFAULT_GOAL = help
+.PHONY: help lab test test-fast lint notebooks exercises clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+
+lab: $(VENV)/installed-lab ## Open the course in JupyterLab (on a server: make lab ARGS=--no-browser)
+	@$(BIN)/txlib lab $(ARGS)
+
+test: $(VENV)/installed-dev ## Run every test, lessons and exercises too
+	$(BIN)/python -m pytest $(ARGS)
+
+test-fast: $(VENV)/installed-dev ## Run the library's tests, no notebooks and no browser
+	$(BIN)/python -m pytest --ignore=tests/notebooks --ignore=tests/browser $(ARGS)
+
+lint: $(VENV)/installed-dev ## Look over the style of the code
+	$(BIN)/ruff check . $(ARGS)
+
+notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb (one: ARGS=notebooks/03_attention.py)
+	$(BIN)/python -m txlib.notebooks $(ARGS)
+
+exercises: $(VENV)/installed-lab ## Release solutions/ to exercises/
+	$(BIN)/txlib release $(if $(ARGS),$(ARGS),solutions/*.py)
+
+clean: ## Remove .venv and caches; notebooks, progress and trained models stay
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# dev holds all of lab.
+$(VENV)/installed-lab: pyproject.toml constraints.txt | $(BIN)/python
+	$(call install,lab)
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(call install,dev)
+	@touch $@ $(VENV)/installed-lab
+
+# torch first, by itself: on Linux without an NVIDIA GPU the index of PyTorch, if it can be reached, has a torch
+# without CUDA, a tenth of the size. What is installed already is left alone.
+define install
+	@echo "Installing into $(VENV). The first time takes some minutes and 2 GB of disk."
+	@index="$(TORCH_INDEX)"; \
+	if [ -z "$$index" ] && [ "`uname`" = Linux ] && ! command -v nvidia-smi >/dev/null && \
+	   $(BIN)/python -c "import urllib.request as u; u.urlopen('$(TORCH_CPU)/torch/', timeout=5)" 2>/dev/null; \
+	then index="$(TORCH_CPU)"; fi; \
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
+	    $${index:+--extra-index-url "$$index"} torch
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[$(1)]"
+endef
+
+# Where Debian's python3 comes without ensurepip, its pip can still fill the new environment.
+$(BIN)/python:
+	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	    $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null || continue; \
+	    echo "Making $(VENV) with `$$python --version`"; \
+	    $$python -m venv --clear $(VENV) >/dev/null 2>&1 && exit 0; \
+	    $$python -m venv --clear --without-pip $(VENV) && \
+	    $$python -m pip --python $(BIN)/python install -q pip && exit 0; \
+	    rm -rf $(VENV); \
+	    echo "make: $$python cannot make an environment; install its venv module, e.g. apt install python3-venv" >&2; \
+	    exit 1; \
+	done; \
+	echo "make: no Python 3.11 to 3.14 found (python3 is `python3 --version 2>&1`)." >&2; \
+	echo "Install one from https://www.python.org, or say where it is: make lab PYTHON=/path/to/python3.13" >&2; \
+	exit 1

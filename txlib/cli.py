@@ -1,0 +1,159 @@
+"""The command `txlib`: each subcommand is a thin function over the library."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+except ModuleNotFoundError:
+    raise SystemExit('txlib: the command needs typer; in the course\'s folder: pip install -e ".[train]"') from None
+
+app = typer.Typer(
+    help="Transformers, built by hand: the course and its library.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# The terms under which the sentences come; data/README.md and the LICENSE of each folder say it in full.
+LICENCES = {
+    "wesnoth": "GPL-2+",
+    "freedroidrpg": "GPL-2+",
+    "naev": "GPL-3+",
+    "widelands": "GPL-2+",
+    "multi30k": "non-commercial research",
+}
+
+
+def main() -> None:
+    """Run the command. A user's error is one line on stderr and exit status 2, never a traceback."""
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        fail(f'{error}; in the course\'s folder: pip install -e ".[lab]"')
+    except (ValueError, OSError) as error:
+        fail(error)
+
+
+def fail(error: object) -> None:
+    """Say what is wrong and stop."""
+    for line in str(error).splitlines():
+        print(f"txlib: {line}", file=sys.stderr)
+    sys.exit(2)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def lab(context: typer.Context) -> None:
+    """Open the course in JupyterLab.
+
+    Takes the options of `jupyter lab`, e.g. --no-browser.
+    """
+    from txlib.lab import start
+
+    start(context.args)
+
+
+@app.command()
+def data() -> None:
+    """List the data sets, their sizes and licences."""
+    from txlib.data.translation import EMBEDDED, translation
+
+    row = "{:<13} {:<6} {:>8} {:>11} {:>6}  {}".format
+    print(row("--data", "--pair", "train", "validation", "test", "licence"))
+    for source, languages in EMBEDDED.items():
+        for language in languages:
+            sizes = [f"{len(split):,}" for split in translation(source, f"{language}-en")]
+            print(row(source, f"{language}-en", *sizes, LICENCES[source]))
+    for language in ("de", "fr"):
+        sizes = [f"{len(split):,}" for split in translation("games", f"{language}-en")]
+        strictest = max(LICENCES[source] for source, languages in EMBEDDED.items() if language in languages)
+        print(row("games", f"{language}-en", *sizes, f"{strictest} (all of the above)"))
+    for language in ("de", "fr"):
+        print(row("multi30k", f"{language}-en", "29,000", "1,014", "1,000", LICENCES["multi30k"]))
+    print("\nmulti30k is not part of the course: it is read from $TXLIB_DATA/multi30k, or German from the Hugging Face hub.")
+
+
+@app.command()
+def release(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the exercises; by default exercises/ beside solutions/.")]
+    = None,
+) -> None:
+    """Make exercises from their solutions.
+
+    A learner's notebook holds no answers, but recordings of what right and wrong answers give: its checks compare
+    with them.
+    """
+    from txlib.grading.release import release
+
+    for source in sources:
+        released = release(source, out)
+        print(f"{released.exercise}: {released.tasks} tasks, {released.points:g} points")
+        for warning in released.warnings:
+            print(f"  {warning}")
+
+
+@app.command()
+def check(notebooks: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/03_attention.ipynb")]
+          ) -> None:
+    """Run exercises and list their verdicts.
+
+    Each notebook is run from top to bottom. Exit status 1: some answer is not right.
+    """
+    from txlib.grading.learner import check_notebook
+
+    right = True
+    for notebook in notebooks:
+        verdicts = check_notebook(notebook)
+        points, best = sum(each.points for each in verdicts), sum(each.max_points for each in verdicts)
+        print(f"{notebook}: {points:g} of {best:g} points")
+        for verdict in verdicts:
+            right &= verdict.right
+            print("  " + repr(verdict).replace("\n", "\n  "))
+    if not right:
+        raise typer.Exit(1)
+
+
+train = typer.Typer(help="Train a model on real data.", no_args_is_help=True)
+app.add_typer(train, name="train")
+
+
+@train.command()
+def translation(
+    data: Annotated[str, typer.Option(help="Sentence pairs; `txlib data` lists them.")] = "wesnoth",
+    pair: Annotated[str, typer.Option(help="From which language to which: de-en, fr-en, en-de, en-fr.")] = "de-en",
+    preset: Annotated[str, typer.Option(help="Size: small, base or big (Vaswani et al. 2017).")] = "small",
+    minutes: Annotated[float | None, typer.Option(help="Train for this long.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train for this many steps.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder for the model; by default runs/DATA-PAIR-PRESET.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run in --out stopped.")] = False,
+    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
+) -> None:
+    """Train a translator and measure its BLEU. Interrupted, it goes on with --resume."""
+    from txlib.training.translation import train_translation
+
+    out = out or Path("runs") / f"{data}-{pair}-{preset}"
+    train_translation(data=data, pair=pair, preset=preset, minutes=minutes, steps=steps, device=device, out=out,
+                      resume=resume, seed=seed)
+
+
+@app.command()
+def translate(
+    model: Annotated[Path, typer.Option(help="The folder that `txlib train translation --out` wrote.")],
+    sentences: Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]…", help="Without: one a line from stdin.")]
+    = None,
+) -> None:
+    """Translate sentences with a trained model."""
+    from txlib.training.translation import Translator
+
+    translator = Translator.load(model)
+    for sentence in sentences or (line.strip() for line in sys.stdin):
+        print(translator.translate([sentence])[0] if sentence else "", flush=True)
+
+
+if __name__ == "__main__":
+    main()
