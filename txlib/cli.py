@@ -73,7 +73,7 @@ def data() -> None:
         print(row("games", f"{language}-en", *sizes, f"{strictest} (all of the above)"))
     for language in ("de", "fr"):
         print(row("multi30k", f"{language}-en", "29,000", "1,014", "1,000", LICENCES["multi30k"]))
-    print("\nmulti30k is not part of the course: it is read from $TXLIB_DATA/multi30k, or German from the Hugging Face hub.")
+    print("\nmulti30k does not come along: it is read from $TXLIB_DATA/multi30k or from the Hugging Face hub.")
 
 
 @app.command()
@@ -97,8 +97,9 @@ def release(
 
 
 @app.command()
-def check(notebooks: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/03_attention.ipynb")]
-          ) -> None:
+def check(
+    notebooks: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/03_attention.ipynb")],
+) -> None:
     """Run exercises and list their verdicts.
 
     Each notebook is run from top to bottom. Exit status 1: some answer is not right.
@@ -144,7 +145,7 @@ def translation(
 @app.command()
 def translate(
     model: Annotated[Path, typer.Option(help="The folder that `txlib train translation --out` wrote.")],
-    sentences: Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]…", help="Without: one a line from stdin.")]
+    sentences: Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]…", help="Without: the lines of stdin.")]
     = None,
 ) -> None:
     """Translate sentences with a trained model."""

@@ -21,7 +21,7 @@ TIMEOUT = 600      # seconds a cell; a lesson as a whole should stay under 90
 
 
 def read_lesson(source: Path | str) -> Any:
-    """The notebook of a py:percent source, without outputs. A cell's id comes from its text: it stays when others change.
+    """The notebook of a py:percent source, without outputs. Cells have ids made of their text, so ids stay.
 
     Raises:
         FileNotFoundError: no such source.
