@@ -4,7 +4,9 @@ Each function returns a `Picture`, which a notebook shows when it is a cell's la
 """
 
 from txlib.plots.charts import bars, lines
+from txlib.plots.diagrams import multihead
+from txlib.plots.layers import block, vectors
 from txlib.plots.matrices import heads, heatmap, mask
 from txlib.plots.picture import PALETTE, Picture
 
-__all__ = ["PALETTE", "Picture", "bars", "heads", "heatmap", "lines", "mask"]
+__all__ = ["PALETTE", "Picture", "bars", "block", "heads", "heatmap", "lines", "mask", "multihead", "vectors"]
