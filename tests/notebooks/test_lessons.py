@@ -1,0 +1,100 @@
+"""Each lesson runs, gives the outputs that stand in its notebook, and is the notebook of its source."""
+
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbval.plugin import IPyNbFile, coalesce_streams
+from papermill import PapermillExecutionError
+
+from txlib.notebooks import LESSONS, build, read_lesson, run_lesson
+
+SOURCES = sorted(LESSONS.glob("[0-9]*.py"))
+NOTEBOOKS = sorted(LESSONS.glob("*.ipynb"))
+
+
+def differences(committed: Path, ran: nbformat.NotebookNode, session: pytest.Session) -> list[str]:
+    """What nbval finds when it compares a notebook's outputs with those of a run, a text for each cell.
+
+    The cells are nbval's own pytest items, so its rules and tags hold (pictures and `nbval-ignore-output` cells are not
+    compared); only the outputs come from the run that papermill made, so that no lesson runs twice.
+    """
+    fresh = [cell for cell in ran.cells if cell.cell_type == "code"]
+    found = []
+    for item, cell in zip(IPyNbFile.from_parent(session, path=committed).collect(), fresh, strict=True):
+        if item.options["skip"] or not item.options["check"]:
+            continue
+        if not item.compare_outputs(coalesce_streams(cell.outputs), coalesce_streams(item.cell.outputs)):
+            found.append("\n".join([f"Cell {cell.execution_count}:", cell.source, *item.comparison_traceback]))
+    return found
+
+
+def without_outputs(notebook: nbformat.NotebookNode) -> list[dict]:
+    return [{key: cell[key] for key in ("id", "cell_type", "source", "metadata")} for cell in notebook.cells]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_lesson_gives_its_outputs(source, request, seconds):
+    start = time.perf_counter()
+    try:
+        ran = run_lesson(read_lesson(source))
+    except PapermillExecutionError as error:
+        pytest.fail(f"{source.name}, cell {error.exec_count}:\n{error.source}\n{error}", pytrace=False)
+    seconds[source.stem] = time.perf_counter() - start
+    if found := differences(source.with_suffix(".ipynb"), ran, request.session):
+        advice = "If the new outputs are right, `make notebooks` and commit."
+        pytest.fail("\n\n".join([f"{source.name} gives other outputs. {advice}", *found]), pytrace=False)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_notebook_is_its_source(source):
+    notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    lesson = read_lesson(source)
+    assert without_outputs(notebook) == without_outputs(lesson), "run `make notebooks` and commit"
+    assert notebook.metadata == lesson.metadata
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source)
+
+
+def test_every_notebook_has_a_source():
+    assert SOURCES
+    assert [path.stem for path in NOTEBOOKS] == [path.stem for path in SOURCES]
+
+
+@pytest.fixture
+def lesson(tmp_path):
+    """A small lesson of one cell: `lesson(code, tags)` gives its source."""
+    def write(code: str, tags: str = "") -> Path:
+        source = tmp_path / "99_small.py"
+        source.write_text(f"# %% [markdown]\n# # Small\n\n# %%{tags}\n{code}\n", encoding="utf-8")
+        return source
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"), [("", 1), (' tags=["nbval-ignore-output"]', 0), (' tags=["nbval-skip"]', 0)]
+)
+def test_a_changed_output_is_found(lesson, request, tags, found):
+    source = lesson("print(6 * 7)", tags)
+    ran = run_lesson(read_lesson(source))
+    assert ran.cells[1].outputs[0].text == "42\n"
+    nbformat.write(ran, source.with_suffix(".ipynb"))
+    assert differences(source.with_suffix(".ipynb"), ran, request.session) == []
+    ran.cells[1].outputs[0].text = "43\n"
+    assert len(differences(source.with_suffix(".ipynb"), ran, request.session)) == found
+
+
+def test_a_failing_lesson_is_not_written(lesson):
+    source = lesson("1 / 0")
+    source.with_suffix(".ipynb").write_text("the old one", encoding="utf-8")
+    with pytest.raises(PapermillExecutionError, match="ZeroDivisionError"):
+        build(source)
+    assert source.with_suffix(".ipynb").read_text(encoding="utf-8") == "the old one"
+
+
+def test_ids_stay_when_a_cell_comes_before(lesson):
+    source = lesson("print(1)")
+    before = [cell.id for cell in read_lesson(source).cells]
+    source.write_text("# %%\nprint(0)\n\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
+    assert [cell.id for cell in read_lesson(source).cells][1:] == before
