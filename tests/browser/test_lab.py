@@ -1,0 +1,52 @@
+"""A learner's first hour: open the course, run lesson 03, give a wrong and then a right answer in exercise 03."""
+
+WRONG = '''def causal_mask(n: int) -> Bool[Tensor, "query key"]:
+    """True where query i may attend to key j."""
+    return torch.ones(n, n).triu().bool()'''
+RIGHT = WRONG.replace("triu", "tril")
+
+
+def test_the_course_opens_at_its_start(page, lab, screenshots):
+    page.goto(f"{lab}/?token=browser-test")
+    page.locator(".jp-Notebook h1").first.wait_for()
+    names = page.locator(".jp-DirListing-itemName")
+    names.filter(has_text="03_attention").wait_for()
+    page.screenshot(path=screenshots / "start.png")
+    assert page.url.endswith("/lab/tree/notebooks/00_start_here.ipynb")
+    assert not [name for name in names.all_inner_texts() if name.endswith(".py")]
+    assert page.locator(".jp-Dialog, .jp-toastContainer").count() == 0, "Lab asks something before the course begins"
+
+
+def test_lesson_03_runs_and_shows_its_figures(notebook, page, screenshots):
+    lesson = notebook("notebooks/03_attention.ipynb")
+    assert lesson.run_all()
+    outputs = [output for cell in lesson.cells() for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    figures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(figures) >= 3
+    images = page.locator(".jp-Notebook:visible .jp-OutputArea img")
+    assert images.count() == len(figures)
+    assert all(width > 100 for width in images.evaluate_all("images => images.map(image => image.naturalWidth)"))
+    assert page.locator(".jp-Notebook:visible mjx-container").count() > 10
+    assert page.locator(".jp-Dialog").count() == 0
+    for number in range(images.count()):
+        images.nth(number).scroll_into_view_if_needed()
+        page.screenshot(path=screenshots / f"lesson-figure-{number + 1}.png")
+
+
+def test_exercise_03_tells_wrong_from_right(notebook, page, screenshots):
+    exercise = notebook("exercises/03_attention.ipynb")
+    assert exercise.run_all(), "the empty exercise must run to its end"
+    page.screenshot(path=screenshots / "exercise-empty.png")
+
+    exercise.type("causal-mask", WRONG)
+    exercise.run("causal-mask")
+    said = exercise.run("check-causal-mask")
+    page.screenshot(path=screenshots / "exercise-wrong.png")
+    assert "not yet" in said and "future" in said
+
+    exercise.type("causal-mask", RIGHT)
+    exercise.run("causal-mask")
+    said = exercise.run("check-causal-mask")
+    page.screenshot(path=screenshots / "exercise-right.png")
+    assert "right" in said and "not yet" not in said
