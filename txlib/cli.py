@@ -126,34 +126,59 @@ app.add_typer(train, name="train")
 def translation(
     data: Annotated[str, typer.Option(help="Sentence pairs; `txlib data` lists them.")] = "wesnoth",
     pair: Annotated[str, typer.Option(help="From which language to which: de-en, fr-en, en-de, en-fr.")] = "de-en",
-    preset: Annotated[str, typer.Option(help="Size: small, base or big (Vaswani et al. 2017).")] = "small",
-    minutes: Annotated[float | None, typer.Option(help="Train for this long.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train for this many steps.")] = None,
+    preset: Annotated[str, typer.Option(help="Size: tiny or small; base or big (Vaswani et al. 2017) for a GPU.")]
+    = "small",
+    minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder for the model; by default runs/DATA-PAIR-PRESET.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run in --out stopped.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/DATA-PAIR-PRESET.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
     seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
 ) -> None:
-    """Train a translator and measure its BLEU. Interrupted, it goes on with --resume."""
+    """Train a translator and measure its BLEU.
+
+    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
+    """
     from txlib.training.translation import train_translation
 
+    if minutes is not None and steps is not None:
+        raise ValueError(f"--minutes {minutes:g} and --steps {steps} can't both say when to stop; give one")
     out = out or Path("runs") / f"{data}-{pair}-{preset}"
-    train_translation(data=data, pair=pair, preset=preset, minutes=minutes, steps=steps, device=device, out=out,
-                      resume=resume, seed=seed)
+    result = train_translation(data, pair, preset=preset, minutes=minutes, steps=steps, device=_device(device), out=out,
+                               resume=resume, seed=seed)
+    print(f"BLEU {result['bleu']:.1f} on the test sentences (beam 4; greedy {result['bleu_greedy']:.1f})")
+    print(f'Try it: txlib translate --model {out} "Guten Morgen!"')
 
 
 @app.command()
 def translate(
-    model: Annotated[Path, typer.Option(help="The folder that `txlib train translation --out` wrote.")],
+    model: Annotated[Path, typer.Option(help="The folder that `txlib train translation` wrote.")],
     sentences: Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]…", help="Without: the lines of stdin.")]
     = None,
 ) -> None:
     """Translate sentences with a trained model."""
     from txlib.training.translation import Translator
 
-    translator = Translator.load(model)
-    for sentence in sentences or (line.strip() for line in sys.stdin):
-        print(translator.translate([sentence])[0] if sentence else "", flush=True)
+    translator = Translator.load(model / "model" if (model / "model").is_dir() else model)
+    lines = sentences or sys.stdin.read().splitlines()
+    filled = [line for line in lines if line.strip()]
+    translations = iter(translator.translate(filled) if filled else ())
+    for line in lines:
+        print(next(translations) if line.strip() else "")
+
+
+def _device(name: str) -> object:
+    """The torch device of that name; `auto` is the GPU if there is one."""
+    import torch
+
+    from txlib.lesson import device
+
+    if name == "auto":
+        return device()
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError):
+        raise ValueError(f"device {name!r} is not there; choose auto or cpu") from None
 
 
 if __name__ == "__main__":
