@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+SLICE = 2**22       # pairs looked at in one go while counting: a long mask does not fit into memory whole
+
 
 class Mask:
     """A rule that says, for positions of a query and a key, whether the one may attend to the other.
@@ -61,12 +63,18 @@ class Mask:
         """The mask written out; its batch and heads are 1 where the rule does not depend on them."""
         key_length = query_length if key_length is None else key_length
         sizes = (self.batch, self.heads, query_length, key_length)
-        where = torch.meshgrid(*(torch.arange(size, device=device) for size in sizes), indexing="ij")
-        return self.rule(*where).expand(sizes)
+        batch, head, query, key = (torch.arange(size, device=device) for size in sizes)
+        allowed = self.rule(batch[:, None, None, None], head[:, None, None], query[:, None], key)
+        return allowed.expand(sizes).contiguous()       # the kernels need it written out
 
     def pairs(self, query_length: int, key_length: int | None = None) -> int:
         """How many (query, key) pairs are allowed, over all of the mask's batch and heads."""
-        return int(self.dense(query_length, key_length).sum())
+        key_length = query_length if key_length is None else key_length
+        rows = max(1, SLICE // max(1, self.batch * self.heads * key_length))
+        return sum(
+            int(self.shift(first).dense(min(rows, query_length - first), key_length).sum())
+            for first in range(0, query_length, rows)
+        )
 
     def block_mask(
         self, query_length: int, key_length: int | None = None, *,
@@ -92,12 +100,10 @@ class Mask:
             mine, theirs = getattr(self, axis), getattr(other, axis)
             if mine != theirs and 1 not in (mine, theirs):
                 raise ValueError(f"{self} holds {axis}={mine} and {other} holds {axis}={theirs}: make them equal, or 1")
-
-        def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return operation(self.rule(batch, head, query, key), other.rule(batch, head, query, key))
-
         return Mask(
-            rule,
+            lambda batch, head, query, key: operation(
+                self.rule(batch, head, query, key), other.rule(batch, head, query, key)
+            ),
             batch=max(self.batch, other.batch),
             heads=max(self.heads, other.heads),
             name=f"({self.name} {sign} {other.name})",
@@ -189,11 +195,10 @@ def global_tokens(positions: Sequence[int]) -> Mask:
     chosen = torch.as_tensor(positions, dtype=torch.long)
     if (chosen < 0).any():
         raise ValueError(f"global_tokens needs positions >= 0, got {chosen.tolist()}")
-
-    def is_global(position: Tensor) -> Tensor:
-        return (position.unsqueeze(-1) == chosen.to(position.device)).any(dim=-1)
-
-    return Mask(lambda query, key: is_global(query) | is_global(key), name=f"global_tokens({chosen.tolist()})")
+    return Mask(
+        lambda query, key: torch.isin(query, chosen.to(query.device)) | torch.isin(key, chosen.to(key.device)),
+        name=f"global_tokens({chosen.tolist()})",
+    )
 
 
 def blocks(size: int, pattern: Bool[Tensor, "query_block key_block"]) -> Mask:
@@ -204,13 +209,11 @@ def blocks(size: int, pattern: Bool[Tensor, "query_block key_block"]) -> Mask:
     if size < 1:
         raise ValueError(f"blocks needs size >= 1, got {size}")
     rows, columns = pattern.shape
-
-    def rule(query: Tensor, key: Tensor) -> Tensor:
-        row, column = query // size, key // size
-        inside = (row < rows) & (column < columns)
-        return inside & pattern.to(query.device)[row.clamp(max=rows - 1), column.clamp(max=columns - 1)]
-
-    return Mask(rule, name=f"blocks({size}, {rows}×{columns})")
+    framed = torch.nn.functional.pad(pattern, (0, 1, 0, 1))         # False where the pattern ends
+    return Mask(
+        lambda query, key: framed.to(key.device)[(query // size).clamp(max=rows), (key // size).clamp(max=columns)],
+        name=f"blocks({size}, {rows}×{columns})",
+    )
 
 
 def block_local(size: int) -> Mask:

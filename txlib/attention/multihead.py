@@ -54,7 +54,7 @@ class MultiHeadAttention(nn.Module):
             attention (Ainslie et al. 2023), 1 is multi-query attention (Shazeer 2019). Default: heads.
         mechanism: module called as `mechanism(q, k, v, mask)`; `DenseAttention` unless given.
         rotary: `txlib.layers.Rotary`, turns queries and keys by their positions.
-        qk_norm: normalise each query and key to root mean square 1, times a learned gain (Henry et al. 2020).
+        qk_norm: layer-normalise each head's queries and keys, so that scores stay bounded (Dehghani et al. 2023, §2).
         bias: whether the four projections have biases.
         memory_dim: width of the memory in cross-attention; d_model unless given.
 
@@ -90,8 +90,8 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
         self.mechanism = DenseAttention(dropout) if mechanism is None else mechanism
         self.rotary = rotary
-        self.query_norm = nn.RMSNorm(self.head_dim) if qk_norm else nn.Identity()
-        self.key_norm = nn.RMSNorm(self.head_dim) if qk_norm else nn.Identity()
+        self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
+        self.key_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
         self.recorder: list[Tensor] | None = None      # filled inside `recording`
 
     def forward(

@@ -35,7 +35,8 @@ class BlockConfig:
         norm, norm_eps: "layer" or "rms", and what keeps its root from zero.
         activation: see `FeedForward`.
         bias: whether linear layers and layer norms have biases.
-        dropout: on the output of each sub-layer, on attention weights, and inside the feed-forward network.
+        dropout: on the output of each sub-layer (Vaswani et al. 2017, §5.4).
+        attention_dropout: on attention weights, as in GPT-2 and BERT.
         kv_heads, qk_norm: see `MultiHeadAttention`.
         position: "none", "sinusoidal", "sinusoidal_concatenated" and "learned" are added by the model; "rotary",
             "rotary_half", "shaw", "skewed" and "alibi" act inside self-attention.
@@ -52,6 +53,7 @@ class BlockConfig:
     activation: str = "relu"
     bias: bool = True
     dropout: float = 0.0
+    attention_dropout: float = 0.0
     kv_heads: int | None = None
     qk_norm: bool = False
     position: str = "none"
@@ -64,8 +66,9 @@ class BlockConfig:
             raise ValueError(f"position={self.position!r} is unknown; choose one of {', '.join(known)}")
         if self.position in RELATIVE_POSITIONS and self.mechanism is not None:
             raise ValueError(f"position={self.position!r} is itself a mechanism; choose it or mechanism=…, not both")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1)")
 
     @property
     def head_dim(self) -> int:
@@ -75,17 +78,17 @@ class BlockConfig:
 def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAttention:
     """The attention layer that a config describes. Relative mechanisms apply to self-attention only."""
     if cross:
-        mechanism = DenseAttention(config.dropout)
+        mechanism = DenseAttention(config.attention_dropout)
     elif config.position == "shaw":
-        mechanism = ShawAttention(config.head_dim, dropout=config.dropout)
+        mechanism = ShawAttention(config.head_dim, dropout=config.attention_dropout)
     elif config.position == "skewed":
-        mechanism = SkewedAttention(config.heads, config.head_dim, dropout=config.dropout)
+        mechanism = SkewedAttention(config.heads, config.head_dim, dropout=config.attention_dropout)
     elif config.position == "alibi":
-        mechanism = AlibiAttention(config.heads, dropout=config.dropout)
+        mechanism = AlibiAttention(config.heads, dropout=config.attention_dropout)
     elif config.mechanism is not None:
         mechanism = config.mechanism(config)
     else:
-        mechanism = DenseAttention(config.dropout)
+        mechanism = DenseAttention(config.attention_dropout)
     layout = ROTARY_POSITIONS.get(config.position)
     return MultiHeadAttention(
         config.d_model,
@@ -132,9 +135,7 @@ class TransformerBlock(nn.Module):
             self.cross_attention, self.cross_attention_norm = make_attention(config, cross=True), norm()
         else:
             self.cross_attention = None
-        self.feed_forward = FeedForward(
-            config.d_model, config.d_ff, activation=config.activation, bias=config.bias, dropout=config.dropout
-        )
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
         self.feed_forward_norm = norm()
         for linear in self.modules():
             if isinstance(linear, nn.Linear):

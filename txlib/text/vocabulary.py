@@ -1,5 +1,6 @@
 """A subword vocabulary: byte-pair encoding (Sennrich et al. 2016) on bytes (Radford et al. 2019)."""
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -97,6 +98,17 @@ class Vocabulary:
         except Exception as error:  # tokenizers raises plain Exception
             reason = str(error).partition("\n")[0]
             raise ValueError(f"{path} is not a vocabulary ({reason}); restore it or train it again") from None
+
+    def to_dict(self) -> dict:
+        """What `save` writes, as plain numbers and strings."""
+        return json.loads(self.tokenizer.to_str())
+
+    @classmethod
+    def from_dict(cls, content: dict) -> "Vocabulary":
+        """The vocabulary that `to_dict` gave."""
+        from tokenizers import Tokenizer
+
+        return cls(Tokenizer.from_str(json.dumps(content)))
 
     def __len__(self) -> int:
         return self.tokenizer.get_vocab_size()

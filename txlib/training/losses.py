@@ -1,0 +1,80 @@
+"""What training makes smaller."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+IGNORED = -100      # a label that is not counted, as everywhere in torch
+
+
+def label_smoothed_cross_entropy(
+    logits: Float[Tensor, "*batch vocab"], labels: Int[Tensor, "*batch"], smoothing: float = 0.1
+) -> Float[Tensor, ""]:
+    """Sum over the labels that count of the cross-entropy with smoothed targets (Vaswani et al. 2017, §5.4).
+
+    The target gives 1 - smoothing to the label and shares the rest equally among the whole vocabulary (Szegedy et al.
+    2016, §7), so that the model is not rewarded for being infinitely sure.
+    """
+    counted = labels != IGNORED
+    log_p = logits[counted].float().log_softmax(dim=-1)                              # (counted, vocab)
+    of_label = log_p.gather(-1, labels[counted][:, None])[:, 0]                      # (counted,)
+    return -((1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1)).sum()
+
+
+def linear_cross_entropy(
+    hidden: Float[Tensor, "*batch d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    labels: Int[Tensor, "*batch"],
+    smoothing: float = 0.1,
+    *,
+    chunk: int = 1024,
+) -> Float[Tensor, ""]:
+    """`label_smoothed_cross_entropy(hidden @ weight.T, labels)` without ever holding all the logits.
+
+    Logits are the largest tensor of a language model: tokens × vocabulary. Here they live for one chunk of tokens at a
+    time, which also yields the gradients at once, so that nothing has to be kept for the backward pass.
+
+    Args:
+        chunk: tokens at a time.
+    """
+    counted = labels != IGNORED
+    return _LinearCrossEntropy.apply(hidden[counted], weight, labels[counted], smoothing, chunk)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """With p the softmax of the logits and s the smoothing, the loss of one token is
+
+        -(1 - s) log p[label] - s · mean(log p)
+
+    and its gradient by the logits is p - (1 - s) onehot(label) - s / V. The last term is the same for all tokens, and
+    mean(log p) = hidden · mean(weight) - logsumexp: both are done for all tokens at once, outside the loop.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight, labels, smoothing, chunk):
+        device = hidden.device.type
+        half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        matrix, mean = weight.to(half), weight.mean(dim=0)                           # (vocab, d_model), (d_model,)
+        loss = torch.zeros((), dtype=weight.dtype, device=weight.device)
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        for start in range(0, len(hidden), chunk):
+            part = slice(start, start + chunk)
+            x, label = hidden[part].to(half), labels[part, None]                     # (chunk, d_model), (chunk, 1)
+            logits = x @ matrix.T                                                    # (chunk, vocab)
+            of_label = logits.gather(-1, label).to(loss.dtype)                       # (chunk, 1)
+            p = logits.softmax(dim=-1)                                               # (chunk, vocab)
+            log_p = p.gather(-1, label).to(loss.dtype).clamp_min(1e-37).log()        # (chunk, 1)
+            loss += smoothing * (of_label - log_p).sum() - (1 - smoothing) * log_p.sum()     # first: logsumexp
+            p.scatter_add_(-1, label, p.new_full(label.shape, smoothing - 1))        # the gradient, but for s / V
+            grad_hidden[part] = p @ matrix
+            grad_weight += p.T @ x
+        loss -= smoothing * (hidden.to(loss.dtype) @ mean).sum()
+        grad_hidden -= smoothing * mean
+        grad_weight -= smoothing / len(weight) * hidden.sum(dim=0)
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        return loss
+
+    @staticmethod
+    def backward(ctx, upstream):
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * upstream, grad_weight * upstream, None, None, None

@@ -1,0 +1,289 @@
+"""The translation recipe: sentence pairs in, a translator and its BLEU out."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from txlib.data import batches_by_length, collate, translation
+from txlib.generation import beam_search
+from txlib.layers import BlockConfig
+from txlib.models import Transformer, TransformerConfig
+from txlib.models.sizes import VASWANI
+from txlib.text.vocabulary import Vocabulary
+from txlib.training.checkpoints import load_weights, read_json, read_tensors, write_folder
+from txlib.training.loop import Progress, TrainConfig, train
+from txlib.training.losses import linear_cross_entropy
+
+Pairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A model's shape and how to train it.
+
+    Args:
+        block, layers: the model; the same number of blocks in encoder and decoder.
+        vocab_size: of the joint vocabulary.
+        batch_tokens: tokens of a batch, source and target together, padding included.
+        training: rates, warm-up, averaging; the length of the run is set by the caller.
+        minutes: length of a run when the caller does not say.
+        smoothing: of the labels.
+    """
+
+    block: BlockConfig
+    layers: int
+    vocab_size: int
+    batch_tokens: int
+    training: TrainConfig
+    minutes: float
+    smoothing: float = 0.1
+
+
+_FAST = BlockConfig(
+    d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.1, qk_norm=True, position="rotary_half", zero_output=True
+)
+_MUON = TrainConfig(steps=1, lr=3e-3, muon_lr=0.02, warmup=40, average=0.98)
+_NOAM = TrainConfig(steps=1, lr=1.0, schedule="noam", warmup=4000, clip=None, average=0.999)
+
+PRESETS: dict[str, Preset] = {
+    "tiny": Preset(replace(_FAST, d_model=128, d_ff=512), 2, 2_000, 1_200, _MUON, minutes=1.25),
+    "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20),
+    "base": Preset(VASWANI["base"].block, 6, 16_000, 25_000, _NOAM, minutes=720),
+    "big": Preset(VASWANI["big"].block, 6, 32_000, 25_000, _NOAM, minutes=5040),
+}
+"""`tiny` is for a lesson, `small` for a laptop; `base` and `big` are the paper's models with its schedule, for a GPU."""
+
+
+def choose_preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset {name!r} is unknown; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+class Translator:
+    """A trained model with its vocabulary.
+
+    Args:
+        model: a `Transformer` whose ids are the vocabulary's.
+    """
+
+    def __init__(self, model: Transformer, vocabulary: Vocabulary):
+        self.model, self.vocabulary = model.eval(), vocabulary
+
+    def translate(
+        self, sentences: Sequence[str], *, beams: int = 4, length_penalty: float = 1.0, batch_tokens: int = 4_000
+    ) -> list[str]:
+        """Translate sentences, several at a time.
+
+        Args:
+            beams, length_penalty: see `beam_search`; 1 beam is greedy.
+            batch_tokens: source tokens translated together.
+        """
+        device = next(self.model.parameters()).device
+        encoded = [(ids, ids) for ids in self.vocabulary.encode_batch(sentences)]
+        results = [""] * len(encoded)
+        for batch in batches_by_length(encoded, max(2 * batch_tokens, 4 + 2 * max(len(ids) for ids, _ in encoded))):
+            ids = collate([encoded[index] for index in batch], *special_ids(self.vocabulary)).to(device)
+            found = beam_search(
+                self.model,
+                ids.input_ids,
+                ids.attention_mask,
+                max_length=int(1.5 * ids.input_ids.shape[1]) + 10,
+                beams=beams,
+                length_penalty=length_penalty,
+            )
+            for index, tokens in zip(batch, found, strict=True):
+                results[index] = self.vocabulary.decode(tokens)
+        return results
+
+    def save(self, folder: Path | str, **files: dict) -> None:
+        """Write config.json, model.safetensors, vocabulary.json, and further JSON files by name."""
+        write_folder(
+            Path(folder),
+            {
+                "config.json": self.model.config.to_dict(),
+                "model.safetensors": self.model.state_dict(),
+                "vocabulary.json": self.vocabulary.to_dict(),
+                **{f"{name}.json": content for name, content in files.items()},
+            },
+        )
+
+    @classmethod
+    def load(cls, folder: Path | str, *, device: torch.device | str = "cpu") -> "Translator":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: when something is missing, broken, or does not fit together.
+        """
+        folder = Path(folder)
+        model = Transformer(TransformerConfig.from_dict(read_json(folder / "config.json")))
+        load_weights(model, read_tensors(folder / "model.safetensors"), str(folder / "model.safetensors"))
+        return cls(model.to(device), Vocabulary.from_dict(read_json(folder / "vocabulary.json")))
+
+
+def special_ids(vocabulary: Vocabulary) -> tuple[int, int, int]:
+    """What `collate` wants: start, end, padding."""
+    return vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus BLEU of plain text, cased, by sacrebleu with its 13a tokenizer (Post 2018), from 0 to 100."""
+    from sacrebleu.metrics import BLEU
+
+    return BLEU().corpus_score(list(hypotheses), [list(references)]).score
+
+
+def translation_loss(smoothing: float) -> Callable[[Transformer, Any], tuple[torch.Tensor, int]]:
+    """The loss that `train` wants, for an encoder–decoder: summed over the target's tokens, and their number."""
+
+    def loss(model: Transformer, batch: Any) -> tuple[torch.Tensor, int]:
+        memory = model.encode(batch.input_ids, batch.attention_mask)
+        hidden = model.decode(batch.decoder_input_ids, memory, batch.attention_mask)
+        total = linear_cross_entropy(hidden, model.output_weight, batch.labels, smoothing)
+        return total, int((batch.labels >= 0).sum())
+
+    return loss
+
+
+def pair_batches(
+    pairs: Pairs, vocabulary: Vocabulary, max_tokens: int, *, seed: int = 0
+) -> Callable[[int], list]:
+    """The batches that `train` wants: for each epoch the same sentences, dealt anew."""
+    encoded = encode_pairs(pairs, vocabulary)
+    encoded = [pair for pair in encoded if len(pair[0]) + len(pair[1]) + 2 <= max_tokens]
+
+    def batches(epoch: int) -> list:
+        groups = batches_by_length(encoded, max_tokens, seed=seed, epoch=epoch)
+        return _Lazy(groups, lambda group: collate([encoded[index] for index in group], *special_ids(vocabulary)))
+
+    return batches
+
+
+class _Lazy(Sequence):
+    """A list whose items are made when asked for."""
+
+    def __init__(self, items: list, make: Callable):
+        self.items, self.make = items, make
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.make(self.items[index])
+
+
+def encode_pairs(pairs: Pairs, vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
+    """Token ids of both sides."""
+    source, target = zip(*pairs, strict=True)
+    return list(zip(vocabulary.encode_batch(source), vocabulary.encode_batch(target), strict=True))
+
+
+def make_translator(preset: Preset, vocabulary: Vocabulary, *, seed: int = 0) -> Translator:
+    """An untrained model of the preset's shape for this vocabulary."""
+    torch.manual_seed(seed)
+    bos, eos, pad = special_ids(vocabulary)
+    config = TransformerConfig(
+        vocab_size=len(vocabulary), block=preset.block, encoder_layers=preset.layers, decoder_layers=preset.layers,
+        bos_id=bos, eos_id=eos, pad_id=pad,
+    )  # fmt: skip
+    return Translator(Transformer(config), vocabulary)
+
+
+def fit(
+    translator: Translator, pairs: Pairs, preset: Preset, *, device: torch.device | str = "cpu", **options: Any
+) -> Progress:
+    """Train a translator on pairs; options go to `train`."""
+    model: nn.Module = translator.model.to(device)
+    batches = pair_batches(pairs, translator.vocabulary, preset.batch_tokens, seed=preset.training.seed)
+    return train(model, batches, translation_loss(preset.smoothing), preset.training, **options)
+
+
+def train_translation(
+    source: str = "wesnoth",
+    pair: str = "de-en",
+    *,
+    preset: str = "small",
+    minutes: float | None = None,
+    steps: int | None = None,
+    device: torch.device | str = "cpu",
+    out: Path | str = "runs/translation",
+    resume: bool = False,
+    seed: int = 0,
+    quiet: bool = False,
+    folder: Path | str | None = None,
+) -> dict[str, Any]:
+    """Train a translator, measure it on the test sentences, and save both.
+
+    Args:
+        source, pair, folder: see `txlib.data.translation`.
+        minutes, steps: length of the run; the preset's minutes unless given.
+        out: gets `model/`, which `Translator.load` reads, `metrics.csv`, and checkpoints to resume from.
+        resume: go on with the run in `out`, with the settings that it was started with.
+
+    Returns:
+        what is also written to `model/result.json`: BLEU with beam 4 and greedy, losses, times, settings.
+    """
+    out = Path(out)
+    settings = dict(source=source, pair=pair, preset=preset, minutes=minutes, steps=steps, seed=seed)
+    if resume:
+        settings = read_json(out / "run" / "settings.json")
+    elif (out / "run").exists():
+        raise ValueError(f"{out} already holds a run; add --resume to go on with it, or choose another --out")
+    chosen = choose_preset(settings["preset"])
+    if settings["minutes"] is None and settings["steps"] is None:
+        settings["minutes"] = chosen.minutes
+    training = replace(
+        chosen.training, steps=settings["steps"], minutes=None if settings["steps"] else settings["minutes"],
+        seed=settings["seed"], checkpoint_every=200,
+    )  # fmt: skip
+    chosen = replace(chosen, training=training)
+
+    splits = translation(settings["source"], settings["pair"], folder=folder)
+    if resume:
+        vocabulary = Vocabulary.from_dict(read_json(out / "run" / "vocabulary.json"))
+    else:
+        vocabulary = Vocabulary.train([side for each in splits.train for side in each], chosen.vocab_size)
+        write_folder(out / "run", {"settings.json": settings, "vocabulary.json": vocabulary.to_dict()})
+    translator = make_translator(chosen, vocabulary, seed=settings["seed"])
+    started, cpu_started = time.perf_counter(), time.process_time()
+    progress = fit(
+        translator, splits.train, chosen, device=device, out=out, resume=resume, quiet=quiet,
+        validate=lambda model: {"validation_loss": validation_loss(translator, splits.validation, chosen.batch_tokens)},
+    )  # fmt: skip
+    trained, cpu_trained = time.perf_counter(), time.process_time()
+    sources, references = zip(*splits.test, strict=True)
+    result = {
+        "bleu": bleu(translator.translate(sources), references),
+        "bleu_greedy": bleu(translator.translate(sources, beams=1), references),
+        "validation_loss": progress.validation[-1]["validation_loss"],
+        "steps": progress.step,
+        "target_tokens": progress.tokens,
+        "seconds": round(trained - started, 1),
+        "cpu_seconds": round(cpu_trained - cpu_started, 1),
+        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
+        "torch": torch.__version__,
+        **settings,
+    }
+    translator.save(out / "model", result=result, preset={**asdict(chosen), "block": asdict(chosen.block)})
+    return result
+
+
+@torch.no_grad()
+def validation_loss(translator: Translator, pairs: Pairs, max_tokens: int) -> float:
+    """Mean cross-entropy of a target token, in nats, without smoothing."""
+    loss, total, count = translation_loss(0.0), 0.0, 0
+    device = next(translator.model.parameters()).device
+    for batch in pair_batches(pairs, translator.vocabulary, max_tokens)(0):
+        batch_loss, batch_count = loss(translator.model, batch.to(device))
+        total, count = total + float(batch_loss), count + batch_count
+    return total / count
