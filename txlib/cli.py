@@ -45,15 +45,15 @@ def fail(error: object) -> None:
     sys.exit(2)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def lab(context: typer.Context) -> None:
+@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+def lab(options: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]…")] = None) -> None:
     """Open the course in JupyterLab.
 
     Takes the options of `jupyter lab`, e.g. --no-browser.
     """
     from txlib.lab import start
 
-    start(context.args)
+    start(options or ())
 
 
 @app.command()

@@ -1,0 +1,86 @@
+"""The command `txlib`: what users type, and one line for what they mistype."""
+
+import io
+import re
+import subprocess
+import sys
+
+import pytest
+
+from txlib import cli, lab
+
+
+@pytest.fixture
+def txlib(monkeypatch, capsys):
+    """Run the command here; returns exit status, stdout and stderr."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["train", "translation", "--preset", "huge"], "choose one of tiny, small, base, big"),
+        (["train", "translation", "--data", "poems"], "choose from wesnoth"),
+        (["train", "translation", "--pair", "de-xx"], "choose from de-en"),
+        (["train", "translation", "--device", "abacus"], "choose auto or cpu"),
+        (["train", "translation", "--minutes", "1", "--steps", "2"], "give one"),
+        (["train", "translation", "--resume"], "train first"),
+        (["translate", "--model", "nowhere", "Hallo."], "train first"),
+        (["release", "nowhere.py"], "give the source"),
+        (["check", "nowhere.ipynb"], "give e.g. exercises/"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_is_one_line_with_a_remedy(txlib, tmp_path, monkeypatch, words, remedy):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = txlib(*words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("txlib: ") and remedy in err
+    assert not list(tmp_path.iterdir()), "something half-written stayed behind"
+
+
+def test_an_unknown_command_is_no_traceback(txlib):
+    status, _, err = txlib("chek")
+    assert status == 2 and "check" in err and "Traceback" not in err
+
+
+def test_data_lists_sizes_that_are_true(txlib):
+    from txlib.data import translation
+
+    status, out, _ = txlib("data")
+    wesnoth = next(line for line in out.splitlines() if re.match(r"wesnoth +de-en", line))
+    sizes = [int(number.replace(",", "")) for number in wesnoth.split()[2:5]]
+    assert status == 0 and sizes == [len(split) for split in translation("wesnoth", "de-en")]
+
+
+def test_train_then_translate(txlib, tmp_path, monkeypatch):
+    status, out, _ = txlib("train", "translation", "--data", "freedroidrpg", "--preset", "tiny", "--steps", 2,
+                           "--device", "cpu", "--out", tmp_path / "run")
+    assert status == 0 and re.match(r"BLEU \d+\.\d on the test sentences", out)
+    status, of_arguments, _ = txlib("translate", "--model", tmp_path / "run", "Guten Morgen!", "", "Hallo.")
+    assert status == 0 and of_arguments.count("\n") == 3
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Guten Morgen!\n\nHallo.\n"))
+    assert txlib("translate", "--model", tmp_path / "run")[:2] == (0, of_arguments)
+    status, _, err = txlib("train", "translation", "--preset", "tiny", "--out", tmp_path / "run")
+    assert status == 2 and "--resume" in err
+
+
+def test_lab_needs_a_clone(txlib, tmp_path, monkeypatch):
+    monkeypatch.setattr(lab, "COURSE", tmp_path)
+    status, _, err = txlib("lab", "--no-browser")
+    assert status == 2 and "clone the course" in err
+
+
+def test_without_typer_it_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None; import txlib.cli"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode == 1 and said.stderr.startswith("txlib: ") and ".[train]" in said.stderr
+    assert "Traceback" not in said.stderr
