@@ -1,8 +1,8 @@
 """Small things that every lesson uses: is my result normal, are both the same, show me the library's source."""
 
 import inspect
-import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Shaped
@@ -14,11 +14,20 @@ def device() -> torch.device:
     return torch.accelerator.current_accelerator() or torch.device("cpu")
 
 
-def progress(iterable: Iterable, what: str) -> Iterator:
-    """The same items, with a progress bar that vanishes at the end, so that it leaves nothing in a saved notebook."""
-    from tqdm import tqdm
+def progress(items: Sequence, what: str) -> Iterator:
+    """The same items, with a progress bar under the cell; when all are done, one line remains."""
+    from IPython.display import Markdown, display
 
-    return tqdm(iterable, desc=what, file=sys.stdout, leave=False, mininterval=0.5)
+    start, shown = time.monotonic(), 0.0
+    bar = display(Markdown(what), display_id=True)
+    for done, item in enumerate(items):
+        spent = time.monotonic() - start
+        if done and spent - shown > 0.5:
+            share, left = done / len(items), spent / done * (len(items) - done)
+            bar.update(Markdown(f"{what} `{'█' * round(20 * share):░<20}` {share:.0%}, {left:.0f} s to go"))
+            shown = spent
+        yield item
+    bar.update(Markdown(f"{what}: {len(items)} steps"))
 
 
 def show_source(*objects: object) -> "object":

@@ -35,6 +35,7 @@ def lines(
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
             axes.plot(x, y, label=name, color=colour, marker=marker)
         axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
+        axes.margins(y=0.1)
         axes.set_title(title)
         if xscale == "linear":
             axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=all(float(value).is_integer() for value in x)))
@@ -68,9 +69,9 @@ def _label_ends(axes: Axes) -> None:
     """Each line's name beside its last point, moved apart where two would overlap."""
     axes.figure.draw_without_rendering()            # settles the scales
     transform = axes.transData.transform
-    ends = sorted((transform((line.get_xdata()[-1], line.get_ydata()[-1]))[1], line) for line in axes.lines)
+    ends = [(transform((line.get_xdata()[-1], line.get_ydata()[-1]))[1], line) for line in axes.lines]
     room, last = 13.0, float("-inf")
-    for height, line in ends:
+    for height, line in sorted(ends, key=lambda end: end[0]):
         placed = max(height, last + room)
         axes.annotate(
             line.get_label(),

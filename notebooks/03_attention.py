@@ -1,0 +1,634 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 03 · Attention as a soft lookup
+#
+# **After this lesson you will be able to**
+#
+# - explain attention as a dictionary lookup that answers with a mixture;
+# - write it in five lines of torch, and say the shape of every tensor in it;
+# - show by measurement why scores are divided by $\sqrt{d_k}$, and why a mask comes before the softmax;
+# - count what attention costs.
+#
+# **You need** matrix products, the softmax, and a little torch. **It takes** about 45 minutes to read and try; all
+# cells together run in about a minute on a laptop.
+
+# %% [markdown]
+# ## 1 The problem: a dictionary that only knows exact matches
+#
+# Here are some real sentences, German on the left, English on the right. They come from the dialogues of free computer
+# games, and the whole course uses them.
+
+# %%
+import re
+from collections import Counter
+
+import torch
+import torch.nn.functional as F
+
+from txlib import plots
+from txlib.data import translation
+from txlib.lesson import expect, progress, prove_equal, show_source
+
+pairs = translation("games", max_words=12).train
+for german, english in [pair for pair in pairs if len(pair[0]) <= 40][100:1600:300]:
+    print(f"{german:42} {english}")
+print(f"… {len(pairs):,} pairs in all")
+
+# %% [markdown]
+# Suppose we want to translate word by word, and begin with Python's own lookup, a `dict`. You hand it a *query*; it
+# compares the query with its *keys*; it returns the *value* of the key that is equal.
+
+# %%
+dictionary = {"könig": "king", "ork": "orc", "schwert": "sword"}
+for query in ("könig", "könige", "orks"):
+    print(f"{query:8} → {dictionary.get(query, 'nothing')}")
+
+# %% [markdown]
+# Two things are missing.
+#
+# **It is brittle.** *Könige* is nearly *König*, but "nearly" does not exist for a `dict`. A key matches or it does not.
+#
+# **It cannot learn.** Move a query a little, and the answer stays exactly the same, until it jumps. There is no slope
+# to follow downhill, so no gradient can improve the keys.
+#
+# Both have the same cure. Let each key match *to a degree*, and answer with a mixture of all values, each weighted by
+# how well its key matches. That is attention. At the end of this lesson it will read sentence pairs like those above,
+# and work out by itself which German word belongs to which English word.
+
+# %% [markdown]
+# ## 2 The idea in one picture
+#
+# Let keys and queries be vectors, so that "nearly" has a meaning: the larger the dot product, the better the match.
+# Below, five keys point in five directions. The query points close to the third key. A hard lookup puts all weight on
+# the best key. A soft lookup shares it out.
+
+# %%
+angle = torch.tensor([0.0, 30.0, 60.0, 90.0, 120.0]).deg2rad()
+key = torch.stack([angle.cos(), angle.sin()], dim=-1)              # (key, 2): five arrows
+query = torch.tensor([[0.45, 0.89]])                               # (query, 2): one arrow, at about 63°
+score = query @ key.T                                              # (query, key): how well each key matches
+hard = F.one_hot(score.argmax(dim=-1), 5).float()                  # (query, key)
+soft = (4 * score).softmax(dim=-1)                                 # (query, key); 4 sharpens it for the picture
+plots.heatmap(
+    torch.cat([hard, soft]), rows=["hard", "soft"], columns=["0°", "30°", "60°", "90°", "120°"],
+    title="A soft lookup gives near misses a share", xlabel="direction of the key", ylabel="lookup", size=0.7,
+    alt="Weights for five keys. Hard: all on the key at 60 degrees. Soft: most there, less on 90 and 30 degrees.",
+)
+
+# %% [markdown]
+# The soft weights are positive and add up to 1, and they change smoothly when the query turns. So a gradient can tell
+# the query where to turn, and the keys where to stand.
+
+# %% [markdown]
+# ## 3 The equation, one step at a time
+#
+# $$\text{attention}(Q, K, V) = \text{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$$
+#
+# (Vaswani et al. 2017, equation 1.) Each row of $Q$ is a query, each row of $K$ a key, each row of $V$ the value that
+# belongs to that key. Queries and keys have $d_k$ entries; values may have another size, $d_v$.
+#
+# We take it apart on one sentence pair. The three English words ask, the four German tokens answer. Nothing is trained
+# yet, so all vectors are random. What matters now is the shapes.
+
+# %%
+torch.manual_seed(0)
+english, german = ["the", "king", "sleeps"], ["der", "könig", "schläft", "."]
+d_k, d_v = 8, 5
+q = torch.randn(3, d_k)                                            # (query, d_k): one row an English word
+k = torch.randn(4, d_k)                                            # (key, d_k): one row a German word
+v = torch.randn(4, d_v)                                            # (key, d_v): one row a German word
+
+# %% [markdown]
+# **Step 1: scores.** Compare every query with every key. One matrix product takes all the dot products at once. (Why
+# the division? Section 4.)
+
+# %%
+score = q @ k.T / d_k**0.5                                         # (query, key)
+plots.heatmap(
+    score, rows=english, columns=german, title="Step 1: a score for each pair of words", diverging=True, size=0.7,
+    alt="A table of three English words by four German words with a positive or negative score in each cell.",
+)
+
+# %% [markdown]
+# **Step 2: weights.** The softmax turns each *row* into shares of 1: it exponentiates, so that all are positive, and
+# divides by the sum. It runs along the key axis, the last one, because each query has one unit of attention to spend.
+
+# %%
+weight = score.softmax(dim=-1)                                     # (query, key)
+print("each query spends", [f"{total:.1f}" for total in weight.sum(dim=-1)])
+plots.heatmap(
+    weight, rows=english, columns=german, title="Step 2: each row is shares of 1", size=0.7,
+    alt="The same table after the softmax: all cells between 0 and 1, and each row adds up to 1.",
+)
+
+# %% [markdown]
+# **Step 3: mix.** Each query receives the average of all values, weighted by its row.
+
+# %%
+out = weight @ v                                                   # (query, d_v)
+print("out has shape", tuple(out.shape), "- one mixture of values for each query")
+
+# %% [markdown]
+# That is all of it. Here it is as a function. The `...` in the shapes stands for any axes in front, such as a batch
+# of sentences: they simply go along.
+
+
+# %%
+def attention(q, k, v):
+    score = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5           # (..., query, key)
+    weight = score.softmax(dim=-1)                                 # (..., query, key)
+    return weight @ v                                              # (..., query, d_v)
+
+
+# %% [markdown]
+# Do you trust the matrix products? Then check them against the slowest, plainest version: one query at a time, one key
+# at a time, with nothing but numbers and loops.
+
+# %%
+def attention_by_loops(q, k, v):
+    rows = []
+    for query in q:
+        score = [sum(a * b for a, b in zip(query, key)) / len(query) ** 0.5 for key in k]
+        total = sum(s.exp() for s in score)
+        rows.append(sum(s.exp() / total * value for s, value in zip(score, v)))
+    return torch.stack(rows)                                       # (query, d_v)
+
+
+prove_equal(attention(q, k, v), attention_by_loops(q, k, v), what="Matrix products and loops")
+
+# %% [markdown]
+# ### Two consequences worth knowing
+#
+# **A mixture stays inside.** Weights are positive and sum to 1, so each output entry lies between the smallest and the
+# largest value it was mixed from. Attention moves information about. It cannot create a number larger than all it saw.
+#
+# **Order does not matter.** Shuffle the German words, keys together with their values, and the output is the same. The
+# sum has no first and no last. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05 mends that.
+
+# %%
+inside = (out >= v.amin(dim=0)) & (out <= v.amax(dim=0))           # (query, d_v)
+print("share of output entries inside the range of the values:", f"{inside.float().mean():.0%}")
+shuffled = torch.tensor([2, 0, 3, 1])
+prove_equal(attention(q, k[shuffled], v[shuffled]), attention(q, k, v), what="Shuffled and original order")
+
+# %% [markdown]
+# ## 4 Why divide by $\sqrt{d_k}$?
+#
+# Take a query and a key whose entries are independent, with mean 0 and variance 1. Each product of two entries has
+# variance 1, and the dot product adds up $d_k$ of them. So its variance is $d_k$, and its typical size $\sqrt{d_k}$:
+# with 64 dimensions, scores of 8 and −8 are ordinary.
+#
+# The softmax turns a *difference* of scores into a *ratio* of weights. A difference of 8 is a ratio of
+# $e^8 \approx 3000$. One key takes everything, and the lookup is hard again.
+
+# %%
+torch.manual_seed(0)
+for width in (4, 64, 1024):
+    query, key = torch.randn(1000, width), torch.randn(32, width)  # (query, d_k), (key, d_k)
+    raw = query @ key.T                                            # (query, key)
+    top = [s.softmax(dim=-1).amax(dim=-1).mean() for s in (raw, raw / width**0.5)]
+    print(f"d_k {width:4}: scores spread ±{raw.std():4.1f}; the best of 32 keys takes {top[0]:4.0%}, scaled {top[1]:4.0%}")
+
+# %% [markdown]
+# Dividing by $\sqrt{d_k}$ brings the variance back to 1, whatever the width. Now the part that hurts: the *gradient*.
+# When one weight is 1 and all others are 0, the softmax is flat. Nothing can be learned from a wrong choice, because no
+# small change of the scores changes the weights.
+
+# %%
+def gradient_size(scale, width=1024):
+    torch.manual_seed(0)
+    query = torch.randn(1000, width, requires_grad=True)           # (query, d_k)
+    key, value = torch.randn(32, width), torch.randn(32, 1)        # (key, d_k), (key, 1)
+    weight = (query @ key.T * scale).softmax(dim=-1)               # (query, key)
+    (weight @ value).sum().backward()
+    return (query.grad / scale).norm(dim=-1).median()              # how much the *scores* can still move the output
+
+
+print(f"a typical query's gradient is {gradient_size(1024**-0.5) / gradient_size(1.0):,.0f} times larger with the scale")
+
+# %% [markdown]
+# So the scale keeps the lookup soft *at the start of training*. Later the model may make its scores as large as it
+# likes, by growing its vectors. We will see in section 6 what it learns without the scale.
+
+# %% [markdown]
+# ## 5 Masks: what may not be seen
+#
+# Often a query must not look at some keys.
+#
+# - **Padding.** Sentences in one batch have different lengths. Short ones are filled up with a dummy token, which is not
+#   a word and must not be looked up.
+# - **The future.** A model that learns to write the next word must not see that word. Query $i$ may look at keys
+#   $0 \dots i$ only. This mask is called *causal*.
+#
+# In this course a mask is a boolean matrix, and `True` means *may attend*. (Beware: in some libraries it is the other
+# way round.) How do we take the forbidden keys out? Three tries, on four words with the causal mask:
+
+# %%
+torch.manual_seed(1)
+n = 4
+score = torch.randn(n, n)                                          # (query, key)
+allowed = torch.ones(n, n).tril().bool()                           # (query, key): row i is True up to column i
+tries = {
+    "mask after softmax": score.softmax(dim=-1).masked_fill(~allowed, 0.0),
+    "score 0 before": score.masked_fill(~allowed, 0.0).softmax(dim=-1),
+    "score −∞ before": score.masked_fill(~allowed, float("-inf")).softmax(dim=-1),
+}
+plots.heads(
+    torch.stack(list(tries.values())), names=list(tries), numbers=True, size=0.55,
+    rows=["0", "1", "2", "3"], columns=["0", "1", "2", "3"],
+    title="Only −∞ before the softmax hides the future and spends all attention",
+    alt="Three 4 by 4 weight tables. First: the future is 0 but rows do not add up to 1. Second: the future gets "
+    "weight. Third: the future is 0 and every row adds up to 1.",
+)
+
+# %%
+for name, weight in tries.items():
+    future = weight.masked_fill(allowed, 0.0).sum() / n            # share of all attention that looks ahead
+    print(f"{name:20} rows add up to {weight.sum(dim=-1).min():.2f} … {weight.sum(dim=-1).max():.2f}; looks ahead: {future:.0%}")
+
+# %% [markdown]
+# The first try leaves rows that do not add up to 1: the first word has spent most of its attention on the future, and
+# loses it. In the second, a score of 0 is not "no match", it is an ordinary score, and $e^0 = 1$ is an ordinary share.
+# Only $-\infty$ works: $e^{-\infty} = 0$, and the rest shares everything.
+#
+# One trap is left. What if a query may look at *nothing*, for example because its whole sentence is padding?
+
+# %%
+nothing = torch.zeros(1, 3).bool()                                 # (query, key): all forbidden
+score = torch.tensor([[0.3, 1.2, -0.5]])                           # (query, key)
+print("with −∞:               ", score.masked_fill(~nothing, float("-inf")).softmax(dim=-1).tolist())
+lowest = torch.finfo(score.dtype).min
+weight = score.masked_fill(~nothing, lowest).softmax(dim=-1)       # (query, key): no NaN, but shares nobody may have
+print("with the lowest number:", [round(w, 2) for w in weight[0].tolist()])
+print("and zero afterwards:   ", weight.masked_fill(~nothing, 0.0)[0].tolist())
+
+# %% [markdown]
+# $-\infty$ everywhere makes the softmax divide 0 by 0, and one `nan` spreads through the whole model within a step. So
+# we use the lowest finite number before the softmax, and zero afterwards. A query that may attend to nothing gets
+# nothing. This is our final version:
+
+
+# %%
+def attention(q, k, v, mask=None, scale=None):
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    score = q @ k.transpose(-2, -1) * scale                        # (..., query, key)
+    if mask is None:
+        return score.softmax(dim=-1) @ v
+    score = score.masked_fill(~mask, torch.finfo(score.dtype).min)
+    weight = score.softmax(dim=-1).masked_fill(~mask, 0.0)         # (..., query, key)
+    return weight @ v                                              # (..., query, d_v)
+
+
+# %% [markdown]
+# ## 6 See it work: learning a dictionary from sentence pairs
+#
+# Now the promise from the start. We have sentence pairs and nothing else: no alignment, no dictionary. Give every
+# English word a query vector, and every German word a key vector and a value vector, all random. Can attention find out
+# which words belong together?
+#
+# The trick is a guessing game. Take 32 pairs, and mix them up. For an English and a German sentence, let each English
+# word look itself up in the German one. If the answer resembles the question, the two sentences probably belong
+# together. Guess the right German sentence out of 32; training makes the guesses better. To win, each English word has
+# to learn what to look for, and each German word what to be found by.
+#
+# First the words as numbers: 0 is padding, 1 is any rare word.
+
+# %%
+def words(sentence):
+    return re.findall(r"\w+", sentence.lower())
+
+
+def vocabulary(sentences, at_least=10):
+    count = Counter(word for sentence in sentences for word in words(sentence))
+    return {word: id for id, word in enumerate((w for w, c in count.most_common() if c >= at_least), start=2)}
+
+
+def encode(sentences, ids):
+    rows = [torch.tensor([ids.get(word, 1) for word in words(sentence)]) for sentence in sentences]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (sentence, longest)
+
+
+pairs = [pair for pair in pairs if all(3 <= len(words(side)) <= 12 for side in pair)]
+german, english = zip(*pairs)
+german_ids, english_ids = vocabulary(german), vocabulary(english)
+source, target = encode(german, german_ids), encode(english, english_ids)
+print(f"{len(pairs):,} pairs, {len(german_ids):,} German and {len(english_ids):,} English words")
+
+# %% [markdown]
+# Now the game. All English words of the batch stand in one long line, and every one of them looks itself up in every
+# German sentence. Our `attention` does that in one call: it works on the last two axes, and the axis in front counts
+# the German sentences. Note the mask: padding is not looked at.
+
+
+# %%
+def match(batch, q_table, k_table, v_table, scale=None):
+    english, german = target[batch], source[batch]                 # (pair, n), (pair, m)
+    q = q_table[english].flatten(0, 1)                             # (pair · n, d): all English words in a line
+    k, v = k_table[german], v_table[german]                        # (german, m, d)
+    found = attention(q, k, v, mask=(german > 0)[:, None], scale=scale)          # (german, pair · n, d)
+    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5          # (german, pair · n): answer · question
+    alike, real = alike.unflatten(-1, english.shape), english > 0  # (german, english, n), (english, n)
+    return ((alike * real).sum(dim=-1) / real.sum(dim=-1)).T       # (english, german): mean over the real words
+
+
+# %% [markdown]
+# Row $i$ of the result should be largest in column $i$, where the true partner stands. That is a classification with 32
+# classes, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx 3.5$.
+
+
+# %%
+def play(scale=None, d=128, steps=600, what="learning words"):
+    torch.manual_seed(1)
+    sizes = len(english_ids) + 2, len(german_ids) + 2, len(german_ids) + 2
+    tables = [torch.randn(size, d, requires_grad=True) for size in sizes]        # queries, keys, values
+    optimizer, losses = torch.optim.Adam(tables, lr=0.01), []
+    for _ in progress(range(steps), what):
+        batch = torch.randint(len(pairs), (32,))                   # (pair,)
+        loss = F.cross_entropy(match(batch, *tables, scale=scale), torch.arange(32))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return [table.detach() for table in tables], losses
+
+
+# %% tags=["nbval-ignore-output"]
+(q_table, k_table, v_table), losses = play()
+expect("Loss at the end", sum(losses[-50:]) / 50, 0.4, 1.4)
+
+# %% [markdown]
+# It wins the game. But what did it learn? Let an English sentence look at its German partner. Watch *attacked*: its
+# translation stands at the other end of the German sentence.
+
+
+# %% tags=["nbval-ignore-output"]
+def look(number, scale=128**-0.5):
+    english_words, german_words = words(pairs[number][1]), words(pairs[number][0])
+    q = q_table[[english_ids.get(word, 1) for word in english_words]]        # (query, d)
+    k = k_table[[german_ids.get(word, 1) for word in german_words]]          # (key, d)
+    return plots.heatmap(
+        (q @ k.T * scale).softmax(dim=-1), rows=english_words, columns=german_words, size=0.75,
+        title="Each word looks for its translation", xlabel="key (German)", ylabel="query (English)",
+        alt="Attention weights of an English sentence on its German translation; for most rows the largest weight is "
+        "on the word's own translation, also where the word order differs.",
+    )
+
+
+look(next(i for i, (_, english) in enumerate(pairs) if english == "The orcs have attacked the humans."))
+
+# %% [markdown]
+# Nobody told it that *orcs* means *Orks*. It found out, because looking there helped to win.
+#
+# A figure can be lucky, so we count. Here are 40 common words with their translations. For each we ask which of *all*
+# German words has the best matching key.
+
+# %%
+REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie · gold gold · night nacht · elves elfen
+father vater · war krieg · water wasser · river fluss · men männer · and und · now jetzt · must müssen · here hier
+blood blut · fire feuer · all alle · undead untote · help hilfe · i ich · my mein · brother bruder · battle schlacht
+enemy feind · time zeit · north norden · south süden · what was · who wer · where wo · ship schiff · yes ja
+thanks danke · dwarves zwerge · world welt · trolls trolle"""
+real = [tuple(entry.split()) for line in REAL.splitlines() for entry in line.split(" · ")]
+
+
+def right_words(q_table, k_table):
+    german = [None, None, *german_ids]                             # word of each id
+    query = q_table[[english_ids[english] for english, _ in real]]               # (query, d)
+    best = (query @ k_table.T)[:, 2:].argmax(dim=-1) + 2           # (query,): id of the best German word
+    return [(english, german[id], german[id] == true) for (english, true), id in zip(real, best)]
+
+
+# %% tags=["nbval-ignore-output"]
+learned = right_words(q_table, k_table)
+print("   ".join(f"{english}→{german}{'' if right else ' ✗'}" for english, german, right in learned))
+expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
+
+# %% [markdown]
+# By chance it would be 0: there are about 1,500 words to choose from. Look at the misses, too. Several are not
+# wrong so much as another form of the right word, or a word that often stands beside it. The game asks only for words
+# that help to recognise the sentence.
+#
+# ### Break it: no $\sqrt{d_k}$
+#
+# Now the same game, same data, same random start, with one thing changed: `scale=1`.
+
+# %% tags=["nbval-ignore-output"]
+(q_unscaled, k_unscaled, _), losses_unscaled = play(scale=1.0, what="without the scale")
+smooth = torch.tensor([losses, losses_unscaled]).unfold(1, 20, 1).mean(dim=-1)  # (run, step): mean of 20 steps
+steps = range(20, 20 + smooth.shape[1])
+plots.lines(
+    {"scaled": (steps, smooth[0].tolist()), "unscaled": (steps, smooth[1].tolist())},
+    title="Without √d the loss stays behind", xlabel="training step", ylabel="loss (nats), mean of 20",
+    alt="Two falling loss curves. The unscaled one falls more slowly and ends at about twice the loss.",
+)
+
+# %% tags=["nbval-ignore-output"]
+unscaled = right_words(q_unscaled, k_unscaled)
+print("   ".join(f"{english}→{german}{'' if right else ' ✗'}" for english, german, right in unscaled))
+expect("Words right without the scale, of 40", sum(right for *_, right in unscaled), 0, 14)
+
+# %% [markdown]
+# The loss does fall: the values still learn. But the *choice* does not. Each query picked one key by chance at the
+# start, with nearly all its weight, and the flat softmax lets it hardly change its mind. So the sentences are told
+# apart by chance words, and the dictionary is nonsense. A falling loss is no proof that a part works. Look inside.
+
+# %% [markdown]
+# ## 7 Open the library
+#
+# `txlib` has this function too. Here is its source, read from the object itself. You will recognise each line of
+# yours. The parts that are new: a `bias`, which lesson 05 needs, dropout, and weights returned on request.
+
+# %%
+from txlib.attention import Mask, attention_weights, causal, global_tokens, padding, sliding_window
+from txlib.attention import attention as library_attention
+
+show_source(attention_weights, library_attention)
+
+# %% [markdown]
+# Its tensors have four axes: (batch, heads, length, head_dim). Heads come in lesson 04; until then there is 1. Do both
+# give the same numbers? We ask with a batch of three, a causal mask, and one sentence that is all padding.
+
+# %%
+torch.manual_seed(0)
+q, k, v = torch.randn(3, 3, 1, 6, 16)                              # each (batch, heads, length, head_dim)
+mask = causal().dense(6) & padding([6, 4, 0]).dense(6)             # (batch, 1, query, key)
+prove_equal(attention(q, k, v, mask), library_attention(q, k, v, mask), what="Your attention and the library's")
+prove_equal(library_attention(q, k, v, mask)[2], torch.zeros(1, 6, 16), what="The all-padding sentence and zeros")
+
+# %% [markdown]
+# The library's masks are small rules on positions. Combine them with `&` (both allow it), `|` (either allows it) and
+# `~` (the opposite). Read them from the left: row 5 shows what word 5 may look at.
+
+# %%
+plots.mask(
+    {
+        "causal()": causal(),
+        "sliding_window(2)": sliding_window(2),
+        "causal() & sliding_window(2)": causal() & sliding_window(2),
+        "… | global_tokens([0])": causal() & (sliding_window(2) | global_tokens([0])),
+    },
+    length=12,
+    title="Masks combine like sentences: and, or, not",
+)
+
+# %% [markdown]
+# A rule of your own is one line. Which words may a query see here? Guess before you run it.
+
+# %%
+same_parity = Mask(lambda query, key: (query - key) % 2 == 0)
+plots.mask({"causal() & same_parity": causal() & same_parity}, length=12)
+
+# %% [markdown]
+# ## 8 What it costs
+#
+# Every query meets every key: $n$ queries and $n$ keys make $n^2$ scores, each a dot product of $d_k$ multiplications
+# and $d_k$ additions. Mixing the values costs the same again. Together $4 n^2 d_k$ floating-point operations. Count
+# them with torch's own counter:
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+d = 64
+for n in (128, 256, 512, 1024):
+    q = k = v = torch.randn(1, 1, n, d)                            # (batch, heads, n, d_k)
+    with FlopCounterMode(display=False) as counter:
+        attention(q, k, v)
+    counted, memory = counter.get_total_flops(), n * n * 4 / 2**20
+    print(f"n {n:5}: {counted / 1e6:6.1f} MFLOP counted, 4n²d = {4 * n * n * d / 1e6:6.1f}; the scores take {memory:5.2f} MiB")
+
+# %% [markdown]
+# Twice the length, four times the work and four times the memory. And the clock? Short inputs are ruled by fixed costs;
+# long ones follow the square.
+
+# %% tags=["nbval-ignore-output"]
+import time
+
+
+def milliseconds(n, repeats=7):
+    q = k = v = torch.randn(1, 8, n, d)                            # (batch, heads, n, d_k)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        attention(q, k, v)
+        times.append(1000 * (time.perf_counter() - start))
+    return sorted(times)[repeats // 2]
+
+
+lengths = [64, 128, 256, 512, 1024, 2048]
+measured = [milliseconds(n) for n in lengths]
+square = [measured[-1] * (n / lengths[-1]) ** 2 for n in lengths]
+plots.lines(
+    {"measured": (lengths, measured), "n² through the last point": (lengths, square)}, xscale="log", yscale="log",
+    title="Long inputs cost the square of their length", xlabel="length n", ylabel="milliseconds", marker="o",
+    alt="Time against length on logarithmic axes. The measured line approaches the straight line of slope 2.",
+)
+
+# %% [markdown]
+# Part IV of the course is about what people have done against this square.
+
+# %% [markdown]
+# ## 9 Quiz
+#
+# Decide first, then open an answer.
+#
+# **1. A causal model has computed these scores, already scaled, before its mask is applied. What is the weight
+# $\alpha_{2,2}$ of the second query on the second key?** (Rows are queries, columns keys, both counted from 1.)
+#
+# | | key 1 | key 2 | key 3 | key 4 |
+# | --- | --- | --- | --- | --- |
+# | query 1 | 1 | 0 | −1 | −1 |
+# | query 2 | 1 | 1 | −1 | 0 |
+# | query 3 | 0 | 1 | 1 | −1 |
+# | query 4 | −1 | −1 | 2 | 1 |
+#
+# <details><summary>A. 1</summary>
+#
+# No. A score of 1 is not a weight of 1. The weight depends on the other scores in the row that the mask leaves.
+# </details>
+# <details><summary>B. 1/2</summary>
+#
+# Right. The second query may see keys 1 and 2 only. Both scores are 1, so both get the same share: $e^1/(e^1+e^1) = 1/2$.
+# </details>
+# <details><summary>C. About 0.40</summary>
+#
+# That is the softmax over all four keys: $e/(e+e+e^{-1}+e^0)$. The second query may not look at keys 3 and 4.
+# </details>
+# <details><summary>D. About 0.46</summary>
+#
+# Here the softmax ran down the column: $e/(e^0+e^1+e^1+e^{-1})$. The shares belong to the query, so it runs along the row.
+# </details>
+#
+# **2. You multiply all queries by 10. What happens to the weights?**
+#
+# <details><summary>A. Nothing: the softmax normalises</summary>
+#
+# It normalises the sum, not the differences. Adding the same number to all scores of a row changes nothing;
+# multiplying them does.
+# </details>
+# <details><summary>B. They come closer to a hard lookup</summary>
+#
+# Right. All differences of scores grow tenfold, and the ratios of weights with them.
+# </details>
+# <details><summary>C. They come closer to equal shares</summary>
+#
+# That would be dividing by 10: as scores approach 0, all shares approach $1/m$.
+# </details>
+#
+# **3. Queries (7, 16), keys (9, 16), values (9, 5): what shape has the output?**
+#
+# <details><summary>A. (7, 5)</summary>
+#
+# Right. One row a query, as wide as a value. The 9 keys are summed over, the 16 is used up by the dot products.
+# </details>
+# <details><summary>B. (9, 5)</summary>
+#
+# The keys are what is mixed, so their number disappears. Each *query* gets an answer.
+# </details>
+# <details><summary>C. (7, 16)</summary>
+#
+# Queries and keys only decide the weights. What is returned is made of values.
+# </details>
+#
+# **4. A sentence of 5 words is padded to 8, and you forget the padding mask. What goes wrong?**
+#
+# <details><summary>A. An error: shapes do not match</summary>
+#
+# I wish. All shapes fit, and nothing complains.
+# </details>
+# <details><summary>B. Every word spends part of its attention on words that do not exist</summary>
+#
+# Right. And how much depends on how far the sentence was padded, so the same sentence gives different results in
+# different batches.
+# </details>
+# <details><summary>C. Only the outputs at the padding are wrong, and nobody reads those</summary>
+#
+# Those are wrong with a mask, too. But without one, the real words mix in the padding's values.
+# </details>
+
+# %% [markdown]
+# ## 10 Summary
+#
+# - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
+# - Because it is smooth, it can be trained. It learned a dictionary from sentence pairs alone.
+# - $\sqrt{d_k}$ keeps scores near size 1, so that the softmax is soft enough to learn from.
+# - A mask works before the softmax. A query with nothing to see gets zeros.
+# - It ignores order, and it costs $4n^2d$ operations and $n^2$ numbers.
+#
+# **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
+# section 3.2.1 and footnote 4, which is the argument of our section 4. Bahdanau et al. 2015,
+# [arXiv:1409.0473](https://arxiv.org/abs/1409.0473), section 3.1, where the soft lookup between two languages began.
+#
+# **Do** the exercise [03_attention](../exercises/03_attention.ipynb). Then go on to
+# [04 Many heads, and cross-attention](04_heads.ipynb).

@@ -1,0 +1,101 @@
+"""Where position enters attention, and how vectors turn with it."""
+
+from collections.abc import Mapping, Sequence
+
+from jaxtyping import Float, Int
+from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
+from torch import Tensor
+
+from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
+
+PLAIN, LATER = "#e4e4e4", "#f4f4f4"
+
+
+def entrances(*, title: str, alt: str) -> Picture:
+    """The way from a word to an attention weight, and the three places where position can enter it.
+
+    Args:
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    stations = ["word\nvector", "query\nand key", "score", "weight"]
+    doors = [("add a vector", "learned, sinusoidal"), ("turn them", "rotary"), ("change the score", "Shaw, ALiBi")]
+    with drawing():
+        figure, (axes,) = panels(width=8.4, height=2.7)
+        axes.set(xlim=(-0.9, 9.9), ylim=(-2.1, 1.0))
+        axes.axis("off")
+        for number, station in enumerate(stations):
+            axes.add_patch(FancyBboxPatch((3 * number - 0.6, -0.4), 1.2, 0.8, "round,pad=0.1", facecolor=PLAIN))
+            axes.text(3 * number, 0, station, ha="center", va="center")
+        for number, (what, names) in enumerate(doors):
+            place = 3 * number + (1.5 if number == 0 else 0)
+            for start, end, colour in (
+                ((3 * number + 0.75, 0), (3 * number + 2.25, 0), GREY),
+                ((place, -1.15), (place, -0.08 if number == 0 else -0.52), PALETTE[number]),
+            ):
+                axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.8})
+            axes.text(place, -1.25, what, ha="center", va="top", color=PALETTE[number], fontweight="bold")
+            axes.text(place, -1.7, names, ha="center", va="top", color=GREY)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def turns(
+    arrows: Float[Tensor, "pair position 2"], *, title: str, alt: str, names: Sequence[str] | None = None
+) -> Picture:
+    """Pairs of dimensions as arrows in the plane, one circle a pair and one arrow a position.
+
+    Args:
+        arrows: of length 1, the first position first; later ones are drawn paler.
+        names: a title for each circle; "pair 0", "pair 1" … unless given.
+    """
+    count, positions, _ = arrows.shape
+    with drawing():
+        figure, all_axes = panels(count, width=0.4 + 2.1 * count, height=2.9)
+        for pair, axes in enumerate(all_axes):
+            axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=PLAIN, linewidth=1.5))
+            for position, (x, y) in enumerate(arrows[pair].tolist()):
+                shade = 1 - 0.75 * position / max(1, positions - 1)
+                look = {"arrowstyle": "-|>", "color": PALETTE[0], "alpha": shade, "linewidth": 2, "shrinkA": 0}
+                axes.annotate("", (x, y), (0, 0), arrowprops=look | {"shrinkB": 0})
+                if count == 1 or pair == 0 or position in (0, positions - 1):
+                    axes.text(1.17 * x, 1.17 * y, str(position), ha="center", va="center", color=GREY, fontsize=9)
+            axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
+            axes.axis("off")
+            axes.set_title(names[pair] if names else f"pair {pair}", fontweight="normal", fontsize=11, loc="center")
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def rearranging(
+    steps: Mapping[str, Int[Tensor, "rows columns"]], groups: Mapping[str, Int[Tensor, "rows columns"]], *,
+    title: str, alt: str, format: str = "{:02d}",
+) -> Picture:  # fmt: skip
+    """The same numbers moving from one matrix to the next, each in the colour of its group.
+
+    Args:
+        steps: name of a step → the numbers in the matrix then.
+        groups: name of the step → the number of each cell's colour; -1 for padding, -2 for what is left over.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    rows = max(len(matrix) for matrix in steps.values())
+    columns = sum(matrix.shape[1] + 1 for matrix in steps.values())
+    with drawing():
+        figure, all_axes = panels(
+            len(steps), width=0.46 * columns, height=1.1 + 0.46 * rows,
+            width_ratios=[matrix.shape[1] for matrix in steps.values()],
+        )  # fmt: skip
+        for axes, (name, matrix) in zip(all_axes, steps.items(), strict=True):
+            for row, (values, colours) in enumerate(zip(matrix.tolist(), groups[name].tolist(), strict=True)):
+                for column, (value, group) in enumerate(zip(values, colours, strict=True)):
+                    face = {-1: "white", -2: LATER}.get(group, PALETTE[group % len(PALETTE)])
+                    corner = (column, row)
+                    axes.add_patch(Rectangle(corner, 1, 1, facecolor=face, alpha=0.45, edgecolor="none"))
+                    axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GREY, linewidth=0.6))
+                    text = "0" if group == -1 else format.format(value)
+                    colour = GREY if group < 0 else "black"
+                    axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=10)
+            axes.set(xlim=(-0.05, matrix.shape[1] + 0.05), ylim=(rows + 0.05, -0.05), aspect="equal")
+            axes.axis("off")
+            axes.set_title(name, fontweight="normal", fontsize=10)
+        headline(figure, title)
+        return Picture(figure, alt)
