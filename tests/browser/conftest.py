@@ -123,6 +123,9 @@ class Notebook:
         """Run all cells; False where one raises."""
         return self._command("notebook:run-all-cells")
 
+    def save(self) -> None:
+        self._command("docmanager:save")
+
     def cells(self) -> list[dict]:
         """Id, source and outputs of every cell."""
         return self.page.evaluate(f"""() => {self.CURRENT}.content.widgets.map(cell => ({{

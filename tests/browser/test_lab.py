@@ -17,7 +17,8 @@ def test_the_course_opens_at_its_start(page, lab, screenshots):
     assert page.locator(".jp-Dialog, .jp-toastContainer").count() == 0, "Lab asks something before the course begins"
 
 
-def test_lesson_03_runs_and_shows_its_figures(notebook, page, screenshots):
+def test_lesson_03_runs_and_shows_its_figures(notebook, page, course, screenshots):
+    source = (course / "notebooks/03_attention.py").read_text(encoding="utf-8")
     lesson = notebook("notebooks/03_attention.ipynb")
     assert lesson.run_all()
     outputs = [output for cell in lesson.cells() for output in cell["outputs"]]
@@ -29,6 +30,8 @@ def test_lesson_03_runs_and_shows_its_figures(notebook, page, screenshots):
     assert all(width > 100 for width in images.evaluate_all("images => images.map(image => image.naturalWidth)"))
     assert page.locator(".jp-Notebook:visible mjx-container").count() > 10
     assert page.locator(".jp-Dialog").count() == 0
+    lesson.save()
+    assert (course / "notebooks/03_attention.py").read_text(encoding="utf-8") == source, "saving changed the source"
     for number in range(images.count()):
         images.nth(number).scroll_into_view_if_needed()
         page.screenshot(path=screenshots / f"lesson-figure-{number + 1}.png")
@@ -43,7 +46,7 @@ def test_exercise_03_tells_wrong_from_right(notebook, page, screenshots):
     exercise.run("causal-mask")
     said = exercise.run("check-causal-mask")
     page.screenshot(path=screenshots / "exercise-wrong.png")
-    assert "not yet" in said and "future" in said
+    assert "not yet" in said and "This lets each query see the future." in said
 
     exercise.type("causal-mask", RIGHT)
     exercise.run("causal-mask")

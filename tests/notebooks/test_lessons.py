@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import jupytext
 import nbformat
 import pytest
 from nbval.plugin import IPyNbFile, coalesce_streams
@@ -12,6 +13,7 @@ from txlib.notebooks import LESSONS, build, read_lesson, run_lesson
 
 SOURCES = sorted(LESSONS.glob("[0-9]*.py"))
 NOTEBOOKS = sorted(LESSONS.glob("*.ipynb"))
+SOLUTIONS = sorted((LESSONS.parent / "solutions").glob("[0-9]*.py"))
 
 
 def differences(committed: Path, ran: nbformat.NotebookNode, session: pytest.Session) -> list[str]:
@@ -54,6 +56,14 @@ def test_notebook_is_its_source(source):
     assert without_outputs(notebook) == without_outputs(lesson), "run `make notebooks` and commit"
     assert notebook.metadata == lesson.metadata
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source)
+
+
+@pytest.mark.parametrize("source", [*SOURCES, *SOLUTIONS], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_saving_in_lab_would_not_change_the_source(source):
+    text = source.read_text(encoding="utf-8")
+    notebook = jupytext.reads(text, fmt="py:percent")
+    notebook.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}      # as jupytext.toml says
+    assert jupytext.writes(notebook, fmt="py:percent") == text, "begin the file with its first `# %%`, without a header"
 
 
 def test_every_notebook_has_a_source():
