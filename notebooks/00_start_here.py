@@ -1,0 +1,130 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Start here
+#
+# This course builds Transformers by hand. In each lesson you start from a problem, build the part that solves it out of
+# bare torch, watch it work on real text, break it to see what it was good for, and then open the library behind the
+# course and prove that both give the same numbers.
+#
+# **Every cell runs on a laptop**, without a GPU and without the internet. Click into the cell below and press
+# **Shift + Enter**. It runs, and the next cell is selected.
+
+# %% [markdown]
+# ## 1 Is everything in place?
+
+# %% tags=["nbval-ignore-output"]
+import platform
+
+import torch
+
+import txlib
+from txlib.data import translation
+from txlib.lesson import device
+
+print(f"Python {platform.python_version()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
+print(f"The lessons will compute on: {device()}")
+
+# %%
+pairs = translation("games", max_words=12)
+print(f"{len(pairs.train):,} sentence pairs to learn from, {len(pairs.test):,} to test on. For example:")
+print(" | ".join(next(pair for pair in pairs.train if pair[1] == "The orcs have attacked the humans.")))
+
+# %% [markdown]
+# Now a computation with an answer that you can check in your head: attention with equal scores is a plain average.
+
+# %%
+from txlib.attention import attention
+
+q, k = torch.zeros(1, 1, 1, 4), torch.randn(1, 1, 3, 4)           # (batch, heads, length, head_dim): a query of zeros
+v = torch.tensor([1.0, 2.0, 6.0]).view(1, 1, 3, 1)                 # (batch, heads, length, 1)
+print("the average of 1, 2 and 6 is", attention(q, k, v).item())
+
+# %% [markdown]
+# If all three cells printed what they promise, you are ready. If one complains, the README's section
+# [Troubleshooting](../README.md#troubleshooting) has the usual reasons.
+
+# %% [markdown]
+# ## 2 The course
+#
+# | Part | Lesson | | Minutes |
+# | --- | --- | --- | --- |
+# | I Attention | 01 From text to tensors | coming | |
+# | | 02 Recurrent nets and Bahdanau attention | coming | |
+# | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/03_attention.ipynb) | 45 + 45 |
+# | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/04_heads.ipynb) | 45 + 45 |
+# | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/05_positions.ipynb) | 60 + 45 |
+# | | [06 The block](06_block.ipynb) | [exercise](../exercises/06_block.ipynb) | 45 + 45 |
+# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/07_transformer.ipynb) | 60 + 45 |
+# | II Language models | 08 GPT · 09 generation · 10 BERT · 11 today's decoder · 12 mixture of experts · 13 Universal Transformer | coming | |
+# | III Beyond text | 14 vision · 15 music · 16 sets and arrays | coming | |
+# | IV Efficiency | 17 the quadratic wall · 18 sparse patterns · 19 low rank and kernels · 20 FlashAttention · 21 training at scale | coming | |
+#
+# Lessons 03 to 07 stand on their own feet. **You need** Python, some torch (`nn.Module`, `backward()`), matrix products and
+# the chain rule. Begin with [03](03_attention.ipynb).
+
+# %% [markdown]
+# ## 3 Notation
+#
+# One letter means one thing in the whole course, in formulas and in code.
+#
+# | Formula | In code | Meaning |
+# | --- | --- | --- |
+# | $n$ | `n`, `length` | number of tokens in a sequence |
+# | $m$ | `m` | number of tokens in the memory, when that is another sequence |
+# | $d_{\text{model}}$ | `d_model` | width of a token's vector between the layers |
+# | $h$ | `heads` | number of heads |
+# | $d_k$ | `d_k`, `head_dim` | width of one head's queries and keys, $d_{\text{model}} / h$ |
+# | $d_{\text{ff}}$ | `d_ff` | width in the middle of the feed-forward network |
+# | $N$ | `layers` | number of blocks in a stack |
+# | $V$ | `vocab_size` | number of tokens in the vocabulary |
+# | $Q, K, V$ | `q`, `k`, `v` | queries, keys, values, one row a token |
+# | $\alpha_{ij}$ | `weight[i, j]` | what query $i$ takes from key $j$; each row sums to 1 |
+#
+# Three habits go with it:
+#
+# - **The batch comes first**: tensors are (batch, length, d_model), and inside attention (batch, heads, length, head_dim).
+# - **The softmax runs along the keys**, the last axis of the scores.
+# - **In a mask, `True` means may attend.**
+#
+# Every line that makes a tensor says its shape at its end, like `# (query, key)`.
+
+# %% [markdown]
+# ## 4 How exercises work
+#
+# Each lesson ends with an exercise: a notebook with a few tasks. A task has a prompt, three hints that you may fold out,
+# a function to fill in, and a check. **The check does not only say wrong.** It knows the usual mistakes, and tells you
+# which one it was. For a mask that is the wrong way
+# round it says, for example:
+#
+# > **✗ Task 2 · The causal mask: not right yet (0 of 2 points)**
+# >
+# > This lets each query see the *future*. Row 0 is the first query: it may see one key only.
+#
+# Check as often as you like: only your best result counts. Nothing leaves your machine. When you are done, save the
+# notebook; it is what you hand in, if you take the course with somebody.
+#
+# ## 5 How far are you?
+#
+# Every check writes its result into a file beside the course. Run this cell whenever you want to see where you stand.
+
+# %% tags=["nbval-ignore-output"]
+from txlib.grading import progress
+
+progress()
+
+# %% [markdown]
+# Quizzes at the end of each lesson are for you alone. Fold out an answer only after you have chosen one.
+#
+# On to [lesson 03, attention as a soft lookup](03_attention.ipynb).
