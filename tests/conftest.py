@@ -1,5 +1,42 @@
-"""Shapes written in annotations are checked at run time while the tests run."""
+"""Shapes written in annotations are checked at run time while the tests run; random numbers repeat."""
 
+import hypothesis
+import jaxtyping
+import pytest
+import torch
 from jaxtyping import install_import_hook
 
 install_import_hook("txlib", "beartype.beartype")
+
+
+class TorchRandom:
+    """Lets hypothesis seed torch for each example, so that a failure can be repeated and shrunk."""
+
+    seed = staticmethod(torch.manual_seed)
+
+    def getstate(self) -> bytes:
+        return torch.get_rng_state().numpy().tobytes()
+
+    def setstate(self, state: bytes) -> None:
+        torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+TORCH_RANDOM = TorchRandom()      # hypothesis holds it weakly
+hypothesis.register_random(TORCH_RANDOM)
+hypothesis.settings.register_profile("txlib", max_examples=25, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("txlib-long", max_examples=500, deadline=None)
+hypothesis.settings.load_profile("txlib")      # pytest --hypothesis-profile=txlib-long looks harder
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """Each test starts from the same random numbers, whichever tests ran before."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked():
+    """As users run txlib: without the checks of annotations, so that its own errors speak."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

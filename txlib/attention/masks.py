@@ -195,8 +195,11 @@ def global_tokens(positions: Sequence[int]) -> Mask:
     chosen = torch.as_tensor(positions, dtype=torch.long)
     if (chosen < 0).any():
         raise ValueError(f"global_tokens needs positions >= 0, got {chosen.tolist()}")
+    last = int(chosen.max()) + 1 if len(chosen) else 0
+    is_global = torch.zeros(last + 1, dtype=torch.bool).index_fill(0, chosen, True)      # False from `last` on
     return Mask(
-        lambda query, key: torch.isin(query, chosen.to(query.device)) | torch.isin(key, chosen.to(key.device)),
+        lambda query, key: is_global.to(key.device)[query.clamp(max=last)]
+        | is_global.to(key.device)[key.clamp(max=last)],
         name=f"global_tokens({chosen.tolist()})",
     )
 

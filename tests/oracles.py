@@ -1,0 +1,89 @@
+"""Independent ways to compute what txlib computes: plain loops, and torch's modules with txlib's weights."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def shake(module: nn.Module, size: float = 0.3) -> nn.Module:
+    """The module with noise on every parameter: zeros, ones and symmetric starts hide mistakes."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * size)
+    return module
+
+
+def loop_attention(
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None, bias: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Attention by its definition: one query, one key at a time. Returns (out, weights)."""
+    batch, heads, queries, head_dim = q.shape
+    keys = k.shape[-2]
+    full = (batch, heads, queries, keys)
+    allowed = torch.ones(full, dtype=torch.bool) if allowed is None else allowed.expand(full)
+    bias = torch.zeros(full, dtype=q.dtype) if bias is None else bias.expand(full)
+    scale = 1 / math.sqrt(head_dim) if scale is None else scale
+    out, weights = q.new_zeros(*full[:3], v.shape[-1]), q.new_zeros(full)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                seen = [j for j in range(keys) if allowed[b, h, i, j]]
+                scores = [float(q[b, h, i] @ k[b, h, j]) * scale + float(bias[b, h, i, j]) for j in seen]
+                total = sum(math.exp(score - max(scores)) for score in scores)
+                for j, score in zip(seen, scores, strict=True):
+                    weights[b, h, i, j] = math.exp(score - max(scores)) / total
+                    out[b, h, i] += weights[b, h, i, j] * v[b, h, j]
+    return out, weights
+
+
+def torch_attention(ours, memory_dim: int | None = None) -> nn.MultiheadAttention:
+    """`nn.MultiheadAttention` with the weights of our `MultiHeadAttention` (all heads with their own keys)."""
+    d_model = ours.output.out_features
+    biases = ours.query.bias is not None
+    theirs = nn.MultiheadAttention(
+        d_model, ours.heads, bias=biases, batch_first=True, kdim=memory_dim, vdim=memory_dim
+    ).to(ours.query.weight.dtype)
+    load_attention(theirs, ours)
+    return theirs
+
+
+def load_attention(theirs: nn.MultiheadAttention, ours) -> None:
+    """Copy our projections into torch's, which stacks those of queries, keys and values."""
+    projections = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        if theirs.in_proj_weight is not None:
+            theirs.in_proj_weight.copy_(torch.cat([projection.weight for projection in projections]))
+        else:
+            for name, projection in zip(("q", "k", "v"), projections, strict=True):
+                getattr(theirs, f"{name}_proj_weight").copy_(projection.weight)
+        if theirs.in_proj_bias is not None:
+            theirs.in_proj_bias.copy_(torch.cat([projection.bias for projection in projections]))
+            theirs.out_proj.bias.copy_(ours.output.bias)
+        theirs.out_proj.weight.copy_(ours.output.weight)
+
+
+def load_norm(theirs: nn.LayerNorm, ours) -> None:
+    """Copy a layer norm."""
+    theirs.load_state_dict({"weight": ours.gain, "bias": ours.bias})
+
+
+def torch_layer(block) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLayer:
+    """torch's encoder or decoder layer with the weights of our block."""
+    config, cross = block.config, block.cross_attention is not None
+    kind = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
+    theirs = kind(
+        config.d_model, config.heads, config.d_ff, dropout=0.0, activation=config.activation,
+        norm_first=config.norm_first, layer_norm_eps=config.norm_eps, batch_first=True,
+    ).to(block.feed_forward.widen.weight.dtype)  # fmt: skip
+    load_attention(theirs.self_attn, block.self_attention)
+    norms = [block.self_attention_norm, block.feed_forward_norm]
+    if cross:
+        load_attention(theirs.multihead_attn, block.cross_attention)
+        norms.insert(1, block.cross_attention_norm)
+    for number, norm in enumerate(norms, start=1):
+        load_norm(getattr(theirs, f"norm{number}"), norm)
+    theirs.linear1.load_state_dict(block.feed_forward.widen.state_dict())
+    theirs.linear2.load_state_dict(block.feed_forward.narrow.state_dict())
+    return theirs
