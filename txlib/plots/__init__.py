@@ -8,5 +8,9 @@ from txlib.plots.diagrams import multihead
 from txlib.plots.layers import block, vectors
 from txlib.plots.matrices import heads, heatmap, mask
 from txlib.plots.picture import PALETTE, Picture
+from txlib.plots.positions import entrances, rearranging, turns
 
-__all__ = ["PALETTE", "Picture", "bars", "block", "heads", "heatmap", "lines", "mask", "multihead", "vectors"]
+__all__ = [
+    "PALETTE", "Picture", "bars", "block", "entrances", "heads", "heatmap", "lines", "mask", "multihead", "rearranging",
+    "turns", "vectors",
+]  # fmt: skip

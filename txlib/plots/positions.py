@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 from torch import Tensor
 
@@ -18,23 +19,21 @@ def entrances(*, title: str, alt: str) -> Picture:
         title: what to see. alt: the same for a reader who cannot see it.
     """
     stations = ["word\nvector", "query\nand key", "score", "weight"]
-    doors = [("add a vector", "learned, sinusoidal"), ("turn them", "rotary"), ("change the score", "Shaw, ALiBi")]
+    doors = [("add a vector", "learned,\nsinusoidal"), ("turn them", "rotary"), ("change the score", "Shaw, skewed,\nALiBi")]
     with drawing():
-        figure, (axes,) = panels(width=8.4, height=2.7)
-        axes.set(xlim=(-0.9, 9.9), ylim=(-2.1, 1.0))
+        figure, (axes,) = panels(width=8.4, height=2.4)
+        axes.set(xlim=(-0.8, 12.8), ylim=(-2.1, 0.6))
         axes.axis("off")
         for number, station in enumerate(stations):
-            axes.add_patch(FancyBboxPatch((3 * number - 0.6, -0.4), 1.2, 0.8, "round,pad=0.1", facecolor=PLAIN))
-            axes.text(3 * number, 0, station, ha="center", va="center")
-        for number, (what, names) in enumerate(doors):
-            place = 3 * number + (1.5 if number == 0 else 0)
-            for start, end, colour in (
-                ((3 * number + 0.75, 0), (3 * number + 2.25, 0), GREY),
-                ((place, -1.15), (place, -0.08 if number == 0 else -0.52), PALETTE[number]),
-            ):
-                axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 1.8})
-            axes.text(place, -1.25, what, ha="center", va="top", color=PALETTE[number], fontweight="bold")
-            axes.text(place, -1.7, names, ha="center", va="top", color=GREY)
+            corner = (4 * number - 0.7, -0.4)
+            axes.add_patch(FancyBboxPatch(corner, 1.4, 0.8, "round,pad=0.1", facecolor=PLAIN, edgecolor="none"))
+            axes.text(4 * number, 0, station, ha="center", va="center")
+            if number:
+                _arrow(axes, (4 * number - 3.15, 0), (4 * number - 0.85, 0), GREY)
+        for (what, names), colour, door, top in zip(doors, PALETTE, (2, 4, 8), (-0.08, -0.52, -0.52), strict=False):
+            _arrow(axes, (door, -1.15), (door, top), colour)
+            axes.text(door, -1.2, what, ha="center", va="top", color=colour, fontweight="bold")
+            axes.text(door, -1.62, names, ha="center", va="top", color=GREY, fontsize=10)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -74,7 +73,7 @@ def rearranging(
 
     Args:
         steps: name of a step → the numbers in the matrix then.
-        groups: name of the step → the number of each cell's colour; -1 for padding, -2 for what is left over.
+        groups: name of the step → the number of each cell's colour; -1 for padding (number below 0), -2 for what is left over.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     rows = max(len(matrix) for matrix in steps.values())
@@ -91,7 +90,7 @@ def rearranging(
                     corner = (column, row)
                     axes.add_patch(Rectangle(corner, 1, 1, facecolor=face, alpha=0.45, edgecolor="none"))
                     axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GREY, linewidth=0.6))
-                    text = "0" if group == -1 else format.format(value)
+                    text = "0" if value < 0 else format.format(value)
                     colour = GREY if group < 0 else "black"
                     axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=10)
             axes.set(xlim=(-0.05, matrix.shape[1] + 0.05), ylim=(rows + 0.05, -0.05), aspect="equal")
@@ -99,3 +98,8 @@ def rearranging(
             axes.set_title(name, fontweight="normal", fontsize=10)
         headline(figure, title)
         return Picture(figure, alt)
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, start, arrowprops=look)
