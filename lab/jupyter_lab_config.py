@@ -1,4 +1,4 @@
-"""JupyterLab as the course shows it. `txlib lab` reads this folder beside your own settings, and writes nothing to it."""
+"""JupyterLab as the course shows it. `txlib lab` reads this folder beside your own settings and writes nothing here."""
 
 c = get_config()  # noqa: F821
 

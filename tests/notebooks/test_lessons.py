@@ -51,6 +51,7 @@ def test_lesson_gives_its_outputs(source, request, seconds):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_notebook_is_its_source(source):
+    assert source.with_suffix(".ipynb").is_file(), "run `make notebooks` and commit"
     notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
     lesson = read_lesson(source)
     assert without_outputs(notebook) == without_outputs(lesson), "run `make notebooks` and commit"
