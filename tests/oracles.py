@@ -19,6 +19,7 @@ def loop_attention(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Attention by its definition: one query, one key at a time. Returns (out, weights)."""
+    q, k, v = q.detach(), k.detach(), v.detach()
     batch, heads, queries, head_dim = q.shape
     keys = k.shape[-2]
     full = (batch, heads, queries, keys)

@@ -109,7 +109,12 @@ class MultiHeadAttention(nn.Module):
             mask: True = may attend. A `Mask` sees absolute positions; a tensor covers (query, all keys so far).
             cache: for decoding step by step; x then holds the new positions only.
             offset: position of x's first row; unless given, the length of a growing cache, or 0.
+
+        Raises:
+            ValueError: when a growing cache comes with a memory, or a fixed one without.
         """
+        if cache is not None and cache.fixed != (memory is not None):
+            raise ValueError("cross-attention needs a KeyValueCache(fixed=True), self-attention one that grows")
         if offset is None:
             offset = 0 if cache is None or cache.fixed else len(cache)
         q = self.query_norm(self.split(self.query(x)))                            # (batch, heads, query, head_dim)
@@ -147,10 +152,11 @@ def recording(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     weights: dict[str, list[Tensor]] = {name: [] for name in layers}
+    before = {name: layer.recorder for name, layer in layers.items()}
     for name, layer in layers.items():
         layer.recorder = weights[name]
     try:
         yield weights
     finally:
-        for layer in layers.values():
-            layer.recorder = None
+        for name, layer in layers.items():
+            layer.recorder = before[name]
