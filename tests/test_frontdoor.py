@@ -109,6 +109,7 @@ def check_txlib(words: list[str]) -> None:
 
 def test_readme_links_lead_somewhere():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+    links += re.findall(r'<img src="([^"]+)"', README)
     assert links
     assert not [link for link in links if not (COURSE / link).exists()]
 
