@@ -89,22 +89,20 @@ class Rotary(nn.Module):
         ValueError: when head_dim is odd.
     """
 
-    frequency: Tensor
-
     def __init__(self, head_dim: int, *, base: float = 10000.0, layout: Literal["interleaved", "half"] = "interleaved"):
         super().__init__()
         check_even(head_dim, "rotary positions")
         if layout not in ("interleaved", "half"):
             raise ValueError(f"layout={layout!r} is unknown; choose 'interleaved' or 'half'")
-        self.layout = layout
-        self.register_buffer("frequency", base ** (-torch.arange(0, head_dim, 2) / head_dim), persistent=False)
+        self.head_dim, self.base, self.layout = head_dim, base, layout
 
     def forward(
         self, x: Float[Tensor, "batch heads length head_dim"], offset: int = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
         """x with the vector at position offset + i turned by that position's angles."""
         position = torch.arange(offset, offset + x.shape[-2], device=x.device)
-        angle = position[:, None] * self.frequency                          # (length, head_dim / 2)
+        pair = torch.arange(0, self.head_dim, 2, device=x.device)
+        angle = position[:, None] * self.base ** (-pair / self.head_dim)    # (length, head_dim / 2), always in float32
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         if self.layout == "interleaved":
             first, second = x[..., 0::2], x[..., 1::2]                      # (batch, heads, length, head_dim / 2)
@@ -116,4 +114,4 @@ class Rotary(nn.Module):
 
 def check_even(size: int, what: str) -> None:
     if size < 2 or size % 2:
-        raise ValueError(f"{what} pair up dimensions and need an even size, got {size}; choose e.g. {size + 1}")
+        raise ValueError(f"{what} pair up dimensions and need an even size, got {size}; choose e.g. {max(2, size + 1)}")

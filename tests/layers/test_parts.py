@@ -1,0 +1,91 @@
+"""Norms, the feed-forward network and embeddings against torch's modules and the papers' formulas."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from oracles import shake
+from torch import nn
+from torch.testing import assert_close
+
+from txlib.layers import FeedForward, LayerNorm, RMSNorm, TokenEmbedding
+
+DTYPES = [torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("eps", [1e-12, 1e-5, 0.1])
+def test_layer_norm(dtype, bias, eps):
+    ours = shake(LayerNorm(6, eps=eps, bias=bias).to(dtype))
+    theirs = nn.LayerNorm(6, eps=eps, bias=bias, dtype=dtype)
+    theirs.load_state_dict({"weight": ours.gain} | ({"bias": ours.bias} if bias else {}))
+    x = torch.randn(2, 3, 6, dtype=dtype) * 4 + 1
+    assert_close(ours(x), theirs(x))
+    by_hand = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + eps).sqrt() * ours.gain
+    assert_close(ours(x), by_hand + ours.bias if bias else by_hand)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("eps", [1e-6, 0.1])
+def test_rms_norm(dtype, eps):
+    ours = shake(RMSNorm(6, eps=eps).to(dtype))
+    x = torch.randn(2, 3, 6, dtype=dtype) * 4 + 1
+    assert_close(ours(x), x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * ours.gain)
+
+
+ACTIVATIONS = {
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * torch.distributions.Normal(0.0, 1.0).cdf(x),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "relu2": lambda x: torch.where(x > 0, x * x, 0),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_feed_forward(activation, bias):
+    ours = shake(FeedForward(4, 10, activation=activation, bias=bias).double(), size=1.0)
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    hidden = ACTIVATIONS[activation](F.linear(x, ours.widen.weight, ours.widen.bias))
+    assert_close(ours(x), F.linear(hidden, ours.narrow.weight, ours.narrow.bias))
+    assert (ours.narrow.bias is not None) == bias
+
+
+def test_swiglu_is_that_of_llama():
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaMLP
+
+    ours = shake(FeedForward(4, 10, activation="swiglu", bias=False), size=1.0)
+    theirs = LlamaMLP(LlamaConfig(hidden_size=4, intermediate_size=10, num_attention_heads=2))
+    pairs = (theirs.gate_proj, ours.gate), (theirs.up_proj, ours.widen), (theirs.down_proj, ours.narrow)
+    for their, our in pairs:
+        their.load_state_dict(our.state_dict())
+    x = torch.randn(2, 3, 4)
+    assert_close(ours(x), theirs(x))
+
+
+def test_feed_forward_drops_only_while_training():
+    ours, x = FeedForward(4, 10, dropout=0.5), torch.randn(2, 3, 4)
+    assert not torch.equal(ours(x), ours(x))
+    ours.eval()
+    assert torch.equal(ours(x), ours(x))
+
+
+def test_unknown_activation():
+    with pytest.raises(ValueError, match="activation='tanh' is unknown; choose one of relu, .*swiglu"):
+        FeedForward(4, 8, activation="tanh")
+
+
+def test_embeddings_start_with_variance_one():
+    embedding = TokenEmbedding(2000, 64)
+    x = embedding(torch.arange(2000)[None]).detach()
+    assert x.var() == pytest.approx(1, abs=0.02)                    # of a chi-square with 128,000 degrees: ± 0.004
+    assert (x[0] @ embedding.weight.detach().T).var() == pytest.approx(1, abs=0.1)       # logits of the tied matrix start calm
+
+
+def test_embedding_is_a_scaled_row():
+    embedding = TokenEmbedding(7, 16)
+    for dtype in (torch.int32, torch.int64):
+        ids = torch.tensor([[3, 0, 6]], dtype=dtype)
+        assert_close(embedding(ids)[0], torch.stack([embedding.weight[i] * 4 for i in (3, 0, 6)]))
