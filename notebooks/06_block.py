@@ -99,7 +99,7 @@ print(f"layers: 4   less than one part in a million: {apart(streams[4]) < 1e-6}"
 # doubly exponentially with depth: a layer does not halve the difference, it roughly *cubes* it. Do you see the
 # exponents run?
 #
-# Training cannot repair this, because no gradient gets through. Suppose the loss wants the outputs of *orcs* and
+# Training can hardly repair this, because next to no gradient gets through. Suppose the loss wants the outputs of *orcs* and
 # *humans* to differ. How strongly does it pull at the input?
 
 
@@ -140,9 +140,9 @@ with torch.no_grad():
     prove_equal(whole, parts, tolerance=1e-4, what="f(a + b) and f(a) + f(b)")
 
 # %% [markdown]
-# So attention *moves* information from word to word, but it does not *compute* with it: no "if", no "and", no "unless".
-# The block that this lesson builds mends both. Each layer *adds* to what is there instead of replacing it, and a small
-# network does the computing.
+# So attention chooses *where* to look, but what it brings from there passes through matrices only. It moves
+# information; it does not work on it. The block that this lesson builds mends both. Each layer *adds* to what is there
+# instead of replacing it, and a small network does the work on each word.
 
 # %% [markdown]
 # ## 2 The idea in one picture
@@ -672,7 +672,7 @@ expect("Share at the end, pre-norm", runs["pre-norm"][1][-1], 0.4, 1)
 # Rank collapse again, and this time training itself causes it. All models first learn the easiest thing there is, the
 # frequencies; for that, all positions may be the same, and they drift together. In pre-norm the input is still in the
 # stream, so the model finds its way back. In post-norm, with steps this large, the difference is gone after a few dozen
-# steps. And you have seen in section 1 what gradient gets through then: none. A warm-up keeps the first steps so small
+# steps. And you have seen in section 1 how much gradient gets through then: next to none. A warm-up keeps the first steps so small
 # that enough of the difference is left.
 #
 # So post-norm is not wrong, it is harder to start. Where it does train to the end, its results can even be a little
@@ -712,10 +712,10 @@ for name in ("pre-norm", "no residual", "no norm", "no feed-fwd"):
     print(f"{name:12} share that tells characters apart at the end: {runs[name][1][-1]:.0e}")
 
 # %% [markdown]
-# Without the residual all characters collapse into one, as in section 1. Without the norm they nearly do: with
-# gradients as large as those of section 4 the first steps do their damage. Without the feed-forward network the model
-# does learn, but later, and it does not get past counting pairs. It can look things up, but it can do little with what
-# it finds.
+# Without the residual all characters collapse into one, as in section 1. Without the norm they nearly do, too. Without
+# the feed-forward network the model does learn, but later, and it does not get past counting pairs: it can look things
+# up, but it can do little with what it finds. Be fair, though: it also has only a third of the parameters. Would three
+# times as many attention layers make up for it? Let `CharacterModel` build 24 blocks, and see.
 
 # %% [markdown]
 # ## 7 Open the library
