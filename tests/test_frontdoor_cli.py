@@ -32,7 +32,7 @@ def txlib(monkeypatch, capsys):
         (["train", "translation", "--pair", "de-xx"], "choose from de-en"),
         (["train", "translation", "--device", "abacus"], "choose auto or cpu"),
         (["train", "translation", "--minutes", "1", "--steps", "2"], "give one"),
-        (["train", "translation", "--resume"], "train first"),
+        (["train", "translation", "--resume"], "start one"),
         (["translate", "--model", "nowhere", "Hallo."], "train first"),
         (["release", "nowhere.py"], "give the source"),
         (["check", "nowhere.ipynb"], "give e.g. exercises/"),
