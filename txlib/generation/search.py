@@ -1,22 +1,23 @@
 """Choosing the words: greedy and beam search, for any encoder–decoder.
 
-A model is anything with `encode`, `decode`, `logits`, `new_cache` and a `config` that names bos_id and eos_id.
+A model is anything with `encode`, `decode`, `logits`, `new_cache`, and a `config` that names bos_id and eos_id.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 
+@runtime_checkable
 class EncoderDecoder(Protocol):
     """What a search needs of a model; see `txlib.models.Transformer`."""
 
     config: Any
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor: ...
-    def decode(self, decoder_input_ids: Tensor, memory: Tensor, attention_mask: Tensor | None, cache: Any) -> Tensor: ...
+    def decode(self, ids: Tensor, memory: Tensor, attention_mask: Tensor | None, cache: Any) -> Tensor: ...
     def logits(self, hidden: Tensor) -> Tensor: ...
     def new_cache(self) -> Any: ...
 
@@ -29,7 +30,7 @@ def greedy(
     max_length: int = 64,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """At each step the likeliest word.
+    """At each step the likeliest token: a beam search with one beam.
 
     Returns:
         for each sentence its tokens, without the start and end token.
@@ -48,76 +49,74 @@ def beam_search(
     length_penalty: float = 0.6,
     use_cache: bool = True,
 ) -> list[list[int]]:
-    """Keep the best `beams` beginnings of each sentence, lengthen each by every word, keep the best again.
+    """Keep the best `beams` beginnings of each sentence, lengthen each by every token, keep the best again.
 
-    A sum of log-probabilities favours short sentences; it is divided by ((5 + length) / 6)^length_penalty (Wu et al.
-    2016, §7, eq. 14). A finished sentence stays among the beams and competes with the others.
+    What ends with the end token is put aside. Its sum of log-probabilities, which would favour short sentences, is
+    divided by ((5 + length) / 6)^length_penalty (Wu et al. 2016, eq. 14). A sentence is done when as many results
+    have been put aside as there are beams, or when no beginning can win any more.
 
     Args:
-        max_length: longest result, in tokens.
+        attention_mask: 1 = a real token, 0 = padding; None: all are real.
+        max_length: longest result in tokens, the end token included.
         beams: 1 is greedy search.
         length_penalty: 0 for the plain sum; 0.6 in Vaswani et al. 2017, §6.1.
-        use_cache: False computes all steps anew, which is slow and gives the same.
+        use_cache: False computes all positions anew at each step, which is slow and gives the same.
 
     Returns:
-        for each sentence the tokens of its best beam, without the start and end token.
+        for each sentence the tokens of its best result, without the start and end token.
     """
-    if beams < 1 or max_length < 1:
-        raise ValueError(f"beam_search needs beams >= 1 and max_length >= 1, got beams={beams}, max_length={max_length}")
-    bos, eos = model.config.bos_id, model.config.eos_id
+    for name, value, least in ("beams", beams, 1), ("max_length", max_length, 1), ("length_penalty", length_penalty, 0):
+        if value < least:
+            raise ValueError(f"{name}={value} must be at least {least}")
+    bos, eos, device = model.config.bos_id, model.config.eos_id, input_ids.device
     attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    sentences, device = len(input_ids), input_ids.device
     memory = model.encode(input_ids, attention_mask).repeat_interleave(beams, dim=0)     # (sentence · beam, source, d)
     memory_mask = attention_mask.repeat_interleave(beams, dim=0)                         # (sentence · beam, source)
     cache = model.new_cache() if use_cache else None
-    tokens = torch.full((sentences, beams, 1), bos, device=device)                       # (sentence, beam, length)
-    score = torch.full((sentences, beams), float("-inf"), device=device)                 # (sentence, beam): sum of log p
-    score[:, 0] = 0.0                                                                    # all beams start alike: use one
-    length = torch.zeros_like(score)                                                     # tokens, with the end token
-    done = torch.zeros_like(score, dtype=torch.bool)
-    results: list[list[int]] = [[] for _ in range(sentences)]
-    open_sentences = torch.arange(sentences, device=device)                              # rows still searched
 
-    for _ in range(max_length):
-        new = tokens.flatten(0, 1)[:, -1:] if use_cache else tokens.flatten(0, 1)
-        hidden = model.decode(new, memory, memory_mask, cache)[:, -1]                    # (sentence · beam, d)
-        log_p = model.logits(hidden).float().log_softmax(dim=-1).view(*score.shape, -1)  # (sentence, beam, vocab)
-        log_p = log_p.masked_fill(done[..., None], float("-inf"))
-        log_p[..., eos] = log_p[..., eos].masked_fill(done, 0.0)                         # a finished beam adds nothing
-        total = score[..., None] + log_p                                                 # (sentence, beam, vocab)
-        longer = length + ~done                                                          # (sentence, beam)
-        ranked = (total / _penalty(longer, length_penalty)[..., None]).flatten(1)        # (sentence, beam · vocab)
-        best = ranked.topk(beams, dim=-1).indices                                        # (sentence, beam)
-        parent, word = best // log_p.shape[-1], best % log_p.shape[-1]
-        tokens = torch.cat([tokens.gather(1, parent[..., None].expand(-1, -1, tokens.shape[-1])), word[..., None]], dim=-1)
-        score = total.flatten(1).gather(1, best)
-        length = longer.gather(1, parent)
-        done = done.gather(1, parent) | (word == eos)
-        rows = (torch.arange(len(parent), device=device)[:, None] * beams + parent).flatten()
+    sentence = torch.arange(len(input_ids), device=device)                  # (sentence,): those that are not done
+    tokens = torch.full((len(sentence), beams, 1), bos, device=device)      # (sentence, beam, length)
+    score = memory.new_full((len(sentence), beams), -torch.inf)             # (sentence, beam): sum of log p
+    score[:, 0] = 0.0                                                       # all beams start alike: use one
+    ended = torch.zeros_like(sentence)                                      # (sentence,): results put aside
+    best = memory.new_full((len(sentence),), -torch.inf)                    # (sentence,): the best result's score …
+    results: list[list[int]] = [[]] * len(sentence)                         # … and its tokens
 
-        finished = done.all(dim=-1)                                                      # (sentence,)
-        for row in finished.nonzero().flatten().tolist():
-            results[int(open_sentences[row])] = _words(tokens[row, 0], eos)
-        if finished.all():
-            return results
-        if finished.any():                                                               # go on with the others only
-            left = ~finished
-            rows = rows.view(-1, beams)[left].flatten()
-            tokens, score, length, done = tokens[left], score[left], length[left], done[left]
-            memory, memory_mask = (each.unflatten(0, (-1, beams))[left].flatten(0, 1) for each in (memory, memory_mask))
-            open_sentences = open_sentences[left]
+    for length in range(1, max_length + 1):
+        new = tokens[:, :, -1:] if use_cache else tokens
+        hidden = model.decode(new.flatten(0, 1), memory, memory_mask, cache)[:, -1]      # (sentence · beam, d)
+        log_p = model.logits(hidden).log_softmax(dim=-1).unflatten(0, (-1, beams))       # (sentence, beam, vocab)
+        # The best 2 · beams, as at most `beams` of them end, one for each beam; so enough remain to go on.
+        total, choice = (score[..., None] + log_p).flatten(1).topk(2 * beams)            # (sentence, 2 · beam)
+        parent, token = choice // log_p.shape[-1], choice % log_p.shape[-1]              # (sentence, 2 · beam)
+        ends = token == eos
+
+        closing = ends[:, :beams] & total[:, :beams].isfinite()                          # (sentence, beam)
+        closed = total[:, :beams].masked_fill(~closing, -torch.inf) / penalty(length, length_penalty)
+        ended, (closed, beam) = ended + closing.sum(dim=-1), closed.max(dim=-1)
+        for row in (closed > best).nonzero().flatten().tolist():
+            results[sentence[row]] = tokens[row, parent[row, beam[row]], 1:].tolist()
+        best = torch.maximum(best, closed)
+
+        score, kept = total.masked_fill(ends, -torch.inf).topk(beams)                    # (sentence, beam)
+        parent, token = parent.gather(1, kept), token.gather(1, kept)
+        rows = torch.arange(len(sentence), device=device)[:, None]                       # (sentence, 1)
+        tokens = torch.cat([tokens[rows, parent], token[..., None]], dim=-1)             # (sentence, beam, length + 1)
+        hope = score[:, 0] / penalty(max_length, length_penalty)                         # what the best can still reach
+        if length == max_length:
+            for row in (hope > best).nonzero().flatten().tolist():
+                results[sentence[row]] = tokens[row, 0, 1:].tolist()
+        going = (ended < beams) & (hope > best)
+        if not going.any():
+            break
+        rows = (rows * beams + parent)[going].flatten()                                  # what each beam continues
+        memory, memory_mask = memory[rows], memory_mask[rows]
+        sentence, tokens, score, ended, best = (each[going] for each in (sentence, tokens, score, ended, best))
         if cache is not None:
             cache.reorder(rows)
-    for row, sentence in enumerate(open_sentences.tolist()):
-        results[sentence] = _words(tokens[row, 0], eos)
     return results
 
 
-def _penalty(length: Float[Tensor, "*batch"], power: float) -> Float[Tensor, "*batch"]:
+def penalty(length: int, power: float) -> float:
+    """What a result of this length has its score divided by (Wu et al. 2016, eq. 14)."""
     return ((5 + length) / 6) ** power
-
-
-def _words(tokens: Int[Tensor, "length"], eos: int) -> list[int]:
-    """The tokens between the start token and the first end token."""
-    words = tokens[1:].tolist()
-    return words[: words.index(eos)] if eos in words else words

@@ -1,45 +1,47 @@
-"""The average of a model's weights over the last steps often beats the last weights themselves."""
+"""The average of a model's last weights is often better than the last weights themselves."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 
 class WeightAverage:
-    """An exponential moving average of all floating-point weights (Polyak & Juditsky 1992; Vaswani et al. 2017, §6.1,
-    average the last checkpoints to the same end).
+    """An exponential moving average of a model's weights (Polyak & Juditsky 1992).
+
+    It does for the price of one addition a step what the average of the last checkpoints does (Vaswani et al. 2017,
+    §6.1): it cancels the noise that each single step leaves in the weights.
 
     Args:
-        decay: share of the old average kept at each update; 0.99 looks back about 100 updates.
+        decay: share of the old average that an update keeps; 0.99 looks back about 100 updates.
     """
 
     def __init__(self, model: nn.Module, decay: float):
         if not 0 < decay < 1:
             raise ValueError(f"decay={decay} must lie between 0 and 1, e.g. 0.99")
         self.model, self.decay, self.updates = model, decay, 0
-        self.weights = {name: weight.detach().clone() for name, weight in self._current().items()}
+        self.weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
 
+    @torch.no_grad()
     def update(self) -> None:
         """Move the average towards the model's weights; faster in the beginning, when there is little to average."""
         self.updates += 1
         decay = min(self.decay, self.updates / (self.updates + 9))
-        torch._foreach_lerp_(list(self.weights.values()), list(self._current().values()), 1 - decay)
+        torch._foreach_lerp_(list(self.weights.values()), list(self.model.parameters()), 1 - decay)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Give the model the averaged weights for good."""
+        torch._foreach_copy_(list(self.model.parameters()), list(self.weights.values()))
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Inside, the model has the averaged weights; afterwards its own again."""
-        own = {name: weight.detach().clone() for name, weight in self._current().items()}
-        self._set(self.weights)
+        own = [weight.detach().clone() for weight in self.model.parameters()]
+        self.apply()
         try:
             yield
         finally:
-            self._set(own)
-
-    def _current(self) -> dict[str, Tensor]:
-        return {name: weight.data for name, weight in self.model.named_parameters()}
-
-    def _set(self, weights: dict[str, Tensor]) -> None:
-        for name, weight in self._current().items():
-            weight.copy_(weights[name])
+            with torch.no_grad():
+                torch._foreach_copy_(list(self.model.parameters()), own)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,28 +13,85 @@ class CheckpointError(ValueError):
     """A checkpoint is missing, broken or of another model; the message says which and what to do."""
 
 
-def write_folder(folder: Path, files: dict[str, dict | dict[str, Tensor]]) -> None:
-    """Write files into a new folder that appears only when all are complete.
+class Checkpoints:
+    """A folder of numbered checkpoints, of which the last few are kept.
 
     Args:
-        files: name → content: tensors for names ending in .safetensors, else anything that JSON holds.
+        folder: holds one folder `step-00001234` for each.
+        keep: how many.
+    """
+
+    def __init__(self, folder: Path | str, keep: int = 2):
+        self.folder, self.keep = Path(folder), keep
+
+    def all(self) -> list[Path]:
+        """Complete checkpoints, oldest first."""
+        return sorted(self.folder.glob("step-*"))
+
+    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
+        """Write one, then drop those that are too old."""
+        path = self.folder / f"step-{step:08}"
+        write_folder(path, {"tensors.safetensors": tensors, "state.json": state})
+        left_by_killed_runs = self.folder.glob(".step-*")
+        for old in (*left_by_killed_runs, *self.all()[: -self.keep]):
+            shutil.rmtree(old)
+        return path
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and state of the newest.
+
+        Raises:
+            CheckpointError: when there is none, or it is broken.
+        """
+        if not self.all():
+            raise CheckpointError(f"{self.folder} holds no checkpoint; start the run without resume")
+        newest = self.all()[-1]
+        try:
+            return read_tensors(newest / "tensors.safetensors"), read_json(newest / "state.json")
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; delete {newest} to go on from the one before it") from None
+
+
+def write_folder(folder: Path, files: dict[str, dict[str, Any]]) -> None:
+    """Write files into a folder that appears only when all of them are complete and on the disk.
+
+    Args:
+        files: name → content: tensors by name for `….safetensors`, for other names what JSON can hold.
     """
     from safetensors.torch import save_file
 
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
+    shutil.rmtree(partial, ignore_errors=True)          # a killed run left it
     partial.mkdir(parents=True)
-    for name, content in files.items():
-        path = partial / name
-        if name.endswith(".safetensors"):
-            save_file({key: tensor.detach().cpu().contiguous() for key, tensor in content.items()}, path)
-        else:
-            path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        with open(path, "rb+") as file:
-            os.fsync(file.fileno())
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.replace(partial, folder)
+    try:
+        for name, content in files.items():
+            if name.endswith(".safetensors"):
+                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in content.items()}, partial / name)
+            else:
+                text = json.dumps(content, indent=1, ensure_ascii=False)
+                (partial / name).write_text(text + "\n", encoding="utf-8")
+            flush(partial / name)
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+        partial.rename(folder)
+        flush(folder.parent)
+    finally:
+        if old.exists() and not folder.exists():        # the new one could not take its place
+            old.rename(folder)
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk: after a power cut they are still there."""
+    if os.name == "nt" and path.is_dir():               # Windows cannot open folders, and needs no such call
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -50,10 +108,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise CheckpointError(f"{path} is broken ({error}); it was cut off or changed: delete it and use another") from None
+        raise CheckpointError(f"{path} is cut off or damaged ({error}); copy it again or train again") from None
 
 
-def read_json(path: Path) -> dict:
+def read_json(path: Path) -> dict[str, Any]:
     """The content of a JSON file.
 
     Raises:
@@ -62,61 +120,31 @@ def read_json(path: Path) -> dict:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing; train first, or give the folder of a finished run")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON ({error}); it was cut off or changed: use another copy") from None
+        raise CheckpointError(f"{path} is cut off or damaged ({error}); copy it again or train again") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds a {type(content).__name__}, not an object; copy it again or train again")
+    return content
 
 
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], where: Path | str) -> None:
     """Put tensors into a model, all of them and no others.
 
     Raises:
         CheckpointError: naming what is missing, left over, or of another shape.
     """
-    own = dict(model.named_parameters()) | dict(model.named_buffers())
-    persistent = model.state_dict().keys()
-    missing, extra = sorted(persistent - tensors.keys()), sorted(tensors.keys() - persistent)
+    own = model.state_dict()
+    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or extra:
-        raise CheckpointError(f"{where} is of another model: missing {missing[:3]}, left over {extra[:3]}")
+        what = f"lacks {missing[0]}" if missing else f"has {extra[0]}, which the model lacks"
+        raise CheckpointError(
+            f"{where} {what} ({len(missing)} missing, {len(extra)} left over); load it into the model it was saved from"
+        )
     for name, tensor in tensors.items():
         if tensor.shape != own[name].shape:
             raise CheckpointError(
                 f"{where}: {name} has shape {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}; "
-                "give the config that it was trained with"
+                "use the sizes that it was trained with"
             )
     model.load_state_dict(tensors)
-
-
-class Checkpoints:
-    """A folder of numbered checkpoints, of which the last few are kept.
-
-    Args:
-        folder: holds one folder `step-00001234` for each.
-        keep: how many.
-    """
-
-    def __init__(self, folder: Path, keep: int = 2):
-        self.folder, self.keep = Path(folder), keep
-
-    def all(self) -> list[Path]:
-        """Complete checkpoints, oldest first."""
-        return sorted(self.folder.glob("step-*"))
-
-    def save(self, step: int, tensors: dict[str, Tensor], state: dict) -> Path:
-        """Write one, then drop those that are too old."""
-        path = self.folder / f"step-{step:08}"
-        write_folder(path, {"tensors.safetensors": tensors, "state.json": state})
-        for old in self.all()[: -self.keep]:
-            shutil.rmtree(old)
-        return path
-
-    def load(self) -> tuple[dict[str, Tensor], dict]:
-        """Tensors and state of the newest.
-
-        Raises:
-            CheckpointError: when there is none, or it is broken.
-        """
-        found = self.all()
-        if not found:
-            raise CheckpointError(f"{self.folder} holds no checkpoint; start without resume")
-        return read_tensors(found[-1] / "tensors.safetensors"), read_json(found[-1] / "state.json")

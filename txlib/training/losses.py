@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 IGNORED = -100      # a label that is not counted, as everywhere in torch
 
@@ -16,7 +17,7 @@ def label_smoothed_cross_entropy(
     2016, §7), so that the model is not rewarded for being infinitely sure.
     """
     counted = labels != IGNORED
-    log_p = logits[counted].float().log_softmax(dim=-1)                              # (counted, vocab)
+    log_p = logits[counted].log_softmax(dim=-1)                                      # (counted, vocab)
     of_label = log_p.gather(-1, labels[counted][:, None])[:, 0]                      # (counted,)
     return -((1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1)).sum()
 
@@ -27,7 +28,7 @@ def linear_cross_entropy(
     labels: Int[Tensor, "*batch"],
     smoothing: float = 0.1,
     *,
-    chunk: int = 1024,
+    chunk: int = 512,
 ) -> Float[Tensor, ""]:
     """`label_smoothed_cross_entropy(hidden @ weight.T, labels)` without ever holding all the logits.
 
@@ -42,12 +43,12 @@ def linear_cross_entropy(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """With p the softmax of the logits and s the smoothing, the loss of one token is
+    """With p the softmax of a token's logits and s the smoothing, the loss of that token is
 
-        -(1 - s) log p[label] - s · mean(log p)
+        logsumexp(logits) - (1 - s) · logits[label] - s · mean(logits)
 
-    and its gradient by the logits is p - (1 - s) onehot(label) - s / V. The last term is the same for all tokens, and
-    mean(log p) = hidden · mean(weight) - logsumexp: both are done for all tokens at once, outside the loop.
+    and its gradient by the logits is p - (1 - s) · onehot(label) - s / vocab. The terms with the mean are the same for
+    all tokens and linear, so they are left out of the loop: mean(logits) = hidden · mean(weight).
     """
 
     @staticmethod
@@ -61,11 +62,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
             part = slice(start, start + chunk)
             x, label = hidden[part].to(half), labels[part, None]                     # (chunk, d_model), (chunk, 1)
             logits = x @ matrix.T                                                    # (chunk, vocab)
-            of_label = logits.gather(-1, label).to(loss.dtype)                       # (chunk, 1)
             p = logits.softmax(dim=-1)                                               # (chunk, vocab)
-            log_p = p.gather(-1, label).to(loss.dtype).clamp_min(1e-37).log()        # (chunk, 1)
-            loss += smoothing * (of_label - log_p).sum() - (1 - smoothing) * log_p.sum()     # first: logsumexp
-            p.scatter_add_(-1, label, p.new_full(label.shape, smoothing - 1))        # the gradient, but for s / V
+            logsumexp = logits.amax(dim=-1) - p.amax(dim=-1).log()                   # as p = exp(logits - logsumexp)
+            loss += (logsumexp - (1 - smoothing) * logits.gather(-1, label)[:, 0]).sum(dtype=loss.dtype)
+            p.scatter_add_(-1, label, p.new_full(label.shape, smoothing - 1))        # the gradient, but for s / vocab
             grad_hidden[part] = p @ matrix
             grad_weight += p.T @ x
         loss -= smoothing * (hidden.to(loss.dtype) @ mean).sum()
@@ -75,6 +75,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, upstream):
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * upstream, grad_weight * upstream, None, None, None

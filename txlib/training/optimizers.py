@@ -41,13 +41,12 @@ class Optimizers:
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Take up what `state_tensors` gave."""
-        for part in self.parts:
-            for group in part.param_groups:
-                for parameter in group["params"]:
-                    start = f"{self.names[parameter]}|"
-                    mine = {key[len(start) :]: value for key, value in tensors.items() if key.startswith(start)}
-                    if mine:
-                        part.state[parameter] = mine
+        parameters = {name: parameter for parameter, name in self.names.items()}
+        owners = {each: part for part in self.parts for group in part.param_groups for each in group["params"]}
+        for key, tensor in tensors.items():
+            name, _, kind = key.partition("|")
+            parameter = parameters[name]
+            owners[parameter].state[parameter][kind] = tensor.to(parameter.device)
 
 
 def optimizers(

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from txlib.data import batches_by_length, collate, translation
 from txlib.generation import beam_search
@@ -15,9 +14,10 @@ from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
 from txlib.models.sizes import VASWANI
 from txlib.text.vocabulary import Vocabulary
-from txlib.training.checkpoints import load_weights, read_json, read_tensors, write_folder
-from txlib.training.loop import Progress, TrainConfig, train
+from txlib.training.checkpoints import CheckpointError, Checkpoints, load_weights, read_json, read_tensors, write_folder
+from txlib.training.loop import Progress, TrainConfig, check_length, train
 from txlib.training.losses import linear_cross_entropy
+from txlib.training.schedules import noam
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -30,8 +30,8 @@ class Preset:
         block, layers: the model; the same number of blocks in encoder and decoder.
         vocab_size: of the joint vocabulary.
         batch_tokens: tokens of a batch, source and target together, padding included.
-        training: rates, warm-up, averaging; the length of the run is set by the caller.
-        minutes: length of a run when the caller does not say.
+        training: rates, warm-up, averaging.
+        minutes: length of a run when the caller does not say; about right for the hardware that the preset is for.
         smoothing: of the labels.
     """
 
@@ -47,16 +47,16 @@ class Preset:
 _FAST = BlockConfig(
     d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.1, qk_norm=True, position="rotary_half", zero_output=True
 )
-_MUON = TrainConfig(steps=1, lr=3e-3, muon_lr=0.02, warmup=40, average=0.98)
-_NOAM = TrainConfig(steps=1, lr=1.0, schedule="noam", warmup=4000, clip=None, average=0.999)
+_MUON = TrainConfig(lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_every=50)
+_NOAM = TrainConfig(schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000)
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(replace(_FAST, d_model=128, d_ff=512), 2, 2_000, 1_200, _MUON, minutes=1.25),
-    "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20),
-    "base": Preset(VASWANI["base"].block, 6, 16_000, 25_000, _NOAM, minutes=720),
-    "big": Preset(VASWANI["big"].block, 6, 32_000, 25_000, _NOAM, minutes=5040),
+    "tiny": Preset(replace(_FAST, d_model=192, d_ff=768), 2, 4_000, 1_600, _MUON, minutes=10),
+    "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20.0),
+    "base": Preset(VASWANI["base"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 512)), minutes=720.0),
+    "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
 }
-"""`tiny` is for a lesson, `small` for a laptop; `base` and `big` are the paper's models with its schedule, for a GPU."""
+"""`tiny` is for a lesson, `small` for a laptop; `base` and `big` are the paper's models and schedule, for a GPU."""
 
 
 def choose_preset(name: str) -> Preset:
@@ -89,6 +89,8 @@ class Translator:
             beams, length_penalty: see `beam_search`; 1 beam is greedy.
             batch_tokens: source tokens translated together.
         """
+        if not sentences:
+            return []
         device = next(self.model.parameters()).device
         encoded = [(ids, ids) for ids in self.vocabulary.encode_batch(sentences)]
         results = [""] * len(encoded)
@@ -126,9 +128,28 @@ class Translator:
             CheckpointError: when something is missing, broken, or does not fit together.
         """
         folder = Path(folder)
-        model = Transformer(TransformerConfig.from_dict(read_json(folder / "config.json")))
-        load_weights(model, read_tensors(folder / "model.safetensors"), str(folder / "model.safetensors"))
-        return cls(model.to(device), Vocabulary.from_dict(read_json(folder / "vocabulary.json")))
+        values, vocabulary = read_json(folder / "config.json"), _read_vocabulary(folder / "vocabulary.json")
+        try:
+            model = Transformer(TransformerConfig.from_dict(values))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{folder / 'config.json'} describes no Transformer ({error}); copy it again or train again"
+            ) from None
+        if len(vocabulary) != model.config.vocab_size:
+            raise CheckpointError(
+                f"{folder / 'vocabulary.json'} has {len(vocabulary)} tokens, the model {model.config.vocab_size}; "
+                "copy all files of one run"
+            )
+        load_weights(model, read_tensors(folder / "model.safetensors"), folder / "model.safetensors")
+        return cls(model.to(device), vocabulary)
+
+
+def _read_vocabulary(path: Path) -> Vocabulary:
+    content = read_json(path)
+    try:
+        return Vocabulary.from_dict(content)
+    except Exception as error:                 # tokenizers raises plain Exception
+        raise CheckpointError(f"{path} is not a vocabulary ({error}); copy it again or train again") from None
 
 
 def special_ids(vocabulary: Vocabulary) -> tuple[int, int, int]:
@@ -203,8 +224,8 @@ def fit(
     translator: Translator, pairs: Pairs, preset: Preset, *, device: torch.device | str = "cpu", **options: Any
 ) -> Progress:
     """Train a translator on pairs; options go to `train`."""
-    model: nn.Module = translator.model.to(device)
     batches = pair_batches(pairs, translator.vocabulary, preset.batch_tokens, seed=preset.training.seed)
+    model = translator.model.to(device)
     return train(model, batches, translation_loss(preset.smoothing), preset.training, **options)
 
 
@@ -226,64 +247,74 @@ def train_translation(
 
     Args:
         source, pair, folder: see `txlib.data.translation`.
-        minutes, steps: length of the run; the preset's minutes unless given.
-        out: gets `model/`, which `Translator.load` reads, `metrics.csv`, and checkpoints to resume from.
+        minutes, steps: length of the run, one of them; the preset's minutes unless given.
+        out: gets `model/`, which `Translator.load` reads, `metrics.csv`, and what is needed to resume.
         resume: go on with the run in `out`, with the settings that it was started with.
 
     Returns:
         what is also written to `model/result.json`: BLEU with beam 4 and greedy, losses, times, settings.
+
+    Raises:
+        ValueError: for an unknown source or preset, an empty corpus, or an `out` that holds another run; nothing is
+            written then.
     """
     out = Path(out)
-    settings = dict(source=source, pair=pair, preset=preset, minutes=minutes, steps=steps, seed=seed)
     if resume:
+        if not (out / "run").is_dir():
+            raise CheckpointError(f"{out} holds no run to resume; start one without resume")
         settings = read_json(out / "run" / "settings.json")
-    elif (out / "run").exists():
-        raise ValueError(f"{out} already holds a run; add --resume to go on with it, or choose another --out")
-    chosen = choose_preset(settings["preset"])
-    if settings["minutes"] is None and settings["steps"] is None:
-        settings["minutes"] = chosen.minutes
-    training = replace(
-        chosen.training, steps=settings["steps"], minutes=None if settings["steps"] else settings["minutes"],
-        seed=settings["seed"], checkpoint_every=200,
-    )  # fmt: skip
-    chosen = replace(chosen, training=training)
-
-    splits = translation(settings["source"], settings["pair"], folder=folder)
-    if resume:
-        vocabulary = Vocabulary.from_dict(read_json(out / "run" / "vocabulary.json"))
+        vocabulary = _read_vocabulary(out / "run" / "vocabulary.json")
     else:
+        if (out / "run").exists():
+            raise ValueError(f"{out} already holds a run; resume it, delete it, or choose another folder")
+        minutes = choose_preset(preset).minutes if minutes is None and steps is None else minutes
+        check_length(steps, minutes)
+        settings = dict(source=source, pair=pair, preset=preset, minutes=minutes, steps=steps, seed=seed)
+    chosen = choose_preset(settings["preset"])
+    chosen = replace(chosen, training=replace(chosen.training, seed=settings["seed"]))
+    splits = translation(settings["source"], settings["pair"], folder=folder)
+    if not resume:
         vocabulary = Vocabulary.train([side for each in splits.train for side in each], chosen.vocab_size)
         write_folder(out / "run", {"settings.json": settings, "vocabulary.json": vocabulary.to_dict()})
+
     translator = make_translator(chosen, vocabulary, seed=settings["seed"])
-    started, cpu_started = time.perf_counter(), time.process_time()
+    cpu_before = time.process_time()
     progress = fit(
-        translator, splits.train, chosen, device=device, out=out, resume=resume, quiet=quiet,
-        validate=lambda model: {"validation_loss": validation_loss(translator, splits.validation, chosen.batch_tokens)},
-    )  # fmt: skip
-    trained, cpu_trained = time.perf_counter(), time.process_time()
+        translator,
+        splits.train,
+        chosen,
+        steps=settings["steps"],
+        minutes=settings["minutes"],
+        device=device,
+        out=out,
+        resume=bool(Checkpoints(out / "checkpoints").all()),      # a run may be killed before its first checkpoint
+        validate=lambda _: validation_loss(translator, splits.validation, chosen.batch_tokens),
+        quiet=quiet,
+    )
+    cpu_seconds = time.process_time() - cpu_before
     sources, references = zip(*splits.test, strict=True)
     result = {
         "bleu": bleu(translator.translate(sources), references),
         "bleu_greedy": bleu(translator.translate(sources, beams=1), references),
-        "validation_loss": progress.validation[-1]["validation_loss"],
+        "validation_loss": progress.validation[-1][1],
         "steps": progress.step,
         "target_tokens": progress.tokens,
-        "seconds": round(trained - started, 1),
-        "cpu_seconds": round(cpu_trained - cpu_started, 1),
+        "seconds": round(progress.seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),             # of this process: a resumed run counts from there
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
         "torch": torch.__version__,
         **settings,
     }
-    translator.save(out / "model", result=result, preset={**asdict(chosen), "block": asdict(chosen.block)})
+    translator.save(out / "model", result=result)
     return result
 
 
 @torch.no_grad()
 def validation_loss(translator: Translator, pairs: Pairs, max_tokens: int) -> float:
     """Mean cross-entropy of a target token, in nats, without smoothing."""
-    loss, total, count = translation_loss(0.0), 0.0, 0
+    loss, total, tokens = translation_loss(0.0), 0.0, 0
     device = next(translator.model.parameters()).device
     for batch in pair_batches(pairs, translator.vocabulary, max_tokens)(0):
-        batch_loss, batch_count = loss(translator.model, batch.to(device))
-        total, count = total + float(batch_loss), count + batch_count
-    return total / count
+        batch_loss, batch_tokens = loss(translator.model, batch.to(device))
+        total, tokens = total + float(batch_loss), tokens + batch_tokens
+    return total / tokens
