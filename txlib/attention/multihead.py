@@ -78,9 +78,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         memory_dim = d_model if memory_dim is None else memory_dim
-        if heads < 1 or d_model % heads:
-            nearest = max(1, round(d_model / max(heads, 1))) * max(heads, 1)
-            raise ValueError(f"d_model={d_model} is not divisible by heads={heads}; choose e.g. {nearest}")
+        check_heads(d_model, heads)
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}; choose a divisor of {heads}")
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, d_model // heads
@@ -141,6 +139,15 @@ class MultiHeadAttention(nn.Module):
     def split(self, x: Float[Tensor, "batch length joined"]) -> Float[Tensor, "batch some_heads length head_dim"]:
         """The heads side by side in the last axis, moved to an axis of their own."""
         return rearrange(x, "b n (h d) -> b h n d", d=self.head_dim)
+
+
+def check_heads(d_model: int, heads: int) -> None:
+    """Heads share the model's width equally."""
+    if heads < 1:
+        raise ValueError(f"heads={heads} must be at least 1")
+    if d_model < 1 or d_model % heads:
+        nearest = max(1, round(d_model / heads)) * heads
+        raise ValueError(f"d_model={d_model} is not divisible by heads={heads}; choose e.g. {nearest}")
 
 
 @contextmanager

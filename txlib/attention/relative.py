@@ -180,7 +180,8 @@ def skew(by_distance: Float[Tensor, "batch heads query key"]) -> Float[Tensor, "
 class AlibiAttention(RelativeAttention):
     """A penalty that grows linearly with distance, with a fixed slope for each head (Press et al. 2022, §3).
 
-    The paper is causal. Without a causal mask the penalty counts distance in both directions.
+    The paper is causal. Without a causal mask the penalty counts distance in both directions, so that a sentence and
+    its mirror image look alike.
     """
 
     slope: Tensor

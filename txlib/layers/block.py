@@ -15,6 +15,7 @@ from txlib.attention import (
     SkewedAttention,
 )
 from txlib.attention.masks import MaskLike
+from txlib.attention.multihead import check_heads
 from txlib.layers.feedforward import FeedForward, dropout
 from txlib.layers.norm import make_norm
 from txlib.layers.position import Rotary
@@ -61,6 +62,7 @@ class BlockConfig:
     zero_output: bool = False
 
     def __post_init__(self):
+        check_heads(self.d_model, self.heads)
         known = (*ADDED_POSITIONS, *ROTARY_POSITIONS, *RELATIVE_POSITIONS)
         if self.position not in known:
             raise ValueError(f"position={self.position!r} is unknown; choose one of {', '.join(known)}")
@@ -144,6 +146,8 @@ class TransformerBlock(nn.Module):
             attentions = [self.self_attention] + ([self.cross_attention] if cross else [])
             for last in (*(attention.output for attention in attentions), self.feed_forward.narrow):
                 nn.init.zeros_(last.weight)
+                if last.bias is not None:
+                    nn.init.zeros_(last.bias)
 
     def forward(
         self,

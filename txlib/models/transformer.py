@@ -1,5 +1,6 @@
 """The encoder–decoder Transformer (Vaswani et al. 2017)."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -158,7 +159,7 @@ class Transformer(nn.Module):
         self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         """The memory: one vector for each source token."""
-        return self.encoder(self.embed(input_ids), source_mask(attention_mask))
+        return self.encoder(self.embed(input_ids), source_mask(attention_mask, input_ids.shape))
 
     def decode(
         self,
@@ -176,7 +177,8 @@ class Transformer(nn.Module):
         past = cache.length if cache else 0
         length = decoder_input_ids.shape[1]
         mask = causal().shift(past).dense(length, past + length, device=memory.device)   # (1, 1, target, all so far)
-        return self.decoder(self.embed(decoder_input_ids, past), mask, memory, source_mask(attention_mask), cache)
+        memory_mask = source_mask(attention_mask, memory.shape[:2])
+        return self.decoder(self.embed(decoder_input_ids, past), mask, memory, memory_mask, cache)
 
     def embed(self, input_ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:
         """Token vectors, plus positions where the config adds them."""
@@ -199,8 +201,19 @@ class Transformer(nn.Module):
         return DecoderCache(BlockCache() for _ in self.decoder.layers)
 
 
-def source_mask(attention_mask: Int[Tensor, "batch source"] | None) -> Bool[Tensor, "batch 1 1 source"] | None:
-    """The field's 1 = keep as a mask for scores; None when there is nothing to hide, which is faster."""
+def source_mask(
+    attention_mask: Int[Tensor, "batch source"] | None, shape: Sequence[int]
+) -> Bool[Tensor, "batch 1 1 source"] | None:
+    """The field's 1 = keep as a mask for scores; None when there is nothing to hide, which is faster.
+
+    Args:
+        shape: (batch, source) of what is to be masked.
+
+    Raises:
+        ValueError: when the mask has another shape.
+    """
+    if attention_mask is not None and attention_mask.shape != shape:
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, the source {tuple(shape)}")
     if attention_mask is None or bool(attention_mask.all()):
         return None
     return attention_mask.bool()[:, None, None, :]

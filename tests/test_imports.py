@@ -1,0 +1,72 @@
+"""What `import txlib` needs, and which part may import which."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LIGHT = {"torch", "numpy", "einops", "jaxtyping"}
+
+MAY_IMPORT = {
+    "attention": {"attention"},
+    "layers": {"layers", "attention"},
+    "models": {"models", "layers", "attention"},
+}
+MAY_NOT_IMPORT = {"grading": {"models"}, "generation": {"models"}}
+
+
+def imported(path: Path) -> set[str]:
+    """Names of everything that a file imports, also inside its functions."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:                                          # from .x import y
+                package = path.relative_to(ROOT).with_suffix("").parts[: -node.level]
+                module = ".".join([*package, *([module] if module else [])])
+            names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def parts_of_txlib(package: str) -> set[str]:
+    """Which parts of txlib a package imports."""
+    files = (ROOT / "txlib" / package).rglob("*.py")
+    names = [name.split(".") for path in files for name in imported(path)]
+    return {name[1] for name in names if name[0] == "txlib" and len(name) > 1}
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_go_one_way(package):
+    assert parts_of_txlib(package) <= MAY_IMPORT[package]
+    assert package in parts_of_txlib(package)                       # the search finds something
+
+
+@pytest.mark.parametrize("package", MAY_NOT_IMPORT)
+def test_models_come_by_protocol(package):
+    assert not parts_of_txlib(package) & MAY_NOT_IMPORT[package]
+
+
+def test_the_core_needs_only_four_libraries():
+    """Whatever the four load themselves is theirs; on top of it, the core may load only Python's own modules."""
+    code = """
+import sys
+import torch, numpy, einops, jaxtyping
+before = set(sys.modules)
+import txlib, txlib.attention, txlib.layers, txlib.models, txlib.models.sizes
+print(*{name.split(".")[0] for name in set(sys.modules) - before})
+"""
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    new = set(answer.stdout.split()) - set(sys.stdlib_module_names) - LIGHT
+    assert new == {"txlib"}
+
+
+def test_the_core_names_only_four_libraries():
+    files = [ROOT / "txlib" / "__init__.py"]
+    files += [path for package in MAY_IMPORT for path in (ROOT / "txlib" / package).rglob("*.py")]
+    named = {name.split(".")[0] for path in files for name in imported(path)}
+    assert named - set(sys.stdlib_module_names) - {"txlib"} <= LIGHT
