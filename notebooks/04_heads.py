@@ -148,7 +148,7 @@ def play(attend, d_model=64, steps=300):
         left, right, at_left, at_right = model(target_test)
     common = (at_left > 1) & (at_right > 1)                        # (word,): count only neighbours with a name
     left, right = (left.argmax(dim=-1) == at_left)[common], (right.argmax(dim=-1) == at_right)[common]
-    print(f"left right: {left.float().mean():.0%}   right right: {right.float().mean():.0%}")
+    print(f"words that name their left neighbour: {left.float().mean():.0%}   right neighbour: {right.float().mean():.0%}")
     return model, (left & right).float().mean().item()
 
 
@@ -417,9 +417,9 @@ print(f"by hand: 4d² = {4 * d_model**2:,} parameters, "
       f"8nd² + 4n²d = {8 * n * d_model**2 + 4 * n**2 * d_model:,} operations")
 
 # %% [markdown]
-# Parameters and operations do not depend on $h$. Each head's scores cost $2n^2 d_k$, there are $h$ of them, and $h
-# \cdot d_k = d_{model}$. One thing does grow: there are $h$ weight matrices, so $hn^2$ weights to hold and to
-# exponentiate.
+# Parameters and operations do not depend on $h$. The scores of one head cost $2n^2 d_k$, and $h$ heads with
+# $h \cdot d_k = d_{model}$ columns cost $2n^2 d_{model}$. One thing does grow: there are $h$ weight matrices, so
+# $hn^2$ weights to hold and to exponentiate.
 
 # %% [markdown]
 # ## 6 Self-attention and cross-attention
@@ -469,8 +469,8 @@ padding = layer.weight * ~mask                                     # (3, heads, 
 print(f"attention spent on padding: {padding.sum():.0f}")
 
 # %% [markdown]
-# The output has as many rows as the *queries*. What does it tell when the mask is wrong? A good test: pad the German
-# sentences further. A padded sentence is still the same sentence, so nothing may change.
+# The output has as many rows as there are *queries*. How would you notice a missing mask? Pad the German sentences
+# further. A padded sentence is still the same sentence, so nothing may change.
 
 # %%
 longer = F.pad(m_x, (0, 0, 0, 4))                                  # (3, m + 4, d_model): four more padding rows
@@ -701,7 +701,7 @@ with torch.no_grad():
     theirs.in_proj_weight.copy_(torch.cat([library.query.weight, library.key.weight, library.value.weight]))
     theirs.out_proj.weight.copy_(library.output.weight)
 out, _ = theirs(x, memory, memory, key_padding_mask=~mask[:, 0, 0])          # (batch, n, d_model); mask (batch, m)
-prove_equal(library(x, memory, mask=mask), out, what="The library's and torch's")
+prove_equal(library(x, memory, mask=mask), out, tolerance=1e-4, what="The library's and torch's")
 
 # %% [markdown]
 # To look at the weights of any model built with the library, open a `recording`.
