@@ -19,7 +19,7 @@ def entrances(*, title: str, alt: str) -> Picture:
         title: what to see. alt: the same for a reader who cannot see it.
     """
     stations = ["word\nvector", "query\nand key", "score", "weight"]
-    doors = [("add a vector", "learned,\nsinusoidal"), ("turn them", "rotary"), ("change the score", "Shaw, skewed,\nALiBi")]
+    doors = {"add a vector": "learned,\nsinusoidal", "turn them": "rotary", "change the score": "Shaw, skewed,\nALiBi"}
     with drawing():
         figure, (axes,) = panels(width=8.4, height=2.4)
         axes.set(xlim=(-0.8, 12.8), ylim=(-2.1, 0.6))
@@ -30,7 +30,8 @@ def entrances(*, title: str, alt: str) -> Picture:
             axes.text(4 * number, 0, station, ha="center", va="center")
             if number:
                 _arrow(axes, (4 * number - 3.15, 0), (4 * number - 0.85, 0), GREY)
-        for (what, names), colour, door, top in zip(doors, PALETTE, (2, 4, 8), (-0.08, -0.52, -0.52), strict=False):
+        places = zip(doors.items(), PALETTE, (2, 4, 8), (-0.08, -0.52, -0.52), strict=False)
+        for (what, names), colour, door, top in places:
             _arrow(axes, (door, -1.15), (door, top), colour)
             axes.text(door, -1.2, what, ha="center", va="top", color=colour, fontweight="bold")
             axes.text(door, -1.62, names, ha="center", va="top", color=GREY, fontsize=10)
@@ -73,7 +74,8 @@ def rearranging(
 
     Args:
         steps: name of a step → the numbers in the matrix then.
-        groups: name of the step → the number of each cell's colour; -1 for padding (number below 0), -2 for what is left over.
+        groups: name of the step → the number of each cell's colour; -1 for padding, whose numbers are below 0, and -2
+            for what is left over.
         title: what to see. alt: the same for a reader who cannot see it.
     """
     rows = max(len(matrix) for matrix in steps.values())
