@@ -3,6 +3,7 @@
 import inspect
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 from jaxtyping import Shaped
@@ -28,6 +29,18 @@ def progress(items: Sequence, what: str) -> Iterator:
             shown = spent
         yield item
     bar.update(Markdown(f"{what}: {len(items)} steps"))
+
+
+def shipped(name: str) -> Path:
+    """The folder of a trained model that comes with the course, in `data/checkpoints`.
+
+    Raises:
+        FileNotFoundError: when it is not there, as in an installation without the repository.
+    """
+    folder = Path(__file__).parents[1] / "data" / "checkpoints" / name
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no checkpoint at {folder}; work in a checkout of the course's repository")
+    return folder
 
 
 def show_source(*objects: object) -> "object":

@@ -9,8 +9,9 @@ from txlib.plots.layers import block, vectors
 from txlib.plots.matrices import heads, heatmap, mask
 from txlib.plots.picture import PALETTE, Picture
 from txlib.plots.positions import entrances, rearranging, turns
+from txlib.plots.transformer import encoder_decoder
 
 __all__ = [
-    "PALETTE", "Picture", "bars", "block", "entrances", "heads", "heatmap", "lines", "mask", "multihead", "rearranging",
-    "turns", "vectors",
+    "PALETTE", "Picture", "bars", "block", "encoder_decoder", "entrances", "heads", "heatmap", "lines", "mask",
+    "multihead", "rearranging", "turns", "vectors",
 ]  # fmt: skip
