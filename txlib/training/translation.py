@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from txlib.data import batches_by_length, collate, translation
+from txlib.data import Batch, batches_by_length, collate, translation
 from txlib.generation import beam_search
 from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
@@ -51,7 +51,7 @@ _MUON = TrainConfig(lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_e
 _NOAM = TrainConfig(schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000)
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(replace(_FAST, d_model=192, d_ff=768), 2, 4_000, 1_600, _MUON, minutes=10),
+    "tiny": Preset(replace(_FAST, d_model=192, d_ff=768), 2, 4_000, 1_600, _MUON, minutes=10.0),
     "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20.0),
     "base": Preset(VASWANI["base"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 512)), minutes=720.0),
     "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
@@ -178,12 +178,12 @@ def translation_loss(smoothing: float) -> Callable[[Transformer, Any], tuple[tor
 
 def pair_batches(
     pairs: Pairs, vocabulary: Vocabulary, max_tokens: int, *, seed: int = 0
-) -> Callable[[int], list]:
+) -> Callable[[int], Sequence[Batch]]:
     """The batches that `train` wants: for each epoch the same sentences, dealt anew."""
     encoded = encode_pairs(pairs, vocabulary)
     encoded = [pair for pair in encoded if len(pair[0]) + len(pair[1]) + 2 <= max_tokens]
 
-    def batches(epoch: int) -> list:
+    def batches(epoch: int) -> Sequence[Batch]:
         groups = batches_by_length(encoded, max_tokens, seed=seed, epoch=epoch)
         return _Lazy(groups, lambda group: collate([encoded[index] for index in group], *special_ids(vocabulary)))
 

@@ -1,0 +1,182 @@
+"""Checkpoints: whole or not at all, and errors that name the file and the remedy."""
+
+import ast
+import json
+import os
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import txlib
+from txlib.training import CheckpointError
+from txlib.training.checkpoints import Checkpoints, load_weights, read_json, read_tensors, write_folder
+
+TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}
+
+
+def files(folder):
+    """All that a folder holds, hidden files too."""
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*"))
+
+
+def one_line(error):
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_round_trip(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "runs")
+    state = {"step": 3, "losses": [0.1, 1 / 3, 1e-300], "name": "Ä"}
+    transposed = torch.arange(6).view(2, 3).T                 # not contiguous
+    checkpoints.save(3, TENSORS | {"t": transposed}, state)
+    tensors, loaded = checkpoints.load()
+    assert loaded == state                                    # floats bit for bit
+    assert tensors.keys() == {*TENSORS, "t"}
+    assert all(tensors[name].equal(TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
+    assert tensors["t"].equal(transposed)
+
+
+def test_the_newest_is_loaded_and_the_last_k_kept(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in (5, 10, 99, 100, 1000):
+        checkpoints.save(step, TENSORS, {"step": step})
+    assert [path.name for path in checkpoints.all()] == ["step-00000099", "step-00000100", "step-00001000"]
+    assert checkpoints.load()[1] == {"step": 1000}
+
+
+@pytest.mark.parametrize("breaks", ["save_file", "fsync", "rename"])
+@pytest.mark.parametrize("step", [2, 1])                      # 1: over one that is there
+def test_a_crash_while_writing_leaves_what_was_there(tmp_path, monkeypatch, breaks, step):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, TENSORS, {"step": 1})
+    before = files(tmp_path)
+
+    def crash(*_, **__):
+        raise OSError("disk full")
+
+    def half_a_file(tensors, path):
+        Path(path).write_bytes(b"half")
+        crash()
+
+    def no_last_rename(path, target, rename=Path.rename):
+        return crash() if path.name.endswith(".partial") else rename(path, target)
+
+    with monkeypatch.context() as patch:
+        if breaks == "save_file":
+            patch.setattr(safetensors.torch, "save_file", half_a_file)
+        elif breaks == "fsync":
+            patch.setattr(os, "fsync", crash)
+        else:
+            patch.setattr(Path, "rename", no_last_rename)
+        with pytest.raises(OSError, match="disk full"):
+            checkpoints.save(step, {"new": torch.ones(3)}, {"step": step, "new": True})
+    assert files(tmp_path) == before
+    tensors, state = checkpoints.load()
+    assert state == {"step": 1} and tensors["a"].equal(TENSORS["a"])
+    checkpoints.save(step, TENSORS, {"step": step, "again": True})
+    assert checkpoints.load()[1] == {"step": step, "again": True}
+    assert not [name for name in files(tmp_path) if name.startswith(".")]
+
+
+def test_what_a_killed_run_left_half_written_is_not_loaded_and_goes(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, TENSORS, {"step": 1})
+    (tmp_path / ".step-00000002.partial").mkdir()
+    (tmp_path / ".step-00000002.partial" / "tensors.safetensors").write_bytes(b"half")
+    assert checkpoints.load()[1] == {"step": 1}
+    checkpoints.save(3, TENSORS, {"step": 3})
+    assert {name.split("/")[0] for name in files(tmp_path)} == {"step-00000001", "step-00000003"}
+
+
+def test_state_that_json_cannot_hold_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError):
+        write_folder(tmp_path / "new", {"tensors.safetensors": TENSORS, "state.json": {"x": object()}})
+    assert files(tmp_path) == []
+
+
+def test_no_checkpoint(tmp_path):
+    with pytest.raises(CheckpointError) as error:
+        Checkpoints(tmp_path / "none").load()
+    assert one_line(error) == f"{tmp_path / 'none'} holds no checkpoint; start the run without resume"
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def garbage(path):
+    path.write_bytes(bytes(range(256)) * 4)
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", [truncate, empty, garbage, Path.unlink])
+def test_damaged_checkpoints(tmp_path, name, damage):
+    newest = Checkpoints(tmp_path).save(1, TENSORS, {"step": 1})
+    damage(newest / name)
+    with pytest.raises(CheckpointError) as error:
+        Checkpoints(tmp_path).load()
+    message = one_line(error)
+    assert str(newest / name) in message and f"delete {newest}" in message
+    assert ("is missing" if damage is Path.unlink else "is cut off or damaged") in message
+
+
+def test_json_that_is_no_object(tmp_path):
+    (tmp_path / "config.json").write_text("[1, 2]")
+    with pytest.raises(CheckpointError, match="config.json"):
+        read_json(tmp_path / "config.json")
+
+
+def test_missing_files(tmp_path):
+    for read, name in ((read_tensors, "model.safetensors"), (read_json, "config.json")):
+        with pytest.raises(CheckpointError) as error:
+            read(tmp_path / name)
+        assert one_line(error).startswith(f"{tmp_path / name} is missing; train first")
+
+
+def test_weights_of_another_model():
+    model = nn.Linear(3, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    cases = [
+        ({"weight": torch.ones(2, 3)}, "x lacks bias (1 missing, 0 left over); load it into the model it was saved from"),
+        ({**before, "gain": torch.ones(2)}, "x has gain, which the model lacks (0 missing, 1 left over)"),
+        ({"w": torch.ones(2, 3), "b": torch.ones(2)}, "x lacks bias (2 missing, 2 left over)"),
+        ({"weight": torch.ones(2, 4), "bias": torch.ones(2)}, "x: weight has shape (2, 4), the model's is (2, 3); use"),
+    ]
+    for tensors, message in cases:
+        with pytest.raises(CheckpointError) as error:
+            load_weights(model, tensors, "x")
+        assert one_line(error).startswith(message)
+        assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    load_weights(model, {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, "x")
+    assert model.weight.eq(1).all() and not model.bias.any()
+
+
+def test_a_checkpoint_is_plain_json_and_safetensors(tmp_path):
+    path = Checkpoints(tmp_path).save(1, TENSORS, {"step": 1})
+    assert files(path) == ["state.json", "tensors.safetensors"]
+    assert json.loads((path / "state.json").read_text()) == {"step": 1}
+    assert safetensors.torch.load_file(path / "tensors.safetensors").keys() == TENSORS.keys()
+
+
+def test_nothing_in_the_library_unpickles():
+    sources = [path for path in Path(txlib.__file__).parent.rglob("*.py")]
+    assert len(sources) > 20
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Attribute):
+                names = {ast.unparse(node)}
+            else:
+                continue
+            assert not names & {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "torch.load"}, path
