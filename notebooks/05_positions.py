@@ -1,0 +1,912 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 05 · Where am I? Positions
+#
+# **After this lesson you will be able to**
+#
+# - show that attention alone does not see the order of words;
+# - build the six usual remedies: learned, sinusoidal, Shaw's relative positions, the skewing trick, rotary, ALiBi;
+# - say for each whether it knows *places* or *distances*, and prove it with numbers;
+# - predict, and measure, what each does on a text longer than any it was trained on.
+#
+# **You need** lessons 03 and 04, sine and cosine. **It takes** about 60 minutes to read and try; all cells together run
+# in about a minute on a laptop.
+
+# %% [markdown]
+# ## 1 The problem: attention reads a bag of words
+#
+# Two real sentences, as good as opposite in meaning, with exactly the same words:
+
+# %%
+import re
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import nn
+
+from txlib import plots
+from txlib.attention import MultiHeadAttention, attention, causal, sliding_window
+from txlib.data import translation
+from txlib.lesson import expect, progress, prove_equal, show_source
+
+
+def words(sentence):
+    return re.findall(r"\w+", sentence.lower())
+
+
+texts = translation("games")
+english = [sentence for _, sentence in texts.train]
+won = next(s for s in english if "castle" in s and s.startswith("Your soldiers defeated the enemy"))
+lost = next(s for s in english if "castle" in s and s.startswith("The enemy defeated your soldiers"))
+print(won, lost, sep="\n")
+print("same words:", sorted(words(won)) == sorted(words(lost)))
+
+# %% [markdown]
+# Give every word a random vector, and let each sentence attend to itself. The weights need no training to make the
+# point, so the projections are random too. What does attention find for the word *enemy* in the two sentences?
+
+# %%
+torch.manual_seed(0)
+d_model = 64
+vocabulary = sorted({word for sentence in english for word in words(sentence)})
+vector = dict(zip(vocabulary, torch.randn(len(vocabulary), d_model), strict=True))         # word → (d_model,)
+w_q, w_k, w_v = torch.randn(3, d_model, d_model) * d_model**-0.5   # (3, d_model, d_model)
+
+
+def attend(x):                                                     # (n, d_model)
+    return attention(*((x @ w)[None, None] for w in (w_q, w_k, w_v)))[0, 0]    # (n, d_model)
+
+
+def found(sentence, word):
+    return attend(torch.stack([vector[w] for w in words(sentence)]))[words(sentence).index(word)]   # (d_model,)
+
+
+prove_equal(found(won, "enemy"), found(lost, "enemy"), what="The enemy who won and the enemy who lost")
+
+# %% [markdown]
+# The same vector, to the last digit that counts. No later layer can tell the two apart, because nothing is left to tell
+# them by. Is this a curiosity of one pair? Take 300 real sentences, shuffle the words of each, and compare. If
+# $P$ shuffles rows, we will find
+#
+# $$\text{attend}(P x) = P\,\text{attend}(x).$$
+#
+# The output is shuffled in the same way, and otherwise unchanged. This is called *permutation equivariance*.
+
+# %%
+gap = 0.0
+for sentence in english[:300]:
+    x = torch.stack([vector[w] for w in words(sentence)])          # (n, d_model)
+    shuffle = torch.randperm(len(x))                               # (n,)
+    gap = max(gap, (attend(x[shuffle]) - attend(x)[shuffle]).abs().max().item())
+print("300 shuffled sentences; largest difference below 0.00001:", gap < 1e-5)
+
+# %% [markdown]
+# Does it matter for real text? Count the sentences of our data that become another real sentence, of other
+# word order, when their words are rearranged.
+
+# %%
+bags = {}
+for order in {tuple(words(sentence)) for sentence in english}:
+    bags.setdefault(tuple(sorted(order)), []).append(" ".join(order))
+twins = sorted(sorted(orders) for orders in bags.values() if len(orders) > 1)
+print(len(twins), "bags of words with more than one order, for example:")
+for number in (1, 4, 9):
+    print("   ", " / ".join(twins[number]))
+
+# %% [markdown]
+# ## 2 The idea in one picture
+#
+# The weight that a query gives to a key comes out of a short chain: word vector, query and key, score, weight. Position
+# can enter at three places, and each remedy of this lesson uses one of these doors.
+
+# %%
+plots.entrances(
+    title="Position can enter through three doors",
+    alt="A chain of four boxes: word vector, query and key, score, weight. Learned and sinusoidal positions add a "
+    "vector between the first two. Rotary turns query and key. Shaw, skewed and ALiBi change the score.",
+)
+
+# %% [markdown]
+# There is a second difference, and it decides more than the door. Some remedies tell a word its **place**: "you are
+# word 7". Others tell a pair its **distance**: "this key stands two before you". Language cares mostly about distance:
+# an adjective stands before its noun, wherever the two are.
+#
+# Throughout, positions count from 0, $i$ is the position of the query and $j$ that of the key. The distance is
+# $j - i$: negative for keys in the past.
+
+# %% [markdown]
+# ## 3 Learned: a vector for each place
+#
+# The simplest remedy. Beside the table of word vectors, keep a second table with one vector for each position, add row
+# $i$ to word $i$, and let training find out what to put there:
+#
+# $$x_i \leftarrow x_i + p_i$$
+#
+# (Gehring et al. 2017; BERT and GPT-2 do this.)
+
+# %%
+torch.manual_seed(0)
+max_length = 12
+table = torch.randn(max_length, d_model, requires_grad=True)       # (position, d_model)
+
+
+def attend_learned(sentence):
+    x = torch.stack([vector[w] for w in words(sentence)])          # (n, d_model)
+    return attend(x + table[: len(x)])                             # (n, d_model)
+
+
+enemy = [attend_learned(s)[words(s).index("enemy")] for s in (won, lost)]      # two of (d_model,)
+print(f"the two enemies now differ by {(enemy[0] - enemy[1]).norm() / enemy[0].norm():.0%} of their length")
+
+# %% [markdown]
+# Problem solved? Here is the catch. The sentence has 8 words. After one step of training, which rows can have learned
+# anything?
+
+# %%
+attend_learned(won).sum().backward()
+print("rows with a gradient:", table.grad.norm(dim=-1).nonzero().flatten().tolist(), "of", max_length)
+
+# %% [markdown]
+# A row learns only from sentences long enough to reach it. Row 8 and later keep their random start values, and a
+# sentence of 13 words has no row at all. Remember this for section 9.
+
+# %% [markdown]
+# ## 4 Sinusoidal: places from a formula
+#
+# Can a formula fill the table, so that every position has a row? Vaswani et al. (2017, §3.5) take waves of falling
+# frequency:
+#
+# $$\text{PE}(i, 2c) = \sin(i\,\omega_c) \qquad \text{PE}(i, 2c+1) = \cos(i\,\omega_c)
+# \qquad \omega_c = 10000^{-2c/d_\text{model}}$$
+#
+# Think of a clock with many hands. The first hand turns fast, about once in 6 positions. The last turns once in about
+# $2\pi \cdot 10000$. Each hand is two numbers, its sine and its cosine, and all hands together say what time it is.
+
+
+# %%
+def frequency(d):
+    return 10000 ** (-torch.arange(0, d, 2) / d)                   # (d / 2,): ω of each hand, falling
+
+
+def sinusoidal(n, d):
+    angle = torch.arange(n)[:, None] * frequency(d)                # (n, d / 2)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).reshape(n, d)   # (n, d): sin, cos, sin, cos, …
+
+
+position = sinusoidal(60, d_model)                                 # (position, d_model)
+plots.heatmap(
+    position[:40], title="Fast waves on the left, slow ones on the right", xlabel="dimension", ylabel="position",
+    numbers=False, diverging=True, size=0.08,
+    alt="A table of 40 positions by 64 dimensions. The left columns swing quickly between -1 and 1; to the right they "
+    "become slower until they hardly change.",
+)
+
+# %% [markdown]
+# ### Two places know their distance
+#
+# Why pairs of sine *and* cosine? Multiply two rows of the table. Each hand contributes
+# $\sin a \sin b + \cos a \cos b = \cos(a - b)$, so
+#
+# $$\text{PE}(i) \cdot \text{PE}(j) = \sum_c \cos\big((j - i)\,\omega_c\big).$$
+#
+# The places are gone. Only the distance is left. Look: along each diagonal of the table of all dot products, every
+# number is the same.
+
+# %%
+dot = position @ position.T                                        # (position, position)
+spread = max(dot.diagonal(s).std().item() for s in range(-50, 51))
+print("largest spread along a diagonal below 0.0001:", spread < 1e-4)
+plots.heatmap(
+    dot[:40, :40], title="The dot product depends on the distance alone", xlabel="place $j$", ylabel="place $i$",
+    numbers=False, size=0.1,
+    alt="A 40 by 40 table of dot products, darkest on the main diagonal. Each diagonal has one colour; they fade "
+    "in waves with the distance from the main diagonal.",
+)
+
+# %% [markdown]
+# ### A shift is a rotation
+#
+# To move from position $i$ to $i + s$, every hand turns by a fixed angle $s\,\omega_c$, wherever it stood. So one
+# matrix $R_s$ does it for all positions: small 2 × 2 rotations along the diagonal. This is why the authors hoped that
+# a model could learn to attend by distance: "three words back" is one linear map.
+
+# %%
+def shift_matrix(s, d):
+    a = s * frequency(d)                                           # (d / 2,): how far each hand turns
+    block = torch.stack([a.cos(), a.sin(), -a.sin(), a.cos()], dim=-1).reshape(-1, 2, 2)   # (d / 2, 2, 2)
+    return torch.block_diag(*block)                                # (d, d)
+
+
+turned = position[:-3] @ shift_matrix(3, d_model).T                # (position, d_model)
+prove_equal(turned, position[3:], tolerance=1e-4, what="Turned by 3 and shifted by 3")
+
+# %% [markdown]
+# ### What is odd breaks
+#
+# A hand needs two numbers, so the width must be even. With an odd one, there is nowhere to put the last cosine:
+
+# %%
+try:
+    sinusoidal(4, 5)
+except RuntimeError as error:
+    print(error)
+
+# %% [markdown]
+# True, but not helpful: the message does not name the cause. Wait for the library's.
+#
+# ### Keep the words louder than their places
+#
+# Every row of the table has the length $\sqrt{d_\text{model}/2}$, since each hand contributes $\sin^2 + \cos^2 = 1$.
+# Word vectors are often initialised with variance $1/d_\text{model}$, so that their length is about 1. Add the two,
+# and the place drowns the word. Vaswani et al. (§3.4) therefore multiply word vectors by $\sqrt{d_\text{model}}$.
+
+# %%
+torch.manual_seed(0)
+for d in (64, 512):
+    word, place = torch.randn(1000, d) * d**-0.5, sinusoidal(1000, d)          # (1000, d) each
+    for name, scaled in (("forgotten", word), ("scaled by √d", word * d**0.5)):
+        share = scaled.square().sum() / (scaled + place).square().sum()
+        print(f"d_model {d:3}, {name:12}: the word makes up {share:5.1%} of the squared length of the sum")
+
+# %% [markdown]
+# You will see in section 9 what it costs to forget this.
+
+# %% [markdown]
+# ## 5 Shaw: a vector for each distance
+#
+# If distance is what counts, why not say it directly? Shaw et al. (2018) keep a learned vector $a^K$ for each
+# distance, and add it to the key; and a second vector $a^V$, added to the value:
+#
+# $$e_{ij} = \frac{q_i \cdot (k_j + a^K_{ij})}{\sqrt{d_k}} \qquad\qquad z_i = \sum_j \alpha_{ij}\,(v_j + a^V_{ij})$$
+#
+# Here $\alpha_{ij}$ is the softmax of $e_{ij}$ over $j$. So the score can say "I like what stands just before me", and
+# the output can say "what I found stood just before me".
+#
+# **Which row?** There are $2n - 1$ distances. To keep the tables small, far distances share a row: the distance
+# $j - i$ is *clipped* to $-k \dots k$. Then $k$ is added, because rows count from 0.
+
+# %%
+def buckets(n, k):
+    position = torch.arange(n)                                     # (n,)
+    distance = position[None, :] - position[:, None]               # (query, key): j − i
+    return distance.clamp(-k, k) + k                               # (query, key): 0 … 2k
+
+
+plots.heatmap(
+    buckets(8, 3).float(), rows=list("01234567"), columns=list("01234567"), numbers=False, size=0.45,
+    title="k = 3: each near diagonal has its own row, far ones share",
+    alt="An 8 by 8 table with equal values along each diagonal. Distances of 3 and more, on either side, are equal.",
+)
+
+# %% [markdown]
+# **First the naive way**, which is the equation as it stands. Picking the row for every pair makes a tensor of shape
+# (query, key, d_k), once for keys and once for values.
+
+
+# %%
+def shaw_naive(q, k, v, a_k, a_v):
+    bucket = buckets(q.shape[-2], len(a_k) // 2)                   # (query, key)
+    key = k[..., None, :, :] + a_k[bucket]                         # (..., query, key, d_k)
+    value = v[..., None, :, :] + a_v[bucket]                       # (..., query, key, d_k)
+    score = torch.einsum("...id,...ijd->...ij", q, key) / q.shape[-1] ** 0.5   # (..., query, key)
+    return torch.einsum("...ij,...ijd->...id", score.softmax(dim=-1), value)   # (..., query, d_k)
+
+
+# %% [markdown]
+# **Then the efficient way.** Multiply out: $q_i \cdot (k_j + a^K_{ij}) = q_i \cdot k_j + q_i \cdot a^K_{ij}$. The
+# first part is ordinary attention. For the second, each query meets each of the $2k+1$ vectors once, and the score is
+# picked (`gather`) by bucket. It is a *bias* on the scores, and `attention` takes one.
+#
+# With the values it is the other way round. Weights that fall into the same bucket are added up first (`scatter_add`),
+# then meet their $a^V$ once.
+
+
+# %%
+def shaw(q, k, v, a_k, a_v, mask=None):
+    scores_by_bucket = q @ a_k.T / q.shape[-1] ** 0.5              # (batch, heads, query, bucket)
+    bucket = buckets(q.shape[-2], len(a_k) // 2).expand(*q.shape[:-1], -1)     # (batch, heads, query, key)
+    bias = scores_by_bucket.gather(-1, bucket)                     # (batch, heads, query, key)
+    out, weight = attention(q, k, v, mask, bias=bias, return_weights=True)
+    weight_by_bucket = torch.zeros_like(scores_by_bucket).scatter_add(-1, bucket, weight)
+    return out + weight_by_bucket @ a_v                            # (batch, heads, query, d_k)
+
+
+torch.manual_seed(0)
+q, k, v = torch.randn(3, 2, 4, 10, 16)                             # (batch, heads, n, d_k) each
+a_k, a_v = torch.randn(2, 2 * 3 + 1, 16)                           # (bucket, d_k) each
+prove_equal(shaw(q, k, v, a_k, a_v), shaw_naive(q, k, v, a_k, a_v), what="Naive and efficient")
+
+# %% [markdown]
+# ## 6 Skewing: the same scores without picking
+#
+# Music has long memories. Huang et al. (2019) wanted no clipping: a vector $e$ for every distance to the past, up to
+# the whole length. Picking from such a table is slow on an accelerator, because neighbouring scores come from
+# far-apart places. They found that a matrix product and a *reshape* do it.
+#
+# Multiply all queries with all distance vectors, the farthest first. This gives a matrix by (query, distance). But
+# attention needs it by (query, key). Watch four queries. The number **32** means: query 3, distance 2 into the past.
+# (Queries are counted from 1 in this picture.)
+
+# %%
+n = 4
+by_distance = 10 * torch.arange(1, n + 1)[:, None] + torch.arange(n).flip(0)   # (query, distance): farthest first
+padded = F.pad(by_distance, (1, 0), value=-1)                      # (query, 1 + distance)
+reshaped = padded.reshape(n + 1, n)                                # (1 + query, key): read row by row, cut anew
+dropped = reshaped[1:]                                             # (query, key)
+steps = {"by distance": by_distance, "1 pad left": padded, "2 reshape": reshaped, "3 drop first row": dropped}
+colours = {name: torch.where(matrix < 0, -1, matrix % 10) for name, matrix in steps.items()}
+colours["3 drop first row"][torch.ones(n, n).triu(1).bool()] = -2  # keys in the future: left over
+plots.rearranging(
+    steps, colours, title="Pad, reshape, drop: every score lands under its key",
+    alt="Four matrices. First, columns of equal distance 3, 2, 1, 0. Then a column of zeros on the left. Then the same "
+    "numbers read row by row into 5 rows of 4. Then without the first row: equal distances stand on diagonals, "
+    "distance 0 on the main diagonal; above it are left-over numbers.",
+)
+
+# %% [markdown]
+# In the last matrix, row 3 reads 32, 31, 30: key 1 is two back, key 2 one back, key 3 is the query itself. The padding
+# makes each row one longer, so each row of the new cut begins one place earlier than the row before.
+#
+# Above the diagonal stand left-overs from other rows. That is no harm *if* a causal mask hides the future, and wrong
+# without one.
+
+
+# %%
+def skew(by_distance):
+    *rest, n, _ = by_distance.shape
+    padded = F.pad(by_distance, (1, 0))                            # (..., query, 1 + distance)
+    return padded.reshape(*rest, n + 1, n)[..., 1:, :]             # (..., query, key)
+
+
+e = torch.randn(4, 10, 16)                                         # (heads, distance, d_k): the last is distance 0
+skewed = skew(q @ e.mT)                                            # (batch, heads, query, key)
+past = torch.arange(10)[:, None] - torch.arange(10)                # (query, key): how far back, i − j
+picked = torch.einsum("bhid,hijd->bhij", q, e[:, 9 - past.clamp(min=0)])       # (batch, heads, query, key)
+seen = torch.ones(10, 10).tril().bool()                            # (query, key)
+prove_equal(skewed[..., seen], picked[..., seen], what="Skewed and picked one by one, where the causal mask looks,")
+
+# %% [markdown]
+# ## 7 Rotary: turn the queries and the keys
+#
+# Sinusoidal positions hold a distance in their dot product, but they are *added* to words, and words and places get
+# mixed in all later products. Su et al. (2021) keep the good part. Take neighbouring entries of the query, $(q_0,
+# q_1)$, $(q_2, q_3)$ and so on, as arrows in a plane. Turn each by position times $\omega_c$. Do the same to keys.
+#
+# $$\begin{pmatrix} q'_{2c} \\ q'_{2c+1} \end{pmatrix} =
+# \begin{pmatrix} \cos i\omega_c & -\sin i\omega_c \\ \sin i\omega_c & \cos i\omega_c \end{pmatrix}
+# \begin{pmatrix} q_{2c} \\ q_{2c+1} \end{pmatrix}$$
+#
+# The frequencies are the old ones, with $d_k$ in place of $d_\text{model}$, because this happens in each head.
+
+
+# %%
+def rotate(x):
+    angle = torch.arange(x.shape[-2])[:, None] * frequency(x.shape[-1])        # (n, d_k / 2)
+    even, odd = x[..., 0::2], x[..., 1::2]                         # (..., n, d_k / 2): the two entries of each pair
+    turned = [even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()]
+    return torch.stack(turned, dim=-1).flatten(-2)                 # (..., n, d_k): pairs side by side again
+
+
+same = torch.tensor([1.0, 0.0] * 8).expand(6, 16)                  # (n, d_k): one vector at six positions
+plots.turns(
+    rearrange(rotate(same), "n (pair two) -> pair n two", two=2)[:4],
+    title="Six positions, the first four of eight pairs: each turns at its own speed",
+    alt="Four circles with arrows for positions 0 to 5. In the first the arrow goes most of the way round; in the "
+    "second a quarter; in the last it hardly moves.",
+)
+
+# %% [markdown]
+# When you compare two arrows, only the angle between them counts. If the query has turned by $i\,\omega_c$ and the key
+# by $j\,\omega_c$, that angle has changed by $(j - i)\,\omega_c$. So the score depends on words and distance, never on
+# the place. We measure: one query and one key, always 3 apart, at 100 different places.
+
+# %%
+torch.manual_seed(0)
+one_q, one_k = torch.randn(2, 16)                                  # (d_k,) each
+turned_q, turned_k = rotate(one_q.expand(103, 16)), rotate(one_k.expand(103, 16))   # (place, d_k) each
+score = (turned_q[3:] * turned_k[:-3]).sum(dim=-1)                 # (100,): the key stands 3 before the query
+print("scores at distance -3, places 3, 50 and 102:", [f"{score[i]:.3f}" for i in (0, 47, 99)])
+score = (turned_q[50] * turned_k).sum(dim=-1)                      # (103,): one query, all keys
+print("scores at distances -3, 0 and 3:            ", [f"{score[i]:.3f}" for i in (47, 50, 53)])
+prove_equal(turned_q.norm(dim=-1), one_q.norm().expand(103), what="Lengths before and after turning")
+
+# %% [markdown]
+# Nothing is learned, nothing is added to the words, and lengths stay. Rotary is what most of today's language models
+# use.
+#
+# ### Two layouts, one idea
+#
+# Which two entries make a pair does not matter, as long as queries and keys agree. The paper pairs neighbours: (0, 1),
+# (2, 3), … Llama's checkpoints pair across the halves: (0, d/2), (1, d/2 + 1), … One is the other with its dimensions
+# reordered. Mix them up when loading a model, and it speaks nonsense without an error.
+
+
+# %%
+def rotate_half(x):
+    angle = torch.arange(x.shape[-2])[:, None] * frequency(x.shape[-1])        # (n, d_k / 2)
+    first, second = x.chunk(2, dim=-1)                             # (..., n, d_k / 2) each
+    turned = [first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()]
+    return torch.cat(turned, dim=-1)                               # (..., n, d_k)
+
+
+order = torch.cat([torch.arange(0, 16, 2), torch.arange(1, 16, 2)])            # (d_k,): evens first, then odds
+prove_equal(rotate_half(q[..., order]), rotate(q)[..., order], what="Half layout on reordered dimensions, and ours")
+prove_equal(rotate_half(q[..., order]) @ rotate_half(k[..., order]).mT, rotate(q) @ rotate(k).mT, what="Their scores")
+print("without reordering, the scores differ by up to",
+      f"{(rotate_half(q) @ rotate_half(k).mT - rotate(q) @ rotate(k).mT).abs().max():.1f}")
+
+# %% [markdown]
+# ## 8 ALiBi: farther costs more
+#
+# The last one is the simplest. Press et al. (2022) subtract a penalty from the score that grows with the distance:
+#
+# $$e_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} - m_h\,|j - i| \qquad\qquad m_h = 2^{-8h/H}, \quad h = 1 \dots H$$
+#
+# Each of the $H$ heads has its own fixed slope $m_h$. Steep heads see the last few words, flat heads see far. (That is
+# for $H$ a power of two; the library handles others.)
+
+
+# %%
+def alibi(n, heads):
+    slope = 2.0 ** (-8 / heads * torch.arange(1, heads + 1))       # (heads,)
+    distance = torch.arange(n)[None, :] - torch.arange(n)[:, None]             # (query, key)
+    return -slope[:, None, None] * distance.abs()                  # (heads, query, key)
+
+
+nothing = torch.zeros(1, 4, 40, 8)                                 # (batch, heads, n, d_k): all words alike
+weight = attention(nothing, nothing, nothing, causal(), bias=alibi(40, 4)[None], return_weights=True)[1][0, :, -1]
+plots.lines(
+    {f"slope 1/{4**head}": (range(-39, 1), weight[head - 1].tolist()) for head in (1, 2, 3, 4)},
+    title="If all words were alike, steep heads would look near, flat ones everywhere", xlabel="distance of the key",
+    ylabel="attention weight",
+    alt="Four curves of attention weight over distances from -39 to 0. The steepest head puts nearly all weight on the "
+    "last few words; the flattest spreads it almost evenly.",
+)
+
+# %% [markdown]
+# ## 9 See it work: which one reads best?
+#
+# Now all of them do the same job: guess the next letter of real English text. Order matters here as nowhere else.
+# The model sees 32 letters, and is asked for the next one after each of them. It is as small as it can be: one
+# attention layer, whose result is put beside the letter itself, and a little network that reads the two.
+#
+# First the text: all English sentences in one long line, letters as numbers, rare signs as 0.
+
+# %%
+N, LONG, d_model, heads = 32, 128, 64, 4                           # train on 32 letters, later test on 128
+train, test = (" ".join(s for _, s in split).lower() for split in (texts.train, texts.test))
+letters = sorted(letter for letter in set(train) if train.count(letter) >= 100)
+ids = {letter: id for id, letter in enumerate(letters, start=1)}
+train, test = (torch.tensor([ids.get(letter, 0) for letter in text]) for text in (train, test[:40_000]))
+V = len(letters) + 1
+print(f"{len(train):,} letters to train on, {len(test):,} to test on, {V} different ones")
+
+
+# %% [markdown]
+# The model. `place` is the first door, `look` holds the other two, and `forward` knows nothing about positions.
+# (Every model has all tables, and trains only those it uses.)
+
+# %%
+class Reader(nn.Module):
+    def __init__(self, kind, scale=d_model**0.5):
+        super().__init__()
+        self.kind, self.scale, self.mask = kind, scale, causal()
+        self.word = nn.Parameter(torch.randn(V, d_model) * d_model**-0.5)
+        self.project = nn.Linear(d_model, 3 * d_model)
+        self.read = nn.Sequential(nn.Linear(2 * d_model, 4 * d_model), nn.ReLU(), nn.Linear(4 * d_model, V))
+        self.table = nn.Parameter(torch.randn(LONG, d_model))      # learned: (position, d_model)
+        self.a = nn.Parameter(torch.randn(2, 2 * 8 + 1, 16) * 0.25)            # Shaw, k = 8: (2, bucket, d_k)
+        self.e = nn.Parameter(torch.randn(heads, LONG, 16) * 0.25)             # skewed: (heads, distance, d_k)
+
+    def forward(self, ids):                                        # (batch, n)
+        x = place(self, self.scale * self.word[ids])               # (batch, n, d_model)
+        q, k, v = rearrange(self.project(x), "b n (three h d) -> three b h n d", three=3, h=heads)
+        found = rearrange(look(self, q, k, v), "b h n d -> b n (h d)")       # (batch, n, d_model)
+        return self.read(torch.cat([x, found], dim=-1))            # (batch, n, V)
+
+
+# %%
+def place(model, x):                                               # (batch, n, d_model)
+    if model.kind == "learned":
+        return x + model.table[: x.shape[1]]
+    return x + sinusoidal(x.shape[1], d_model) if model.kind == "sinusoidal" else x
+
+
+def look(model, q, k, v):                                          # (batch, heads, n, d_k) each
+    n, bias = q.shape[-2], None
+    if model.kind == "Shaw":
+        return shaw(q, k, v, *model.a, model.mask)
+    if model.kind == "skewed":
+        bias = skew(q @ model.e[:, -n:].mT) / q.shape[-1] ** 0.5   # (batch, heads, query, key)
+    if model.kind == "ALiBi":
+        bias = alibi(n, heads)[None]                               # (1, heads, query, key)
+    if model.kind == "rotary":
+        q, k = rotate(q), rotate(k)
+    return attention(q, k, v, model.mask, bias=bias)               # (batch, heads, n, d_k)
+
+
+# %% [markdown]
+# The training is the same for all: same text, same batches, same steps. Only the word `kind` differs.
+
+# %%
+def fit(kind, steps=300, **options):
+    torch.manual_seed(0)
+    model = Reader(kind, **options)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)   # slower and slower, down to 0
+    for _ in range(steps):
+        start = torch.randint(len(train) - N, (32, 1))             # (batch, 1): anywhere in the text
+        window = train[start + torch.arange(N + 1)]                # (batch, N + 1)
+        loss = F.cross_entropy(model(window[:, :-1]).flatten(0, 1), window[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return model
+
+
+@torch.no_grad()
+def loss_by_position(model, n):
+    windows = test[: (len(test) - 1) // n * n + 1]                 # as many whole windows as there are
+    guess = model(windows[:-1].view(-1, n))                        # (window, n, V)
+    return F.cross_entropy(guess.mT, windows[1:].view(-1, n), reduction="none").mean(dim=0)    # (n,)
+
+
+# %% [markdown]
+# What should we compare with? A table of letter pairs: how often does each letter follow each other one? It needs no
+# attention, only the last letter. Whoever is no better than that has learned nothing from the letters before.
+
+# %% tags=["nbval-ignore-output"]
+count = torch.full((V, V), 0.1).index_put((train[:-1], train[1:]), torch.tensor(1.0), accumulate=True)
+pairs = -(count / count.sum(dim=-1, keepdim=True)).log()[test[:-1], test[1:]].mean().item()
+kinds = ["none", "learned", "sinusoidal", "ALiBi", "Shaw", "skewed", "rotary"]
+models = {kind: fit(kind) for kind in progress(kinds, "training seven readers")}
+short = {kind: loss_by_position(model, N).mean().item() for kind, model in models.items()}
+plots.bars(
+    {"pairs of letters": pairs} | short, xlabel="loss on new text (nats a letter)",
+    title="Without positions, attention helps little",
+    alt="Bars of the test loss. Pairs of letters and no positions are worst and close together; ALiBi is better; "
+    "learned and sinusoidal better still; Shaw, skewed and rotary are best.",
+)
+
+# %% tags=["nbval-ignore-output"]
+expect("Loss without positions", short["none"], 2.2, 2.4)
+expect("Loss with rotary positions", short["rotary"], 1.7, 2.0)
+by_place = min(short["learned"], short["sinusoidal"])
+by_distance = max(short["Shaw"], short["skewed"], short["rotary"])
+expect("What the worst of three distances gains over the best of two places", by_place - by_distance, 0.01, 0.3)
+
+# %% [markdown]
+# **Break it: no positions.** The reader without positions is hardly better than the table of pairs. It sees which
+# letters have occurred, not where. Any position helps a lot, and those that know distances help most: "the letter
+# before me" is the same rule at every place, and they need to learn it only once.
+#
+# ALiBi stays behind here, and you can see why in its picture. It prefers near letters, but its fixed slopes are
+# gentle, and one layer cannot single out "exactly two back". It was made for another purpose, which comes next.
+#
+# **Break it: forget the scale.** Here is the sinusoidal reader again, without the $\sqrt{d_\text{model}}$ of section 4.
+
+# %% tags=["nbval-ignore-output"]
+forgotten = loss_by_position(fit("sinusoidal", scale=1.0), N).mean().item()
+print(f"sinusoidal: loss {short['sinusoidal']:.2f} with the scale, {forgotten:.2f} without")
+expect("What it costs to forget the scale", forgotten - short["sinusoidal"], 0.05, 0.5)
+
+# %% [markdown]
+# Nothing crashed. The model just reads worse, because it has to grow its word vectors against the noise of the places
+# first. Most mistakes with positions look like this.
+#
+# ### Longer than ever before
+#
+# All readers were trained on 32 letters. Now they read 128, and we look at the loss place by place. Decide first:
+# which of them will hold beyond place 32, where the dotted line is?
+
+# %% tags=["nbval-ignore-output"]
+long = {kind: loss_by_position(models[kind], LONG) for kind in kinds}          # (LONG,) each
+smooth = {kind: loss.unfold(0, 8, 4).mean(dim=-1).tolist() for kind, loss in long.items()}     # means of 8 places
+picture = plots.lines(
+    {kind: (range(8, LONG + 1, 4), loss) for kind, loss in smooth.items()},
+    title="Beyond the trained length, some lose their way", xlabel="place in the text",
+    ylabel="loss (nats), mean of 8", height=4.4,
+    alt="Loss against place, with a dotted line at 32. Beyond it learned and sinusoidal jump up at once and rotary "
+    "climbs above them all; skewed rises slowly; Shaw and ALiBi stay flat.",
+)
+picture.axes[0].axvline(N, color="grey", linestyle=":")
+picture
+
+# %% tags=["nbval-ignore-output"]
+print(f"{'places':>11}   1–32  33–64  65–96  97–128")
+for kind, loss in long.items():
+    print(f"{kind:>11}", *(f"{part.mean():6.2f}" for part in loss.split(N)))
+later = {kind: (loss[N:].mean() - loss[:N].mean()).item() for kind, loss in long.items()}
+expect("What Shaw loses beyond 32", later["Shaw"], -0.1, 0.1)
+expect("What ALiBi loses beyond 32", later["ALiBi"], -0.1, 0.1)
+expect("What learned loses beyond 32", later["learned"], 0.4, 1.6)
+expect("What rotary loses beyond 32", later["rotary"], 0.3, 2.0)
+
+# %% [markdown]
+# Read the table slowly; it holds a surprise.
+#
+# - **Learned** fails at once, as predicted: rows from 32 on have never been trained.
+# - **Sinusoidal** fails at once, too. Its rows exist, but the model has never met their slow hands at those angles.
+#   A formula gives a *value* for every place. It does not give the model *practice* with it.
+# - **Rotary** knows distances only, and still it fails. At place 100 there are distances down to −99, which never
+#   occurred in training, and turn the slow pairs to angles never seen.
+# - **Skewed** has the same problem, but milder: its rows for far distances still have their random start values.
+# - **Shaw** stays flat, thanks to clipping: every distance beyond 8 uses a row that was trained often.
+# - **ALiBi** stays flat, and this is what it was made for: what is far is quietly faded out.
+#
+# Is it true that rotary and skewed fail because of distances, and learned and sinusoidal because of places? Then we
+# can tell them apart. Let every letter see the last 32 only, by a mask. Now no distance is new, while the places still
+# are.
+
+# %% tags=["nbval-ignore-output"]
+rescued = {}
+for kind in ("learned", "sinusoidal", "skewed", "rotary"):
+    models[kind].mask = causal() & sliding_window(N - 1)           # the letter itself and 31 before it
+    rescued[kind] = loss_by_position(models[kind], LONG)[N:].mean().item()
+    print(f"{kind:>11}: loss beyond 32 is {long[kind][N:].mean():.2f}, and {rescued[kind]:.2f} with the window")
+expect("Rotary's loss beyond 32, with the window", rescued["rotary"], 1.7, 2.0)
+expect("Learned's loss beyond 32, with the window", rescued["learned"], 2.3, 3.6)
+
+# %% [markdown]
+# So it is. The window mends rotary and skewed completely, and leaves the other two broken. Press et al. (2022, figure
+# 1) report failures of the same kind for large sinusoidal and rotary models. Today's rotary models are therefore
+# trained on for a while, with slower hands, at the length that they are to read.
+
+# %% [markdown]
+# ### All on one page
+#
+# | | enters | knows | numbers to learn | beyond the trained length |
+# | --- | --- | --- | --- | --- |
+# | learned | added to words | places | max_length · d_model | fails; at max_length it ends |
+# | sinusoidal | added to words | places | none | fails |
+# | Shaw | score and value | clipped distances | 2 (2k + 1) · d_k a layer | holds |
+# | skewed | score | past distances | h · max_length · d_k a layer | degrades |
+# | rotary | query and key | distances | none | fails; a window mends it |
+# | ALiBi | score | distances | none | holds |
+
+# %% [markdown]
+# ## 10 Open the library
+#
+# Everything you built is in `txlib`. First the two that are added.
+
+# %%
+from txlib.attention import AlibiAttention, KeyValueCache, ShawAttention, SkewedAttention
+from txlib.layers import LearnedPosition, Rotary, SinusoidalPosition
+from txlib.layers import sinusoidal as library_sinusoidal
+
+show_source(library_sinusoidal, SinusoidalPosition, LearnedPosition)
+
+# %% [markdown]
+# Two things are new. `layout="concatenated"` puts all sines first, as the released code of the paper does, and
+# `offset` is the position of the first row, for decoding word by word. And the errors say what to do:
+
+# %%
+prove_equal(sinusoidal(60, 64), library_sinusoidal(60, 64), what="Your sinusoids and the library's")
+for wrong in (lambda: library_sinusoidal(4, 5), lambda: LearnedPosition(32, 64)(torch.zeros(1, 40, 64))):
+    try:
+        wrong()
+    except ValueError as error:
+        print(error)
+
+# %% [markdown]
+# Rotary is a module that `MultiHeadAttention` calls on queries and keys. The others are *mechanisms*, called as
+# `mechanism(q, k, v, mask)` like every mechanism of this course.
+
+# %%
+show_source(Rotary, ShawAttention)
+
+# %%
+torch.manual_seed(0)
+library_shaw, library_skewed = ShawAttention(16, max_distance=3), SkewedAttention(4, 16, max_length=10)
+prove_equal(rotate(q), Rotary(16)(q), what="Rotary, neighbours,")
+prove_equal(rotate_half(q), Rotary(16, layout="half")(q), what="Rotary, halves,")
+prove_equal(shaw(q, k, v, library_shaw.keys, library_shaw.values), library_shaw(q, k, v), what="Shaw")
+bias = skew(q @ library_skewed.distances.mT) / 16**0.5             # (batch, heads, query, key)
+prove_equal(attention(q, k, v, causal(), bias=bias), library_skewed(q, k, v, causal()), what="Skewed")
+prove_equal(attention(q, k, v, bias=alibi(10, 4)[None]), AlibiAttention(4)(q, k, v), what="ALiBi")
+
+# %% [markdown]
+# Left-overs above the diagonal are wrong without a causal mask, you remember. The library refuses:
+
+# %%
+try:
+    library_skewed(q, k, v)
+except ValueError as error:
+    print(error)
+
+# %% [markdown]
+# ### Inside many heads, with a cache
+#
+# Now rotary inside `MultiHeadAttention`. First whole, against your own functions with its weights. Then word by word
+# with a cache, as a decoder writes. The third word arrives alone, as a tensor of length 1. It must be turned as
+# position 2, not as position 0: the length of the cache is its *offset*. Keys in the cache have been turned already.
+
+# %%
+layer = MultiHeadAttention(64, 4, rotary=Rotary(16))
+x = torch.randn(2, 10, 64)                                         # (batch, n, d_model)
+whole = layer(x, mask=causal())                                    # (batch, n, d_model)
+q, k, v = (rearrange(part(x), "b n (h d) -> b h n d", h=4) for part in (layer.query, layer.key, layer.value))
+mine = attention(rotate(q), rotate(k), v, causal())                # (batch, heads, n, d_k)
+prove_equal(layer.output(rearrange(mine, "b h n d -> b n (h d)")), whole, what="Your rotary heads and the library's")
+cache = KeyValueCache()
+stepwise = torch.cat([layer(x[:, i : i + 1], mask=causal(), cache=cache) for i in range(10)], dim=1)
+prove_equal(stepwise, whole, what="Word by word and all at once")
+cache = KeyValueCache()
+forgot = torch.cat([layer(x[:, i : i + 1], cache=cache, offset=0) for i in range(10)], dim=1)   # (batch, n, d_model)
+wrong = (forgot - whole)[:, -1].norm() / whole[:, -1].norm()
+print(f"with the offset forgotten, the last word's output is off by {wrong:.0%} of its length")
+
+# %% [markdown]
+# ## 11 What it costs
+#
+# Adding or turning costs $n\,d$ operations: nothing beside attention. A bias costs $n^2$ additions. Only the naive
+# Shaw form hurts, in memory: it holds a vector for each *pair*, $n \cdot n \cdot d_k$ numbers, where skewing holds one
+# for each *distance*, $n \cdot d_k$, and scores, $n^2$. We count by catching the largest tensor that each of them
+# makes.
+
+# %%
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Largest(TorchDispatchMode):
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        self.numbers = max(self.numbers, out.numel() if isinstance(out, torch.Tensor) else 0)
+        return out
+
+
+for n in (64, 128, 256, 512):
+    q = k = v = torch.randn(1, 1, n, 64)                           # (batch, heads, n, d_k)
+    a = torch.randn(2 * n - 1, 64)                                 # (bucket, d_k): no clipping
+    e = torch.randn(1, n, 64)                                      # (heads, distance, d_k)
+    with Largest() as naive:
+        shaw_naive(q, k, v, a, a)
+    with Largest() as skewing:
+        skew(q @ e.mT)
+    print(f"n {n:4}: largest tensor naive {naive.numbers:10,} = n²·64; skewing {skewing.numbers:8,} = n²+n")
+
+# %% [markdown]
+# The factor is $d_k$: 64 here. For music of 2048 events with $d$ = 512 over 8 heads, the naive tensor takes 8.6 GB in
+# every layer, and the distance vectors 4.2 MB (Huang et al. 2019 print nearly the same). And now with the clock:
+
+# %% tags=["nbval-ignore-output"]
+import time
+from itertools import pairwise
+
+q = k = v = torch.randn(1, 4, 512, 64)                             # (batch, heads, n, d_k)
+a, e = torch.randn(2 * 16 + 1, 64), torch.randn(4, 512, 64)        # (bucket, d_k), (heads, distance, d_k)
+ways = {
+    "no positions": lambda: attention(q, k, v, causal()),
+    "rotary": lambda: attention(rotate(q), rotate(k), v, causal()),
+    "ALiBi": lambda: attention(q, k, v, causal(), bias=alibi(512, 4)[None]),
+    "skewed": lambda: attention(q, k, v, causal(), bias=skew(q @ e.mT) / 8),
+    "Shaw": lambda: shaw(q, k, v, a, a, causal()),
+    "Shaw, naive": lambda: shaw_naive(q, k, v, a, a),
+}
+times = {}
+for name, way in ways.items():
+    start = [(time.perf_counter(), way())[0] for _ in range(4)] + [time.perf_counter()]
+    times[name] = 1000 * min(after - before for before, after in pairwise(start))
+plots.bars(
+    times, title="Only the naive form is expensive", xlabel="milliseconds for 512 positions, 4 heads", format="{:.0f}",
+    alt="Bars of running time: five kinds within a small factor of plain attention, the naive Shaw form far slower.",
+)
+
+# %% [markdown]
+# ## 12 Quiz
+#
+# Decide first, then open an answer.
+#
+# **1. You shuffle the words of a sentence before self-attention without positions and without a mask. What happens to
+# the output?**
+#
+# <details><summary>A. It stays exactly the same</summary>
+#
+# Each *word* gets the same vector as before, but words have moved, and their vectors with them.
+# </details>
+# <details><summary>B. Its rows are shuffled in the same way</summary>
+#
+# Right. Equivariant: shuffle in, the same shuffle out.
+# </details>
+# <details><summary>C. It changes in a way that depends on the weights</summary>
+#
+# Whatever the weights are, scores compare words, not places. Section 1 used random ones.
+# </details>
+#
+# **2. Shaw, $k = 2$, a sentence of 10 words. How many rows has the table $a^K$, and which row do query 7 and key 1
+# use?**
+#
+# <details><summary>A. 5 rows; row 0</summary>
+#
+# Right. Distances −2 … 2 make 5 rows. The distance is $1 - 7 = -6$, clipped to −2; adding 2 gives row 0.
+# </details>
+# <details><summary>B. 5 rows; row 4</summary>
+#
+# That is the far *future*: it would be $i - j$. The distance is key minus query, $1 - 7 = -6$.
+# </details>
+# <details><summary>C. 19 rows; row 3</summary>
+#
+# That is without clipping: $-6 + 9 = 3$ in a table of $2 \cdot 10 - 1$ rows.
+# </details>
+#
+# **3. Rotary turns queries and keys. Why not values?**
+#
+# <details><summary>A. It would cost too much time</summary>
+#
+# Turning is cheap beside attention. That is not the reason.
+# </details>
+# <details><summary>B. Values are never compared with each other; the places would stay in the output</summary>
+#
+# Right. In a score the two turns meet, and only their difference is left. A value is passed on as it is, and would
+# arrive turned by its absolute place.
+# </details>
+# <details><summary>C. Values have no pairs of dimensions</summary>
+#
+# Any even width has. Nothing forbids it; it just does not do what you want.
+# </details>
+#
+# **4. Sinusoidal positions exist for every place. Why did our reader fail beyond place 32?**
+#
+# <details><summary>A. The formula repeats itself after 32 places</summary>
+#
+# The slowest hand needs more than 40,000 places for one round. No two rows are alike.
+# </details>
+# <details><summary>B. A formula for the input is no training for the layers that read it</summary>
+#
+# Right. The rows are new to the projections, and what those make of them is not defined by anything they have learned.
+# </details>
+# <details><summary>C. The word vectors were not scaled</summary>
+#
+# They were, in this run. And without the scale it is worse from the first place on.
+# </details>
+#
+# **5. You decode word by word with a cache and rotary positions, and turn every new query and key as position 0. What
+# happens?**
+#
+# <details><summary>A. An error</summary>
+#
+# All shapes fit. See section 10.
+# </details>
+# <details><summary>B. All scores are as if all words stood at the same place</summary>
+#
+# Right. Every angle is 0, so every distance is 0: you have switched positions off.
+# </details>
+# <details><summary>C. Nothing: only distances count, and they are the same</summary>
+#
+# They would be, if all were moved by the *same* amount. Word 5 is moved by 5 and word 2 by 2, so the distance between
+# them changes from −3 to 0.
+# </details>
+
+# %% [markdown]
+# ## 13 Summary
+#
+# - Attention treats a sentence as a bag of words: shuffle in, same shuffle out.
+# - Learned and sinusoidal vectors tell each word its place; the sinusoids hold distances in their dot products.
+# - Shaw and skewing score distances with learned vectors. Rotary gets distances by turning queries and keys. ALiBi
+#   fades with distance.
+# - Reading letters, distances beat places. Beyond the trained length only clipped or fading distances held.
+# - The naive Shaw form needs $n^2 d_k$ numbers; gather or skewing avoid it. Nobody notices the cost of the others.
+#
+# **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.4 and 3.5. Shaw et al.
+# 2018, [arXiv:1803.02155](https://arxiv.org/abs/1803.02155), sections 3.1 to 3.3. Huang et al. 2019, *Music
+# Transformer*, [arXiv:1809.04281](https://arxiv.org/abs/1809.04281), section 3.4. Su et al. 2021, *RoFormer*,
+# [arXiv:2104.09864](https://arxiv.org/abs/2104.09864), sections 3.2 and 3.4. Press et al. 2022,
+# [arXiv:2108.12409](https://arxiv.org/abs/2108.12409), sections 2 and 3.
+#
+# **Do** the exercise [05_positions](../exercises/05_positions.ipynb). Then go on to [06 The block](06_block.ipynb).
