@@ -644,8 +644,8 @@ plots.lines(
 
 # %% [markdown]
 # The first few heads bring most; then the curve flattens. More heads are also narrower: with 16, each query and key
-# has 8 entries to describe what it looks for. Vaswani et al. found the same on a model a hundred times as large
-# (table 3, rows A): 1 head is 0.9 BLEU worse than the best, and 32 heads are worse again.
+# has 8 entries to describe what it looks for. Vaswani et al. measured the same on a model a hundred times as large
+# (table 3, rows A). There 1 head is 0.9 BLEU worse than the best, 8 and 16 are equal, and 32 are worse again.
 #
 # ### Break it: the trap, in training
 #
