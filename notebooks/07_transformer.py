@@ -402,9 +402,9 @@ def train(model, steps, what, rate=1.0, seed=0):
 
 
 # %% tags=["nbval-ignore-output"]
-losses = train(model, 300, "training from nothing")
+losses = train(model, 240, "training from nothing")
 smooth = torch.tensor(losses).unfold(0, 10, 1).mean(dim=-1)        # (step,): mean of 10 steps
-expect("Loss at the end", smooth[-1].item(), 3.8, 5.6)
+expect("Loss at the end", smooth[-1].item(), 4.0, 5.8)
 plots.lines(
     {"training": (range(10, 10 + len(smooth)), smooth.tolist())}, title="The first half minute of learning",
     xlabel="training step", ylabel="loss (nats), mean of 10",
@@ -445,8 +445,8 @@ def translate(model, sentences):
     return [text(ids) for ids in greedy(model.eval(), batch.input_ids, batch.attention_mask).tolist()]
 
 
-german, english = zip(*short.test, strict=True)                    # sentences that no training step has seen
-show = [german.index(sentence) for sentence in german if len(sentence.split()) in (4, 5, 6)][5:100:9]
+german, english = zip(*short.test[::2], strict=True)               # every other one; no training step has seen them
+show = [number for number, sentence in enumerate(german) if len(sentence.split()) in (4, 5, 6)][5:95:9]
 
 
 # %% tags=["nbval-ignore-output"]
@@ -472,6 +472,7 @@ def bleu(translations):
     return corpus_bleu(translations, [english]).score
 
 
+print(f"{len(german)} sentences")
 expect("BLEU after half a minute", bleu(first), 0, 12)
 
 # %% [markdown]
@@ -502,10 +503,12 @@ loaded = translate(model.to(device()), german)
 expect("BLEU as it comes", bleu(loaded), 18, 26)
 
 # %% [markdown]
-# And now *you* go on with it: the loop above, some twenty seconds on the short sentences, with a small learning rate.
+# And now *you* go on with it: the loop above, some ten seconds on the short sentences, with a small learning rate. Do
+# not expect a jump. The shipped weights are an average over many steps, and ten seconds are little beside twelve
+# minutes; BLEU stays about where it is. What counts is that your loop trains the library's model, and does not break it.
 
 # %% tags=["nbval-ignore-output"]
-train(model, 150, "training on", rate=0.2, seed=1)
+train(model, 80, "training on", rate=0.1, seed=1)
 continued = translate(model, german)
 expect("BLEU after your training", bleu(continued), 18, 28)
 
@@ -575,15 +578,14 @@ for index in better[:3]:
 # %% [markdown]
 # ## 6 See it work: where does the decoder look?
 #
-# Here are the cross-attention weights of the last decoder block while it translates a sentence that it never saw. Rows
-# are the words it is about to write, columns the German tokens.
+# Here are the cross-attention weights of the last decoder block on a pair from the test set. Rows are the words it is
+# about to write, columns the German tokens. Watch *miss* and *you*: the German has them the other way round.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.attention import recording
 
-pair = max(range(len(german)), key=lambda i: corpus_bleu([continued[i]], [[english[i]]]).score
-           * (german[i].split()[0].lower() not in ("ja", "nein")) * (len(german[i].split()) in (5, 6, 7)))
-batch = collate([(vocabulary.encode(german[pair]), vocabulary.encode(continued[pair]))], BOS, EOS, PAD).to(device())
+pair = vocabulary.encode("Aber wir werden dich vermissen."), vocabulary.encode("But we will miss you.")
+batch = collate([pair], BOS, EOS, PAD).to(device())
 with torch.no_grad(), recording(model) as seen:
     model(batch.input_ids, batch.attention_mask, batch.decoder_input_ids)
 weights = seen["decoder.layers.1.cross_attention"][0][0].cpu()     # (heads, target, source)
@@ -597,7 +599,7 @@ plots.heads(
 
 # %% [markdown]
 # Compare with lesson 03, where attention learned a dictionary on purpose. Here nobody asked for an alignment. It is
-# useful, so some heads have it, and others look elsewhere.
+# useful, so heads have it: before it writes *miss*, the decoder looks at *verm·issen*, and for *you* back to *dich*.
 
 # %% [markdown]
 # ## 7 Break it: forget the causal mask
@@ -616,8 +618,8 @@ class Cheater(Transformer):
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 cheater = Cheater(len(vocabulary), config, layers=2)
-cheater_losses = train(cheater, 150, "without the causal mask")
-curves = {"without mask": cheater_losses, "with mask": losses[:150]}
+cheater_losses = train(cheater, 120, "without the causal mask")
+curves = {"without mask": cheater_losses, "with mask": losses[:120]}
 smooth = {name: torch.tensor(curve).unfold(0, 10, 1).mean(dim=-1).tolist() for name, curve in curves.items()}
 plots.lines(
     {name: (range(10, 10 + len(curve)), curve) for name, curve in smooth.items()},
@@ -650,7 +652,11 @@ lost.load_state_dict(model.state_dict())
 without_positions = translate(lost.to(device()), german)
 for index in show[:4]:
     print(f"{german[index]:44} {without_positions[index]}")
-expect("BLEU without positions", bleu(without_positions), 0, 6)
+expect("BLEU without positions", bleu(without_positions), 3, 16)
+
+# %% [markdown]
+# About half of the BLEU is gone. Simple sentences survive, where each word follows from the last one and the source's
+# words in any order. In the others the decoder loses its place, and repeats or leaves out.
 
 # %% [markdown]
 # ## 8 Open the library
@@ -752,7 +758,7 @@ for name, hours in {"base": 12, "big": 3.5 * 24}.items():
 # %%
 needed = 6 * count(512, 2048) * 25_000 * 100_000
 print(f"base: 6 × weights × tokens = {needed:.1e}, which is {needed / 3.3e18:.0%} of what the GPUs could have done")
-here = 6 * sum(weight.numel() for weight in model.parameters()) * 450 * 300
+here = 6 * sum(weight.numel() for weight in model.parameters()) * 450 * 240
 print(f"our half minute: about {here:.0e}, {needed / here:,.0f} times less")
 
 # %% [markdown]
