@@ -45,13 +45,13 @@ class Preset:
 
 
 _FAST = BlockConfig(
-    d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.1, qk_norm=True, position="rotary_half", zero_output=True
+    d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.15, qk_norm=True, position="rotary_half", zero_output=True
 )
 _MUON = TrainConfig(lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_every=50)
 _NOAM = TrainConfig(schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000)
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(replace(_FAST, d_model=192, d_ff=768), 2, 4_000, 1_600, _MUON, minutes=10.0),
+    "tiny": Preset(replace(_FAST, d_model=192, d_ff=768, dropout=0.1), 2, 4_000, 1_600, _MUON, minutes=10.0),
     "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20.0),
     "base": Preset(VASWANI["base"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 512)), minutes=720.0),
     "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
