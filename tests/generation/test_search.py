@@ -119,9 +119,8 @@ def test_batched_equals_one_by_one(model, sources, beams):
 
 
 @torch.no_grad()
-def test_more_beams_find_what_greedy_misses(model, sources):
-    """The first step by hand: its best word leads astray."""
-    ids, mask = sources
+def test_more_beams_find_what_greedy_misses(sources):
+    model, (ids, mask) = make_model(12), sources
 
     def score(found):
         rows = zip(ids, mask, found, strict=True)

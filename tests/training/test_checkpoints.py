@@ -145,7 +145,7 @@ def test_weights_of_another_model():
     model = nn.Linear(3, 2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     cases = [
-        ({"weight": torch.ones(2, 3)}, "x lacks bias (1 missing, 0 left over); load it into the model it was saved from"),
+        ({"weight": torch.ones(2, 3)}, "x lacks bias (1 missing, 0 left over); load it into the model it was"),
         ({**before, "gain": torch.ones(2)}, "x has gain, which the model lacks (0 missing, 1 left over)"),
         ({"w": torch.ones(2, 3), "b": torch.ones(2)}, "x lacks bias (2 missing, 2 left over)"),
         ({"weight": torch.ones(2, 4), "bias": torch.ones(2)}, "x: weight has shape (2, 4), the model's is (2, 3); use"),

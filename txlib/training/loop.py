@@ -340,7 +340,8 @@ def _restore(
     for device in _random_devices(model):
         if f"random.{device}" in tensors:      # else the run goes on on another device
             _random(device).set_rng_state(tensors[f"random.{device}"])
-    return Progress(**state["progress"])
+    saved = state["progress"]
+    return Progress(**{**saved, "validation": [tuple(each) for each in saved["validation"]]})      # JSON has no tuples
 
 
 def _random_devices(model: nn.Module) -> list[str]:

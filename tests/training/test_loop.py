@@ -1,0 +1,355 @@
+"""The loop: accumulation is exact, validation changes nothing, and a killed run goes on as if nothing had happened."""
+
+import csv
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import resume_script
+import torch
+from torch import nn
+
+from txlib.data import collate
+from txlib.training import CheckpointError, TrainConfig, loop, optimizers, train
+from txlib.training.checkpoints import read_tensors
+from txlib.training.translation import translation_loss
+
+SCRIPT = Path(resume_script.__file__)
+FP32 = TrainConfig(lr=0.01, warmup=2, precision="fp32")
+
+
+class Line(nn.Module):
+    """y = w · x, so that a step can be followed by hand."""
+
+    def __init__(self, w=1.0):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([[w]], dtype=torch.float64))
+
+
+def squares(model, batch):
+    x, y = batch
+    return (model.w[0, 0] * x - y).square().sum(), len(x)
+
+
+def a_batch(epoch=0):
+    return [(torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 3.0], dtype=torch.float64))]
+
+
+# Accumulation, clipping, the rate
+
+
+def test_accumulated_batches_are_one_large_batch():
+    """In different numbers of sentences and of tokens, padded differently."""
+    pairs = [([5 + n % 7] * (1 + n % 5), [4 + n % 9] * (1 + n % 4)) for n in range(12)]
+    groups = [pairs[:5], pairs[5:6], pairs[6:]]
+    states, losses = [], []
+    for groups_of_a_step in ([pairs], groups):
+        model = resume_script.make_model().double()
+        model.config = replace(model.config, block=replace(model.config.block, dropout=0.0))
+        for module in model.modules():
+            if isinstance(getattr(module, "dropout", None), float):
+                module.dropout = 0.0
+            if hasattr(module, "config"):
+                module.config = model.config.block if hasattr(module, "self_attention") else module.config
+        made = [collate(group, 1, 2, 0) for group in groups_of_a_step]
+        config = replace(FP32, accumulate=len(made), clip=0.5)
+        progress = train(model, lambda _, made=made: made, translation_loss(0.1), config, steps=4, quiet=True)
+        assert progress.tokens == 4 * sum(len(target) + 1 for _, target in pairs)
+        states.append(model.state_dict())
+        losses.append(progress.losses)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+    for name, weight in states[0].items():
+        torch.testing.assert_close(weight, states[1][name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_by_hand():
+    """Gradient of the mean of (w x - y)²; AdamW's first step is the rate in the gradient's direction."""
+    model, gradients = Line(), []
+    model.w.register_post_accumulate_grad_hook(lambda w: gradients.append(w.grad.item()))
+    progress = train(model, a_batch, squares, replace(FP32, warmup=4), steps=10, quiet=True)
+    assert progress.losses[0] == pytest.approx((4 + 1) / 2)
+    assert gradients[0] == pytest.approx(2 * (1 - 3) + 2 * 2 * (2 - 3))          # the sum's; it is divided later
+    one = Line()
+    train(one, a_batch, squares, replace(FP32, warmup=4), steps=1, quiet=True)
+    assert one.w.item() == pytest.approx(1 + 0.01 / 4, rel=1e-6)                   # a quarter of the peak, upwards
+
+
+@pytest.mark.parametrize(("clip", "norm"), [(None, 4.0), (0.5, 0.5), (100.0, 4.0)])
+def test_clipping(clip, norm, monkeypatch):
+    seen, model = [], Line()
+    optimizer = optimizers(model, lr=0.1)
+    monkeypatch.setattr(optimizer, "step", lambda: seen.append(model.w.grad.norm().item()))
+    loop.training_step(model, a_batch(), squares, optimizer, clip=clip)
+    assert seen == pytest.approx([norm], rel=1e-5)
+
+
+def test_schedules_reach_the_optimizer(monkeypatch):
+    for schedule, expected in (
+        ("linear", [0.5, 1, 0.75, 0.5, 0.25]),
+        ("inverse_sqrt", [0.5, 1, (2 / 3) ** 0.5, 0.5**0.5, 0.4**0.5]),
+    ):
+        factors = []
+        monkeypatch.setattr(loop.Optimizers, "set_factor", lambda _, factor, to=factors: to.append(factor))
+        train(Line(), a_batch, squares, replace(FP32, schedule=schedule), steps=5, quiet=True)
+        assert factors == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_it_learns(precision):
+    model = resume_script.make_model()
+    config = replace(resume_script.CONFIG, precision=precision, validate_every=None)
+    losses = train(model, resume_script.batches, translation_loss(0.0), config, steps=40, quiet=True).losses
+    assert sum(losses[-5:]) < 0.93 * sum(losses[:5])
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32} and not model.training
+
+
+def test_compiled(unchecked, monkeypatch):
+    """With aot_eager: traces and rewrites all that inductor would, and needs no C++ compiler."""
+    calls, compile_, runs = [], torch.compile, []
+
+    def eager(function):
+        calls.append(function)
+        return compile_(function, backend="aot_eager")
+
+    monkeypatch.setattr(torch, "compile", eager)
+    made = [collate([([5, 6, 7], [8, 9])] * 3, 1, 2, 0)]
+    for compiled in (False, True):
+        model = resume_script.make_model().eval()
+        monkeypatch.setattr(model, "train", lambda mode=True: None)      # no dropout, of which the two draw differently
+        config = replace(FP32, compile=compiled)
+        runs.append(train(model, lambda _: made, translation_loss(0.1), config, steps=3, quiet=True))
+        assert len(calls) == compiled
+    assert runs[0].losses == pytest.approx(runs[1].losses, rel=1e-5)
+
+
+# Length
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        ({}, "steps=None and minutes=None: give one"),
+        ({"steps": 3, "minutes": 1.0}, "steps=3 and minutes=1.0: give one"),
+        ({"steps": 0}, "steps=0 must be more than 0"),
+        ({"steps": -2}, "steps=-2 must be more than 0"),
+        ({"minutes": 0.0}, "minutes=0.0 must be more than 0"),
+        ({"minutes": -1.0}, "minutes=-1.0 must be more than 0"),
+    ],
+)
+def test_length_of_a_run(length, message, tmp_path):
+    with pytest.raises(ValueError) as error:
+        train(Line(), a_batch, squares, FP32, out=tmp_path / "out", **length)
+    assert str(error.value).startswith(message) and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"lr": 0.0}, {"warmup": 0}, {"accumulate": 0}, {"checkpoint_every": 0}, {"validate_every": -1},
+            {"schedule": "cosine"}, {"precision": "fp8"}],
+)  # fmt: skip
+def test_bad_settings_are_named(bad):
+    ((name, value),) = bad.items()
+    with pytest.raises(ValueError, match=f"^{name}={value!r} "):
+        TrainConfig(**bad)
+
+
+def test_minutes_fix_the_number_of_steps_once(monkeypatch):
+    """A clock by which a step takes 1 s, the first five 10 s, and all after the 20th an hour."""
+    now, step = 0.0, 0
+
+    def clock():
+        return now
+
+    def loss(model, batch):
+        nonlocal now, step
+        step += 1
+        now += 10 if step <= 5 else 1 if step <= 20 else 3600
+        return squares(model, batch)
+
+    monkeypatch.setattr(loop.time, "perf_counter", clock)
+    progress = train(Line(), a_batch, loss, FP32, minutes=2.0, quiet=True)
+    assert progress.total == progress.step == 20 + (120 - 5 * 10 - 15)
+
+
+# Metrics, validation
+
+
+def test_metrics_csv(tmp_path):
+    progress = train(Line(), a_batch, squares, replace(FP32, validate_every=2), steps=5, out=tmp_path, quiet=True,
+                     validate=lambda model: float(model.w))  # fmt: skip
+    with open(tmp_path / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["step", "loss", "tokens", "seconds", "validation"]
+    assert [int(row["step"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert [float(row["loss"]) for row in rows] == progress.losses
+    assert [int(row["tokens"]) for row in rows] == [2, 4, 6, 8, 10]
+    assert [bool(row["validation"]) for row in rows] == [False, True, False, True, True]
+    assert [(int(row["step"]), float(row["validation"])) for row in rows if row["validation"]] == progress.validation
+
+
+def test_validation_sees_averaged_weights_without_dropout_and_changes_nothing():
+    seen = []
+
+    def validate(model):
+        assert not model.training and not torch.is_grad_enabled()
+        torch.rand(7)
+        seen.append(model.embedding.weight.clone())
+        return 0.0
+
+    plain = replace(resume_script.CONFIG, checkpoint_every=None)
+    runs, models = [], []
+    for every in (None, 1, 3):
+        models.append(resume_script.make_model())
+        config = replace(plain, validate_every=every)
+        runs.append(train(models[-1], resume_script.batches, translation_loss(0.1), config, steps=7,
+                          validate=validate if every else None, quiet=True).losses)  # fmt: skip
+    assert runs[0] == runs[1] == runs[2]
+    assert seen[6].equal(models[1].embedding.weight)                  # the average, which the model ends with
+
+
+def test_an_empty_corpus(tmp_path):
+    with pytest.raises(ValueError, match="no batches to train on: the corpus is empty"):
+        train(Line(), lambda _: [], squares, FP32, steps=3, out=tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_batches_without_labels():
+    batch = replace(collate([([5], [6])], 1, 2, 0), labels=torch.full((1, 2), -100))
+    with pytest.raises(ValueError, match="no token that counts"):
+        train(resume_script.make_model(), lambda _: [batch], translation_loss(0.1), FP32, steps=1, quiet=True)
+
+
+def test_a_loss_that_is_no_number():
+    with pytest.raises(ValueError, match=r"the loss became inf in step 1; lower lr=0.01$"):
+        train(Line(1e200), a_batch, squares, FP32, steps=3, quiet=True)
+
+
+# Stop and go on
+
+
+def test_resume_without_a_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="resume needs out"):
+        train(Line(), a_batch, squares, FP32, steps=3, resume=True)
+    with pytest.raises(CheckpointError, match=r"holds no checkpoint; start the run without resume"):
+        train(Line(), a_batch, squares, FP32, steps=3, out=tmp_path / "out", resume=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_run_resumed_is_the_same(tmp_path):
+    first, again = resume_script.make_model(), resume_script.make_model()
+    options = dict(steps=4, out=tmp_path, validate=resume_script.validate, quiet=True)
+    done = train(first, resume_script.batches, translation_loss(0.1), resume_script.CONFIG, **options)
+    rows = (tmp_path / "metrics.csv").read_text()
+    resumed = train(again, resume_script.batches, translation_loss(0.1), resume_script.CONFIG, resume=True, **options)
+    assert resumed.losses == done.losses and resumed.validation == done.validation
+    assert all(a.equal(b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert (tmp_path / "metrics.csv").read_text() == rows
+
+
+def test_a_folder_with_another_run_is_refused(tmp_path):
+    train(Line(), a_batch, squares, FP32, steps=9, out=tmp_path, quiet=True)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="holds a run; resume"):
+        train(Line(), a_batch, squares, FP32, steps=3, out=tmp_path, quiet=True)
+    with pytest.raises(ValueError, match="was planned for 9 steps, not 12"):
+        train(Line(), a_batch, squares, FP32, steps=12, out=tmp_path, resume=True, quiet=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_resume_with_another_optimizer_or_model(tmp_path):
+    options, loss = dict(steps=4, out=tmp_path, quiet=True), translation_loss(0.1)
+    train(resume_script.make_model(), resume_script.batches, loss, resume_script.CONFIG, **options)
+    for config in (replace(resume_script.CONFIG, muon_lr=None), replace(resume_script.CONFIG, average=None)):
+        with pytest.raises(CheckpointError) as error:
+            train(resume_script.make_model(), resume_script.batches, loss, config, resume=True, **options)
+        assert "settings" in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(CheckpointError):
+        train(Line(), a_batch, squares, FP32, resume=True, **options)
+
+
+def start(out, steps, *more):
+    command = [sys.executable, str(SCRIPT), str(out), str(steps), *more]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "starts\n", process.stderr.read()
+    return process
+
+
+def wait_for_rows(out, rows, process):
+    """Until so many steps are done (or the process ended)."""
+    until = time.monotonic() + 300
+    while time.monotonic() < until and process.poll() is None:
+        path = Path(out) / "metrics.csv"
+        if path.exists() and path.read_text().count("\n") > rows:
+            return
+        time.sleep(0.005)
+    raise AssertionError(process.communicate())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """(losses, validation) and weights of a run that nobody stops."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    output, error = start(out, 30).communicate(timeout=300)
+    return json.loads(output), last_weights(out), out
+
+
+def last_weights(out):
+    return read_tensors(sorted((Path(out) / "checkpoints").glob("step-*"))[-1] / "tensors.safetensors")
+
+
+def test_killed_at_any_moment_it_goes_on_bit_for_bit(tmp_path, undisturbed):
+    chance = random.Random(0)
+    process, kills = start(tmp_path, 30), 0
+    for rows in (4, 11, 19, 24):
+        wait_for_rows(tmp_path, rows, process)
+        time.sleep(chance.random() * 0.03)              # while it computes, or while it writes
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+        process = start(tmp_path, 30, "--resume")
+    output, error = process.communicate(timeout=300)
+    expected, weights, straight = undisturbed
+    assert kills == 4
+    assert json.loads(output) == expected
+    resumed = last_weights(tmp_path)
+    assert resumed.keys() == weights.keys()
+    assert all(tensor.equal(weights[name]) for name, tensor in resumed.items())
+    rows, straight_rows = (
+        [{**row, "seconds": None} for row in csv.DictReader((out / "metrics.csv").read_text().splitlines())]
+        for out in (tmp_path, straight)
+    )
+    assert rows == straight_rows and len(rows) == 30
+    assert not list((tmp_path / "checkpoints").glob(".*"))
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, undisturbed):
+    process = start(tmp_path, 30)
+    wait_for_rows(tmp_path, 7, process)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=300)
+    assert process.returncode not in (0, None) and "KeyboardInterrupt" in error
+    rows = (tmp_path / "metrics.csv").read_text().splitlines()[1:]
+    stopped = int(rows[-1].split(",")[0])
+    assert f"Stopped after step {stopped}; {tmp_path} goes on with resume." in error
+    assert (tmp_path / "checkpoints" / f"step-{stopped:08}").is_dir()
+    output, _ = start(tmp_path, 30, "--resume").communicate(timeout=300)
+    assert json.loads(output) == undisturbed[0]
+
+
+def test_ctrl_c_without_out():
+    """In this process: the loss itself presses the key."""
+    def loss(model, batch):
+        signal.raise_signal(signal.SIGINT)
+        return squares(model, batch)
+
+    before = signal.getsignal(signal.SIGINT)
+    model = Line()
+    with pytest.raises(KeyboardInterrupt):
+        train(model, a_batch, loss, FP32, steps=3, quiet=True)
+    assert model.w.item() != 1                                       # the step was finished
+    assert signal.getsignal(signal.SIGINT) is before
