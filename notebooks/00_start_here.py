@@ -63,7 +63,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # %% [markdown]
 # ## 3 Notation
 #
-# One letter means one thing in the whole course, in formulas and in code.
+# The same letters in the whole course, in formulas and in code. (In attention $V$ is the values; as a size, $V$ is the vocabulary's.)
 #
 # | Formula | In code | Meaning |
 # | --- | --- | --- |
@@ -72,6 +72,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | $d_{\text{model}}$ | `d_model` | width of a token's vector between the layers |
 # | $h$ | `heads` | number of heads |
 # | $d_k$ | `d_k`, `head_dim` | width of one head's queries and keys, $d_{\text{model}} / h$ |
+# | $d_v$ | `d_v` | width of one head's values, mostly equal to $d_k$ |
 # | $d_{\text{ff}}$ | `d_ff` | width in the middle of the feed-forward network |
 # | $N$ | `layers` | number of blocks in a stack |
 # | $V$ | `vocab_size` | number of tokens in the vocabulary |
@@ -84,7 +85,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # - **The softmax runs along the keys**, the last axis of the scores.
 # - **In a mask, `True` means may attend.**
 #
-# Every line that makes a tensor says its shape at its end, like `# (query, key)`.
+# Lines that make a tensor say its shape at their end, like `# (query, key)`.
 
 # %% [markdown]
 # ## 4 How exercises work
@@ -94,7 +95,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # which one it was. For a mask that is the wrong way
 # round it says, for example:
 #
-# > **✗ Task 2 · The causal mask: not right yet (0 of 2 points)**
+# > **✗ The causal mask: not yet (0 of 2 points)**
 # >
 # > This lets each query see the *future*. Row 0 is the first query: it may see one key only.
 #

@@ -58,7 +58,7 @@ for query in ("könig", "könige", "orks"):
 # ## 2 The idea in one picture
 #
 # Let keys and queries be vectors, so that "nearly" has a meaning: the larger the dot product, the better the match.
-# Below, five keys point in five directions. The query points close to the third key. A hard lookup puts all weight on
+# Below, five keys point in the directions 0° to 120°. The query points at 63°, close to the third key. A hard lookup puts all weight on
 # the best key. A soft lookup shares it out.
 
 # %%
@@ -75,7 +75,8 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# The soft weights are positive and add up to 1, and they change smoothly when the query turns. So a gradient can tell
+# (All keys here have length 1. Otherwise a long key would match better just because it is long.) The soft weights are
+# positive and add up to 1, and they change smoothly when the query turns. So a gradient can tell
 # the query where to turn, and the keys where to stand.
 
 # %% [markdown]
@@ -190,20 +191,17 @@ for width in (4, 64, 1024):
 
 # %% [markdown]
 # Dividing by $\sqrt{d_k}$ brings the variance back to 1, whatever the width. Now the part that hurts: the *gradient*.
-# When one weight is 1 and all others are 0, the softmax is flat. Nothing can be learned from a wrong choice, because no
-# small change of the scores changes the weights.
+# When one weight is 1 and all others are 0, the softmax is flat. No small change of the scores changes the weights, so
+# nothing can be learned from a wrong choice. We ask how much each query's scores can still move its output.
 
 # %%
-def gradient_size(scale, width=1024):
+for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
     torch.manual_seed(0)
-    query = torch.randn(1000, width, requires_grad=True)           # (query, d_k)
-    key, value = torch.randn(32, width), torch.randn(32, 1)        # (key, d_k), (key, 1)
-    weight = (query @ key.T * scale).softmax(dim=-1)               # (query, key)
-    (weight @ value).sum().backward()
-    return (query.grad / scale).norm(dim=-1).median()              # how much the *scores* can still move the output
-
-
-print(f"a typical query's gradient is {gradient_size(1024**-0.5) / gradient_size(1.0):,.0f} times larger with the scale")
+    query, key, value = torch.randn(1000, 1024), torch.randn(32, 1024), torch.randn(32, 1)
+    score = (query @ key.T * scale).requires_grad_()               # (query, key)
+    (score.softmax(dim=-1) @ value).sum().backward()
+    size = score.grad.norm(dim=-1)                                 # (query,): size of each query's gradient
+    print(f"{name:8}  median gradient {size.median():.1g}; {(size < 0.001).float().mean():3.0%} of queries below 0.001")
 
 # %% [markdown]
 # So the scale keeps the lookup soft *at the start of training*. Later the model may make its scores as large as it
@@ -285,10 +283,11 @@ def attention(q, k, v, mask=None, scale=None):
 # English word a query vector, and every German word a key vector and a value vector, all random. Can attention find out
 # which words belong together?
 #
-# The trick is a guessing game. Take 32 pairs, and mix them up. For an English and a German sentence, let each English
-# word look itself up in the German one. If the answer resembles the question, the two sentences probably belong
-# together. Guess the right German sentence out of 32; training makes the guesses better. To win, each English word has
-# to learn what to look for, and each German word what to be found by.
+# The trick is a guessing game. Take 32 pairs, and mix them up. Given an English sentence, which of the 32 German ones is
+# its partner? Each English word of the sentence looks itself up in a German one. What it finds is a mixture of values.
+# If that mixture is like the word's own vector, the word has found itself, and the sentences probably belong together.
+# *king* should find itself in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong ones
+# punished. To win, each English word has to learn what to look for, and each German word what to be found by.
 #
 # First the words as numbers: 0 is padding, 1 is any rare word.
 
@@ -325,9 +324,10 @@ def match(batch, q_table, k_table, v_table, scale=None):
     q = q_table[english].flatten(0, 1)                             # (pair · n, d): all English words in a line
     k, v = k_table[german], v_table[german]                        # (german, m, d)
     found = attention(q, k, v, mask=(german > 0)[:, None], scale=scale)          # (german, pair · n, d)
-    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5          # (german, pair · n): answer · question
-    alike, real = alike.unflatten(-1, english.shape), english > 0  # (german, english, n), (english, n)
-    return ((alike * real).sum(dim=-1) / real.sum(dim=-1)).T       # (english, german): mean over the real words
+    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5          # (german, pair · n): what it found · what it is
+    by_sentence = alike.unflatten(-1, english.shape)               # (german, english, n)
+    real = english > 0                                             # (english, n): not padding
+    return ((by_sentence * real).sum(dim=-1) / real.sum(dim=-1)).T  # (english, german): mean over the real words
 
 
 # %% [markdown]
@@ -356,8 +356,9 @@ def play(scale=None, d=128, steps=600, what="learning words"):
 expect("Loss at the end", sum(losses[-50:]) / 50, 0.4, 1.4)
 
 # %% [markdown]
-# It wins the game. But what did it learn? Let an English sentence look at its German partner. Watch *attacked*: its
-# translation stands at the other end of the German sentence.
+# It wins the game. But what did it learn? Let an English sentence look at its German partner. Most rows are clear.
+# *Attacked* is not: its translation, at the other end of the German sentence, is only just ahead of the others. It is
+# a rarer word, and has been seen less.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -403,9 +404,9 @@ print("   ".join(f"{english}→{german}{'' if right else ' ✗'}" for english, g
 expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 
 # %% [markdown]
-# By chance it would be 0: there are about 1,500 words to choose from. Look at the misses, too. Several are not
-# wrong so much as another form of the right word, or a word that often stands beside it. The game asks only for words
-# that help to recognise the sentence.
+# By chance it would be 0: there are about 1,500 words to choose from. Look at the misses, too. Some are another form of
+# the right word, like *untoten* for *undead*. Others are plainly wrong: the game asks only for words that help to
+# recognise the sentence, and in this little training they were good enough.
 #
 # ### Break it: no $\sqrt{d_k}$
 #
@@ -417,7 +418,7 @@ smooth = torch.tensor([losses, losses_unscaled]).unfold(1, 20, 1).mean(dim=-1)  
 steps = range(20, 20 + smooth.shape[1])
 plots.lines(
     {"scaled": (steps, smooth[0].tolist()), "unscaled": (steps, smooth[1].tolist())},
-    title="Without √d the loss stays behind", xlabel="training step", ylabel="loss (nats), mean of 20",
+    title="Without √d the loss stays behind", xlabel="training step", ylabel="loss, mean of 20 steps",
     alt="Two falling loss curves. The unscaled one falls more slowly and ends at about twice the loss.",
 )
 
@@ -427,15 +428,28 @@ print("   ".join(f"{english}→{german}{'' if right else ' ✗'}" for english, g
 expect("Words right without the scale, of 40", sum(right for *_, right in unscaled), 0, 14)
 
 # %% [markdown]
-# The loss does fall: the values still learn. But the *choice* does not. Each query picked one key by chance at the
-# start, with nearly all its weight, and the flat softmax lets it hardly change its mind. So the sentences are told
-# apart by chance words, and the dictionary is nonsense. A falling loss is no proof that a part works. Look inside.
+# The loss does fall, but the dictionary is nonsense. Why? Look at where both runs started, from the same random tables.
+
+# %% tags=["nbval-ignore-output"]
+(q_start, k_start, _), _ = play(steps=0, what="the start")
+start = q_start[2:] @ k_start[2:].T                                # (English word, German word)
+for name, q_end, k_end, scale in (("scaled", q_table, k_table, 128**-0.5), ("unscaled", q_unscaled, k_unscaled, 1.0)):
+    top = (start[:, :12] * scale).softmax(dim=-1).amax(dim=-1).mean()
+    kept = ((q_end[2:] @ k_end[2:].T).argmax(dim=-1) == start.argmax(dim=-1)).float().mean()
+    print(f"{name:8}  at the start the best of 12 keys got {top:.0%}; at the end {kept:.0%} still prefer their first choice")
+
+# %% [markdown]
+# Without the scale, chance has chosen one key for each query before anything was learned, and the flat softmax lets fewer
+# of them change their mind. The *values* still learn, so the loss falls. A falling loss is no proof that a part works.
+# Look inside.
 
 # %% [markdown]
 # ## 7 Open the library
 #
 # `txlib` has this function too. Here is its source, read from the object itself. You will recognise each line of
-# yours. The parts that are new: a `bias`, which lesson 05 needs, dropout, and weights returned on request.
+# yours. The parts that are new: a `bias`, which lesson 05 needs, dropout, and weights returned on request. Types like
+# `Float[Tensor, "batch heads query head_dim"]` only say the shape. `as_dense` checks the mask, and turns the rules that
+# you are about to see into tensors.
 
 # %%
 from txlib.attention import Mask, attention_weights, causal, global_tokens, padding, sliding_window
@@ -455,23 +469,25 @@ prove_equal(attention(q, k, v, mask), library_attention(q, k, v, mask), what="Yo
 prove_equal(library_attention(q, k, v, mask)[2], torch.zeros(1, 6, 16), what="The all-padding sentence and zeros")
 
 # %% [markdown]
-# The library's masks are small rules on positions. Combine them with `&` (both allow it), `|` (either allows it) and
-# `~` (the opposite). Read them from the left: row 5 shows what word 5 may look at.
+# The library's masks are small rules on positions. `sliding_window(2)` allows two positions on either side.
+# `global_tokens([0])` lets position 0 see all, and all see it. Combine rules with `&` (both allow it), `|` (either
+# allows it) and `~` (the opposite). Row 5 shows what word 5 may look at.
 
 # %%
 plots.mask(
     {
         "causal()": causal(),
         "sliding_window(2)": sliding_window(2),
-        "causal() & sliding_window(2)": causal() & sliding_window(2),
-        "… | global_tokens([0])": causal() & (sliding_window(2) | global_tokens([0])),
+        "~causal()": ~causal(),
+        "window | global": sliding_window(2) | global_tokens([0]),
+        "causal() & (window | global)": causal() & (sliding_window(2) | global_tokens([0])),
     },
     length=12,
     title="Masks combine like sentences: and, or, not",
 )
 
 # %% [markdown]
-# A rule of your own is one line. Which words may a query see here? Guess before you run it.
+# A rule of your own is one line. Here a word sees every other word of its past.
 
 # %%
 same_parity = Mask(lambda query, key: (query - key) % 2 == 0)
@@ -496,8 +512,8 @@ for n in (128, 256, 512, 1024):
     print(f"n {n:5}: {counted / 1e6:6.1f} MFLOP counted, 4n²d = {4 * n * n * d / 1e6:6.1f}; the scores take {memory:5.2f} MiB")
 
 # %% [markdown]
-# Twice the length, four times the work and four times the memory. And the clock? Short inputs are ruled by fixed costs;
-# long ones follow the square.
+# Twice the length, four times the work and four times the memory. And the clock? On logarithmic axes a square is a
+# straight line of slope 2. Does the measured time run along it?
 
 # %% tags=["nbval-ignore-output"]
 import time
@@ -517,7 +533,7 @@ lengths = [64, 128, 256, 512, 1024, 2048]
 measured = [milliseconds(n) for n in lengths]
 square = [measured[-1] * (n / lengths[-1]) ** 2 for n in lengths]
 plots.lines(
-    {"measured": (lengths, measured), "n² through the last point": (lengths, square)}, xscale="log", yscale="log",
+    {"measured": (lengths, measured), "n²": (lengths, square)}, xscale="log", yscale="log",
     title="Long inputs cost the square of their length", xlabel="length n", ylabel="milliseconds", marker="o",
     alt="Time against length on logarithmic axes. The measured line approaches the straight line of slope 2.",
 )
@@ -552,9 +568,10 @@ plots.lines(
 #
 # That is the softmax over all four keys: $e/(e+e+e^{-1}+e^0)$. The second query may not look at keys 3 and 4.
 # </details>
-# <details><summary>D. About 0.46</summary>
+# <details><summary>D. About 0.47</summary>
 #
-# Here the softmax ran down the column: $e/(e^0+e^1+e^1+e^{-1})$. The shares belong to the query, so it runs along the row.
+# Here the softmax ran down the column, over the queries 2, 3 and 4 that may see key 2: $e/(e+e+e^{-1})$. The shares
+# belong to the query, so it runs along the row.
 # </details>
 #
 # **2. You multiply all queries by 10. What happens to the weights?**

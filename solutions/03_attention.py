@@ -59,6 +59,10 @@ mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / q.shape[-1],
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1) * q.shape[-1] ** 0.5, "You multiply by √d_k instead of dividing.")
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / k.shape[-2] ** 0.5,
         "You divide by the root of the number of keys. It is the *width* d_k that makes dot products grow.")
+mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / q.shape[0] ** 0.5,
+        "You divide by the root of the size of the *first* axis. d_k is the size of the last one.")
+mistake("scores", lambda q, k: q @ k.T / q.shape[-1] ** 0.5,
+        "One sentence works, a batch does not: `.T` turns over *all* axes. Use `k.transpose(-2, -1)`.")
 mistake("scores", lambda q, k: k @ q.transpose(-2, -1) / q.shape[-1] ** 0.5,
         "This has a row for each key. Each *query* gets a row.")
 alternative("scores", lambda q, k: torch.einsum("...nd,...md->...nm", q, k) / q.shape[-1] ** 0.5)
@@ -105,6 +109,9 @@ mistake("causal-mask", lambda n: torch.ones(n, n).triu(1).bool(),
         "This is `True` where looking is *forbidden*. In this course `True` means may attend.")
 mistake("causal-mask", lambda n: torch.ones(n, n).tril(),
         "The pattern is right, but these are numbers. A mask is boolean: add `.bool()`.")
+mistake("causal-mask", lambda n: torch.ones(n, n).bool(), "Everything is `True`: nothing is hidden.")
+mistake("causal-mask", lambda n: torch.ones(n, n).tril(1).bool(),
+        "Each query sees one word of the future: the one it should guess.")
 alternative("causal-mask", lambda n: torch.ones(n, n).tril().bool())
 
 # %% [markdown]
@@ -159,6 +166,10 @@ mistake("attention", lambda q, k, v, mask: (score_of(q, k) * q.shape[-1] ** 0.5)
         "The scores are not divided by √d_k: too few keys get too much.")
 mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, HIDDEN).softmax(-2).nan_to_num() @ v,
         "The softmax runs over the queries. Each *query* shares out 1 among the keys: use the last axis.")
+mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, HIDDEN).softmax(0).nan_to_num() @ v,
+        "`softmax(0)` runs along the first axis: the queries, or with a batch, the sentences. Use the last axis, `-1`.")
+mistake("attention", lambda q, k, v, mask: (score_of(q, k) + (~mask) * HIDDEN).softmax(-1) @ v,
+        "0 · ∞ is nan, so adding `(~mask) * -inf` spoils the keys that may be seen. Use `masked_fill`.")
 mistake("attention", lambda q, k, v, mask: score_of(q, k).softmax(-1).masked_fill(~mask, 0.0) @ v,
         "You mask after the softmax, so rows no longer sum to 1: what was spent on hidden keys is lost.")
 mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, 0.0).softmax(-1) @ v,
@@ -174,7 +185,7 @@ alternative("attention", lambda q, k, v, mask: torch.einsum(
     "...nm,...md->...nd", (e := score_of(q, k).exp() * mask) / e.sum(-1, keepdim=True), v))
 
 # %% [markdown]
-# ### Task 4 · Nothing to see   ●●●●○ · 10 minutes · 2 points
+# ### Task 4 · Nothing to see   ●●●○○ · 10 minutes · 2 points
 #
 # A sentence that is all padding has queries that may see no key at all. Return the *weights* for given scores so that
 # such a query's weights are all 0, and every other query's weights sum to 1. Never `nan`, not even inside a batch.
@@ -218,14 +229,17 @@ mistake("empty-rows", lambda score, mask: score.softmax(-1).masked_fill(~mask, 0
         "Rows other than 0 no longer sum to 1. Hide the keys before the softmax, too.")
 mistake("empty-rows", lambda score, mask: score.masked_fill(~mask, -100.0).softmax(-1).masked_fill(~mask, 0.0),
         "−100 is not low enough: with real scores around −200, the hidden keys take everything.")
+mistake("empty-rows", lambda score, mask: ((e := score.exp() * mask) / e.sum(-1, keepdim=True)),
+        "You divide by a sum that can be 0: where nothing may be seen, and where all exponentials are too small to store.")
 alternative("empty-rows", lambda score, mask: score.masked_fill(~mask, HIDDEN).softmax(-1).nan_to_num(0.0))
 
 # %% [markdown]
 # ### Task 5 · What does it cost?   ●●○○○ · 10 minutes · 3 points
 #
 # A document of `n` tokens, `h` heads, each of width `d_k` for queries, keys and values. Return two whole numbers: the
-# floating-point operations of the two matrix products (a multiplication and an addition count as two operations), and
-# the bytes that the scores take in `float32`. Not the softmax, not the projections.
+# floating-point operations of the two matrix products (a dot product of width d counts as d multiplications and d
+# additions), and
+# the bytes that the scores take in `float32`. Not the softmax.
 #
 # <details><summary>Hint 1: one score</summary>
 #
@@ -256,6 +270,8 @@ with check("cost") as show:
 mistake("cost", lambda n, h, d_k: (2 * h * n * n * d_k, 4 * h * n * n),
         "That is one product. There are two: the scores, and the mixture of the values. (Or you count a multiplication "
         "and an addition as one.)")
+mistake("cost", lambda n, h, d_k: (4 * h * n * n * d_k, 4 * n * n), "The bytes: each of the h heads has its own scores.")
+mistake("cost", lambda n, h, d_k: (4 * h * n * n, 4 * h * n * n * d_k), "The two numbers are swapped: operations first.")
 mistake("cost", lambda n, h, d_k: (4 * n * n * d_k, 4 * n * n), "That is one head. Each of the h heads does it.")
 mistake("cost", lambda n, h, d_k: (4 * h * n * d_k, 4 * h * n),
         "That grows linearly with n. Every query meets *every* key: n² scores.")
