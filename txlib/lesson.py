@@ -59,7 +59,8 @@ def prove_equal(
         AssertionError: with the first places that differ by more than the tolerance.
     """
     torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance, check_dtype=False)
-    print(f"✓ {what} agree: all {mine.numel():,} numbers, to within {tolerance:g}")
+    numbers = "one number" if mine.numel() == 1 else f"all {mine.numel():,} numbers"
+    print(f"✓ {what} agree: {numbers}, to within {tolerance:g}")
 
 
 def expect(name: str, value: float, low: float, high: float) -> None:
