@@ -22,7 +22,8 @@ def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: 
         axes.axis("off")
         for middle, colour, text in ((ENCODER, READ, source), (DECODER, WRITE, shifted)):
             top = 4.9 if middle == ENCODER else 6.2
-            axes.add_patch(FancyBboxPatch((middle - 1.75, 1.75), 3.5, top - 1.75, "round,pad=0.1", facecolor=colour, alpha=0.18))
+            outline = (middle - 1.75, 1.75), 3.5, top - 1.75
+            axes.add_patch(FancyBboxPatch(*outline, "round,pad=0.1", facecolor=colour, alpha=0.18))
             axes.text(middle, -0.45, text, ha="center", va="center", style="italic")
             _arrow(axes, (middle, -0.15), (middle, 0.3))
             _box(axes, middle, 0.7, "embedding · √d", PLAIN)
@@ -34,7 +35,8 @@ def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: 
         axes.text(DECODER + 1.95, 4.0, "× N", ha="left", va="center", fontsize=12)
         axes.plot([ENCODER, ENCODER, 2.3, 2.3], [4.55, 5.6, 5.6, 4.0], color=CROSS, linewidth=2.2)
         _arrow(axes, (2.3, 4.0), (DECODER - 1.5, 4.0), CROSS)
-        axes.text(ENCODER, 5.72, "memory: a vector a source word", ha="center", va="bottom", color=CROSS, fontweight="bold")
+        memory = "memory: a vector a source word"
+        axes.text(ENCODER, 5.72, memory, ha="center", va="bottom", color=CROSS, fontweight="bold")
         _arrow(axes, (DECODER, 6.1), (DECODER, 6.75))
         _box(axes, DECODER, 7.15, "embedding again,\ntransposed; softmax", PLAIN)
         _arrow(axes, (DECODER, 7.6), (DECODER, 8.0))
