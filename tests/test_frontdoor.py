@@ -1,5 +1,6 @@
 """What a stranger meets first: the README's words, the make targets, the lists of requirements."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -122,7 +123,10 @@ def test_nobody_is_told_to_install_the_other_txlib():
 
 
 def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(["make", *arguments], cwd=COURSE, capture_output=True, text=True, env=environment or None)
+    """Run make as a person would, also when these tests were themselves started by make."""
+    outer = {"ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"}
+    environment = environment or {name: value for name, value in os.environ.items() if name not in outer}
+    return subprocess.run(["make", *arguments], cwd=COURSE, capture_output=True, text=True, env=environment)
 
 
 def test_make_lists_every_target():

@@ -393,7 +393,7 @@ class _Log:
         if not quiet:
             from tqdm import tqdm
 
-            notebook = "ipykernel" in sys.modules           # there, what goes to stderr is printed on red
+            notebook = type(sys.stdout).__module__.startswith("ipykernel")      # there, stderr is printed on red
             self.bar = tqdm(
                 desc="training", total=progress.total, initial=progress.step, unit="step", mininterval=0.5,
                 file=sys.stdout if notebook else sys.stderr, leave=not notebook,
