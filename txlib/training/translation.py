@@ -266,7 +266,7 @@ def train_translation(
         vocabulary = _read_vocabulary(out / "run" / "vocabulary.json")
     else:
         if (out / "run").exists():
-            raise ValueError(f"{out} already holds a run; resume it, delete it, or choose another folder")
+            raise ValueError(f"{out} already holds a run; resume it (--resume), delete it, or choose another folder")
         minutes = choose_preset(preset).minutes if minutes is None and steps is None else minutes
         check_length(steps, minutes)
         settings = dict(source=source, pair=pair, preset=preset, minutes=minutes, steps=steps, seed=seed)
