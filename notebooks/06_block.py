@@ -67,7 +67,8 @@ plots.vectors(
 )
 
 # %% [markdown]
-# Each output is an average (lesson 03), and averages of averages end in one grand average. Let us put a number on it.
+# Each output is an average (lesson 03), and averages of averages end in one grand average: as words come to agree, so do
+# their weights. Let us put a number on it.
 # Take away the mean over all words; what is left is what tells words *apart*. Its share of the whole is 1 when the
 # words have nothing in common, and 0 when they are all the same.
 
@@ -398,7 +399,7 @@ mixing, computing = parameters(MultiHeadAttention(512, 8)), parameters(FeedForwa
 print(f"attention {mixing:,}, feed-forward {computing:,}: {computing / (mixing + computing):.0%} of both together")
 
 # %% [markdown]
-# Two thirds of what a Transformer has learned is stored in the part that people rarely draw.
+# Two thirds of a block's parameters sit here.
 
 # %% [markdown]
 # ### 3.4 Dropout
@@ -570,6 +571,8 @@ for blocks in (4, 8, 16, 24):
     print(f"{blocks:2} blocks: gradient of the last, pre-norm {pre:.2f} (times √N {times:.1f}), post-norm {post:.1f}")
 
 # %% [markdown]
+# So post-norm pulls hardest at its last blocks, however deep it is. Whether that hurts, training must show.
+#
 # ## 5 Use it: pre-norm against post-norm, with and without warm-up
 #
 # The original Transformer is post-norm, and its authors raised the learning rate slowly from 0 over the first 4,000
@@ -658,9 +661,9 @@ expect("Share at the end, pre-norm", runs["pre-norm"][1][-1], 0.4, 1)
 # %% [markdown]
 # Rank collapse again, and this time training itself causes it. All models first learn the easiest thing there is, the
 # frequencies; for that, all positions may be the same, and they drift together. In pre-norm the input is still in the
-# stream, so the model finds its way back. In post-norm, with steps this large, the difference is gone after a few dozen
-# steps. And you have seen in section 1 how much gradient gets through then: next to none. A warm-up keeps the first steps so small
-# that enough of the difference is left.
+# stream, and the model finds its way back. In post-norm, with steps this large, the difference is gone after a few dozen
+# steps. Probably little gradient gets through then, as in section 1; here we have not measured it. A warm-up keeps the
+# first steps so small that enough of the difference is left.
 #
 # So post-norm is not wrong, it is harder to start. Where it does train to the end, its results can even be a little
 # better (Liu et al. 2020).
@@ -699,10 +702,10 @@ for name in ("pre-norm", "no residual", "no norm", "no feed-fwd"):
     print(f"{name:12} share that tells characters apart at the end: {runs[name][1][-1]:.0e}")
 
 # %% [markdown]
-# Without the residual all characters collapse into one, as in section 1. Without the norm they nearly do, too. Without
-# the feed-forward network the model does learn, but later, and it does not get past counting pairs: it can look things
-# up, but it can do little with what it finds. Be fair, though: it also has only a third of the parameters. Would three
-# times as many attention layers make up for it? Let `CharacterModel` build 24 blocks, and see.
+# Without the residual all characters collapse into one, as in section 1. Without the norm they nearly do,
+# too, although the residual is there; why, this run does not tell. Without the feed-forward network the model does
+# learn, but later, and within these 300 steps it does not get past counting pairs: it can look things up, but it can do
+# little with what it finds. Be fair, though: it also has only a third of the parameters.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -828,7 +831,7 @@ for n in (d // 2, d, 2 * d, 4 * d, 8 * d):
 
 # %% [markdown]
 # With $d = 512$ that is $n = 1024$. Below it, "attention is expensive" is a myth: the feed-forward network costs more.
-# The scores alone ($4n^2d$) overtake it at $n = 4d$.
+# Scores and mixing alone ($4n^2d$) overtake it at $n = 4d$.
 
 # %% [markdown]
 # ## 9 Quiz
@@ -921,7 +924,7 @@ for n in (d // 2, d, 2 * d, 4 * d, 8 * d):
 # - The residual connection lets words, and gradients, pass. It adds; it never replaces.
 # - Layer norm works on one word at a time: mean 0, variance 1 (biased), then a learned gain and bias.
 # - The feed-forward network computes, word by word, and holds two thirds of the $12d^2$ parameters.
-# - Post-norm needs a warm-up to keep the words apart at the start. Pre-norm does without.
+# - At our learning rate, post-norm needed a warm-up to keep the words apart at the start. Pre-norm did without.
 #
 # **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.1, 3.3 and 5.4. He et
 # al. 2016, *Deep Residual Learning*, [arXiv:1512.03385](https://arxiv.org/abs/1512.03385), section 3. Ba et al. 2016,
