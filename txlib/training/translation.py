@@ -294,6 +294,7 @@ def train_translation(
     cpu_seconds = time.process_time() - cpu_before
     sources, references = zip(*splits.test, strict=True)
     result = {
+        **settings,
         "bleu": bleu(translator.translate(sources), references),
         "bleu_greedy": bleu(translator.translate(sources, beams=1), references),
         "validation_loss": progress.validation[-1][1],
@@ -303,7 +304,6 @@ def train_translation(
         "cpu_seconds": round(cpu_seconds, 1),             # of this process: a resumed run counts from there
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
         "torch": torch.__version__,
-        **settings,
     }
     translator.save(out / "model", result=result)
     return result
