@@ -1,5 +1,7 @@
 """An assignment as the grader sees it: a notebook of the instructor's, and the tasks in it that give points."""
 
+import ast
+import copy
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,3 +61,127 @@ def digest(*parts: str) -> str:
     for part in parts:
         whole.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
     return whole.hexdigest()
+
+
+def read_assignment(path: Path | str) -> Assignment:
+    """Read what is to be graded: an exercise of ours (`solutions/NN_name.py`), or a source notebook of nbgrader's.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ExerciseError: all that is wrong with its form.
+    """
+    from txlib.grading.exercise import read_exercise
+
+    path = Path(path)
+    if path.suffix == ".ipynb" and _is_nbgraders(path):
+        from txlib.grading.nbgrader_format import read_nbgrader
+
+        return read_nbgrader(path)
+    return _from_exercise(read_exercise(path))
+
+
+def rebuild(assignment: Assignment, answers: dict[str, str], only: str | None = None) -> Any:
+    """The instructor's notebook with a submission's answers in it; nothing else of the submission.
+
+    A solution cell without an answer gets its stub. With `only`, the notebook tests this one task alone: the tasks
+    that it rests on keep the reference's answers, those of all others are left out, with their checks.
+
+    Cells may fail without ending the run, and their sources can't steer papermill or nbval: markers in comments are
+    read by neither, tags are the instructor's.
+    """
+    notebook = copy.deepcopy(assignment.notebook)
+    task = assignment.task(only) if only else None
+    given = set(_rests_on(assignment, task, answers)) if task else set()
+    for cell in notebook.cells:
+        id = cell.id
+        if id in assignment.stubs and id not in given:
+            cell.source = answers.get(id, assignment.stubs[id])
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    if task:
+        others = [each for each in assignment.tasks if each.id != task.id]
+        dropped = {each.check for each in others}
+        dropped |= {id for each in others for id in each.answers if id not in given} - set(task.answers)
+        notebook.cells = [cell for cell in notebook.cells if cell.id not in dropped]
+    return notebook
+
+
+def rests_on_others(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> bool:
+    """Whether the task, as answered, uses other tasks' answers."""
+    return bool(_rests_on(assignment, task, answers))
+
+
+def _rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> list[str]:
+    """The solution cells whose reference stands in when a task is tested alone.
+
+    They are those of the tasks that its reference uses, and of earlier tasks whose names the answer uses. Never of
+    later ones: their reference may hold this task's solution.
+    """
+    order = [each.id for each in assignment.tasks]
+    earlier = assignment.tasks[:order.index(task.id)]
+    used = set().union(*(_names_used(answers.get(id, "")) for id in task.answers))
+    cells = {cell.id: cell.source for cell in assignment.notebook.cells}
+    wanted = set(task.depends)
+    for each in reversed(earlier):
+        if used & set().union(*(_names_bound(cells[id]) for id in each.answers)):
+            wanted |= {each.id, *each.depends}
+    return [id for each in assignment.tasks if each.id in wanted for id in each.answers]
+
+
+def _from_exercise(exercise: Any) -> Assignment:
+    from txlib.grading.exercise import is_answer, is_mistakes, strip_solution
+    from txlib.grading.release import plain_notebook
+
+    notebook = plain_notebook(exercise)
+    everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in notebook.cells]
+    stubs = {cell.id: strip_solution(cell.source) for cell in notebook.cells if is_answer(cell)}
+    cells = exercise.notebook.cells
+    bound = {task.id: _names_bound(cells[task.answer].source) for task in exercise.tasks}
+    used = {task.id: _names_used(cells[task.answer].source) | _names_used(cells[task.check].source)
+            for task in exercise.tasks}
+    tasks = []
+    for task in exercise.tasks:
+        depends, new = set(), {task.id}
+        while new:
+            new = {each for one in new for each in bound if each not in depends | {task.id} and used[one] & bound[each]}
+            depends |= new
+        tasks.append(GradedTask(
+            task.id, task.title, task.points, "evidence", notebook.cells[task.check].id,
+            (notebook.cells[task.answer].id,), tuple(each for each in bound if each in depends), task.prompt,
+            hidden="BEGIN HIDDEN TESTS" in cells[task.check].source))
+    notebook.cells = [cell for cell in notebook.cells if not is_mistakes(cell)]
+    return Assignment(exercise.name, exercise.title, exercise.path, notebook, tuple(tasks), digest(*everything),
+                      stubs=stubs)
+
+
+def _is_nbgraders(path: Path) -> bool:
+    """Whether a notebook's checks are asserts, rather than ours, which call `check`."""
+    import nbformat
+
+    from txlib.grading.exercise import ExerciseError
+
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except FileNotFoundError:
+        raise
+    except Exception as reason:
+        raise ExerciseError(path.stem, [f"can't be read as a notebook: {type(reason).__name__}"]) from reason
+    return not any("with check(" in cell.source for cell in notebook.cells if cell.cell_type == "code")
+
+
+def _names_bound(source: str) -> set[str]:
+    """The names that a cell defines at its top level."""
+    return {node.name for node in _tree(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
+        target.id for node in _tree(source).body if isinstance(node, ast.Assign)
+        for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _names_used(source: str) -> set[str]:
+    return {node.id for node in ast.walk(_tree(source)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _tree(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])      # it won't run either

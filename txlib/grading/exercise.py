@@ -34,6 +34,7 @@ class Task:
     names: tuple[str, ...]      # the functions and classes that the answer defines
     difficulty: int | None = None      # of 5
     minutes: int | None = None
+    prompt: str = ""            # the markdown above the answer
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class _Reader:
         title = re.split(r" {2,}|\s[·●]", heading["title"].strip())[0].strip() if heading else id
         minutes = _number(prompt, "minute")
         return Task(id, title, points, answer, check, names, heading and heading["title"].count("●") or None,
-                    int(minutes) if minutes else None)
+                    int(minutes) if minutes else None, prompt)
 
     def _names(self, id: str, source: str) -> tuple[str, ...]:
         lines = source.splitlines()

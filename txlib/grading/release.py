@@ -131,7 +131,7 @@ def recordings_of(exercise: Exercise, evidence: dict, seed: int) -> dict:
 
 def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
     """The notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell."""
-    notebook = _fresh(exercise)
+    notebook = plain_notebook(exercise)
     notebook.cells = [cell for cell in notebook.cells if not is_mistakes(cell)]
     for cell in notebook.cells:
         if is_answer(cell):
@@ -153,7 +153,7 @@ def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
-    notebook = _fresh(exercise)
+    notebook = plain_notebook(exercise)
     for cell in notebook.cells:
         if is_check(cell):
             cell.source = strip_hidden(cell.source)
@@ -203,7 +203,7 @@ def kernel_environment(**extra: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders)} | extra
 
 
-def _fresh(exercise: Exercise) -> Any:
+def plain_notebook(exercise: Exercise) -> Any:
     """A copy of the source's notebook with steady ids and metadata, and no outputs."""
     notebook = copy.deepcopy(exercise.notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
