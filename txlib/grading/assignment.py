@@ -177,7 +177,8 @@ def _names_bound(source: str) -> set[str]:
 
 
 def _names_used(source: str) -> set[str]:
-    return {node.id for node in ast.walk(_tree(source)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    names = (node for node in ast.walk(_tree(source)) if isinstance(node, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Load)}
 
 
 def _tree(source: str) -> ast.Module:

@@ -1,0 +1,87 @@
+"""`txlib grade`: grading for instructors, at the terminal."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Grade a folder of notebooks; nothing in them is trusted.", no_args_is_help=True, invoke_without_command=True)
+
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the grading run wrote.")]
+
+
+@app.callback()
+def grade(
+    context: typer.Context,
+    assignment: Annotated[Path | None, typer.Option(help="e.g. solutions/03_attention.py, or a source notebook of "
+                                                         "nbgrader's.")] = None,
+    submissions: Annotated[Path | None, typer.Option(help="Folder of NAME.ipynb, or of NAME/anything.ipynb.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for grades, pages and the gradebook.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes at once; by default one a core.")] = None,
+    seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers grade.")] = None,
+    trust_submissions: Annotated[bool, typer.Option("--trust-submissions", help="Grade although the sandbox here is "
+                                                    "not sealed.")] = False,
+) -> None:
+    """Grade a folder of notebooks. Stopped at any moment, the same command goes on."""
+    if context.invoked_subcommand is not None:
+        return
+    for option, value in {"--assignment": assignment, "--submissions": submissions, "--out": out}.items():
+        if value is None:
+            raise ValueError(f"txlib grade needs {option}; see txlib grade --help")
+    from txlib.grading.grader import grade
+    from txlib.grading.show_progress import Display
+
+    with Display() as display:
+        try:
+            graded = grade(assignment, submissions, out, jobs=jobs, seeds=seeds, scheduler=scheduler,
+                           trust=trust_submissions, watch=display)
+        except KeyboardInterrupt:
+            print("txlib: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
+            raise typer.Exit(130) from None
+    results = graded.results
+    print(f"{len(results)} submissions, {graded.fresh} graded now; isolation: {graded.isolation}; "
+          f"seeds: {', '.join(map(str, graded.seeds))}")
+    look = sum(result.needs_review for result in results)
+    if look:
+        print(f"{look} of {len(results)} submissions need a look: see {out / 'review.csv'}")
+    print(f"Grades: {out / 'grades.csv'}; overview: {out / 'summary.html'}; pages: {out / 'feedback'}")
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A submission, as grades.csv names it.")],
+    out: Out = Path("."),
+) -> None:
+    """Say how a grade came about: every run, its seeds, its hashes, its verdicts."""
+    from txlib.grading.gradebook import Gradebook
+
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        print(book.explain(name))
+
+
+@app.command()
+def review(
+    out: Out = Path("."),
+    task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    by: Annotated[str, typer.Option(help="Who gives the points.")] = "",
+) -> None:
+    """Give points for the written answers that wait. They are kept when the folder is graded again."""
+    from txlib.grading.reviewing import review_at_terminal
+
+    review_at_terminal(out, task=task, by=by)
+
+
+@app.command()
+def export(
+    to: Annotated[str, typer.Argument(metavar="FORMAT", help="canvas, moodle or gradescope.")],
+    out: Out = Path("."),
+    roster: Annotated[Path | None, typer.Option(help="The CSV that Canvas or Moodle exported: who is who.")] = None,
+) -> None:
+    """Write the grades as another system imports them."""
+    from txlib.grading.exports import export
+
+    for path in export(out, to, roster):
+        print(path)

@@ -1,0 +1,103 @@
+"""Runs a notebook by papermill in a sealed kernel, and hands back what its cells displayed, whatever happened."""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from papermill import PapermillExecutionError, execute_notebook
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import Engine, papermill_engines
+
+from txlib.grading.sandbox.limits import Limits
+
+KERNEL = "sealed"
+ENGINE = "txlib-grading"
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a run left behind: outputs by cell id, as nbformat has them."""
+
+    outputs: dict[str, list]
+    stopped: str | None = None      # why it ended before the last cell, in words
+    stopped_at: str | None = None   # the cell at which it ended
+    seconds: float = 0.0
+
+
+class Stop(Exception):
+    """The run can't go on; the message says why."""
+
+
+def execute(notebook: Any, seed: int | None, limits: Limits, kernel: str = KERNEL) -> Executed:
+    """Run a notebook in a fresh kernel. Never raises for anything that its cells do.
+
+    With a seed, papermill injects it and `mode = "grade"`. A cell that raises doesn't end the run; a cell out of
+    time, a dead kernel and too much output do.
+    """
+    began = time.perf_counter()
+    parameters = None if seed is None else {"seed": seed, "mode": "grade"}
+    collected: dict[str, Any] = {"outputs": {}, "at": None}
+    stopped = None
+    try:
+        execute_notebook(notebook, None, parameters=parameters, engine_name=ENGINE, kernel_name=kernel,
+                         progress_bar=False, start_timeout=60, limits=limits, collected=collected)
+    except Stop as reason:
+        stopped = str(reason)
+    except PapermillExecutionError as reason:      # what a cell raised is among the outputs
+        stopped = f"the notebook could not be run: {reason.ename}"
+    except Exception as reason:                    # a kernel can send anything, and die in many ways
+        stopped = f"the kernel broke: {type(reason).__name__}"
+    return Executed(collected["outputs"], stopped, collected["at"] if stopped else None, time.perf_counter() - began)
+
+
+class _Client(PapermillNotebookClient):
+    """papermill's client with bounds: on the output, on the time of a cell and of the whole notebook."""
+
+    limits: Limits
+    collected: dict
+
+    def papermill_execute_cells(self) -> None:
+        deadline = time.monotonic() + self.limits.notebook_seconds
+        self.left = self.limits.output_mb * 2**20
+        for index, cell in enumerate(self.nb.cells):
+            if cell.cell_type != "code":
+                continue
+            self.collected["at"] = cell.id
+            self.timeout = min(self.limits.cell_seconds, deadline - time.monotonic())
+            if self.timeout <= 0:
+                raise Stop(f"the notebook took longer than {self.limits.notebook_seconds:g} s")
+            try:
+                self.execute_cell(cell, index)
+            finally:
+                self.collected["outputs"][cell.id] = json.loads(json.dumps(cell.outputs))      # plain
+                cell.outputs = []      # papermill would end here at the first error among them
+        self.collected["at"] = None
+
+    def process_message(self, msg: dict, cell: Any, cell_index: int) -> Any:
+        if msg["msg_type"] in ("stream", "display_data", "execute_result", "update_display_data", "error"):
+            self.left -= len(json.dumps(msg["content"], default=str))
+            if self.left < 0:
+                raise Stop(f"it printed more than {self.limits.output_mb:g} MB")
+        return super().process_message(msg, cell, cell_index)
+
+
+class _GradingEngine(Engine):
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, limits: Limits, collected: dict,
+                                 start_timeout: int = 60, **unused: Any) -> None:
+        from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+        client = _Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, allow_errors=True,
+                         record_timing=False, shutdown_kernel="immediate", iopub_timeout=10, coalesce_streams=True,
+                         extra_arguments=["--log-level=ERROR"])
+        client.limits, client.collected = limits, collected
+        try:
+            client.execute()
+        except CellTimeoutError as reason:
+            raise Stop(f"a cell ran longer than {client.timeout:g} s") from reason
+        except DeadKernelError as reason:
+            raise Stop("the kernel died: it used up the memory or the time, or called exit") from reason
+
+
+papermill_engines.register(ENGINE, _GradingEngine)

@@ -1,0 +1,114 @@
+"""What answers are compared with: the reference and the known mistakes, run on the seeds before anybody else."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from txlib.grading.assignment import Assignment, rebuild
+from txlib.grading.execute import Executed
+from txlib.grading.judge import Reference
+from txlib.grading.nbval_plugin import bundles
+from txlib.grading.record import RecordingError, record_evidence
+from txlib.grading.recordings import first_difference
+
+
+class FailingReference(ValueError):
+    """The instructor's own notebook does not stand its tests: nobody is graded by it."""
+
+
+def make_reference(
+    assignment: Assignment, seeds: tuple[int, ...], run: Callable[[Any, int | None], Executed]
+) -> tuple[Assignment, Reference]:
+    """Run the reference on every seed, in kernels of its own; `run(notebook, seed)` executes one.
+
+    Returns the assignment with what only its own code can say (which tasks are measured, which calls are forbidden,
+    the rule for late submissions), and the reference.
+
+    Raises:
+        FailingReference: the reference fails, or shows other values in a kernel than in a plain process.
+    """
+    recorded = _recorded(assignment, seeds)
+    if recorded:
+        assignment = _completed(assignment, recorded)
+    notebooks = {}
+    for seed in seeds:
+        executed = run(solved(assignment), seed if recorded else None)
+        if executed.stopped:
+            raise FailingReference(f"{assignment.name}: the reference did not come to its end: {executed.stopped}")
+        for task in assignment.tasks:
+            if problem := _problem(task, executed.outputs.get(task.check, []), recorded, seed):
+                raise FailingReference(f"{assignment.name}, task {task.id}, seed {seed}: {problem}")
+        notebooks[seed] = _judged_cells(assignment, executed)
+    return assignment, Reference(*_by_seed(assignment, recorded, seeds), notebooks)
+
+
+def solved(assignment: Assignment) -> Any:
+    """The assignment's notebook with its own answers."""
+    return rebuild(assignment, {cell.id: cell.source for cell in assignment.notebook.cells})
+
+
+def _recorded(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
+    if all(task.kind in ("tests", "written") for task in assignment.tasks):
+        return None
+    hidden = any(task.hidden for task in assignment.tasks)
+    try:
+        return record_evidence(assignment.path, list(seeds) if hidden else [], list(seeds))
+    except RecordingError as reason:
+        raise FailingReference(f"{assignment.name}: the reference fails: {reason}") from reason
+
+
+def _completed(assignment: Assignment, recorded: dict) -> Assignment:
+    measured = {each["task"] if isinstance(each, dict) else each for each in recorded.get("measured", ())}
+    forbidden: dict[str, tuple[str, ...]] = {}
+    for each in recorded.get("forbidden", ()):
+        forbidden[each["task"]] = (*forbidden.get(each["task"], ()), *each["names"], *each["operators"])
+    tasks = tuple(replace(task, kind="measured" if task.id in measured else task.kind,
+                          forbidden=forbidden.get(task.id, ())) for task in assignment.tasks)
+    return replace(assignment, tasks=tasks, due=recorded.get("due"))
+
+
+def _problem(task: Any, outputs: list, recorded: dict | None, seed: int) -> str | None:
+    """What keeps a task of the executed reference from being a standard for others."""
+    if task.kind == "written":
+        return None
+    if task.kind == "tests":
+        errors = [each for each in outputs if each["output_type"] == "error"]
+        return f"its own tests fail: {errors[0]['ename']}: {errors[0]['evalue'][:300]}" if errors else None
+    found = bundles(outputs)
+    if len(found) != 1:
+        said = [each.get("evalue") for each in outputs if each["output_type"] == "error"]
+        return f"its check displayed {len(found)} bundles of evidence instead of one {said}"
+    if found[0]["error"]:
+        return f"the reference fails: {found[0]['error']['error']}: {found[0]['error']['message']}"
+    if task.kind == "evidence":
+        differs = first_difference(found[0], recorded["hidden"][str(seed)]["reference"][task.id])
+        return differs and f"in a kernel the reference shows something else than in a plain process: {differs[1]}"
+    return None
+
+
+def _by_seed(assignment: Assignment, recorded: dict | None, seeds: tuple[int, ...]) -> tuple[dict, dict]:
+    recordings, visible = {}, {}
+    for seed in seeds if recorded else ():
+        run = recorded["hidden"][str(seed)]
+        opened = recorded["open"].get(str(seed), run)
+        recordings[seed], visible[seed] = {}, {}
+        for task in assignment.tasks:
+            if task.kind not in ("evidence", "measured"):
+                continue
+            bundle, shown = run["reference"][task.id], opened["reference"][task.id]["shown"]
+            mistakes = [{"evidence": each["bundle"], "sentence": each["sentence"]}
+                        for each in run["known"] if each["task"] == task.id and each["sentence"]]
+            recordings[seed][task.id] = {"id": task.id, "title": task.title, "points": task.points,
+                                         "reference": bundle, "mistakes": mistakes}
+            first = bundle["shown"][:len(shown)]      # hidden tests stand last, or else nothing is shown of the check
+            visible[seed][task.id] = len(shown) if first == shown else 0
+    return recordings, visible
+
+
+def _judged_cells(assignment: Assignment, executed: Executed) -> str:
+    """The executed reference as nbval reads it: its check cells and what they displayed."""
+    checks = {task.check for task in assignment.tasks if task.kind != "written"}
+    cells = [{"cell_type": "code", "id": cell.id, "metadata": {}, "source": cell.source, "execution_count": 1,
+              "outputs": executed.outputs[cell.id]} for cell in assignment.notebook.cells if cell.id in checks]
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells})
