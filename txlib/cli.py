@@ -9,6 +9,8 @@ try:
 except ModuleNotFoundError:
     raise SystemExit('txlib: the command needs typer; in the course\'s folder: pip install -e ".[train]"') from None
 
+from txlib.grading import command as grading
+
 app = typer.Typer(
     help="Transformers, built by hand: the course and its library.",
     no_args_is_help=True,
@@ -117,6 +119,8 @@ def check(
     if not right:
         raise typer.Exit(1)
 
+
+app.add_typer(grading.app, name="grade")
 
 train = typer.Typer(help="Train a model on real data.", no_args_is_help=True)
 app.add_typer(train, name="train")
