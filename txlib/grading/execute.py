@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import zmq
 from papermill import PapermillExecutionError, execute_notebook
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
@@ -56,10 +57,10 @@ class _Client(PapermillNotebookClient):
 
     limits: Limits
     collected: dict
+    left: int       # bytes of output
 
     def papermill_execute_cells(self) -> None:
         deadline = time.monotonic() + self.limits.notebook_seconds
-        self.left = self.limits.output_mb * 2**20
         for index, cell in enumerate(self.nb.cells):
             if cell.cell_type != "code":
                 continue
@@ -78,8 +79,16 @@ class _Client(PapermillNotebookClient):
         if msg["msg_type"] in ("stream", "display_data", "execute_result", "update_display_data", "error"):
             self.left -= len(json.dumps(msg["content"], default=str))
             if self.left < 0:
-                raise Stop(f"it printed more than {self.limits.output_mb:g} MB")
+                self.task_poll_for_reply.cancel()      # nbclient then takes the kernel for dead
+                return None
         return super().process_message(msg, cell, cell_index)
+
+    def create_kernel_manager(self) -> Any:
+        manager = super().create_kernel_manager()
+        # A larger message closes the connection before it fills this process's memory.
+        manager.context.setsockopt(zmq.MAXMSGSIZE, self.limits.output_mb * 2**20)
+        manager.context.setsockopt(zmq.RCVHWM, 100)
+        return manager
 
 
 class _GradingEngine(Engine):
@@ -91,12 +100,14 @@ class _GradingEngine(Engine):
         client = _Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, allow_errors=True,
                          record_timing=False, shutdown_kernel="immediate", iopub_timeout=10, coalesce_streams=True,
                          extra_arguments=["--log-level=ERROR"])
-        client.limits, client.collected = limits, collected
+        client.limits, client.collected, client.left = limits, collected, limits.output_mb * 2**20
         try:
             client.execute()
         except CellTimeoutError as reason:
             raise Stop(f"a cell ran longer than {client.timeout:g} s") from reason
         except DeadKernelError as reason:
+            if client.left < 0:
+                raise Stop(f"it printed more than {limits.output_mb:g} MB") from reason
             raise Stop("the kernel died: it used up the memory or the time, or called exit") from reason
 
 
