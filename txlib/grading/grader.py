@@ -122,7 +122,7 @@ def required_isolation(trust: bool) -> str:
 @contextlib.contextmanager
 def warm_kernels(assignment: Assignment, limits: Limits, isolation: str, trust: bool) -> Iterator[None]:
     """Within the block, kernels named `sealed` come from a warm parent that holds what the assignment imports."""
-    settings = {"TXLIB_LIMITS": limits.to_json(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
+    settings = {"TXLIB_LIMITS": limits.to_json(), "OMP_NUM_THREADS": "1"}
     if trust:
         settings["TXLIB_TRUST_SUBMISSIONS"] = "1"
     before = dict(os.environ)

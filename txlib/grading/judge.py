@@ -5,9 +5,11 @@ passes only when its item is among those that pytest reports as passed; everythi
 """
 
 import io
+import os
 import re
 import tempfile
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,8 +124,8 @@ def task_result(task: GradedTask, outcomes: dict[tuple, Outcome], runs: list[Run
     alone = _worst(apart) if apart else sequence
     shown = sequence
     if alone.points > sequence.points:
-        words = "Right, given right answers to the tasks it rests on." if alone.verdict == "right" else (
-            "Partly right, given right answers to the tasks it rests on.")
+        words = "Right by itself, with right answers to the tasks it rests on." if alone.verdict == "right" else (
+            "Partly right by itself, with right answers to the tasks it rests on.")
         shown = replace(alone, lines=(words, *(f"In your notebook: {line}" for line in sequence.lines[:1])),
                         matrices=None)
     elif apart and alone.known and not sequence.known:      # only the author's own words leave that run
@@ -223,11 +225,26 @@ def _pytest(reference: Reference, items: dict[int, list]) -> tuple[set[tuple[str
                      "-c", "/dev/null", f"--rootdir={folder}", "--noconftest", "-o", "junit_family=xunit2",
                      "-p", "nbval.plugin", "-p", "no:cacheprovider"]
         said = io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said):
+        with _only_our_plugins(), redirect_stdout(said), redirect_stderr(said):
             pytest.main(arguments, plugins=[replay])
         if not report.is_file():
             raise RuntimeError(f"pytest made no report: {said.getvalue()[-500:]}")
         return replay.passed, JUNIT_VARIABLE.sub("", report.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _only_our_plugins() -> Iterator[None]:
+    """pytest loads nbval and us, whatever else is installed or set."""
+    before = {name: os.environ.pop(name, None) for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
+    before["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _shown(output: dict, figures_only: bool) -> dict | None:
