@@ -119,11 +119,11 @@ def _rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str])
     """
     order = [each.id for each in assignment.tasks]
     earlier = assignment.tasks[:order.index(task.id)]
-    used = set().union(*(_names_used(answers.get(id, "")) for id in task.answers))
+    used = set().union(*(names_used(answers.get(id, "")) for id in task.answers))
     cells = {cell.id: cell.source for cell in assignment.notebook.cells}
     wanted = set(task.depends)
     for each in reversed(earlier):
-        if used & set().union(*(_names_bound(cells[id]) for id in each.answers)):
+        if used & set().union(*(names_bound(cells[id]) for id in each.answers)):
             wanted |= {each.id, *each.depends}
     return [id for each in assignment.tasks if each.id in wanted for id in each.answers]
 
@@ -136,8 +136,8 @@ def _from_exercise(exercise: Any) -> Assignment:
     everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in notebook.cells]
     stubs = {cell.id: strip_solution(cell.source) for cell in notebook.cells if is_answer(cell)}
     cells = exercise.notebook.cells
-    bound = {task.id: _names_bound(cells[task.answer].source) for task in exercise.tasks}
-    used = {task.id: _names_used(cells[task.answer].source) | _names_used(cells[task.check].source)
+    bound = {task.id: names_bound(cells[task.answer].source) for task in exercise.tasks}
+    used = {task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source)
             for task in exercise.tasks}
     tasks = []
     for task in exercise.tasks:
@@ -169,14 +169,14 @@ def _is_nbgraders(path: Path) -> bool:
     return not any("with check(" in cell.source for cell in notebook.cells if cell.cell_type == "code")
 
 
-def _names_bound(source: str) -> set[str]:
+def names_bound(source: str) -> set[str]:
     """The names that a cell defines at its top level."""
     return {node.name for node in _tree(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
         target.id for node in _tree(source).body if isinstance(node, ast.Assign)
         for target in node.targets if isinstance(target, ast.Name)}
 
 
-def _names_used(source: str) -> set[str]:
+def names_used(source: str) -> set[str]:
     names = (node for node in ast.walk(_tree(source)) if isinstance(node, ast.Name))
     return {name.id for name in names if isinstance(name.ctx, ast.Load)}
 
