@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import secrets
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -19,13 +18,12 @@ import sqlalchemy as sql
 from sqlalchemy import Column, ForeignKey, Integer, Numeric, Text
 
 from txlib.grading.assignment import Assignment
+from txlib.grading.printable import printable
 from txlib.grading.result import VERDICTS, Note, Result, TaskResult, result_from
 
 VERSION = 1                     # of the tables; kept as SQLite's user_version
 APPLICATION = 0x74786C67        # "txlg", SQLite's application_id: this file is ours
 WAIT = 30                       # seconds that a reader and the writer wait for each other
-
-TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"      # Unicode's bidirectional controls
 
 TABLES = sql.MetaData()
 ASSIGNMENTS = sql.Table(
@@ -503,18 +501,6 @@ def _explain_task(task: TaskResult) -> list[str]:
 def _explain_note(note: Note) -> str:
     about = f"{note.task}: " if note.task else ""
     return f"{about}{note.kind}: {note.text}" + (" (needs a look)" if note.review else "")
-
-
-def printable(text: str) -> str:
-    """Text of a submission for a terminal or a page: no control characters, turned reading directions or halves of
-    characters, each of which becomes �.
-    """
-    return "".join("�" if _steers(character) else character for character in text)
-
-
-def _steers(character: str) -> bool:
-    kind = unicodedata.category(character)
-    return kind == "Cs" or (kind == "Cc" and character not in "\n\t") or character in TURNING
 
 
 def _json(data: Any) -> str:
