@@ -1,5 +1,6 @@
 """Text: subword vocabularies."""
 
+from .bpe import BytePairEncoder
 from .vocabulary import Vocabulary
 
-__all__ = ["Vocabulary"]
+__all__ = ["BytePairEncoder", "Vocabulary"]
