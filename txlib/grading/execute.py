@@ -1,10 +1,13 @@
 """Runs a notebook by papermill in a sealed kernel, and hands back what its cells displayed, whatever happened."""
 
+import asyncio
 import json
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import zmq
 from papermill import PapermillExecutionError, execute_notebook
 from papermill.clientwrap import PapermillNotebookClient
@@ -14,6 +17,8 @@ from txlib.grading.sandbox.limits import Limits
 
 KERNEL = "sealed"
 ENGINE = "txlib-grading"
+OWN_MEMORY_MB = 1024      # what a kernel's messages may cost this process while it reads them
+QUEUED = 20               # messages that wait to be read, each up to `output_mb`
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,11 @@ class _Client(PapermillNotebookClient):
     collected: dict
     left: int       # bytes of output
 
+    def execute(self, **settings: Any) -> Any:
+        with self.setup_kernel(**settings), _Watch(self):
+            self.papermill_execute_cells()
+        return self.nb      # without papermill's last question to a kernel that may no longer answer
+
     def papermill_execute_cells(self) -> None:
         deadline = time.monotonic() + self.limits.notebook_seconds
         for index, cell in enumerate(self.nb.cells):
@@ -71,24 +81,60 @@ class _Client(PapermillNotebookClient):
             try:
                 self.execute_cell(cell, index)
             finally:
-                self.collected["outputs"][cell.id] = json.loads(json.dumps(cell.outputs))      # plain
+                self.collected["outputs"][cell.id] = _plain(cell.outputs)
                 cell.outputs = []      # papermill would end here at the first error among them
         self.collected["at"] = None
 
     def process_message(self, msg: dict, cell: Any, cell_index: int) -> Any:
-        if msg["msg_type"] in ("stream", "display_data", "execute_result", "update_display_data", "error"):
-            self.left -= len(json.dumps(msg["content"], default=str))
-            if self.left < 0:
-                self.task_poll_for_reply.cancel()      # nbclient then takes the kernel for dead
-                return None
+        self.left -= len(json.dumps(msg["content"], default=str)) + sum(map(len, msg["buffers"]))
+        if self.left < 0:
+            self.task_poll_for_reply.cancel()      # nbclient then takes the kernel for dead
+            return None
         return super().process_message(msg, cell, cell_index)
+
+    def handle_comm_msg(self, outs: list, msg: dict, cell_index: int) -> None:
+        """Widgets are of no use here; nbclient would keep all their states."""
 
     def create_kernel_manager(self) -> Any:
         manager = super().create_kernel_manager()
         # A larger message closes the connection before it fills this process's memory.
         manager.context.setsockopt(zmq.MAXMSGSIZE, self.limits.output_mb * 2**20)
-        manager.context.setsockopt(zmq.RCVHWM, 100)
+        manager.context.setsockopt(zmq.RCVHWM, QUEUED)
         return manager
+
+
+class _Watch(threading.Thread):
+    """Ends a kernel that keeps this process from looking at the clock, or that fills its memory.
+
+    Messages without end starve the event loop that nbclient's timeouts rest on, and the parts of one message are
+    kept until the last has come.
+    """
+
+    def __init__(self, client: _Client):
+        super().__init__(daemon=True)
+        self.client, self.over = client, threading.Event()
+        self.reason: str | None = None
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.over.set()
+        self.join()
+        if self.reason:
+            raise Stop(self.reason)
+
+    def run(self) -> None:
+        limits, process = self.client.limits, psutil.Process()
+        began, before = time.monotonic(), process.memory_info().rss
+        while not self.over.wait(0.1):
+            if time.monotonic() - began > limits.notebook_seconds + 2:      # papermill's own clock comes first
+                self.reason = f"the notebook took longer than {limits.notebook_seconds:g} s"
+            elif process.memory_info().rss - before > OWN_MEMORY_MB * 2**20:
+                self.reason = "it sent more than can be read"
+            if self.reason:
+                asyncio.run(self.client.km.provisioner.kill())
+                return
 
 
 class _GradingEngine(Engine):
@@ -97,8 +143,9 @@ class _GradingEngine(Engine):
                                  start_timeout: int = 60, **unused: Any) -> None:
         from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
+        # nbclient's own joining of streams takes the square of a line's length
         client = _Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, allow_errors=True,
-                         record_timing=False, shutdown_kernel="immediate", iopub_timeout=10, coalesce_streams=True,
+                         record_timing=False, shutdown_kernel="immediate", iopub_timeout=10, coalesce_streams=False,
                          extra_arguments=["--log-level=ERROR"])
         client.limits, client.collected, client.left = limits, collected, limits.output_mb * 2**20
         try:
@@ -109,6 +156,24 @@ class _GradingEngine(Engine):
             if client.left < 0:
                 raise Stop(f"it printed more than {limits.output_mb:g} MB") from reason
             raise Stop("the kernel died: it used up the memory or the time, or called exit") from reason
+
+
+def _plain(outputs: list) -> list:
+    """Outputs as JSON holds them: each stream in one piece, without what a carriage return wrote over."""
+    joined, streams = [], {}
+    for output in outputs:
+        if output["output_type"] == "stream" and output["name"] in streams:
+            streams[output["name"]].append(output["text"])
+            continue
+        joined.append(dict(output))
+        if output["output_type"] == "stream":
+            streams[output["name"]] = joined[-1]["text"] = [output["text"]]
+    for output in joined:
+        if output["output_type"] == "stream":
+            lines = "".join(output["text"]).split("\n")
+            output["text"] = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+    # A lone surrogate is no character: it could be written to no file.
+    return json.loads(json.dumps(joined, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 papermill_engines.register(ENGINE, _GradingEngine)
