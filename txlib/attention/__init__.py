@@ -13,7 +13,7 @@ from txlib.attention.masks import (
     padding,
     sliding_window,
 )
-from txlib.attention.multihead import KeyValueCache, MultiHeadAttention, recording
+from txlib.attention.multihead import KeyValueCache, MultiHeadAttention, StaticKeyValueCache, recording
 from txlib.attention.relative import AlibiAttention, ShawAttention, SkewedAttention, alibi_slopes, skew
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "MultiHeadAttention",
     "ShawAttention",
     "SkewedAttention",
+    "StaticKeyValueCache",
     "alibi_slopes",
     "attention",
     "attention_weights",

@@ -44,6 +44,42 @@ class KeyValueCache:
             self.k, self.v = self.k[rows], self.v[rows]
 
 
+class StaticKeyValueCache(KeyValueCache):
+    """A growing cache in memory that is taken once: a new position is written in its place, none is copied.
+
+    Args:
+        capacity: most positions that it can hold.
+    """
+
+    def __init__(self, capacity: int):
+        super().__init__()
+        self.capacity, self.length = capacity, 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def append(
+        self,
+        k: Float[Tensor, "batch kv_heads new head_dim"],
+        v: Float[Tensor, "batch kv_heads new head_dim"],
+    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        """Write new positions; views of all keys and values so far come back.
+
+        Raises:
+            ValueError: when they do not fit.
+        """
+        batch, heads, new, head_dim = k.shape
+        start, end = self.length, self.length + new
+        if end > self.capacity:
+            raise ValueError(f"the cache holds capacity={self.capacity} positions, got {end}; make a larger one")
+        if self.k is None:
+            self.k = k.new_empty(batch, heads, self.capacity, head_dim)
+            self.v = v.new_empty(batch, heads, self.capacity, head_dim)
+        self.k[:, :, start:end], self.v[:, :, start:end] = k, v
+        self.length = end
+        return self.k[:, :, :end], self.v[:, :, :end]
+
+
 class MultiHeadAttention(nn.Module):
     """Self-attention, or cross-attention when a memory is given, with any mechanism inside.
 

@@ -3,8 +3,9 @@
 from txlib.layers.block import BlockCache, BlockConfig, TransformerBlock
 from txlib.layers.embedding import TokenEmbedding
 from txlib.layers.feedforward import FeedForward
+from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
 from txlib.layers.norm import LayerNorm, RMSNorm
-from txlib.layers.position import LearnedPosition, Rotary, SinusoidalPosition, sinusoidal
+from txlib.layers.position import LearnedPosition, Rotary, SinusoidalPosition, make_position, sinusoidal
 
 __all__ = [
     "BlockCache",
@@ -12,10 +13,14 @@ __all__ = [
     "FeedForward",
     "LayerNorm",
     "LearnedPosition",
+    "MixtureConfig",
+    "MixtureOfExperts",
     "RMSNorm",
     "Rotary",
+    "Routing",
     "SinusoidalPosition",
     "TokenEmbedding",
     "TransformerBlock",
+    "make_position",
     "sinusoidal",
 ]

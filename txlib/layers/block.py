@@ -13,15 +13,18 @@ from txlib.attention import (
     MultiHeadAttention,
     ShawAttention,
     SkewedAttention,
+    StaticKeyValueCache,
 )
 from txlib.attention.masks import MaskLike
 from txlib.attention.multihead import check_heads
 from txlib.layers.feedforward import FeedForward, dropout
+from txlib.layers.moe import MixtureConfig, MixtureOfExperts
 from txlib.layers.norm import make_norm
 from txlib.layers.position import Rotary
 
 ADDED_POSITIONS = ("none", "sinusoidal", "sinusoidal_concatenated", "learned")      # the model adds them to its input
 ROTARY_POSITIONS = {"rotary": "interleaved", "rotary_half": "half"}
+LAST_IN_SUBLAYER = ("attention.output", "narrow")           # the layers whose output is added to the residual stream
 RELATIVE_POSITIONS = ("shaw", "skewed", "alibi")                                    # self-attention computes them
 
 
@@ -38,10 +41,13 @@ class BlockConfig:
         bias: whether linear layers and layer norms have biases.
         dropout: on the output of each sub-layer (Vaswani et al. 2017, §5.4).
         attention_dropout: on attention weights, as in GPT-2 and BERT.
+        attention_bias: the same for attention's four projections, where they differ from the rest; None: as `bias`.
         kv_heads, qk_norm: see `MultiHeadAttention`.
         position: "none", "sinusoidal", "sinusoidal_concatenated" and "learned" are added by the model; "rotary",
             "rotary_half", "shaw", "skewed" and "alibi" act inside self-attention.
+        rotary_base: see `Rotary`.
         mechanism: makes the mechanism of self-attention, `mechanism(config) -> module`; None for dense attention.
+        ffn: experts in place of the one feed-forward network, each of width d_ff; None for the one.
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
     """
 
@@ -55,10 +61,13 @@ class BlockConfig:
     bias: bool = True
     dropout: float = 0.0
     attention_dropout: float = 0.0
+    attention_bias: bool | None = None
     kv_heads: int | None = None
     qk_norm: bool = False
     position: str = "none"
+    rotary_base: float = 10000.0
     mechanism: Callable[["BlockConfig"], nn.Module] | None = None
+    ffn: MixtureConfig | None = None
     zero_output: bool = False
 
     def __post_init__(self):
@@ -75,6 +84,12 @@ class BlockConfig:
     @property
     def head_dim(self) -> int:
         return self.d_model // self.heads
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "BlockConfig":
+        """The config that `dataclasses.asdict` wrote."""
+        ffn = values.get("ffn")
+        return cls(**{**values, "ffn": None if ffn is None else MixtureConfig(**ffn)})
 
 
 def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAttention:
@@ -97,17 +112,30 @@ def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAtte
         config.heads,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
-        rotary=Rotary(config.head_dim, layout=layout) if layout else None,
+        rotary=Rotary(config.head_dim, base=config.rotary_base, layout=layout) if layout else None,
         qk_norm=config.qk_norm,
-        bias=config.bias,
+        bias=config.bias if config.attention_bias is None else config.attention_bias,
     )
 
 
-class BlockCache:
-    """What one block keeps while decoding: its own past, and the projected memory."""
+def make_feed_forward(config: BlockConfig) -> nn.Module:
+    """The feed-forward network that a config describes, or its mixture of them."""
+    if config.ffn is not None:
+        return MixtureOfExperts(
+            config.ffn, config.d_model, config.d_ff, activation=config.activation, bias=config.bias
+        )
+    return FeedForward(config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
 
-    def __init__(self):
-        self.self_attention = KeyValueCache()
+
+class BlockCache:
+    """What one block keeps while decoding: its own past, and the projected memory.
+
+    Args:
+        capacity: longest past, for which room is made at once; None: it grows as needed.
+    """
+
+    def __init__(self, capacity: int | None = None):
+        self.self_attention = KeyValueCache() if capacity is None else StaticKeyValueCache(capacity)
         self.cross_attention = KeyValueCache(fixed=True)
 
     def reorder(self, rows: Tensor) -> None:
@@ -137,17 +165,14 @@ class TransformerBlock(nn.Module):
             self.cross_attention, self.cross_attention_norm = make_attention(config, cross=True), norm()
         else:
             self.cross_attention = None
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
-        self.feed_forward_norm = norm()
-        for linear in self.modules():
+        self.feed_forward, self.feed_forward_norm = make_feed_forward(config), norm()
+        for name, linear in self.named_modules():
             if isinstance(linear, nn.Linear):
                 nn.init.xavier_uniform_(linear.weight)
-        if config.zero_output:
-            attentions = [self.self_attention] + ([self.cross_attention] if cross else [])
-            for last in (*(attention.output for attention in attentions), self.feed_forward.narrow):
-                nn.init.zeros_(last.weight)
-                if last.bias is not None:
-                    nn.init.zeros_(last.bias)
+                if config.zero_output and name.endswith(LAST_IN_SUBLAYER):
+                    nn.init.zeros_(linear.weight)
+                    if linear.bias is not None:
+                        nn.init.zeros_(linear.bias)
 
     def forward(
         self,

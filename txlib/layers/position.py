@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+SINUSOIDAL_LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}
+
 
 def sinusoidal(
     length: int, d_model: int, *, layout: Literal["interleaved", "concatenated"] = "interleaved", offset: int = 0
@@ -72,6 +74,15 @@ class LearnedPosition(nn.Module):
                 "raise max_length or shorten the sequence"
             )
         return x + self.table[offset:end]
+
+
+def make_position(position: str, max_length: int, d_model: int) -> nn.Module | None:
+    """What adds positions to a model's input; None where attention itself knows them, or nothing does."""
+    if position == "learned":
+        return LearnedPosition(max_length, d_model)
+    if position in SINUSOIDAL_LAYOUTS:
+        return SinusoidalPosition(d_model, layout=SINUSOIDAL_LAYOUTS[position])
+    return None
 
 
 class Rotary(nn.Module):

@@ -1,24 +1,20 @@
 """The encoder–decoder Transformer (Vaswani et al. 2017)."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import causal
-from txlib.attention.masks import MaskLike
-from txlib.layers import BlockCache, BlockConfig, LearnedPosition, SinusoidalPosition, TokenEmbedding, TransformerBlock
+from txlib.layers import BlockCache, BlockConfig, TokenEmbedding, make_position
 from txlib.layers.feedforward import dropout
-from txlib.layers.norm import make_norm
-
-IGNORED = -100      # a label that no loss counts, as everywhere in torch
+from txlib.models.stack import IGNORED, DecoderCache, ModelConfig, Stack, source_mask
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(ModelConfig):
     """Sizes of an encoder–decoder.
 
     Args:
@@ -26,7 +22,9 @@ class TransformerConfig:
         block: what each block of both stacks is made of.
         encoder_layers, decoder_layers: number of blocks.
         max_length: longest sequence that learned positions can hold.
-        pad_id, bos_id, eos_id: the vocabulary's special tokens.
+        scale_embedding: multiply token vectors by √d_model.
+        output_bias: add a learned number to each token's logit, as Marian does.
+        pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
     """
 
     vocab_size: int
@@ -34,6 +32,8 @@ class TransformerConfig:
     encoder_layers: int = 6
     decoder_layers: int = 6
     max_length: int = 512
+    scale_embedding: bool = True
+    output_bias: bool = False
     pad_id: int = 0
     bos_id: int = 1
     eos_id: int = 2
@@ -44,21 +44,6 @@ class TransformerConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.block.position == "skewed":
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
-
-    def to_dict(self) -> dict:
-        """Plain numbers and strings, for JSON.
-
-        Raises:
-            ValueError: when the block holds a mechanism, which is code and cannot be written down.
-        """
-        if self.block.mechanism is not None:
-            raise ValueError("a config with mechanism=… cannot be saved: save the weights, rebuild the config in code")
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "TransformerConfig":
-        """The config that `to_dict` wrote."""
-        return cls(**{**values, "block": BlockConfig(**values["block"])})
 
 
 @dataclass(frozen=True)
@@ -74,46 +59,6 @@ class Seq2SeqOutput:
     loss: Float[Tensor, ""] | None = None
 
 
-class Stack(nn.Module):
-    """Blocks one after another; with pre-norm, a last norm behind them."""
-
-    def __init__(self, config: BlockConfig, layers: int, *, cross: bool = False):
-        super().__init__()
-        self.layers = nn.ModuleList(TransformerBlock(config, cross=cross) for _ in range(layers))
-        self.norm = (
-            make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
-            if config.norm_first
-            else nn.Identity()
-        )
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch length d_model"],
-        mask: MaskLike = None,
-        memory: Float[Tensor, "batch memory_length d_model"] | None = None,
-        memory_mask: MaskLike = None,
-        cache: "list[BlockCache] | None" = None,
-    ) -> Float[Tensor, "batch length d_model"]:
-        """See `TransformerBlock`."""
-        for layer, layer_cache in zip(self.layers, cache or [None] * len(self.layers), strict=True):
-            x = layer(x, mask, memory, memory_mask, layer_cache)
-        return self.norm(x)
-
-
-class DecoderCache(list):
-    """One `BlockCache` a decoder block."""
-
-    @property
-    def length(self) -> int:
-        """Positions decoded so far."""
-        return len(self[0].self_attention)
-
-    def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
-        """Keep these rows of the batch, in this order."""
-        for block in self:
-            block.reorder(rows)
-
-
 class Transformer(nn.Module):
     """Encoder, decoder, and one embedding matrix for source, target and output (Vaswani et al. 2017, §3.4)."""
 
@@ -121,16 +66,11 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         block = config.block
-        self.embedding = TokenEmbedding(config.vocab_size, block.d_model)
-        if block.position == "learned":
-            self.position = LearnedPosition(config.max_length, block.d_model)
-        elif block.position.startswith("sinusoidal"):
-            layout = "concatenated" if block.position.endswith("concatenated") else "interleaved"
-            self.position = SinusoidalPosition(block.d_model, layout=layout)
-        else:
-            self.position = None
+        self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=config.scale_embedding)
+        self.position = make_position(block.position, config.max_length, block.d_model)
         self.encoder = Stack(block, config.encoder_layers)
         self.decoder = Stack(block, config.decoder_layers, cross=True)
+        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
 
     def forward(
         self,
@@ -189,34 +129,16 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Unnormalised log-probabilities of the next token."""
-        return hidden @ self.output_weight.T
+        return F.linear(hidden, self.output_weight, self.output_bias)
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
         """The output projection: the embedding's own matrix (Press & Wolf 2017)."""
         return self.embedding.weight
 
-    def new_cache(self) -> DecoderCache:
-        """An empty cache for `decode`."""
-        return DecoderCache(BlockCache() for _ in self.decoder.layers)
-
-
-def source_mask(
-    attention_mask: Int[Tensor, "batch source"] | None, shape: Sequence[int]
-) -> Bool[Tensor, "batch 1 1 source"] | None:
-    """The field's 1 = keep as a mask for scores; None when there is nothing to hide, which is faster.
-
-    Args:
-        shape: (batch, source) of what is to be masked.
-
-    Raises:
-        ValueError: when the mask has another shape.
-    """
-    if attention_mask is not None and attention_mask.shape != shape:
-        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, the source {tuple(shape)}")
-    if attention_mask is None or bool(attention_mask.all()):
-        return None
-    return attention_mask.bool()[:, None, None, :]
+    def new_cache(self, capacity: int | None = None) -> DecoderCache:
+        """An empty cache for `decode`; see `BlockCache`."""
+        return DecoderCache(BlockCache(capacity) for _ in self.decoder.layers)
 
 
 def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:

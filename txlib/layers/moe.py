@@ -1,0 +1,148 @@
+"""Mixture of experts: many feed-forward networks, of which each token uses few."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from txlib.layers.feedforward import FeedForward
+
+
+@dataclass(frozen=True)
+class MixtureConfig:
+    """How many experts there are, and how tokens find theirs.
+
+    The Switch Transformer is `MixtureConfig(experts, top_k=1, capacity_factor=1.25)`, Mixtral is
+    `MixtureConfig(experts=8)`.
+
+    Args:
+        experts: number of feed-forward networks.
+        top_k: how many of them each token uses.
+        capacity_factor: no expert takes more than this times its equal share of the tokens; whatever comes later is
+            dropped, that is, its residual connection carries it past the layer (Fedus et al. 2022, §2.2). None: no
+            limit.
+        normalise: make the weights of a token's experts sum to 1. By default with several experts (Jiang et al. 2024,
+            §2.1), but not with one, whose weight would always be 1, without a gradient for the router.
+        balance: factor of the load-balancing loss while training (α of Fedus et al. 2022, eq. 4).
+        jitter: while training the input is multiplied by random numbers in 1 ± jitter.
+    """
+
+    experts: int
+    top_k: int = 2
+    capacity_factor: float | None = None
+    normalise: bool | None = None
+    balance: float = 0.01
+    jitter: float = 0.0
+
+    def __post_init__(self):
+        if not 1 <= self.top_k <= self.experts:
+            raise ValueError(f"top_k={self.top_k} must be from 1 to experts={self.experts}")
+        if self.capacity_factor is not None and self.capacity_factor <= 0:
+            raise ValueError(f"capacity_factor={self.capacity_factor} must be above 0; None is no limit")
+        for name in ("balance", "jitter"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 0")
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Which experts the tokens of a batch go to.
+
+    probabilities: the router's softmax; chosen: each token's experts, the likeliest first; weights: what the experts'
+    outputs are multiplied by; kept: False where the expert had no room left.
+    """
+
+    probabilities: Float[Tensor, "tokens experts"]
+    chosen: Int[Tensor, "tokens top_k"]
+    weights: Float[Tensor, "tokens top_k"]
+    kept: Bool[Tensor, "tokens top_k"]
+
+    @property
+    def counts(self) -> Int[Tensor, "experts"]:
+        """Tokens that each expert takes."""
+        return self.chosen[self.kept].bincount(minlength=self.probabilities.shape[-1])
+
+    @property
+    def drop_rate(self) -> float:
+        """Share of the choices that came to nothing because the expert was full."""
+        return 1.0 - self.kept.float().mean().item() if self.kept.numel() else 0.0
+
+    @property
+    def balance_loss(self) -> Float[Tensor, ""]:
+        """See `load_balancing_loss`."""
+        return load_balancing_loss(self.probabilities, self.chosen)
+
+
+def load_balancing_loss(
+    probabilities: Float[Tensor, "tokens experts"], chosen: Int[Tensor, "tokens top_k"]
+) -> Float[Tensor, ""]:
+    """experts · Σ share of tokens · mean probability, over the experts (Fedus et al. 2022, eq. 4–6).
+
+    It is top_k when all experts are used equally, and grows to experts when all tokens go to the same. The shares have
+    no gradient; the probabilities have.
+    """
+    experts = probabilities.shape[-1]
+    share = F.one_hot(chosen, experts).to(probabilities.dtype).sum(dim=1).mean(dim=0)      # (experts,)
+    return experts * (share * probabilities.mean(dim=0)).sum()
+
+
+def within_capacity(chosen: Int[Tensor, "tokens top_k"], experts: int, capacity: int) -> Bool[Tensor, "tokens top_k"]:
+    """True for the first `capacity` tokens that ask for an expert; all first choices come before the second ones."""
+    asking = chosen.T.flatten()                                                   # (top_k · tokens,)
+    queue = F.one_hot(asking, experts).cumsum(dim=0)                              # how many have asked so far
+    place = queue.gather(1, asking[:, None])                                      # 1 for the first
+    return (place <= capacity).view(chosen.T.shape).T
+
+
+class MixtureOfExperts(nn.Module):
+    """A router sends each token to its likeliest experts; their outputs are added up, weighted (Shazeer et al. 2017).
+
+    All positions of a batch count as tokens, padding too. `routing` is where the last batch went.
+
+    Args:
+        d_model, d_ff, activation, bias: of each expert; see `FeedForward`.
+    """
+
+    def __init__(
+        self, config: MixtureConfig, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True
+    ):
+        super().__init__()
+        self.config = config
+        self.router = nn.Linear(d_model, config.experts, bias=False)
+        self.experts = nn.ModuleList(
+            FeedForward(d_model, d_ff, activation=activation, bias=bias) for _ in range(config.experts)
+        )
+        self.routing: Routing | None = None
+
+    def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
+        """Each position by itself, each with its own experts' weights."""
+        if self.training and self.config.jitter:
+            x = x * torch.empty_like(x).uniform_(1 - self.config.jitter, 1 + self.config.jitter)
+        tokens = x.flatten(0, 1)                                                  # (tokens, d_model)
+        self.routing = routing = self.route(tokens)
+        out = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            token, choice = (routing.kept & (routing.chosen == number)).nonzero(as_tuple=True)
+            weight = routing.weights[token, choice, None]                         # (its tokens, 1)
+            out = out.index_add(0, token, (weight * expert(tokens[None, token])[0]).to(out.dtype))
+        return out.view_as(x)
+
+    def route(self, tokens: Float[Tensor, "tokens d_model"]) -> Routing:
+        """Choose each token's experts."""
+        config = self.config
+        probabilities = self.router(tokens).float().softmax(dim=-1)               # (tokens, experts)
+        weights, chosen = probabilities.topk(config.top_k)                        # (tokens, top_k)
+        if config.top_k > 1 if config.normalise is None else config.normalise:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        kept = torch.ones_like(chosen, dtype=torch.bool)
+        if config.capacity_factor is not None:
+            capacity = math.ceil(config.capacity_factor * chosen.numel() / config.experts)
+            kept = within_capacity(chosen, config.experts, capacity)
+        return Routing(probabilities, chosen, weights.to(tokens.dtype), kept)
+
+    def __getstate__(self) -> dict:
+        """Without the last routing: it hangs on a graph, which cannot be copied."""
+        return {**self.__dict__, "routing": None}

@@ -1,0 +1,173 @@
+"""The decoder-only language model: GPT-2, GPT-3, Llama and Mixtral are configs of it."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from txlib.attention import causal
+from txlib.attention.masks import MaskLike
+from txlib.layers import BlockCache, BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
+from txlib.layers.block import LAST_IN_SUBLAYER
+from txlib.layers.feedforward import dropout
+from txlib.models.stack import IGNORED, DecoderCache, ModelConfig, Stack
+
+
+@dataclass(frozen=True)
+class GPTConfig(ModelConfig):
+    """Sizes of a decoder.
+
+    Args:
+        vocab_size: number of tokens.
+        block: what each block is made of.
+        layers: number of blocks.
+        max_length: the context: most tokens that the model sees at a time.
+        tie_embeddings: use the embedding's matrix as the output projection, too.
+        embedding_dropout: on the sum of token and position vectors; None: as the block's `dropout`.
+        init_std: spread of the first weights. Those that are added to the residual stream start smaller by
+            √(2 · layers), so that its variance does not grow with depth (Radford et al. 2019, §2.3).
+        bos_id, eos_id, pad_id: the vocabulary's special tokens, where it has them; several may end a text.
+    """
+
+    vocab_size: int
+    block: BlockConfig
+    layers: int = 12
+    max_length: int = 1024
+    tie_embeddings: bool = True
+    embedding_dropout: float | None = None
+    init_std: float = 0.02
+    bos_id: int | None = None
+    eos_id: int | tuple[int, ...] | None = None
+    pad_id: int | None = None
+
+    def __post_init__(self):
+        for name in ("vocab_size", "layers", "max_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if isinstance(self.eos_id, list):                               # as JSON has it
+            object.__setattr__(self, "eos_id", tuple(self.eos_id))
+
+
+@dataclass(frozen=True)
+class CausalLMOutput:
+    """What a decoder returns, under Hugging Face's names.
+
+    logits: (batch, length, vocab_size), row i predicts token i + 1; last_hidden_state: (batch, length, d_model); loss:
+    mean over the labels that count, or None without labels.
+    """
+
+    logits: Float[Tensor, "batch length vocab"]
+    last_hidden_state: Float[Tensor, "batch length d_model"]
+    loss: Float[Tensor, ""] | None = None
+
+
+class GPT(nn.Module):
+    """Embedding, blocks that look back only, output projection (Radford et al. 2018, §3.1; 2019, §2.3)."""
+
+    def __init__(self, config: GPTConfig):
+        super().__init__()
+        self.config = config
+        block = config.block
+        self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=False)
+        self.position = make_position(block.position, config.max_length, block.d_model)
+        self.decoder = Stack(block, config.layers)
+        self.output = None if config.tie_embeddings else nn.Linear(block.d_model, config.vocab_size, bias=False)
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Start all matrices anew; see `GPTConfig.init_std`."""
+        std = self.config.init_std
+        nn.init.normal_(self.embedding.weight, std=std)
+        for name, linear in self.named_modules():
+            if isinstance(linear, nn.Linear):
+                last = name.endswith(LAST_IN_SUBLAYER)
+                if last and self.config.block.zero_output:
+                    continue
+                nn.init.normal_(linear.weight, std=std / (2 * self.config.layers) ** 0.5 if last else std)
+                if linear.bias is not None:
+                    nn.init.zeros_(linear.bias)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Int[Tensor, "batch total"] | None = None,
+        labels: Int[Tensor, "batch length"] | None = None,
+        cache: DecoderCache | None = None,
+    ) -> CausalLMOutput:
+        """Predict each next token.
+
+        Args:
+            attention_mask: 1 = a real token, 0 = padding, on either side; None: all are real. With a cache it covers
+                the past, too.
+            labels: usually the input itself: they are shifted here, so that row i of the logits is compared with label
+                i + 1. -100 is not counted. While training, the load-balancing loss of experts is added.
+            cache: from `new_cache`; input_ids then holds the new tokens only.
+        """
+        hidden = self.decode(input_ids, attention_mask, cache)
+        logits = self.logits(hidden)
+        loss = None if labels is None else next_token_loss(logits, labels)
+        if loss is not None and self.training and self.config.block.ffn is not None:
+            loss = loss + self.config.block.ffn.balance * sum(routing.balance_loss for routing in self.routing())
+        return CausalLMOutput(logits=logits, last_hidden_state=hidden, loss=loss)
+
+    def decode(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Int[Tensor, "batch total"] | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
+        past, length = cache.length if cache else 0, input_ids.shape[1]
+        if attention_mask is not None:
+            expected = (len(input_ids), past + length)
+            if attention_mask.shape != expected:
+                raise ValueError(
+                    f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, past + new) = {expected}"
+                )
+            if bool(attention_mask.all()):
+                attention_mask = None
+        mask: MaskLike = causal() if length > 1 else None               # one new token may see all that there is
+        if attention_mask is not None:
+            mask = attention_mask.bool()[:, None, None, :]              # (batch, 1, 1, past + length)
+            if length > 1:
+                mask = mask & causal().shift(past).dense(length, past + length, device=input_ids.device)
+        return self.decoder(self.embed(input_ids, attention_mask, past), mask, cache=cache)
+
+    def embed(
+        self, input_ids: Int[Tensor, "batch length"], attention_mask: Tensor | None = None, past: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
+        """Token vectors, plus positions where the config adds them. Padding does not count as a position."""
+        x = self.embedding(input_ids)
+        if self.position is not None and attention_mask is None:
+            x = self.position(x, past)
+        elif self.position is not None:
+            position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]            # (batch, length)
+            table = self.position(x.new_zeros(1, int(position.max()) + 1, x.shape[-1]))     # (1, positions, d_model)
+            x = x + table[0, position]
+        share = self.config.embedding_dropout
+        return dropout(x, self.config.block.dropout if share is None else share, self.training)
+
+    def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
+        """Unnormalised log-probabilities of the next token."""
+        return F.linear(hidden, self.output_weight)
+
+    @property
+    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
+        """The output projection, tied or not."""
+        return self.embedding.weight if self.output is None else self.output.weight
+
+    def new_cache(self, capacity: int | None = None) -> DecoderCache:
+        """An empty cache for `decode`; see `BlockCache`."""
+        return DecoderCache(BlockCache(capacity) for _ in self.decoder.layers)
+
+    def routing(self) -> list[Routing]:
+        """Where the last batch's tokens went, in each layer of experts."""
+        return [layer.routing for layer in self.modules() if isinstance(layer, MixtureOfExperts)]
+
+
+def next_token_loss(
+    logits: Float[Tensor, "batch length vocab"], labels: Int[Tensor, "batch length"]
+) -> Float[Tensor, ""]:
+    """Mean cross-entropy of each row's logits with the label one step later."""
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=IGNORED)
