@@ -99,6 +99,35 @@ def release(
 
 
 @app.command()
+def validate(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py, or a source "
+                                                                          "notebook of nbgrader's.")],
+) -> None:
+    """Prove exercises before learners are graded by them.
+
+    The reference gets all points on 5 seeds, alternatives pass, each mistake is told its sentence, the stub gets
+    nothing. Exit status 1: some source has a problem.
+    """
+    from txlib.grading.exercise import ExerciseError
+    from txlib.grading.validate import validate
+
+    problems = []
+    for source in sources:
+        try:
+            found = validate(source)
+        except ExerciseError as reason:
+            problems += str(reason).splitlines()
+            continue
+        print(f"{source}: {len(found.assignment.tasks)} tasks, {found.assignment.points:g} points")
+        print("  " + found.table().replace("\n", "\n  "))
+        problems += [f"{found.assignment.name}: {problem}" for problem in found.problems]
+    for problem in problems:
+        print(f"txlib: {problem}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
 def check(
     notebooks: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/03_attention.ipynb")],
 ) -> None:

@@ -106,6 +106,11 @@ def rebuild(assignment: Assignment, answers: dict[str, str], only: str | None = 
     return notebook
 
 
+def solved(assignment: Assignment) -> Any:
+    """The assignment's notebook with its own answers."""
+    return rebuild(assignment, {cell.id: cell.source for cell in assignment.notebook.cells})
+
+
 def rests_on_others(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> bool:
     """Whether the task, as answered, uses other tasks' answers."""
     return bool(_rests_on(assignment, task, answers))

@@ -83,7 +83,8 @@ def upgraded(metadata: dict) -> dict | None:
                 found["points"] = max(float(points), 0.0) if points != "" else 0.0
             except (TypeError, ValueError):
                 raise ValueError(f"points = {points!r} is not a number") from None
-    return {key: found[key] for key in KEYS if key in found} | {"schema_version": SCHEMA}
+    found["schema_version"] = SCHEMA
+    return {key: found[key] for key in KEYS if key in found}
 
 
 def cut(source: str, mark: str, stub: str | None = None) -> tuple[str, str]:
@@ -181,16 +182,22 @@ class _Reader:
             self._problem(number, cell, "nobody gives points for this written answer; mark it as graded too")
         if cell.cell_type == "code" and AUTOTEST.search(cell.source):
             self._problem(number, cell, "AUTOTEST lines become tests in nbgrader only; write the asserts")
-        allowed = {SOLUTION: meta.get("solution"), HIDDEN_TESTS: meta.get("grade"), MARK_SCHEME: meta.get("task")}
-        for mark, fits in allowed.items():
-            try:
-                marked = cut(cell.source, mark)[0] != cell.source
-            except ValueError as reason:
-                self._problem(number, cell, str(reason))
-            else:
-                if marked and f"BEGIN {mark}" in cell.source and not fits:
-                    kind = {SOLUTION: "solution", HIDDEN_TESTS: "tests", MARK_SCHEME: "task"}[mark]
+        self._marks(number, cell)
+
+    def _marks(self, number: int, cell: Any) -> None:
+        """The marks in nbgrader's order; what a cleared solution takes with it is not looked at."""
+        meta, source = _meta(cell), cell.source
+        try:
+            if meta.get("solution"):
+                source = _released(cell)[0]
+            fits = {SOLUTION: ("solution", False), HIDDEN_TESTS: ("tests", meta.get("grade")),
+                    MARK_SCHEME: ("task", meta.get("task"))}
+            for mark, (kind, allowed) in fits.items():
+                if f"BEGIN {mark}" in source and not allowed:
                     self._problem(number, cell, f"BEGIN {mark} in a cell that is no {kind} cell")
+                source = cut(source, mark)[0]
+        except ValueError as reason:
+            self._problem(number, cell, str(reason))
 
     def _id(self, number: int, cell: Any) -> None:
         id = _meta(cell).get("grade_id")
@@ -219,10 +226,8 @@ class _Reader:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
             if _meta(cell).get("solution"):
-                stub = CODE_STUB if cell.cell_type == "code" else TEXT_STUB
-                marked = f"BEGIN {SOLUTION}" in cell.source
-                released, solution = cut(cell.source, SOLUTION, stub) if marked else (stub, cell.source)
-                self.stubs[cell.id], self.rubrics[cell.id] = released, solution.strip("\n")
+                released, self.rubrics[cell.id] = _released(cell)
+                self.stubs[cell.id] = cut(released, HIDDEN_TESTS)[0]
             elif _meta(cell).get("task"):
                 cell.source, self.rubrics[cell.id] = cut(cell.source, MARK_SCHEME)
 
@@ -261,6 +266,14 @@ class _Reader:
     def _title(self) -> str:
         texts = (cell.source for cell in self.notebook.cells if cell.cell_type == "markdown")
         return next(filter(None, map(_heading, texts)), self.path.stem)
+
+
+def _released(cell: Any) -> tuple[str, str]:
+    """A solution cell's source with stubs for its solutions, and the solutions. Without marks the whole cell is one."""
+    stub = CODE_STUB if cell.cell_type == "code" else TEXT_STUB
+    if f"BEGIN {SOLUTION}" not in cell.source:
+        return stub, cell.source
+    return cut(cell.source, SOLUTION, stub)
 
 
 def _meta(cell: Any) -> dict:

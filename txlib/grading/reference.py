@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from txlib.grading.assignment import Assignment, rebuild
+from txlib.grading.assignment import Assignment, solved
 from txlib.grading.execute import Executed
 from txlib.grading.judge import Reference
 from txlib.grading.nbval_plugin import bundles
@@ -41,11 +41,6 @@ def make_reference(
                 raise FailingReference(f"{assignment.name}, task {task.id}, seed {seed}: {problem}")
         notebooks[seed] = _judged_cells(assignment, executed)
     return assignment, Reference(*_by_seed(assignment, recorded, seeds), notebooks)
-
-
-def solved(assignment: Assignment) -> Any:
-    """The assignment's notebook with its own answers."""
-    return rebuild(assignment, {cell.id: cell.source for cell in assignment.notebook.cells})
 
 
 def _recorded(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
