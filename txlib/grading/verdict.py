@@ -57,16 +57,9 @@ class Verdict:
         lines = "".join(f'<p style="margin: 0.3em 0 0 0">{markup(line)}</p>' for line in self.lines)
         return (
             f'<div role="status" style="border-left: 4px solid {colour}; padding: 0.3em 0.8em">'
-            f"<strong>{html.escape(self._headline())}</strong>{lines}{self._side_by_side()}</div>"
+            f"<strong>{html.escape(self._headline())}</strong>{lines}"
+            f"{side_by_side(self.matrices) if self.matrices else ''}</div>"
         )
-
-    def _side_by_side(self) -> str:
-        if self.matrices is None:
-            return ""
-        found, expected = self.matrices
-        wrong = set(differing(found["values"], expected["values"]))
-        tables = (_matrix("expected", expected, set()), _matrix("yours", found, wrong))
-        return f'<div style="display: flex; gap: 2em; margin-top: 0.5em">{"".join(tables)}</div>'
 
 
 def judge(recording: dict, bundle: dict) -> Verdict:
@@ -114,6 +107,14 @@ def markup(line: str) -> str:
         text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"<strong>\1</strong>", text)
         parts[i] = re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
     return "".join(parts)
+
+
+def side_by_side(matrices: tuple[dict, dict]) -> str:
+    """An answer's matrix and the expected one as HTML; what differs is bold and underlined."""
+    found, expected = matrices
+    wrong = set(differing(found["values"], expected["values"]))
+    tables = (_matrix("expected", expected, set()), _matrix("yours", found, wrong))
+    return f'<div style="display: flex; gap: 2em; margin-top: 0.5em">{"".join(tables)}</div>'
 
 
 def _error_lines(bundle: dict) -> tuple[str, ...]:
