@@ -278,6 +278,10 @@ class Gradebook:
             query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
             return list(connection.execute(query).scalars())
 
+    def title(self) -> str:
+        """Of the assignment that was graded last."""
+        return self._assignment(self._last_assignment()).get("title", "")
+
     def reviews(self, task: str, answer_hash: str) -> list[Review]:
         """All reviews of an answer, oldest first: the last one counts."""
         query = sql.select(REVIEWS).where(REVIEWS.c.task == task, REVIEWS.c.answer_hash == answer_hash)
