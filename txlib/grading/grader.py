@@ -16,7 +16,7 @@ from txlib.grading.gradebook import Gradebook
 from txlib.grading.progress_file import write_atomically
 from txlib.grading.reference import make_reference
 from txlib.grading.result import Note, Result
-from txlib.grading.sandbox import Limits, Nursery, probe
+from txlib.grading.sandbox import JUPYTER, Limits, Nursery, probe
 from txlib.grading.submission import find_submissions, read_submission
 from txlib.grading.worker import Job
 from txlib.grading.workers import Failed, on_cluster, on_this_machine
@@ -122,7 +122,8 @@ def required_isolation(trust: bool) -> str:
 @contextlib.contextmanager
 def warm_kernels(assignment: Assignment, limits: Limits, isolation: str, trust: bool) -> Iterator[None]:
     """Within the block, kernels named `sealed` come from a warm parent that holds what the assignment imports."""
-    settings = {"TXLIB_LIMITS": limits.to_json(), "OMP_NUM_THREADS": "1"}
+    settings = {"TXLIB_LIMITS": limits.to_json(), "OMP_NUM_THREADS": "1",
+                "JUPYTER_PATH": os.pathsep.join([str(JUPYTER), *filter(None, [os.environ.get("JUPYTER_PATH")])])}
     if trust:
         settings["TXLIB_TRUST_SUBMISSIONS"] = "1"
     before = dict(os.environ)
@@ -131,7 +132,7 @@ def warm_kernels(assignment: Assignment, limits: Limits, isolation: str, trust: 
         if isolation != "sealed":
             yield
             return
-        with Nursery(modules=imported_modules(assignment), limits=limits) as nursery:
+        with Nursery(imported_modules(assignment)) as nursery:
             os.environ["TXLIB_NURSERY"] = str(nursery.address)
             yield
     finally:

@@ -1,0 +1,23 @@
+"""The sandbox: a Jupyter kernel that can reach nothing but itself.
+
+`sealed` is an ordinary kernel by name, for papermill, nbval and JupyterLab alike. From outside in:
+
+- `provisioner.py` is what Jupyter calls to start it;
+- `nursery.py` starts the outer sandbox, bubblewrap's, with a warm parent in it;
+- `warm_parent.py` runs inside, has torch imported, and forks a child for each kernel;
+- `enclosure.py` is what a child does to itself before it becomes a kernel: namespaces of its own, limits, no rights;
+- `probe.py` tries from inside what should be impossible, and says how tight the sandbox is here.
+
+What it does not withstand: a hole in the Linux kernel. There is no filter of system calls.
+"""
+
+from pathlib import Path
+
+from txlib.grading.sandbox.limits import Limits
+from txlib.grading.sandbox.nursery import Nursery, SandboxError
+from txlib.grading.sandbox.probe import Probe, probe
+
+JUPYTER = Path(__file__).parent / "jupyter"      # for $JUPYTER_PATH
+KERNELSPEC = JUPYTER / "kernels" / "sealed"
+
+__all__ = ["JUPYTER", "KERNELSPEC", "Limits", "Nursery", "Probe", "SandboxError", "probe"]

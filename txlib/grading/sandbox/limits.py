@@ -1,0 +1,47 @@
+"""How much a submission may use."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on one kernel and all its processes. Sizes are in MB (2**20 bytes)."""
+
+    memory_mb: int = 4096               # beyond what the warm parent already holds
+    cpu_seconds: int = 600              # of each process
+    processes: int = 64                 # threads count too
+    open_files: int = 512
+    file_mb: int = 128                  # one file
+    disk_mb: int = 512                  # the private home
+    output_mb: int = 8                  # all that a notebook displays, and one message
+    cell_seconds: int | float = 60
+    notebook_seconds: int | float = 300
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ValueError(f"limit {field.name} = {value!r}: give a number above 0")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Limits":
+        """
+        Raises:
+            ValueError: not JSON, an unknown limit, or one that isn't above 0.
+        """
+        values = json.loads(text)
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"no limit is called {', '.join(sorted(unknown))}")
+        return cls(**values)
+
+    @classmethod
+    def from_environment(cls) -> "Limits":
+        """Those in `$TXLIB_LIMITS`, or the usual ones."""
+        text = os.environ.get("TXLIB_LIMITS")
+        return cls.from_json(text) if text else cls()

@@ -1,0 +1,86 @@
+"""How tight is the sandbox on this machine? It is tried, not assumed."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from txlib.grading.sandbox.limits import Limits
+from txlib.grading.sandbox.nursery import PACKAGE, Nursery, SandboxError, start_kernel
+
+
+@dataclass(frozen=True)
+class Probe:
+    """`level` is `sealed`, `limits-only` (a process with limits, that can see the machine) or `none`.
+
+    `found` says what is open, in sentences; nothing where it is sealed.
+    """
+
+    level: str
+    found: tuple[str, ...] = ()
+
+
+@cache
+def probe() -> Probe:
+    """Try the sandbox from inside, once a process: network, files, environment, processes.
+
+    Ubuntu 24.04 may refuse user namespaces; macOS has none: both give `limits-only`. Windows gives `none`: use WSL2.
+    """
+    if os.name != "posix":
+        return Probe("none", ("this system has no sandbox; on Windows use WSL2",))
+    try:
+        with Nursery() as nursery:
+            holes = _holes(nursery)
+    except (SandboxError, OSError) as reason:
+        return Probe("limits-only", (str(reason),))
+    return Probe("limits-only", tuple(holes)) if holes else Probe("sealed")
+
+
+def _holes(nursery: Nursery) -> list[str]:
+    """Put things in place that must stay out of reach, and let the probe reach for them."""
+    words, abstract = secrets.token_hex(8), f"txlib-{secrets.token_hex(8)}"
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        hidden = stack.enter_context(socket.socket(socket.AF_UNIX))
+        if sys.platform == "linux":
+            hidden.bind("\0" + abstract)
+            hidden.listen()
+        marker = _marker(stack, None, words)
+        private = _marker(stack, Path.home(), words) or marker
+        process = subprocess.Popen([sys.executable, "-c", "input()", words], stdin=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        targets = {
+            "listener": listener.getsockname(), "abstract": abstract, "marker": str(marker), "prefix": sys.prefix,
+            "package": str(PACKAGE), "solutions": str(PACKAGE.parent / "solutions"), "private": str(private),
+            "process": {"words": words},
+        }
+        folder = nursery.folder / "kernels" / "probe"
+        folder.mkdir()
+        (folder / "targets.json").write_text(json.dumps(targets))
+        with start_kernel(nursery.address, "probe", "probe", Limits()) as lease:
+            ended = lease.read(30)
+        try:
+            return json.loads((folder / "holes.json").read_text())
+        except (OSError, ValueError) as reason:
+            raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
+
+
+def _marker(stack: contextlib.ExitStack, folder: Path | None, words: str) -> Path | None:
+    """A file that only the sandbox must not read, in a folder of its own; None where none can be made."""
+    try:
+        made = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".txlib-probe-"))
+    except OSError:
+        return None
+    path = Path(made, "marker")
+    path.write_text(words)
+    os.chmod(made, 0o755)      # nothing but the sandbox keeps others out
+    return path

@@ -1,0 +1,143 @@
+"""How Jupyter starts the kernel `sealed`: papermill, nbval, nbclient and JupyterLab all come through here.
+
+With `$TXLIB_NURSERY` a kernel is forked from the warm parent at that address; without, it gets an outer sandbox and
+a parent of its own. `$TXLIB_LIMITS` bounds it. Below the level `sealed` it does not start, unless
+`$TXLIB_TRUST_SUBMISSIONS` is 1: then it is a plain process with limits, in a home of its own.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from jupyter_client.provisioning import KernelProvisionerBase
+
+from txlib.grading.sandbox import enclosure
+from txlib.grading.sandbox.limits import Limits
+from txlib.grading.sandbox.nursery import PACKAGE, Lease, Nursery, SandboxError, start_kernel
+from txlib.grading.sandbox.probe import probe
+
+PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
+MAX_PATH = 107      # bytes of a socket's path
+
+
+class SealedProvisioner(KernelProvisionerBase):
+    """Starts, watches and kills one sealed kernel."""
+
+    reason = ""      # why the kernel ended, where that is known
+    _lease: Lease | None = None
+    _own: Nursery | None = None
+    _plain: subprocess.Popen | None = None
+    _folder: Path | None = None
+
+    @property
+    def has_process(self) -> bool:
+        return self._lease is not None or self._plain is not None
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Choose where the kernel's sockets lie, before it is started."""
+        address = os.environ.get("TXLIB_NURSERY")
+        if address is None and probe().level == "sealed":
+            self._own = Nursery()
+            self._own.start()
+            address = str(self._own.address)
+        if address is None:
+            _refuse_unless_trusted()
+            self._folder = Path(tempfile.mkdtemp(prefix="tx-"))
+        else:
+            self._folder = Path(address).parent / "kernels" / uuid4().hex[:10]
+            self._folder.mkdir()
+        self.address = address
+        path = f"{self._folder}/s"
+        if len(path) + 2 > MAX_PATH:
+            raise SandboxError(f"{path} is too long for a socket: set TMPDIR to a shorter folder")
+        manager = self.parent
+        manager.transport, manager.ip = "ipc", path
+        for name, number in PORTS.items():
+            setattr(manager, name, number)
+        return await super().pre_launch(cmd=["sealed"], **kwargs)
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
+        outside = self.parent.get_connection_info(session=False)
+        key = outside["key"]
+        inside = {name: value.decode() if isinstance(value, bytes) else value for name, value in outside.items()}
+        limits = Limits.from_environment()
+        if self.address is not None:
+            inside["ip"] = f"{enclosure.KERNEL}/s"
+            (self._folder / "connection.json").write_text(json.dumps(inside))
+            self._lease = start_kernel(self.address, "kernel", self._folder.name, limits)
+        else:
+            (self._folder / "connection.json").write_text(json.dumps(inside))
+            self._plain = _start_plain(self._folder, limits)
+        return outside | {"key": key}
+
+    async def poll(self) -> int | None:
+        """None while the kernel lives."""
+        if self._plain is not None:
+            return self._plain.poll()
+        if self._lease is None or self.reason:
+            return 1
+        said = self._lease.read(0)
+        if said is None:
+            return None
+        self.reason = said.get("ended", "")
+        return 1
+
+    async def wait(self) -> int | None:
+        while (status := await self.poll()) is None:
+            await asyncio.sleep(0.05)
+        return status
+
+    async def send_signal(self, signum: int) -> None:
+        if signum == signal.SIGKILL:
+            await self.kill()      # an interrupt is a message (see kernel.json)
+
+    async def kill(self, restart: bool = False) -> None:
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
+        if self._plain is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._plain.pid, signal.SIGKILL)
+            self._plain.wait()
+
+    async def terminate(self, restart: bool = False) -> None:
+        await self.kill(restart)
+
+    async def cleanup(self, restart: bool = False) -> None:
+        await self.kill(restart)
+        if self._own is not None:
+            self._own.stop()
+            self._own = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def get_provisioner_info(self) -> dict[str, Any]:
+        return await super().get_provisioner_info() | {"isolation": "sealed" if self.address else "limits-only"}
+
+
+def _refuse_unless_trusted() -> None:
+    found = probe()
+    if os.environ.get("TXLIB_TRUST_SUBMISSIONS") != "1":
+        raise SandboxError(f"the kernel `sealed` can't be sealed here ({'; '.join(found.found)}). Install bubblewrap; "
+                           "or set TXLIB_TRUST_SUBMISSIONS=1 if you trust the notebook")
+
+
+def _start_plain(folder: Path, limits: Limits) -> subprocess.Popen:
+    """A kernel with limits and a home of its own, and no sandbox."""
+    home = folder / "home"
+    home.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TXLIB_")}
+    environment |= {"HOME": str(home), "TXLIB_HOME": str(home), "IPYTHONDIR": str(home / ".ipython"),
+                    "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "txlib.grading.sandbox.plain", str(folder / "connection.json"), limits.to_json()]
+    return subprocess.Popen(command, cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.DEVNULL, start_new_session=True)

@@ -1,0 +1,296 @@
+"""Runs inside the outer sandbox: imports what kernels need once, then forks a child for each of them.
+
+It never computes: after an operation with two threads a fork would hang. Its clients, the grader's processes, speak
+to it over a socket, one JSON line each way:
+
+    {"kernel": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the memory limit of 4096 MB"}
+    {"probe": "ab12", "limits": "{…}"}   ->  the same; the child runs `probe_inside.py` instead of a kernel
+    {"preload": ["torch.testing"]}       ->  {"preloaded": 1}
+
+The connection is a lease: where it closes, the kernel is killed with everything that it started.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from txlib.grading.sandbox import enclosure
+from txlib.grading.sandbox.limits import Limits
+
+TICK = 0.1      # seconds between two looks at the kernels' memory
+GRACE = 5       # seconds a notebook may run over, since the client has its own clock
+
+
+@dataclass
+class Kernel:
+    """One child: the process that waits for it, and the first process inside its namespace, by our numbers."""
+
+    waiter: int
+    init: int
+    uid: int
+    limits: Limits
+    lease: socket.socket
+    namespace: str
+    held: int           # bytes of memory that it had from us
+    deadline: float
+    reason: str = ""
+
+
+class WarmParent:
+    """The loop that serves requests, watches kernels, and buries them."""
+
+    def __init__(self, root: bool, tmp_holds_binds: bool):
+        self.root, self.tmp_holds_binds = root, tmp_holds_binds
+        self.kernels: dict[int, Kernel] = {}      # by waiter
+        self.next_uid = enclosure.FIRST_UID + int.from_bytes(os.urandom(3), "big")
+        self.selector = selectors.DefaultSelector()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(f"{enclosure.RUN}/control")
+        self.listener.listen(64)
+        self.selector.register(self.listener, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        while True:
+            for key, _ in self.selector.select(TICK if self.kernels else 1):
+                if key.fileobj is self.listener:
+                    client, _ = self.listener.accept()
+                    self.selector.register(client, selectors.EVENT_READ, bytearray())
+                else:
+                    self._read(key.fileobj, key.data)
+            self._bury()
+            for kernel in list(self.kernels.values()):
+                self._watch(kernel)
+
+    def _read(self, client: socket.socket, received: bytearray) -> None:
+        try:
+            data = client.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self._end_lease(client)
+            return
+        received += data
+        if received.endswith(b"\n"):
+            request = json.loads(bytes(received))
+            received.clear()
+            self._answer(client, request)
+
+    def _answer(self, client: socket.socket, request: dict) -> None:
+        if "preload" in request:
+            count = 0
+            for name in request["preload"]:
+                with contextlib.suppress(Exception):      # it will fail in the notebook, and be told there
+                    importlib.import_module(name)
+                    count += 1
+            _send(client, {"preloaded": count})
+            return
+        limits = Limits.from_json(request["limits"])
+        try:
+            kernel = self._fork(client, request, limits)
+        except OSError as reason:
+            _send(client, {"ended": f"no namespace of its own could be made: {reason}"})
+            return
+        self.kernels[kernel.waiter] = kernel
+        _send(client, {"started": True})
+
+    def _fork(self, client: socket.socket, request: dict, limits: Limits) -> Kernel:
+        name = request.get("kernel") or request["probe"]
+        folder = f"{enclosure.RUN}/kernels/{name}"
+        uid = os.getuid()
+        if self.root:
+            self.next_uid += 1
+            uid = self.next_uid
+            for path in (folder, *(entry.path for entry in os.scandir(folder))):
+                os.chown(path, uid, uid)
+        reading, writing = os.pipe()
+        waiter = os.fork()
+        if waiter == 0:
+            os.close(reading)
+            self._child(folder, uid, limits, "probe" in request, writing)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            said = pipe.readline()
+        if not said.startswith("pid "):
+            os.waitpid(waiter, 0)
+            raise OSError(said.strip() or "the child died")
+        init = int(said[4:])
+        return Kernel(waiter, init, uid, limits, client, _namespace(init), _memory(init),
+                      time.monotonic() + limits.notebook_seconds + GRACE)
+
+    def _child(self, folder: str, uid: int, limits: Limits, probing: bool, pipe: int) -> None:
+        """In the first child: make the namespaces, start their first process, wait for it. Never returns."""
+        status = 1
+        try:
+            enclosure.die_with_parent()
+            self.listener.close()
+            for kernel in self.kernels.values():
+                kernel.lease.close()
+            self.selector.close()
+            enclosure.unshare(self.root)
+            enclosure.furnish(folder, uid, limits, self.tmp_holds_binds)
+            init = os.fork()
+            if init == 0:
+                os.close(pipe)
+                _first_process(self.root, uid, limits, probing)
+            os.write(pipe, f"pid {init}\n".encode())
+            os.close(pipe)
+            status = _wait_for(init)
+        except BaseException as reason:
+            with contextlib.suppress(OSError):
+                os.write(pipe, f"{reason}\n".encode())
+        finally:
+            os._exit(status)
+
+    def _watch(self, kernel: Kernel) -> None:
+        """Kill a kernel that takes too much memory or time; the system's own limits don't see all of it."""
+        if time.monotonic() > kernel.deadline:
+            self._kill(kernel, f"the limit of {kernel.limits.notebook_seconds:g} s")
+        elif sum(map(_memory, _members(kernel.namespace))) - kernel.held > kernel.limits.memory_mb * 2**20:
+            self._kill(kernel, f"the memory limit of {kernel.limits.memory_mb} MB")
+
+    def _kill(self, kernel: Kernel, reason: str) -> None:
+        kernel.reason = kernel.reason or reason
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(kernel.init, signal.SIGKILL)      # with it everything in its namespace
+
+    def _bury(self) -> None:
+        while self.kernels:
+            try:
+                waiter, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not waiter:
+                return
+            if kernel := self.kernels.pop(waiter, None):
+                _send(kernel.lease, {"ended": kernel.reason or _words(os.waitstatus_to_exitcode(status))})
+
+    def _end_lease(self, client: socket.socket) -> None:
+        self.selector.unregister(client)
+        for kernel in self.kernels.values():
+            if kernel.lease is client:
+                self._kill(kernel, "its client left")
+        client.close()
+
+
+def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
+    """Process 1 of the new namespace: starts the kernel, buries what that leaves behind. Never returns."""
+    status = 1
+    try:
+        enclosure.die_with_parent()
+        enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
+        os.setsid()
+        kernel = os.fork()
+        if kernel == 0:
+            enclosure.give_up_rights(root, uid)
+            os.chdir(enclosure.HOME)
+            _reseed()
+            enclosure.set_limits(limits)
+            _run(probing)
+        status = _wait_for(kernel)
+    finally:
+        os._exit(status)
+
+
+def _run(probing: bool) -> None:
+    """Become a kernel. Never returns."""
+    status = 1
+    try:
+        if probing:
+            from txlib.grading.sandbox.probe_inside import main
+
+            main(enclosure.KERNEL)
+        else:
+            from ipykernel.kernelapp import IPKernelApp
+
+            IPKernelApp.launch_instance(["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR",
+                                         "--HistoryManager.enabled=False"])
+        status = 0
+    except SystemExit as reason:
+        status = reason.code if isinstance(reason.code, int) else 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _reseed() -> None:
+    """Children must not share their parent's random numbers; and a fork has one thread."""
+    import random
+
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+        sys.modules["torch"].seed()
+
+
+def _wait_for(process: int) -> int:
+    """Wait for this child, and for all that are handed to us meanwhile. Returns its exit status as a shell would."""
+    while True:
+        ended, status = os.wait()
+        if ended == process:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def _members(namespace: str) -> list[int]:
+    """The processes in a process namespace, by our numbers."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _namespace(int(name)) == namespace]
+
+
+def _namespace(process: int) -> str:
+    try:
+        return os.readlink(f"/proc/{process}/ns/pid")
+    except OSError:
+        return ""
+
+
+def _memory(process: int) -> int:
+    """Bytes of anonymous and shared memory of a process, and of memory files that it holds open."""
+    total = 0
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                total += int(line.split()[1]) * 1024
+        for name in os.listdir(f"/proc/{process}/fd"):
+            path = f"/proc/{process}/fd/{name}"
+            with contextlib.suppress(OSError):
+                if os.readlink(path).startswith("/memfd:"):
+                    total += os.stat(path).st_blocks * 512
+    return total
+
+
+def _words(code: int) -> str:
+    """How a kernel ended by itself."""
+    if code - 128 in (signal.SIGXCPU, signal.SIGKILL):
+        return "the limit on processor time, or a signal"
+    return f"it ended itself (exit status {code})"
+
+
+def _send(client: socket.socket, message: dict) -> None:
+    with contextlib.suppress(OSError):
+        client.sendall(json.dumps(message).encode() + b"\n")
+
+
+def main(arguments: list[str]) -> None:
+    enclosure.die_with_parent()
+    settings = json.loads(arguments[0])
+    for name in ("ipykernel.kernelapp", "ipykernel.ipkernel", "IPython.core.interactiveshell", *settings["modules"]):
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    WarmParent(settings["root"], settings["tmp_holds_binds"]).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
