@@ -1,6 +1,33 @@
 """Data: one loader per data set, and batches of like length."""
 
 from .batching import Batch, batches_by_length, collate, pad, padding_share
-from .translation import Splits, translation
+from .files import Splits
+from .reviews import Review, reviews
+from .shakespeare import Texts, plays, shakespeare, speeches
+from .spans import Question, spans
+from .tags import Tagged, tags
+from .translation import translation
+from .verses import SentencePair, sentence_pairs, verses
 
-__all__ = ["Batch", "Splits", "batches_by_length", "collate", "pad", "padding_share", "translation"]
+__all__ = [
+    "Batch",
+    "Question",
+    "Review",
+    "SentencePair",
+    "Splits",
+    "Tagged",
+    "Texts",
+    "batches_by_length",
+    "collate",
+    "pad",
+    "padding_share",
+    "plays",
+    "reviews",
+    "sentence_pairs",
+    "shakespeare",
+    "spans",
+    "speeches",
+    "tags",
+    "translation",
+    "verses",
+]

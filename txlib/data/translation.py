@@ -1,12 +1,11 @@
 """Sentence pairs for translation: embedded ones from free games, and Multi30k from a folder or the hub."""
 
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+from txlib.data.files import Splits, find, percentile, read_lines
 
 Pair = tuple[str, str]  # (source sentence, target sentence)
 
@@ -19,16 +18,7 @@ EMBEDDED = {  # the folders of data/ and the languages that each has beside Engl
 SOURCES = (*EMBEDDED, "games", "multi30k")
 PAIRS = ("de-en", "fr-en", "en-de", "en-fr")
 HELD_OUT = 4  # percent of the English sentences that go to validation, and as many again to test
-REPOSITORY_DATA = Path(__file__).parents[2] / "data"
 MULTI30K_HUB = "bentrevett/multi30k"
-
-
-class Splits(NamedTuple):
-    """Three disjoint lists of (source sentence, target sentence)."""
-
-    train: list[Pair]
-    validation: list[Pair]
-    test: list[Pair]
 
 
 def translation(
@@ -72,8 +62,8 @@ def translation(
 def split_of(english: str) -> str:
     """The split that a sentence belongs to, by its words alone: `"What?"` and `"what!"` never part."""
     words = "".join(filter(str.isalnum, english.casefold()))
-    percentile = zlib.crc32(words.encode()) % 100
-    return "test" if percentile < HELD_OUT else "validation" if percentile < 2 * HELD_OUT else "train"
+    place = percentile(words)
+    return "test" if place < HELD_OUT else "validation" if place < 2 * HELD_OUT else "train"
 
 
 def _split(pairs: list[Pair]) -> Splits:
@@ -95,27 +85,11 @@ def _embedded(source: str, language: str, folder: str | os.PathLike | None) -> l
         return list(dict.fromkeys(pairs))
     if language not in EMBEDDED[source]:
         raise ValueError(f"source {source!r} has no {language!r}; it has {', '.join(EMBEDDED[source])}")
-    path = _find(source, f"{language}-en.tsv.gz", folder)
-    pairs = [tuple(line.split("\t")) for line in _lines(path)]
+    path = find(source, f"{language}-en.tsv.gz", folder)
+    pairs = [tuple(line.split("\t")) for line in read_lines(path)]
     if broken := next((number for number, pair in enumerate(pairs, 1) if len(pair) != 2), None):
         raise ValueError(f"{path}, line {broken}: expected English, tab, translation; restore the file")
     return pairs
-
-
-def _find(source: str, name: str, folder: str | os.PathLike | None) -> Path:
-    """Where the file `name` of an embedded corpus is: `folder`, else the repository's data/, else $TXLIB_DATA."""
-    folders = [Path(folder)] if folder else [REPOSITORY_DATA / source]
-    if not folder and "TXLIB_DATA" in os.environ:
-        folders.append(Path(os.environ["TXLIB_DATA"]) / source)
-    for candidate in folders:
-        if (candidate / name).is_file():
-            return candidate / name
-    remedy = (
-        ""
-        if folder
-        else f"; set TXLIB_DATA to the `data` folder of a checkout of the course, which has {source}/{name}"
-    )
-    raise FileNotFoundError(f"{name} is not in {' or '.join(map(str, folders))}{remedy}")
 
 
 def _multi30k(language: str, folder: str | os.PathLike | None) -> Splits:
@@ -133,7 +107,7 @@ def _multi30k(language: str, folder: str | os.PathLike | None) -> Splits:
                     f"{path} does not exist; TXLIB_DATA (or `folder`) must lead to Multi30k's "
                     "train|val|test_2016_flickr.{de,en,fr}.gz"
                 )
-        english, other = map(_lines, paths)
+        english, other = map(read_lines, paths)
         if len(english) != len(other):
             raise ValueError(
                 f"{paths[0]} has {len(english)} lines but {paths[1].name} has {len(other)}; "
@@ -167,16 +141,3 @@ def _multi30k_from_hub(name: str, language: str) -> Iterator[Pair]:
         if line:
             row = json.loads(line)
             yield row["en"].strip(), row["de"].strip()
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a gzipped UTF-8 text. Not `splitlines`: it would also cut at exotic separators inside a sentence."""
-    try:
-        with gzip.open(path, "rb") as file:
-            text = file.read().decode("utf-8")
-    except (EOFError, OSError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); download or restore it again") from None
-    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
-    if lines == [""]:
-        raise ValueError(f"{path} is empty; download or restore it again")
-    return lines

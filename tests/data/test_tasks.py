@@ -1,0 +1,164 @@
+"""What BERT is fine-tuned on: reviews, verse pairs, tags and spans."""
+
+import gzip
+import json
+import os
+import re
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from txlib.data import plays, reviews, sentence_pairs, spans, speeches, tags, verses
+from txlib.data.shakespeare import TEST
+
+BY_HAND = Path(os.environ.get("TXLIB_DATA", "nowhere"))
+LOADERS = [reviews, lambda: reviews("stars"), verses, sentence_pairs, tags, spans]
+NAMES = ["reviews", "stars", "verses", "sentence_pairs", "tags", "spans"]
+
+
+@pytest.mark.parametrize("load", LOADERS, ids=NAMES)
+def test_splits_repeat_and_are_large_enough(load):
+    splits = load()
+    assert splits == load()
+    assert len(splits.train) > 5 * len(splits.test) > 300 and len(splits.validation) > 80
+
+
+@pytest.mark.parametrize("load", [reviews, verses], ids=["reviews", "verses"])
+def test_splits_share_no_text(load):
+    texts = [{text for example in split for text in example if isinstance(text, str)} for split in load()]
+    assert not texts[0] & texts[1] and not texts[0] & texts[2]
+
+
+def test_reviews_are_balanced():
+    everything = Counter(review.label for split in reviews("stars") for review in split)
+    assert everything == dict.fromkeys(range(5), 821)
+    two = Counter(review.label for split in reviews() for review in split)
+    assert two == {0: 1642, 1: 1642}
+    stars = dict(review for split in reviews("stars") for review in split)
+    assert all((stars[text] > 2) == bool(label) for split in reviews() for text, label in split)
+    for split in reviews():
+        assert 0.45 < sum(review.label for review in split) / len(split) < 0.55
+
+
+def test_reviews_are_plain():
+    for split in reviews():
+        for text, _ in split:
+            assert text == " ".join(text.split()) and not re.search(r"&#?\w+;", text)
+
+
+def test_verses():
+    pairs = [pair for split in verses() for pair in split]
+    assert pairs[0] == ("In the beginning God created the heaven and the earth.",
+                        "In the beginning God created the heavens and the earth.")  # fmt: skip
+    for archaic, modern in pairs:
+        assert archaic != modern and all(5 <= len(verse.split()) <= 25 for verse in (archaic, modern))
+    thou = [sum(bool(re.search(r"\b(thou|thee|hath|unto)\b", pair[side])) for pair in pairs) for side in (0, 1)]
+    assert thou[0] > 4000 and thou[1] < 20
+
+
+def test_sentence_pairs():
+    for pairs, split in zip(sentence_pairs(), verses(), strict=True):
+        modern = dict(split)
+        assert [pair.first for pair in pairs] == [archaic for archaic, _ in split]
+        assert 0.4 < sum(pair.label for pair in pairs) / len(pairs) < 0.6
+        own = [pair for pair, (_, translation) in zip(pairs, split, strict=True) if pair.second == translation]
+        assert all(pair.label == 1 for pair in own) and len(own) == sum(pair.label for pair in pairs)
+        assert {pair.second for pair in pairs} <= set(modern.values()) | {pair[1] for pair in split}
+
+
+def test_tags_are_names_of_persons():
+    names = [Counter(word for words, marks in split for word, mark in zip(words, marks, strict=True) if mark != "O")
+             for split in tags()]  # fmt: skip
+    assert names[0]["Hamlet"] > 40 and names[2]["Brutus"] > 100 and names[1]["Malvolio"] > 20
+    assert not {"King", "Lord", "Ghost", "Fool", "Nurse", "First", "Duke"} & set().union(*names)
+    for held_out in names[1:]:
+        assert sum(held_out[name] for name in held_out.keys() - names[0].keys()) > 0.7 * held_out.total()
+    assert sum(names[0].values()) > 1500
+    in_play = {speech.speaker.title() for speech in speeches(plays()[TEST])}
+    assert all(any(name in speaker for speaker in in_play) for name in names[2])
+
+
+def test_spans_are_the_speakers_of_their_lines():
+    for split in spans():
+        for question, context, answer, start in split:
+            assert context[start:].startswith(f"{answer}: ")
+            line = re.fullmatch(r'Who says "(.+)"\?', question)[1]
+            said = next(part for part in context.split("\n") if line in part)
+            assert said.startswith(f"{answer}: ") and context.count(line) == 1
+            assert len({part.partition(":")[0] for part in context.split("\n")}) >= 3
+    where = Counter(context[:start].count("\n") for _, context, _, start in spans().train)
+    assert max(where.values()) < 0.4 * where.total()        # always taking the same speech is no way out
+
+
+@pytest.mark.skipif(not (BY_HAND / "xquad").is_dir(), reason="TXLIB_DATA has no xquad")
+def test_xquad():
+    splits = spans("xquad")
+    assert sum(map(len, splits)) == 1190 and min(map(len, splits)) > 100
+    for split in splits:
+        assert all(context[start : start + len(answer)] == answer for _, context, answer, start in split)
+    contexts = [{question.context for question in split} for split in splits]
+    assert not any(one & other for one, other in combinations(contexts, 2))
+
+
+@pytest.mark.skipif(not (BY_HAND / "wikigold").is_dir(), reason="TXLIB_DATA has no wikigold")
+def test_wikigold():
+    splits = tags("wikigold")
+    assert sum(map(len, splits)) == 1696 and min(map(len, splits)) > 100
+    found = {tag for split in splits for _, its_tags in split for tag in its_tags}
+    assert found == {"O", "I-PER", "I-ORG", "I-LOC", "I-MISC"}
+
+
+def packed(path: Path, text: str) -> None:
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+def test_own_files(tmp_path):
+    packed(tmp_path / "wikigold.conll.txt.gz", "-DOCSTART- O\n\nPunk I-MISC\nis O\n\n\nTokyo I-LOC\n")
+    found = [tagged for split in tags("wikigold", tmp_path) for tagged in split]
+    assert sorted(found) == [(["Punk", "is"], ["I-MISC", "O"]), (["Tokyo"], ["I-LOC"])]
+
+
+def squad(start: int) -> str:
+    asked = {"question": "Who?", "answers": [{"text": "Kawann", "answer_start": start}]}
+    return json.dumps({"data": [{"paragraphs": [{"context": "Kawann Short led.", "qas": [asked]}]}]})
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "content", "message"),
+    [
+        (reviews, "reviews.tsv.gz", "5\tGood.\n6\tBetter.\n", "line 2: '6' is not 1 to 5 stars"),
+        (reviews, "reviews.tsv.gz", "5 Good.\n", "line 1: expected 2 columns"),
+        (reviews, "reviews.tsv.gz", "", "is empty"),
+        (verses, "kjv-web.tsv.gz", "Genesis 1:1\tIn the beginning\n", "line 1: expected 3 columns"),
+        (tags, "wikigold.conll.txt.gz", "Tokyo\n", "line 1: expected a word and its tag, found 'Tokyo'"),
+        (spans, "xquad.en.json.gz", "[]", "is not SQuAD's format"),
+        (spans, "xquad.en.json.gz", squad(3), "the answer to 'Who.' is not at character 3"),
+    ],
+)
+def test_damaged_files(load, name, content, message, tmp_path):
+    packed(tmp_path / name, content)
+    arguments = {tags: ["wikigold"], spans: ["xquad"]}.get(load, [])
+    with pytest.raises(ValueError, match=message):
+        load(*arguments, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("load", "wrong", "message"),
+    [
+        (reviews, "binary", "labels='binary' is unknown; choose sentiment or stars"),
+        (tags, "conll", "unknown source 'conll'; choose shakespeare or wikigold"),
+        (spans, "squad", "unknown source 'squad'; choose shakespeare or xquad"),
+    ],
+)
+def test_unknown_choices(load, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        load(wrong)
+
+
+@pytest.mark.parametrize(("load", "source"), [(tags, "wikigold"), (spans, "xquad")])
+def test_missing_files_say_where_to_put_them(load, source, monkeypatch):
+    monkeypatch.delenv("TXLIB_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=f"not come along: fetch it .* TXLIB_DATA to the folder of {source}/"):
+        load(source)

@@ -1,0 +1,75 @@
+"""Plays of Shakespeare to learn writing from: fourteen embedded ones, and the file of published results."""
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from txlib.data.files import find
+
+VALIDATION, TEST = "twelfth-night", "julius-caesar"
+PLAYS = (
+    "a-midsummer-night-s-dream", "as-you-like-it", "hamlet", "henry-v", "julius-caesar", "king-lear", "macbeth",
+    "much-ado-about-nothing", "othello", "richard-iii", "romeo-and-juliet", "the-merchant-of-venice", "the-tempest",
+    "twelfth-night",
+)  # fmt: skip
+SPEECH = re.compile(r"([^\n]+):\n(.+)", re.DOTALL)
+
+
+class Texts(NamedTuple):
+    """Three texts that share no line."""
+
+    train: str
+    validation: str
+    test: str
+
+
+class Speech(NamedTuple):
+    """What one person says, lines joined by line breaks; `speaker` in capitals, as it stands in the text."""
+
+    speaker: str
+    text: str
+
+
+def shakespeare(source: str = "shakespeare", folder: str | os.PathLike | None = None) -> Texts:
+    """Text to learn a language model from, as `Texts(train, validation, test)`.
+
+    `"shakespeare"`: 14 plays, 1.76 million characters, split by whole plays: Twelfth Night is for validation, Julius
+    Caesar for the test, twelve are for training. A model has to write on in a play, and with persons, that it has not
+    seen: harder than the split by position.
+
+    `"tinyshakespeare"`: the 1,115,394 characters (Karpathy 2015) that published losses were measured on, split by
+    position as there: the first 90 % are for training, the rest for validation; test is empty. It does not come along:
+    it is read from `folder` or `$TXLIB_DATA/tinyshakespeare`, `input.txt`.
+
+    Raises ValueError for an unknown source or a damaged file, FileNotFoundError where a file is missing.
+    """
+    if source == "tinyshakespeare":
+        text = _read(find(source, "input.txt", folder))
+        cut = int(len(text) * 0.9)
+        return Texts(text[:cut], text[cut:], "")
+    if source != "shakespeare":
+        raise ValueError(f"unknown source {source!r}; choose shakespeare or tinyshakespeare")
+    text = plays(folder)
+    held_out = text.pop(VALIDATION), text.pop(TEST)
+    return Texts("\n".join(text.values()), *held_out)
+
+
+def plays(folder: str | os.PathLike | None = None) -> dict[str, str]:
+    """The embedded plays by name, in the order of the alphabet."""
+    return {name: _read(find("shakespeare", f"{name}.txt", folder)) for name in PLAYS}
+
+
+def speeches(text: str) -> list[Speech]:
+    """Cut a text into its speeches."""
+    return [Speech(*found.groups()) for part in text.strip().split("\n\n") if (found := SPEECH.fullmatch(part))]
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged ({error}); restore it") from None
+    if not text.strip():
+        raise ValueError(f"{path} is empty; restore it")
+    return text
