@@ -1,0 +1,476 @@
+"""Checkpoints against `transformers`: random small models, shaken in every parameter, in both directions."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+from oracles import shake
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+
+import txlib
+from txlib.layers import BlockConfig
+from txlib.models import GPT, Bert, BertConfig, BertForMaskedLM, GPTConfig
+from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretrained
+
+close = {"rtol": 1e-5, "atol": 1e-5}
+VOCABULARY = 61
+SMALL = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2}
+GPT2 = {**SMALL, "n_positions": 24, "n_embd": 16, "n_layer": 3, "n_head": 4}
+LLAMA = {**SMALL, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 32}  # fmt: skip
+BERT = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "max_position_embeddings": 24, "type_vocab_size": 3}  # fmt: skip
+MARIAN = {"vocab_size": VOCABULARY, "d_model": 16, "encoder_layers": 3, "decoder_layers": 2,
+          "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20,
+          "pad_token_id": 60, "decoder_start_token_id": 60, "eos_token_id": 0, "forced_eos_token_id": 0,
+          "max_position_embeddings": 32}  # fmt: skip
+DECODERS = {
+    "gpt2": lambda: ("GPT2LMHeadModel", transformers.GPT2Config(**GPT2)),
+    "gpt2-untied-erf": lambda: (
+        "GPT2LMHeadModel",
+        transformers.GPT2Config(**GPT2, tie_word_embeddings=False, activation_function="gelu", n_inner=24,
+                                layer_norm_epsilon=1e-3),
+    ),
+    "llama": lambda: ("LlamaForCausalLM", transformers.LlamaConfig(**LLAMA)),
+    "llama-biased-tied": lambda: (
+        "LlamaForCausalLM",
+        transformers.LlamaConfig(**LLAMA, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-2,
+                                 rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
+    ),
+    "mixtral": lambda: (
+        "MixtralForCausalLM",
+        transformers.MixtralConfig(**LLAMA, num_local_experts=5, num_experts_per_tok=2),
+    ),
+    "mixtral-three": lambda: (
+        "MixtralForCausalLM",
+        transformers.MixtralConfig(**LLAMA, num_local_experts=4, num_experts_per_tok=3),
+    ),
+}  # fmt: skip
+BERT_HEADS = ["BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction",
+              "BertForSequenceClassification", "BertForQuestionAnswering", "BertForTokenClassification",
+              "BertForMultipleChoice"]  # fmt: skip
+
+
+def make(architecture, config):
+    """A shaken model of transformers, in eval mode. Eager attention: the plain formula."""
+    torch.manual_seed(1)
+    model = getattr(transformers, architecture)._from_config(config, attn_implementation="eager")
+    positions = {name: tensor.clone() for name, tensor in model.named_parameters() if "embed_positions" in name}
+    shake(model).load_state_dict(positions, strict=False)                   # Marian's sines are no parameters of ours
+    for name, buffer in model.named_buffers():
+        if name == "final_logits_bias":
+            buffer.add_(torch.randn_like(buffer))
+    return model.eval()
+
+
+def decoder(name):
+    return make(*DECODERS[name]())
+
+
+def bert(head, **changes):
+    return make(head, transformers.BertConfig(**{**BERT, **changes}))
+
+
+def marian(**changes):
+    return make("MarianMTModel", transformers.MarianConfig(**{**MARIAN, **changes}))
+
+
+def there(model, folder):
+    """The model in txlib, by way of a folder."""
+    model.save_pretrained(folder)
+    return load_pretrained(folder)
+
+
+def and_back(ours, folder):
+    """The model in transformers, by way of a folder."""
+    save_pretrained(ours, folder)
+    kind = getattr(transformers, json.loads((folder / "config.json").read_text())["architectures"][0])
+    model, report = kind.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    return model.eval()
+
+
+def ids(*shape):
+    return torch.randint(0, VOCABULARY, shape)
+
+
+def keep(lengths, longest, left=False):
+    """An attention mask: 1 = a real token."""
+    mask = torch.tensor([[int(i < length) for i in range(longest)] for length in lengths])
+    return mask.flip(1) if left else mask
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@torch.no_grad()
+def test_decoders(name, tmp_path):
+    theirs = decoder(name)
+    ours = there(theirs, tmp_path / "theirs")
+    x = ids(3, 9)
+    labels = x.masked_fill(torch.rand(x.shape) < 0.3, -100)
+    for each in (ours, load_pretrained(tmp_path / "theirs")):
+        mine, other = each(x, labels=labels), theirs(x, labels=labels, output_hidden_states=True)
+        assert_close(mine.logits, other.logits, **close)
+        assert_close(mine.last_hidden_state, other.hidden_states[-1], **close)
+        assert_close(mine.loss, other.loss, **close)
+    assert_close(and_back(ours, tmp_path / "ours")(x).logits, mine.logits, **close)
+    assert load_pretrained(tmp_path / "ours").config == ours.config
+    first, second = load_file(tmp_path / "theirs/model.safetensors"), load_file(tmp_path / "ours/model.safetensors")
+    assert first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("name", DECODERS)
+@torch.no_grad()
+def test_padded_decoders(name, left, tmp_path):
+    theirs = decoder(name)
+    ours, x, mask = there(theirs, tmp_path), ids(3, 9), keep([9, 4, 1], 9, left)
+    position = (mask.cumsum(1) - 1).clamp(min=0)
+    expected = theirs(x, attention_mask=mask, position_ids=position).logits
+    real = mask.bool()
+    assert_close(ours(x, mask).logits[real], expected[real], **close)
+
+
+@pytest.mark.parametrize("head", BERT_HEADS)
+@torch.no_grad()
+def test_bert(head, tmp_path):
+    theirs = bert(head, num_labels=2 if head == "BertForQuestionAnswering" else 5)
+    ours = there(theirs, tmp_path / "theirs")
+    x = ids(3, 4, 7) if head == "BertForMultipleChoice" else ids(3, 7)
+    mask = torch.rand(x.shape) < 0.7
+    mask[..., 0] = True
+    given = {"input_ids": x, "attention_mask": mask.long(), "token_type_ids": torch.randint(0, 3, x.shape)}
+    given |= {
+        "BertModel": dict,
+        "BertForPreTraining": lambda: {"labels": x.masked_fill(x % 3 > 0, -100),
+                                       "next_sentence_label": torch.tensor([0, 1, 1])},
+        "BertForMaskedLM": lambda: {"labels": x.masked_fill(x % 3 > 0, -100)},
+        "BertForNextSentencePrediction": lambda: {"labels": torch.tensor([0, 1, 1])},
+        "BertForSequenceClassification": lambda: {"labels": torch.tensor([4, 0, 2])},
+        "BertForQuestionAnswering": lambda: {"start_positions": torch.tensor([0, 3, 7]),
+                                             "end_positions": torch.tensor([2, 6, 30])},
+        "BertForTokenClassification": lambda: {"labels": (x % 5).masked_fill(x % 3 > 0, -100)},
+        "BertForMultipleChoice": lambda: {"labels": torch.tensor([3, 0, 2])},
+    }[head]()  # fmt: skip
+    mine, other = ours(**given), theirs(**given)
+    back = and_back(ours, tmp_path / "ours")(**given)
+    for field, value in vars(mine).items():
+        assert_close(value, getattr(other, field), **close)
+        assert_close(value, getattr(back, field), **close)
+    plain = ours(x), theirs(x)
+    for field, value in vars(plain[0]).items():
+        if value is not None:
+            assert_close(value, getattr(plain[1], field), **close)
+    assert load_pretrained(tmp_path / "ours").config == ours.config
+
+
+@torch.no_grad()
+def test_bert_predicts_a_number(tmp_path):
+    theirs = bert("BertForSequenceClassification", num_labels=1)
+    ours, x, labels = there(theirs, tmp_path), ids(3, 7), torch.randn(3)
+    assert_close(ours(x, labels=labels).loss, theirs(x, labels=labels).loss, **close)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"scale_embedding": True, "activation_function": "swish"}, {"activation_function": "relu"}],
+)
+@torch.no_grad()
+def test_marian(changes, tmp_path):
+    theirs = marian(**changes)
+    ours, x, mask = there(theirs, tmp_path / "theirs"), ids(3, 7), keep([7, 5, 2], 7)
+    target, labels = ids(3, 6), ids(3, 6)
+    labels[1, 3:] = -100
+    mine, other = ours(x, mask, target), theirs(input_ids=x, attention_mask=mask, decoder_input_ids=target)
+    assert_close(mine.logits, other.logits, **close)
+    real = mask.bool()
+    assert_close(mine.encoder_last_hidden_state[real], other.encoder_last_hidden_state[real], **close)
+    expected = theirs(input_ids=x, attention_mask=mask, labels=labels).loss
+    assert_close(ours(x, mask, labels=labels).loss, expected, **close)
+    back = and_back(ours, tmp_path / "ours")(input_ids=x, attention_mask=mask, decoder_input_ids=target)
+    assert_close(mine.logits, back.logits, **close)
+    assert load_pretrained(tmp_path / "ours").config == ours.config
+
+
+@torch.no_grad()
+def test_shards(tmp_path):
+    theirs = decoder("mixtral")
+    theirs.save_pretrained(tmp_path, max_shard_size="6KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 3
+    x = ids(2, 5)
+    assert_close(load_pretrained(tmp_path)(x).logits, theirs(x).logits, **close)
+
+
+@torch.no_grad()
+def test_dtype_and_device(tmp_path):
+    decoder("gpt2").to(torch.bfloat16).save_pretrained(tmp_path)
+    assert {p.dtype for p in load_pretrained(tmp_path).parameters()} == {torch.bfloat16}
+    wide = load_pretrained(tmp_path, dtype=torch.float64, device="cpu")
+    assert {p.dtype for p in wide.parameters()} == {torch.float64}
+    assert {p.device.type for p in load_pretrained(tmp_path, device=torch.device("meta")).parameters()} == {"meta"}
+    assert not wide.training and all(p.requires_grad for p in wide.parameters())
+    save_pretrained(load_pretrained(tmp_path), tmp_path / "again")
+    assert {t.dtype for t in load_file(tmp_path / "again/model.safetensors").values()} == {torch.bfloat16}
+
+
+@torch.no_grad()
+def test_files_of_a_base_and_of_old_versions(tmp_path):
+    """gpt2 on the hub has no prefix and masks as buffers; bert-base-uncased has gamma, beta and two heads."""
+    theirs = decoder("gpt2")
+    theirs.save_pretrained(tmp_path / "gpt2")
+    tensors = load_file(tmp_path / "gpt2/model.safetensors")
+    old = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    old |= {"h.0.attn.bias": torch.ones(1, 1, 24, 24).tril().bool()}            # the mask; and a copy of what is tied:
+    old |= {"lm_head.weight": tensors["transformer.wte.weight"]}
+    save_file({name: tensor.clone() for name, tensor in old.items()}, tmp_path / "gpt2/model.safetensors")
+    x = ids(2, 5)
+    assert_close(load_pretrained(tmp_path / "gpt2")(x).logits, theirs(x).logits, **close)
+
+    theirs = bert("BertForPreTraining")
+    theirs.save_pretrained(tmp_path / "bert")
+    tensors = load_file(tmp_path / "bert/model.safetensors")
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+           for name, tensor in tensors.items()}  # fmt: skip
+    old |= {"bert.embeddings.position_ids": torch.arange(24)[None], "cls.predictions.decoder.weight": torch.zeros(1)}
+    save_file(old, tmp_path / "bert/model.safetensors")
+    change(tmp_path / "bert", architectures=["BertForMaskedLM"])
+    model = load_pretrained(tmp_path / "bert")
+    assert isinstance(model, BertForMaskedLM)
+    assert_close(model(x).logits, theirs(x).prediction_logits, **close)
+
+
+def test_the_package_offers_both():
+    assert txlib.load_pretrained is load_pretrained and txlib.save_pretrained is save_pretrained
+    with pytest.raises(AttributeError, match="no attribute 'load'"):
+        txlib.load  # noqa: B018
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A small GPT-2 in a folder; tests change copies of it."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    decoder("gpt2").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(stored, tmp_path):
+    return shutil.copytree(stored, tmp_path / "model")
+
+
+def change(folder, **settings):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **settings}))
+
+
+def change_tensors(folder, function):
+    path = folder / "model.safetensors"
+    save_file(function(load_file(path)), path)
+
+
+def refused(source, *words):
+    with pytest.raises(PretrainedError) as error:
+        load_pretrained(source)
+    message = str(error.value)
+    assert "\n" not in message and len(message) < 400
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model_type": "mamba"}, ["'mamba' is unknown", "bert, gpt2, llama, marian, mixtral"]),
+        ({"model_type": None}, ["model_type is missing"]),
+        ({"architectures": ["GPT2ForSequenceClassification"]}, ["GPT2ForSequenceClassification", "GPT2LMHeadModel"]),
+        ({"reorder_and_upcast_attn": True}, ["reorder_and_upcast_attn=True is not supported"]),
+        ({"activation_function": "mish"}, ["activation_function='mish'", "gelu_new"]),
+        ({"n_embd": 20}, ["has shape", "correct"]),
+        ({"n_head": 3}, ["not divisible"]),
+        ({"n_layer": 4}, ["lacks transformer.h.3."]),
+        ({"n_layer": 2}, ["holds transformer.h.2.", "does not have"]),
+        ({"vocab_size": "many"}, ["config.json"]),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_settings_refused(folder, settings, words):
+    change(folder, **settings)
+    refused(folder, *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, ["rope_scaling='yarn'"]),
+        ("llama", {"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, ["'dynamic'"]),
+        ("llama", {"head_dim": 8}, ["head_dim=8 is not supported"]),
+        ("llama", {"hidden_act": "gelu"}, ["hidden_act='gelu'"]),
+        ("mixtral", {"sliding_window": 4}, ["sliding_window=4"]),
+        ("mixtral", {"output_router_logits": True}, ["output_router_logits=True"]),
+    ],
+)  # fmt: skip
+def test_settings_of_llamas_refused(tmp_path, name, settings, words):
+    decoder(name).save_pretrained(tmp_path)
+    change(tmp_path, **settings)
+    refused(tmp_path, *words)
+
+
+def test_settings_of_bert_and_marian_refused(tmp_path):
+    bert("BertModel").save_pretrained(tmp_path / "bert")
+    for setting in ({"is_decoder": True}, {"position_embedding_type": "relative_key"},
+                    {"problem_type": "multi_label_classification"}):  # fmt: skip
+        change(shutil.copytree(tmp_path / "bert", tmp_path / next(iter(setting))), **setting)
+        refused(tmp_path / next(iter(setting)), next(iter(setting)))
+    marian().save_pretrained(tmp_path / "marian")
+    change(tmp_path / "marian", decoder_ffn_dim=40)
+    refused(tmp_path / "marian", "decoder_ffn_dim=40")
+
+
+def test_a_setting_that_is_missing(folder):
+    config = json.loads((folder / "config.json").read_text())
+    del config["n_embd"]
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(folder, "lacks n_embd")
+
+
+def test_tensors_missing_or_left_over(folder):
+    change_tensors(folder, lambda tensors: {**tensors, "transformer.h.0.adapter.weight": torch.ones(2)})
+    refused(folder, "holds transformer.h.0.adapter.weight")
+
+    def without(tensors):
+        del tensors["transformer.h.0.adapter.weight"], tensors["transformer.h.1.ln_1.bias"]
+        return tensors
+
+    change_tensors(folder, without)
+    refused(folder, "lacks transformer.h.1.ln_1.bias")
+
+
+def test_a_wrong_shape(folder):
+    key = "transformer.h.1.attn.c_attn.weight"
+    change_tensors(folder, lambda tensors: {**tensors, key: tensors[key].T.contiguous()})
+    refused(folder, key, "(48, 16)", "(16, 48)")
+
+
+def test_quantised(folder):
+    key = "transformer.h.1.attn.c_attn.weight"
+    change_tensors(folder, lambda tensors: {**tensors, key: tensors[key].to(torch.int8)})
+    refused(folder, key, "int8")
+
+
+def test_broken_shards(tmp_path):
+    decoder("llama").save_pretrained(tmp_path / "whole", max_shard_size="4KB")
+
+    def copy(name):
+        return shutil.copytree(tmp_path / "whole", tmp_path / name)
+
+    missing = copy("missing")
+    (missing / "model-00002-of-00008.safetensors").unlink(missing_ok=False)
+    refused(missing, "lacks model-00002-of-00008.safetensors")
+
+    def index(folder, change):
+        path = folder / "model.safetensors.index.json"
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+    stranger = copy("stranger")
+    index(stranger, lambda it: {"weight_map": {**it["weight_map"], "model.norm.weight": "../model.safetensors"}})
+    refused(stranger, "'../model.safetensors'")
+    elsewhere = copy("elsewhere")
+    first = "model-00001-of-00008.safetensors"
+    index(elsewhere, lambda it: {"weight_map": {name: first for name in it["weight_map"]}})
+    refused(elsewhere, first, "lacks", "index.json")
+    nothing = copy("nothing")
+    index(nothing, lambda it: {})
+    refused(nothing, "no weight_map")
+
+
+def test_pickles(folder):
+    weights = folder / "model.safetensors"
+    weights.unlink()
+    refused(folder, "neither model.safetensors")
+    torch.save({"x": torch.ones(1)}, folder / "pytorch_model.bin")
+    refused(folder, "pytorch_model.bin is a pickle", "safetensors")
+    refused(folder / "pytorch_model.bin", "is a pickle")
+    shutil.copy(folder / "pytorch_model.bin", weights)
+    refused(folder, "model.safetensors is a pickle")
+    weights.write_bytes(b"\x80\x04K\x01.")
+    refused(folder, "model.safetensors is a pickle")
+
+
+def test_files_cut_off(folder):
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    refused(folder, "cut off or damaged")
+    config.write_text(config.read_text()[:50])
+    refused(folder, "not valid JSON")
+    config.write_text("[]")
+    refused(folder, "holds a list")
+    config.unlink()
+    refused(folder, "config.json is missing")
+    refused(weights, "is a file")
+
+
+def test_no_folder(tmp_path, monkeypatch):
+    refused(tmp_path / "nowhere", "is not there")
+    refused("./nowhere", "is not there")
+
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+
+    def fails(error):
+        def download(*args, **kwargs):
+            raise error
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+
+    fails(LocalEntryNotFoundError("no"))
+    refused("openai-community/gpt2", "offline", "openai-community/gpt2")
+    fails(ConnectionError("no"))
+    refused("gpt2", "offline")
+    fails(RepositoryNotFoundError.__new__(RepositoryNotFoundError))
+    refused("nobody/nothing", "neither a folder here nor a model on the hub")
+
+
+def test_a_hub_id_is_fetched(folder, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def download(name, **options):
+        asked.append((name, options))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert isinstance(load_pretrained("somebody/a-model.v2"), GPT)
+    assert asked[0][0] == "somebody/a-model.v2"
+    assert not any("bin" in pattern for pattern in asked[0][1]["allow_patterns"])
+
+
+def test_what_their_formats_cannot_say(tmp_path):
+    block = BlockConfig(16, 4, 20, position="learned", activation="gelu_tanh")
+    for changed, word in [
+        (replace(block, qk_norm=True), "qk_norm=True"),
+        (replace(block, position="rotary"), "position='rotary'"),
+        (replace(block, norm_first=False), "norm_first=False"),
+        (replace(block, norm="rms", bias=False), "activation='gelu_tanh'"),
+    ]:
+        with pytest.raises(PretrainedError, match=f"block.{word}"):
+            save_pretrained(GPT(GPTConfig(11, changed, layers=1)), tmp_path)
+    assert not list(tmp_path.iterdir())
+    model = GPT(GPTConfig(11, block, layers=1, max_length=8)).eval()
+    save_pretrained(model, tmp_path / "new/folder")
+    x = torch.randint(0, 11, (2, 5))
+    assert torch.equal(load_pretrained(tmp_path / "new/folder")(x).logits, model(x).logits)
+
+
+def test_a_bert_made_here_is_saved(tmp_path):
+    block = BlockConfig(16, 4, 20, position="learned", activation="gelu", norm_first=False, norm_eps=1e-12)
+    model = shake(Bert(BertConfig(11, block, layers=1))).eval()
+    save_pretrained(model, tmp_path)
+    x = torch.randint(0, 11, (2, 5))
+    assert torch.equal(load_pretrained(tmp_path)(x).pooler_output, model(x).pooler_output)
