@@ -26,7 +26,8 @@ from txlib.grading.verdict import markup, plural, side_by_side
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SOURCE = 20_000          # characters of an answer, or of one text output, that a page shows
-MAX_LINE = 2_000             # characters of a line of a diagnosis
+MAX_LINE = 2_000             # characters of a line of a diagnosis, or of a note
+MAX_NAME = 200               # characters of a name, a title or a label
 MAX_PIXELS = 20_000_000      # of a figure
 
 LOOKS = {                    # verdict: symbol, and the tone of its words
@@ -78,7 +79,7 @@ ELSE = f"Open the notebook in JupyterLab, see that it runs from top to bottom, a
 def feedback_page(result: Result, assignment: Assignment) -> str:
     """The page for a learner: one HTML file."""
     tasks = [_task(task, assignment) for task in result.tasks]
-    late = next((note.text for note in result.notes if note.kind == "late"), "") if result.penalty else ""
+    late = next((_sentence(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
     return _page("feedback.html", {
         "result": result, "assignment": assignment, "tasks": tasks, "late": late,
         "share": round(100 * result.score / result.max_score) if result.max_score else 0,
@@ -122,6 +123,7 @@ def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True,
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.globals |= {"points": lambda count: plural(count, "point"), "number": _number}
+    environment.filters["short"] = lambda text: _cut(str(text), MAX_NAME)
     return environment
 
 
@@ -192,9 +194,9 @@ def _coloured(source: str) -> Markup:
     return Markup(highlight(_cut(source), PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
 
 
-def _cut(text: str) -> str:
-    left = len(text) - MAX_SOURCE
-    return text if left <= 0 else f"{text[:MAX_SOURCE]}\n… and {left:,} more characters"
+def _cut(text: str, most: int = MAX_SOURCE) -> str:
+    left = len(text) - most
+    return text if left <= 0 else f"{text[:most]}\n… and {left:,} more characters"
 
 
 def _figure(png: Any) -> str:
@@ -217,7 +219,7 @@ def _notes(result: Result) -> list[dict[str, Any]]:
 
 
 def _sentence(note: Note) -> str:
-    text = _cut(note.text)
+    text = _cut(note.text, MAX_LINE)
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
@@ -281,7 +283,7 @@ def _reasons(result: Result, titles: dict[str, str]) -> list[str]:
     reasons = [f"{titles.get(note.task, note.task)}: {note.text}" if note.task else note.text
                for note in result.notes if note.review]
     waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
-    return [_cut(reason) for reason in reasons] + [f"{title}: a written answer waits for points" for title in waiting]
+    return [_cut(reason, MAX_LINE) for reason in reasons] + [f"{title}: a written answer waits for points" for title in waiting]
 
 
 def _similar(each: Any, titles: dict[str, str]) -> dict[str, Any]:
@@ -321,7 +323,7 @@ def _link(result: Result) -> str:
 
 
 def _href(submission: str) -> str:
-    return f"feedback/{quote(submission.encode('utf-8', 'replace'))}.html"
+    return f"feedback/{quote(submission.encode('utf-8', 'replace'), safe='')}.html"
 
 
 def _percent(share: int | float) -> str:
