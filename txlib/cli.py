@@ -26,6 +26,9 @@ LICENCES = {
     "freedroidrpg": "GPL-2+",
     "naev": "GPL-3+",
     "widelands": "GPL-2+",
+    "shakespeare": "public domain, MIT",
+    "reviews": "CC0, MIT",
+    "verses": "public domain",
     "multi30k": "non-commercial research",
 }
 
@@ -61,6 +64,7 @@ def lab(options: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]…
 @app.command()
 def data() -> None:
     """List the data sets, their sizes and licences."""
+    from txlib.data import reviews, shakespeare, verses
     from txlib.data.translation import EMBEDDED, translation
 
     row = "{:<13} {:<6} {:>8} {:>11} {:>6}  {}".format
@@ -75,7 +79,12 @@ def data() -> None:
         print(row("games", f"{language}-en", *sizes, f"{strictest} (all of the above)"))
     for language in ("de", "fr"):
         print(row("multi30k", f"{language}-en", "29,000", "1,014", "1,000", LICENCES["multi30k"]))
-    print("\nmulti30k does not come along: it is read from $TXLIB_DATA/multi30k or from the Hugging Face hub.")
+    print("\nmulti30k does not come along: it is read from $TXLIB_DATA/multi30k or from the Hugging Face hub.\n")
+    row = "{:<13} {:<10} {:>9} {:>11} {:>7}  {}".format
+    print(row("English only", "", "train", "validation", "test", "licence"))
+    for load, unit in ((shakespeare, "characters"), (reviews, "texts"), (verses, "pairs")):
+        source = load.__name__
+        print(row(source, unit, *(f"{len(split):,}" for split in load()), LICENCES[source]))
 
 
 @app.command()
