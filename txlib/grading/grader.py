@@ -79,7 +79,7 @@ def grade(
                   graded_by.path.read_text(encoding="utf-8"), trust)
         run = book.start_run(graded_by, environment, isolation, drawn)
         results, todo = [], []
-        for found in find_submissions(folder):
+        for found in find_submissions(folder, graded_by.name):
             submission = read_submission(found, graded_by)
             known = book.find(submission.name, submission.hash, graded_by.hash, environment, drawn, isolation)
             if known is not None and known.submitted == submission.submitted:

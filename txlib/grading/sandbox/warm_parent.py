@@ -130,10 +130,6 @@ class WarmParent:
         status = 1
         try:
             enclosure.die_with_parent()
-            self.listener.close()
-            for kernel in self.kernels.values():
-                kernel.lease.close()
-            self.selector.close()
             enclosure.unshare(self.root)
             enclosure.furnish(folder, uid, limits, self.tmp_holds_binds)
             init = os.fork()
@@ -187,6 +183,7 @@ def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
         enclosure.die_with_parent()
         enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
         os.setsid()
+        _close_everything()
         kernel = os.fork()
         if kernel == 0:
             enclosure.give_up_rights(root, uid)
@@ -215,12 +212,19 @@ def _run(probing: bool) -> None:
         status = 0
     except SystemExit as reason:
         status = reason.code if isinstance(reason.code, int) else 0
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def _close_everything() -> None:
+    """No file, socket or terminal of the warm parent's stays open: not its log, nor other kernels' leases."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):      # the listing itself had one
+                os.close(int(name))
 
 
 def _reseed() -> None:
