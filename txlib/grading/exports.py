@@ -1,6 +1,5 @@
 """Grades as tables: for people, and in the forms that Canvas, Moodle and Gradescope import."""
 
-import contextlib
 import csv
 import io
 import json
@@ -176,7 +175,7 @@ def _table(rows: list[list]) -> str:
 
 def _harmless(cell: str) -> str:
     cell = printable(cell)
-    if cell.lstrip(" ").startswith(STARTS_A_FORMULA) and not re.fullmatch(r"-?\d+(\.\d+)?", cell):
+    if cell.lstrip(" ").startswith(STARTS_A_FORMULA) and not re.fullmatch(r"-?\d*(\.\d+)?", cell):
         return f"'{cell}"
     return cell
 
@@ -200,11 +199,13 @@ def _roster(text: str, needed: tuple[str, ...], what: str) -> tuple[list[str], l
 
 def _same_points(theirs: str, ours: set[str], system: str) -> None:
     """Refuse to write 10 of 12 points where 10 would be read as 10 of 100."""
-    with contextlib.suppress(ValueError):
+    try:
         most = _number(float(theirs.replace(",", ".")))
-        if ours and ours != {most}:
-            raise ExportError(f"{system} has {most} as the most that this assignment gives, the gradebook has "
-                              f"{', '.join(sorted(ours))}: set it in {system}, then export the roster again")
+    except ValueError:
+        return      # it names none
+    if ours and ours != {most}:
+        raise ExportError(f"{system} has {most} as the most that this assignment gives, the gradebook has "
+                          f"{', '.join(sorted(ours))}: set it in {system}, then export the roster again")
 
 
 def _matched(results: Iterable[Result], rows: list[dict], names: Callable[[dict], set[str]], file: re.Pattern,

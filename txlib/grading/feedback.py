@@ -283,7 +283,8 @@ def _reasons(result: Result, titles: dict[str, str]) -> list[str]:
     reasons = [f"{titles.get(note.task, note.task)}: {note.text}" if note.task else note.text
                for note in result.notes if note.review]
     waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
-    return [_cut(reason, MAX_LINE) for reason in reasons] + [f"{title}: a written answer waits for points" for title in waiting]
+    reasons += [f"{title}: a written answer waits for points" for title in waiting]
+    return [_cut(reason, MAX_LINE) for reason in reasons]
 
 
 def _similar(each: Any, titles: dict[str, str]) -> dict[str, Any]:
