@@ -1,9 +1,15 @@
 """Every paper's table of sizes, as configs. A test counts their parameters on the meta device."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from txlib.layers import BlockConfig
-from txlib.models.transformer import TransformerConfig
+import torch
+
+from txlib.layers import BlockConfig, MixtureConfig
+from txlib.models.bert import Bert, BertConfig
+from txlib.models.gpt import GPT, GPTConfig
+from txlib.models.transformer import Transformer, TransformerConfig
+
+Config = TransformerConfig | GPTConfig | BertConfig
 
 _BASE = BlockConfig(
     d_model=512, heads=8, d_ff=2048, dropout=0.1, norm_first=False, activation="relu", position="sinusoidal"
@@ -14,3 +20,128 @@ VASWANI: dict[str, TransformerConfig] = {
     "big": TransformerConfig(vocab_size=37_000, block=replace(_BASE, d_model=1024, heads=16, d_ff=4096, dropout=0.3)),
 }
 """The two models of Vaswani et al. 2017, Table 3, with the shared vocabulary of §5.1: 63.1 M and 214.2 M parameters."""
+
+
+def _gpt(layers: int, d_model: int, heads: int, context: int, dropout: float) -> GPTConfig:
+    block = BlockConfig(
+        d_model=d_model, heads=heads, d_ff=4 * d_model, activation="gelu_tanh", position="learned", dropout=dropout,
+        attention_dropout=dropout,
+    )  # fmt: skip
+    end = 50_256    # <|endoftext|>
+    return GPTConfig(vocab_size=50_257, block=block, layers=layers, max_length=context, bos_id=end, eos_id=end)
+
+
+GPT2: dict[str, GPTConfig] = {
+    "small": _gpt(12, 768, 12, 1024, 0.1),
+    "medium": _gpt(24, 1024, 16, 1024, 0.1),
+    "large": _gpt(36, 1280, 20, 1024, 0.1),
+    "xl": _gpt(48, 1600, 25, 1024, 0.1),
+}
+"""Radford et al. 2019, Table 2, as released: 124.4 M, 354.8 M, 774.0 M and 1,557.6 M parameters. The
+paper prints 117 M, 345 M, 762 M and 1542 M, which was counted wrong."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A row of a paper's table, as printed.
+
+    parameters: of Table 2.1; appendix: the same in Table D.1; flops: of the whole training, there.
+    """
+
+    layers: int
+    d_model: int
+    heads: int
+    head_dim: int
+    parameters: float
+    appendix: float
+    flops: float
+
+
+GPT3_PRINTED: dict[str, Printed] = {
+    "small": Printed(12, 768, 12, 64, 125e6, 125e6, 2.25e20),
+    "medium": Printed(24, 1024, 16, 64, 350e6, 356e6, 6.41e20),
+    "large": Printed(24, 1536, 16, 96, 760e6, 760e6, 1.37e21),
+    "xl": Printed(24, 2048, 24, 128, 1.3e9, 1320e6, 2.38e21),
+    "2.7b": Printed(32, 2560, 32, 80, 2.7e9, 2650e6, 4.77e21),
+    "6.7b": Printed(32, 4096, 32, 128, 6.7e9, 6660e6, 1.20e22),
+    "13b": Printed(40, 5140, 40, 128, 13.0e9, 12_850e6, 2.31e22),
+    "175b": Printed(96, 12_288, 96, 128, 175.0e9, 174_600e6, 3.14e23),
+}
+"""Brown et al. 2020, Tables 2.1 and D.1."""
+
+GPT3_TOKENS = 300e9     # that each of them was trained on (Table D.1)
+
+_SET_RIGHT = {      # name -> (d_model, heads)
+    "xl": (2048, 16),       # 24 heads of 128 would make 3072, not the printed 2048: 16 do. The count is the same.
+    "13b": (5120, 40),      # 40 heads of 128 make 5120, not 5140; and 5120 gives Table D.1's 12,850 million.
+}
+
+GPT3: dict[str, GPTConfig] = {
+    name: _gpt(row.layers, *_SET_RIGHT.get(name, (row.d_model, row.heads)), 2048, 0.0)
+    for name, row in GPT3_PRINTED.items()
+}
+"""Brown et al. 2020, Table 2.1, with two rows set right. Every other layer of theirs was sparse (§2.1), which changes
+no parameter; here all are dense."""
+
+_BERT = BlockConfig(
+    d_model=768, heads=12, d_ff=3072, norm_first=False, norm_eps=1e-12, activation="gelu", dropout=0.1,
+    attention_dropout=0.1, position="learned",
+)  # fmt: skip
+
+BERT: dict[str, BertConfig] = {
+    "base": BertConfig(vocab_size=30_522, block=_BERT, layers=12),
+    "large": BertConfig(vocab_size=30_522, block=replace(_BERT, d_model=1024, heads=16, d_ff=4096), layers=24),
+}
+"""Devlin et al. 2019, §3, as released (uncased): 109.5 M and 335.1 M parameters, pooler included, heads not. The paper
+prints 110 M and 340 M."""
+
+_LLAMA = BlockConfig(
+    d_model=4096, heads=32, d_ff=11_008, norm="rms", norm_eps=1e-6, activation="swiglu", bias=False,
+    position="rotary_half",
+)  # fmt: skip
+
+
+def _llama(block: BlockConfig, layers: int, context: int) -> GPTConfig:
+    return GPTConfig(vocab_size=32_000, block=block, layers=layers, max_length=context, tie_embeddings=False,
+                     bos_id=1, eos_id=2)  # fmt: skip
+
+
+LLAMA: dict[str, GPTConfig] = {
+    "7b": _llama(_LLAMA, 32, 2048),
+    "13b": _llama(replace(_LLAMA, d_model=5120, heads=40, d_ff=13_824), 40, 2048),
+}
+"""Touvron et al. 2023, Table 2: 6,738 M and 13,016 M parameters."""
+
+MIXTRAL: dict[str, GPTConfig] = {
+    "8x7b": _llama(
+        replace(_LLAMA, d_ff=14_336, norm_eps=1e-5, kv_heads=8, rotary_base=1e6, ffn=MixtureConfig(experts=8)),
+        32, 32_768,
+    ),
+}  # fmt: skip
+"""Jiang et al. 2024, Table 1: 46.7 billion parameters, of which a token uses 12.9."""
+
+
+def build(config: Config) -> GPT | Bert | Transformer:
+    """The model of a config, on the meta device: all shapes, no memory."""
+    kinds = {GPTConfig: GPT, BertConfig: Bert, TransformerConfig: Transformer}
+    with torch.device("meta"):
+        return kinds[type(config)](config)
+
+
+def count_parameters(config: Config) -> int:
+    """How many numbers a model of this config learns. A tied matrix counts once."""
+    return sum(parameter.numel() for parameter in build(config).parameters())
+
+
+def training_flops(parameters: float, tokens: float) -> float:
+    """Operations of a training, 6 N D: each parameter takes a multiplication and an addition for each token, forward,
+    and twice that backward (Kaplan et al. 2020, §2.1). Attention's scores, which have no parameters, are left out.
+    """
+    return 6.0 * parameters * tokens
+
+
+def hardware_flops(days: float, devices: int, flops_per_second: float) -> float:
+    """Operations that machines were kept busy with. Vaswani et al. 2017, Table 2, is counted so: days on 8 P100, each
+    at 9.5e12 a second (§5.2 and its footnote).
+    """
+    return days * 24 * 3600 * devices * flops_per_second

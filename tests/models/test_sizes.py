@@ -1,0 +1,109 @@
+"""The papers' tables: parameters counted against the printed figures, and by hand."""
+
+import pytest
+import torch
+
+from txlib.layers import BlockConfig
+from txlib.models import sizes
+from txlib.models.bert import BertConfig
+from txlib.models.gpt import GPTConfig
+from txlib.models.sizes import (
+    BERT,
+    GPT2,
+    GPT3,
+    GPT3_PRINTED,
+    GPT3_TOKENS,
+    LLAMA,
+    MIXTRAL,
+    VASWANI,
+    count_parameters,
+    hardware_flops,
+    training_flops,
+)
+
+EXACT = {
+    "GPT2": {"small": 124_439_808, "medium": 354_823_168, "large": 774_030_080, "xl": 1_557_611_200},
+    "BERT": {"base": 109_482_240, "large": 335_141_888},
+    "LLAMA": {"7b": 6_738_415_616, "13b": 13_015_864_320},
+    "MIXTRAL": {"8x7b": 46_702_792_704},
+    "VASWANI": {"base": 63_082_496, "big": 214_245_376},
+}
+
+
+@pytest.mark.parametrize(("table", "name"), [(table, name) for table in EXACT for name in EXACT[table]])
+def test_released_models_have_exactly_as_many(table, name):
+    assert EXACT[table].keys() == getattr(sizes, table).keys()
+    assert count_parameters(getattr(sizes, table)[name]) == EXACT[table][name]
+
+
+@pytest.mark.parametrize("name", GPT3)
+def test_gpt3_has_what_its_paper_prints(name):
+    count, row = count_parameters(GPT3[name]), GPT3_PRINTED[name]
+    assert count == pytest.approx(row.parameters, rel=0.02)
+    assert count == pytest.approx(row.appendix, rel=0.005)
+    d = GPT3[name].block.d_model
+    assert count == row.layers * (12 * d * d + 13 * d) + (50_257 + 2048) * d + 2 * d
+    assert training_flops(row.appendix, GPT3_TOKENS) == pytest.approx(row.flops, rel=0.02)
+
+
+def test_two_rows_of_gpt3_are_misprinted():
+    wrong = {name for name, row in GPT3_PRINTED.items() if row.heads * row.head_dim != row.d_model}
+    assert wrong == {"xl", "13b"}
+    for name, row in GPT3_PRINTED.items():
+        block = GPT3[name].block
+        assert block.head_dim == row.head_dim
+        assert (block.d_model == row.d_model) == (name != "13b") and (block.heads == row.heads) == (name != "xl")
+    assert round(count_parameters(GPT3["13b"]) / 1e6) == 12_853
+    with pytest.raises(ValueError, match="5140"):
+        BlockConfig(d_model=5140, heads=40, d_ff=4 * 5140)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("base", 65), ("big", 213)])
+def test_vaswani_has_about_what_its_paper_prints(name, millions):
+    assert count_parameters(VASWANI[name]) == pytest.approx(millions * 1e6, rel=0.04)
+
+
+@pytest.mark.parametrize(("days", "printed"), [(0.5, 3.3e18), (3.5, 2.3e19)])
+def test_vaswani_training(days, printed):
+    assert hardware_flops(days, 8, 9.5e12) == pytest.approx(printed, rel=0.01)
+
+
+def test_gpt3_training_in_the_papers_words():
+    assert training_flops(174.6e9, 300e9) == pytest.approx(3.14e23, rel=0.002)
+    assert training_flops(174.6e9, 300e9) / (1e15 * 24 * 3600) == pytest.approx(3640, rel=0.01)     # petaflop/s-days
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [(GPT2["small"], "gpt2"), (BERT["base"], "bert"), (LLAMA["7b"], "llama"), (MIXTRAL["8x7b"], "mixtral")],
+    ids=["gpt2", "bert", "llama", "mixtral"],
+)
+def test_transformers_counts_the_same(config, name):
+    """The same sizes in transformers' own model."""
+    transformers = pytest.importorskip("transformers")
+    block = config.block
+    common = {"vocab_size": config.vocab_size}
+    theirs = {
+        "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            **common, n_embd=block.d_model, n_layer=config.layers, n_head=block.heads, n_positions=config.max_length)),
+        "bert": lambda: transformers.BertModel(transformers.BertConfig(
+            **common, hidden_size=block.d_model, num_hidden_layers=config.layers, num_attention_heads=block.heads,
+            intermediate_size=block.d_ff)),
+        "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            **common, hidden_size=block.d_model, num_hidden_layers=config.layers, num_attention_heads=block.heads,
+            intermediate_size=block.d_ff, tie_word_embeddings=False)),
+        "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(
+            **common, hidden_size=block.d_model, num_hidden_layers=config.layers, num_attention_heads=block.heads,
+            num_key_value_heads=block.kv_heads, intermediate_size=block.d_ff, num_local_experts=8,
+            tie_word_embeddings=False)),
+    }  # fmt: skip
+    with torch.device("meta"):
+        model = theirs[name]()
+    assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(config)
+
+
+@pytest.mark.parametrize("table", [VASWANI, GPT2, GPT3, BERT, LLAMA, MIXTRAL])
+def test_configs_are_plain(table):
+    for config in table.values():
+        assert type(config).from_dict(config.to_dict()) == config
+        assert isinstance(config, GPTConfig | BertConfig | type(VASWANI["base"]))
