@@ -62,7 +62,8 @@ class _Client(PapermillNotebookClient):
 
     limits: Limits
     collected: dict
-    left: int       # bytes of output
+    left: int            # bytes of output
+    seconds: float       # that the cell may run; nbclient's own `timeout` holds whole seconds only
 
     def execute(self, **settings: Any) -> Any:
         with self.setup_kernel(**settings), _Watch(self):
@@ -75,8 +76,8 @@ class _Client(PapermillNotebookClient):
             if cell.cell_type != "code":
                 continue
             self.collected["at"] = cell.id
-            self.timeout = min(self.limits.cell_seconds, deadline - time.monotonic())
-            if self.timeout <= 0:
+            self.seconds = min(self.limits.cell_seconds, deadline - time.monotonic())
+            if self.seconds <= 0:
                 raise Stop(f"the notebook took longer than {self.limits.notebook_seconds:g} s")
             try:
                 self.execute_cell(cell, index)
@@ -100,6 +101,7 @@ class _Client(PapermillNotebookClient):
         # A larger message closes the connection before it fills this process's memory.
         manager.context.setsockopt(zmq.MAXMSGSIZE, self.limits.output_mb * 2**20)
         manager.context.setsockopt(zmq.RCVHWM, QUEUED)
+        self.kernel_manager_used = manager      # nbclient forgets it when the kernel dies
         return manager
 
 
@@ -146,16 +148,17 @@ class _GradingEngine(Engine):
         # nbclient's own joining of streams takes the square of a line's length
         client = _Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, allow_errors=True,
                          record_timing=False, shutdown_kernel="immediate", iopub_timeout=10, coalesce_streams=False,
-                         extra_arguments=["--log-level=ERROR"])
+                         extra_arguments=["--log-level=ERROR"], timeout_func=lambda cell: client.seconds)
         client.limits, client.collected, client.left = limits, collected, limits.output_mb * 2**20
         try:
             client.execute()
         except CellTimeoutError as reason:
-            raise Stop(f"a cell ran longer than {client.timeout:g} s") from reason
+            raise Stop(f"a cell ran longer than {client.seconds:g} s") from reason
         except DeadKernelError as reason:
             if client.left < 0:
                 raise Stop(f"it printed more than {limits.output_mb:g} MB") from reason
-            raise Stop("the kernel died: it used up the memory or the time, or called exit") from reason
+            said = getattr(client.kernel_manager_used.provisioner, "reason", "")
+            raise Stop(f"the kernel died: {said or 'it used up the memory or the time, or called exit'}") from reason
 
 
 def _plain(outputs: list) -> list:
