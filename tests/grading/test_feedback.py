@@ -24,10 +24,12 @@ from sample_results import (
 )
 
 from txlib.grading.assignment import GradedTask
-from txlib.grading.feedback import REMEDIES, TEMPLATES, feedback_page, summary_page
+from txlib.grading.feedback import TEMPLATES, feedback_page, summary_page
 from txlib.grading.printable import printable
 from txlib.grading.prose import prose
 from txlib.grading.result import VERDICTS, Note, Part
+from txlib.grading.similar import Similar
+from txlib.grading.submission import STATUSES
 
 CHROMIUM = Path("/usr/bin/chromium")
 VOID = {"meta", "img", "br", "hr", "rect", "line"}
@@ -107,7 +109,8 @@ def harmless(source: str) -> Page:
 def test_every_page_is_sound_and_names_its_learner(found):
     page = harmless(feedback_page(found, ASSIGNMENT))
     for words in (found.submission, ASSIGNMENT.title, *(each.title for each in found.tasks),
-                  *(VERDICTS[each.verdict] for each in found.tasks), "1204871, 998244353"):
+                  *(VERDICTS[each.verdict] for each in found.tasks),
+                  *["1204871, 998244353"] * (found.status == "graded")):
         assert words in page.text
 
 
@@ -140,21 +143,12 @@ def test_what_to_try_next():
     assert "Restart Kernel and Run All Cells" in Page(feedback_page(NAMAE, nbgrader)).text
 
 
-@pytest.mark.parametrize("status", [*REMEDIES, "something new"])
+@pytest.mark.parametrize("status", [*STATUSES, "something new"])
 def test_whoever_is_not_graded_reads_why_and_what_to_do(status):
     found = result("Žofia", status=status, notes=(Note("not graded", "TimeoutError in /srv/grader/worker.py"),))
     text = harmless(feedback_page(found, ASSIGNMENT)).text
-    words, remedy = REMEDIES.get(status, (status, "see that it runs from top to bottom"))
-    assert f"Not graded: {words}" in text and remedy in text
+    assert f"Not graded: {status}" in text and STATUSES.get(status, "see that it runs from top to bottom") in text
     assert "/srv/grader" not in text, "what the grader stumbled over is not for learners"
-
-
-def test_every_status_that_a_submission_may_have_is_known():
-    submission = pytest.importorskip("txlib.grading.submission", reason="submissions are read elsewhere")
-    words = {value for name, value in vars(submission).items() if name.isupper() and isinstance(value, str)}
-    assert words & set(REMEDIES)
-    statuses = set(getattr(submission, "STATUSES", ())) - {"graded"}
-    assert statuses <= set(REMEDIES)
 
 
 def hostile(text: str):
@@ -172,14 +166,14 @@ def test_nothing_of_a_submission_is_html(text):
     found = hostile(text)
     page = harmless(feedback_page(found, ASSIGNMENT))
     visible = " ".join(printable(text).split())
-    assert page.text.count(visible) >= 5
+    assert page.text.count(visible) >= 3
     assert len(page.all("img")) == 1
     harmless(feedback_page(replace(found, status=text), ASSIGNMENT))
     strange = {**vars(ASSIGNMENT.tasks[0]), "prompt": text, "title": text}
     assignment = replace(ASSIGNMENT, title=text, tasks=(GradedTask(**strange), *ASSIGNMENT.tasks[1:]))
     harmless(feedback_page(found, assignment))
     page = harmless(summary_page([found, replace(found, status=text), ADA], assignment,
-                                 similar=[("scores", text, "Ada Lovelace", 0.93)]))
+                                 similar=[Similar("scores", text, "Ada Lovelace", 0.93)]))
     assert visible in page.text
 
 
@@ -257,13 +251,13 @@ def test_prompts_carry_no_tags_of_their_own(markdown):
 # The class
 
 def test_the_class_at_a_glance():
-    page = harmless(summary_page(RESULTS, ASSIGNMENT, similar=[("scores", "Ada Lovelace", "名前", 0.934)]))
+    page = harmless(summary_page(RESULTS, ASSIGNMENT, similar=[Similar("scores", "Ada Lovelace", "名前", 0.934)]))
     for words in ("4 of 6 submissions graded", "1 with all of them", "2 of 4 right (50 %)",
                   "This lets each query see the future.", "It raised RuntimeError", "in-kernel tests",
                   "the weaker kind", "calls torch.nn.functional.scaled_dot_product_attention",
                   "a written answer waits for points",
-                  "boris: the file ends in the middle", "empty-folder: there is no notebook", "93 %",
-                  "6 in a sealed sandbox"):
+                  "boris: truncated", "empty-folder: no notebook", "93 %",
+                  "4 in a sealed sandbox"):
         assert words in page.text, words
     assert "Not graded in a sealed sandbox" not in page.text
     assert "Not graded in a sealed sandbox" in Page(summary_page([*RESULTS, LOOSE], ASSIGNMENT)).text
@@ -335,7 +329,7 @@ PAGES = {"žofia": lambda: feedback_page(ZOFIA, ASSIGNMENT), "name": lambda: fee
          "hostile": lambda: feedback_page(hostile("".join(HOSTILE) + "W" * 3000), ASSIGNMENT),
          "broken": lambda: feedback_page(BROKEN, ASSIGNMENT),
          "summary": lambda: summary_page([*RESULTS, hostile("".join(HOSTILE) + "W" * 300)], ASSIGNMENT,
-                                         similar=[("scores", "Ada Lovelace", "W" * 200, 0.93)])}
+                                         similar=[Similar("scores", "Ada Lovelace", "W" * 200, 0.93)])}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -42,6 +42,8 @@ def review_csv(results: Iterable[Result]) -> str:
     """What a person has to look at, and why: one row for each reason."""
     rows = [["submission", "task", "kind", "text"]]
     for result in sorted(results, key=lambda result: result.submission):
+        if result.status != "graded":
+            rows.append([result.submission, "", "not graded", result.status])
         rows += [[result.submission, note.task or "", note.kind, note.text] for note in result.notes if note.review]
         rows += [[result.submission, task.id, "written answer", "waits for points: txlib grade review"]
                  for task in result.tasks if task.verdict == "pending"]

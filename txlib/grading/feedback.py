@@ -9,6 +9,7 @@ import binascii
 import re
 import struct
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from statistics import fmean, median
@@ -22,6 +23,8 @@ from txlib.grading.assignment import Assignment
 from txlib.grading.printable import printable
 from txlib.grading.prose import hints, prose, untitled
 from txlib.grading.result import VERDICTS, Note, Result, TaskResult
+from txlib.grading.similar import Similar
+from txlib.grading.submission import STATUSES
 from txlib.grading.verdict import markup, plural, side_by_side
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -39,41 +42,7 @@ ISOLATION = {
     "sealed": "in a sealed sandbox", "limits-only": "under limits of memory and time, not in a sealed sandbox",
     "none": "without a sandbox",
 }
-AGAIN = "Then hand it in again."
-REMEDIES = {                 # status: what it means, what to do
-    "not json": (
-        "the file is not a notebook, or a damaged one",
-        "Open it in JupyterLab: if that works, save it and hand in the saved file; if not, go back to an earlier one. "
-        + AGAIN),
-    "truncated": (
-        "the file ends in the middle", "A copy or an upload broke off. Save the notebook once more. " + AGAIN),
-    "too large": (
-        "the file is too large", f"Choose Edit, Clear Outputs of All Cells, and save. {AGAIN}"),
-    "not text": (
-        "the file is not text", "Hand in the notebook as JupyterLab saves it: not a PDF, a document or an archive."),
-    "not a notebook": (
-        "the file is not a notebook", "Hand in the .ipynb file that you worked in."),
-    "other language": (
-        "the notebook is for another language", f"Open the exercise with a Python kernel, and save. {AGAIN}"),
-    "no cells": (
-        "the notebook is empty",
-        f"Perhaps something was saved over it. Go back to an earlier version, or to the released exercise. {AGAIN}"),
-    "no answers": (
-        "the notebook holds none of this exercise's answer cells",
-        f"Is it another exercise? Work in the released notebook, and keep its answer cells. {AGAIN}"),
-    "link": (
-        "a link was handed in instead of a file", "Hand in the notebook itself."),
-    "no notebook": (
-        "there is no notebook", "Your folder holds no .ipynb file. Hand in the notebook that you worked in."),
-    "several notebooks": (
-        "there are several notebooks", "It is not clear which of them counts. Hand in only one."),
-    "other assignment": (
-        "the notebook belongs to another exercise", "Hand in the notebook of the exercise named above."),
-    "not graded": (
-        "the grader could not finish",
-        "This need not be your fault. Your instructor can see it, and will grade your notebook again."),
-}
-ELSE = f"Open the notebook in JupyterLab, see that it runs from top to bottom, and save it. {AGAIN}"
+ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, save it, and hand it in again."
 
 
 def feedback_page(result: Result, assignment: Assignment) -> str:
@@ -84,32 +53,32 @@ def feedback_page(result: Result, assignment: Assignment) -> str:
         "result": result, "assignment": assignment, "tasks": tasks, "late": late,
         "share": round(100 * result.score / result.max_score) if result.max_score else 0,
         "pending": sum(task.max_points for task in result.tasks if task.verdict == "pending"),
-        "status": _remedy(result.status), "notes": _notes(result),
+        "remedy": STATUSES.get(result.status, ELSE), "notes": _notes(result), "submitted": _time(result.submitted),
         "next": _next(result, assignment), "isolation": ISOLATION.get(result.isolation, result.isolation),
     })
 
 
-def summary_page(results: list[Result], assignment: Assignment, similar: Any = ()) -> str:
+def summary_page(results: list[Result], assignment: Assignment, similar: Iterable[Similar] = ()) -> str:
     """The page for the instructor: one HTML file that links to the learners' pages.
 
-    `similar` lists answers that resemble each other: (task, submission, submission, similarity from 0 to 1) each.
+    `similar` lists answers that resemble each other.
     """
     graded = [result for result in results if result.status == "graded"]
     shares = [result.score / result.max_score for result in graded if result.max_score]
     titles = {task.id: task.title or task.id for task in assignment.tasks}
-    levels = Counter(result.isolation for result in results)
+    levels = Counter(result.isolation for result in graded or results)
     return _page("summary.html", {
         "assignment": assignment, "count": len(results), "graded": len(graded), "full": sum(s >= 1 for s in shares),
         "median": _percent(median(shares)) if shares else "", "mean": _percent(fmean(shares)) if shares else "",
         "chart": _chart(shares), "tasks": [_class_task(task, graded) for task in assignment.tasks],
         "look": [(result.submission, _link(result), _reasons(result, titles)) for result in results
                  if result.needs_review],
-        "failed": [(result.submission, _link(result), _remedy(result.status)["words"]) for result in results
+        "failed": [(result.submission, _link(result), result.status) for result in results
                    if result.status != "graded"],
         "similar": [_similar(each, titles) for each in similar],
         "levels": [(ISOLATION.get(level, level), number) for level, number in levels.most_common()],
         "sealed": set(levels) <= {"sealed"}, "in_kernel": any(task.kind == "tests" for task in assignment.tasks),
-        "seeds": sorted({result.seeds for result in results}),
+        "seeds": sorted({result.seeds for result in graded or results}),
     })
 
 
@@ -218,9 +187,9 @@ def _notes(result: Result) -> list[dict[str, Any]]:
             for note in shown]
 
 
-def _sentence(note: Note) -> str:
+def _sentence(note: Note) -> Markup:
     text = _cut(note.text, MAX_LINE)
-    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+    return Markup(markup(text if text.endswith((".", "!", "?", "…")) else f"{text}."))
 
 
 def _next(result: Result, assignment: Assignment) -> dict[str, Any] | None:
@@ -246,9 +215,10 @@ def _recheck(assignment: Assignment) -> Markup:
     return Markup("When you have changed it, choose Kernel, Restart Kernel and Run All Cells, and look for errors.")
 
 
-def _remedy(status: str) -> dict[str, str]:
-    words, remedy = REMEDIES.get(status, (status, ELSE))
-    return {"words": words, "remedy": remedy}
+def _time(submitted: str | None) -> str:
+    """A time in ISO 8601 to the minute: `2026-12-02 02:59 UTC`."""
+    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(?:\+00:00|Z)?$", submitted or "")
+    return f"{found[1]} {found[2]} UTC" if found else submitted or ""
 
 
 # The class's page
@@ -279,18 +249,17 @@ def _mistake(task: TaskResult) -> Markup:
     return Markup("<em>{}</em>").format(said) if said else Markup("")
 
 
-def _reasons(result: Result, titles: dict[str, str]) -> list[str]:
+def _reasons(result: Result, titles: dict[str, str]) -> list[Markup]:
     reasons = [f"{titles.get(note.task, note.task)}: {note.text}" if note.task else note.text
                for note in result.notes if note.review]
     waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
     reasons += [f"{title}: a written answer waits for points" for title in waiting]
-    return [_cut(reason, MAX_LINE) for reason in reasons]
+    return [Markup(markup(_cut(reason, MAX_LINE))) for reason in reasons]
 
 
 def _similar(each: Any, titles: dict[str, str]) -> dict[str, Any]:
-    task, one, other, share = each if isinstance(each, tuple) else (each.task, each.first, each.second, each.similarity)
-    return {"task": titles.get(task, task), "one": (one, _href(one)), "other": (other, _href(other)),
-            "share": _percent(share)}
+    return {"task": titles.get(each.task, each.task), "one": (each.one, _href(each.one)),
+            "other": (each.other, _href(each.other)), "share": _percent(each.similarity)}
 
 
 def _chart(shares: list[int | float]) -> Markup | str:
