@@ -149,8 +149,14 @@ class WarmParent:
         """Kill a kernel that takes too much memory or time; the system's own limits don't see all of it."""
         if time.monotonic() > kernel.deadline:
             self._kill(kernel, f"the limit of {kernel.limits.notebook_seconds:g} s")
-        elif sum(map(_memory, _members(kernel.namespace))) - kernel.held > kernel.limits.memory_mb * 2**20:
+        elif self._holds_too_much(kernel):
             self._kill(kernel, f"the memory limit of {kernel.limits.memory_mb} MB")
+
+    def _holds_too_much(self, kernel: Kernel) -> bool:
+        members, bound = _members(kernel.namespace), kernel.limits.memory_mb * 2**20
+        if sum(map(_memory, members)) - kernel.held <= bound:
+            return False
+        return sum(map(_share, members)) > bound      # forks count what they share several times
 
     def _kill(self, kernel: Kernel, reason: str) -> None:
         kernel.reason = kernel.reason or reason
@@ -267,6 +273,22 @@ def _memory(process: int) -> int:
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith(("RssAnon:", "RssShmem:")):
                 total += int(line.split()[1]) * 1024
+    return total + _memory_files(process)
+
+
+def _share(process: int) -> int:
+    """Bytes of memory of a process, each page divided by those who have it. Slow: tens of milliseconds."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024 + _memory_files(process)
+    return _memory(process)
+
+
+def _memory_files(process: int) -> int:
+    """Bytes of the memory files that a process holds open, mapped or not."""
+    total = 0
+    with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{process}/fd"):
             path = f"/proc/{process}/fd/{name}"
             with contextlib.suppress(OSError):

@@ -1,0 +1,350 @@
+"""The sealed kernel, tried from inside and shot at from outside. Where it can't be sealed these tests are skipped."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from jupyter_client.manager import KernelManager
+
+from txlib.grading.execute import execute
+from txlib.grading.sandbox import JUPYTER, Limits, Nursery, SandboxError, probe
+from txlib.grading.sandbox.nursery import PACKAGE
+from txlib.grading.sandbox.probe_inside import attempts
+
+pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+LIMITS = Limits(memory_mb=300, cpu_seconds=20, processes=40, disk_mb=20, file_mb=10, cell_seconds=15)
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with pytest.MonkeyPatch.context() as patch, Nursery(["numpy", "torch"]) as nursery:
+        patch.setenv("TXLIB_NURSERY", str(nursery.address))
+        patch.setenv("JUPYTER_PATH", str(JUPYTER))
+        yield nursery
+
+
+@pytest.fixture
+def run(nursery, monkeypatch):
+    """Run cells in one sealed kernel; returns what each printed, or the error it raised, and how the run ended."""
+
+    def run(*cells, limits=LIMITS):
+        monkeypatch.setenv("TXLIB_LIMITS", limits.to_json())
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell, id=f"c{i}") for i, cell in enumerate(cells)],
+            metadata={"kernelspec": {"name": "python3", "display_name": "", "language": "python"}})
+        executed = execute(notebook, None, limits)
+        said = []
+        for i in range(len(cells)):
+            outputs = executed.outputs.get(f"c{i}", [])
+            said.append("".join(output.get("text", "") or output.get("ename", "") for output in outputs).strip())
+        return said, executed.stopped
+
+    return run
+
+
+def one(run, cell, **settings):
+    (said,), stopped = run(cell, **settings)
+    assert stopped is None, stopped
+    return said
+
+
+def test_it_computes(run):
+    assert one(run, "import torch; print(torch.arange(4).sum().item(), torch.get_num_threads())") == "6 1"
+
+
+@pytest.mark.parametrize("code", [
+    "import socket; socket.create_connection(('127.0.0.1', {port}), 2)",
+    "import socket; socket.create_connection(('1.1.1.1', 53), 2)",
+    "import socket; socket.getaddrinfo('pypi.org', 443)",
+    "import os; os.listdir('{package}/../solutions')",
+    "import os; os.listdir('{package}/../tests')",
+    "import os; os.listdir('{package}/../.git')",
+    "open('{package}/grading/checks.py', 'a')",
+    "open('{prefix}/written', 'w')",
+    "open('/etc/shadow')",
+    "open('/etc/hostname')",
+    "open('/kernel/../written', 'w')",
+    "open('{marker}').read()",
+    "import os; os.setuid(0)",
+    "import os; os.kill(1, 9); os.chown('/learner', 0, 0)",
+    "import socket; socket.socket(socket.AF_UNIX).connect('/run/txlib/control')",
+    "import os; os.listdir('/run/txlib')[0]",
+    "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
+    "if libc.mount(b'none', b'/tmp', b'tmpfs', 0, None): raise PermissionError",
+])
+def test_what_lies_outside_is_out_of_reach(run, tmp_path, code):
+    marker = tmp_path / "marker"
+    marker.write_text("secret")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        code = code.format(port=listener.getsockname()[1], package=PACKAGE, prefix=sys.prefix, marker=marker)
+        assert one(run, code).endswith(("Error", "gaierror"))
+
+
+def test_the_probe_finds_each_hole_where_there_is_one(tmp_path):
+    """Outside the sandbox every attempt but the last succeeds, so none of them fails for want of a target."""
+    (tmp_path / "marker").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as hidden:
+        hidden.bind("\0txlib-test")
+        hidden.listen()
+        words = f"--{os.getpid()}"
+        process = subprocess.Popen([sys.executable, "-c", "input()", words], stdin=subprocess.PIPE)
+        targets = {
+            "listener": listener.getsockname(), "abstract": "txlib-test", "marker": str(tmp_path / "marker"),
+            "private": str(tmp_path / "marker"), "solutions": str(PACKAGE.parent / "solutions"),
+            "prefix": str(tmp_path), "package": str(tmp_path), "process": {"words": words}}
+        found = []
+        for said, attempt in attempts(targets)[:-1]:
+            try:
+                attempt()
+            except Exception as reason:
+                found.append((said, reason))
+        process.kill()
+        process.wait()
+    assert not found
+
+
+def test_each_home_is_empty_private_and_gone(run):
+    write = "import os; print(os.getcwd(), os.listdir('.')); open('mine', 'w').write('x'); open('/tmp/mine', 'w')"
+    for _ in range(2):
+        assert one(run, write) == "/learner ['.ipython']"
+
+
+def test_no_other_process_is_in_sight(run):
+    seen = one(run, "import os; print(sorted(int(n) for n in os.listdir('/proc') if n.isdigit()), os.getuid())")
+    processes, uid = seen.rsplit(" ", 1)
+    assert json.loads(processes) == [1, 2]
+    assert int(uid) > 1_000_000_000 or os.getuid() == int(uid) != 0
+
+
+def test_children_have_random_numbers_of_their_own(run):
+    code = "import random, numpy, torch; print(random.random(), numpy.random.rand(), torch.rand(()).item())"
+    first, second = one(run, code).split(), one(run, code).split()
+    assert len(first) == 3 and not set(first) & set(second)
+
+
+def test_memory_is_limited(run):
+    for hog in ("x = bytearray(10 * 2**30)", "import torch; x = torch.ones(2**31)"):
+        assert one(run, hog) in ("MemoryError", "RuntimeError")
+    said, stopped = run(
+        "import mmap\nshared = mmap.mmap(-1, 2**30)\nfor i in range(0, 2**30, 4096): shared[i] = 1\n"
+        "import time; time.sleep(10)", "print('alive')")
+    assert stopped and "memory limit of 300 MB" in stopped and said[1] == ""
+
+
+def test_processor_time_is_limited(run):
+    _, stopped = run("while True: pass", limits=replace(LIMITS, cpu_seconds=3, cell_seconds=15))
+    assert stopped and "processor time" in stopped
+
+
+def test_a_loop_ends(run):
+    said, stopped = run("while True: pass", "print(1)", limits=replace(LIMITS, cell_seconds=1))
+    assert stopped == "a cell ran longer than 1 s" and said == ["", ""]
+
+
+def test_processes_are_limited(run):
+    bomb = "import os, time\ntry:\n    for _ in range(200):\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n" \
+           "except OSError: print('enough')"
+    assert one(run, bomb) == "enough"
+
+
+def test_disk_is_limited(run):
+    fill = "try:\n    for i in range(50): open(str(i), 'wb').write(bytes(2**20))\nexcept OSError as e: print(e.errno)"
+    assert one(run, fill) == "28"      # no space
+    assert one(run, "import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+                    "try: open('/tmp/x', 'wb').write(bytes(15 * 2**20))\nexcept OSError as e: print(e.errno)") == "27"
+
+
+def test_a_kernel_may_end_itself_and_no_other_one_notices(run):
+    for end in ("import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
+        _, stopped = run(end, "print(1)")
+        assert stopped and "the kernel died" in stopped
+    assert one(run, "print('fine')") == "fine"
+
+
+def test_many_at_once(run, nursery):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from txlib.grading.sandbox.nursery import start_kernel
+
+    def start(number):
+        folder = nursery.folder / "kernels" / f"many{number}"
+        folder.mkdir()
+        (folder / "targets.json").write_text("{}")
+        with start_kernel(nursery.address, "probe", folder.name, LIMITS) as lease:
+            return lease.read(30)["ended"]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(start, range(20)))) == 20
+    assert one(run, "print('fine')") == "fine"
+
+
+LEAVE = ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n"
+         "    os._exit(0)\n")
+
+
+def survivors(before):
+    """Processes of ours that were not there before, given a little time to go."""
+    for _ in range(100):
+        new = {process.pid for process in psutil.process_iter()} - before
+        left = [psutil.Process(pid) for pid in new if psutil.pid_exists(pid)]
+        left = [process for process in left if any("warm_parent" in word for word in _words(process))]
+        if not left:
+            return []
+        time.sleep(0.1)
+    return left
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_no_orphan_is_left_by_a_kernel(run):
+    before = {process.pid for process in psutil.process_iter()}
+    run(LEAVE)
+    assert survivors(before) == []
+
+
+STARTER = """
+import os, sys, time
+from txlib.grading.sandbox import JUPYTER, Nursery
+os.environ["JUPYTER_PATH"] = str(JUPYTER)
+nursery = Nursery(); nursery.start()
+os.environ["TXLIB_NURSERY"] = str(nursery.address)
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(kernel_name="sealed")
+client.execute_interactive({leave!r}, output_hook=lambda message: None)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("target", ["grader", "bubblewrap"])
+def test_no_orphan_survives_a_killed_grader(target):
+    before = {process.pid for process in psutil.process_iter()}
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    grader = subprocess.Popen([sys.executable, "-c", STARTER.format(leave=LEAVE)], stdout=subprocess.PIPE, text=True,
+                              env=environment)
+    assert grader.stdout.readline() == "ready\n"
+    family = psutil.Process(grader.pid).children(recursive=True)
+    assert len(family) >= 4      # bubblewrap, the warm parent, the kernel, what it left behind
+    victim = grader.pid if target == "grader" else family[0].pid
+    os.kill(victim, signal.SIGKILL)
+    left = survivors(before)
+    grader.kill()
+    grader.wait()
+    grader.stdout.close()
+    assert left == []
+
+
+def test_cold_without_a_nursery(monkeypatch):
+    monkeypatch.delenv("TXLIB_NURSERY", raising=False)
+    monkeypatch.setenv("JUPYTER_PATH", str(JUPYTER))
+    before = {process.pid for process in psutil.process_iter()}
+    manager = KernelManager(kernel_name="sealed")
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    said = []
+    client.execute_interactive("import os; print(os.getcwd())",
+                               output_hook=lambda message: said.append(message["content"].get("text")))
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+    assert "/learner\n" in said
+    assert survivors(before) == []
+
+
+def test_papermill_and_nbval_as_they_are(tmp_path):
+    cells = [nbformat.v4.new_code_cell("import os\nprint(os.getcwd())")]
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata={
+        "kernelspec": {"name": "python3", "display_name": "", "language": "python"},
+        "language_info": {"name": "python"}})
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    environment = os.environ | {"JUPYTER_PATH": str(JUPYTER), "PYTHONPATH": str(PACKAGE.parent)}
+    environment.pop("TXLIB_NURSERY", None)
+    papermill = [sys.executable, "-m", "papermill", "-k", "sealed", "in.ipynb", "out.ipynb"]
+    subprocess.run(papermill, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
+    (cell,) = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    assert cell.outputs[0].text == "/learner\n"
+    nbval = [sys.executable, "-m", "pytest", "--nbval", "--nbval-kernel-name", "sealed", "out.ipynb",
+             "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    run = subprocess.run(nbval, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout
+
+
+def test_less_than_sealed_is_refused(monkeypatch):
+    from txlib.grading.sandbox import Probe, provisioner
+
+    monkeypatch.delenv("TXLIB_NURSERY", raising=False)
+    monkeypatch.setenv("JUPYTER_PATH", str(JUPYTER))
+    monkeypatch.setattr(provisioner, "probe", lambda: Probe("limits-only", ("bubblewrap is not installed",)))
+    with pytest.raises(SandboxError, match="can't be sealed here .bubblewrap is not installed.*Install bubblewrap"):
+        KernelManager(kernel_name="sealed").start_kernel()
+    monkeypatch.setenv("TXLIB_TRUST_SUBMISSIONS", "1")
+    manager = KernelManager(kernel_name="sealed")
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    said = []
+    client.execute_interactive("import os; print(os.environ['HOME'] == os.getcwd(), os.listdir('.'))",
+                               output_hook=lambda message: said.append(message["content"].get("text")))
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+    assert any(each and each.startswith("True") for each in said)
+
+
+def test_without_bubblewrap_it_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SandboxError, match="bubblewrap is not installed"):
+        Nursery().start()
+
+
+@pytest.mark.parametrize("limits", [{"memory_mb": 0}, {"cell_seconds": -1}, {"processes": True}])
+def test_limits_are_above_0(limits):
+    with pytest.raises(ValueError, match="give a number above 0"):
+        Limits(**limits)
+
+
+def test_unknown_limits_are_named():
+    with pytest.raises(ValueError, match="no limit is called memory"):
+        Limits.from_json('{"memory": 3}')
+
+
+def test_as_an_ordinary_user(tmp_path):
+    """The other way into the namespaces: by a user namespace."""
+    if os.getuid() != 0:
+        pytest.skip("the other tests run as an ordinary user already")
+    python = next((each for each in ("/usr/bin/python3", sys.executable) if _runs(each)), None)
+    if python is None:
+        pytest.skip("another user can run no Python from 3.11 on here")
+    code = "from txlib.grading.sandbox import probe; print(probe())"
+    Path(tmp_path).chmod(0o777)
+    run = subprocess.run([python, "-c", code], **_other_user(), capture_output=True, text=True,
+                         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)})
+    assert "level='sealed'" in run.stdout, run.stdout + run.stderr
+
+
+def _other_user():
+    return {"user": 61_234, "group": 61_234, "extra_groups": [], "cwd": "/"}
+
+
+def _runs(python):
+    """Whether an ordinary user can run this Python, and read txlib."""
+    code = f"import sys, os; sys.exit(sys.version_info < (3, 11) or not os.access({str(PACKAGE)!r}, os.R_OK))"
+    try:
+        return subprocess.run([python, "-c", code], **_other_user(), timeout=30).returncode == 0
+    except OSError:
+        return False
