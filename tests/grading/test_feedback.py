@@ -174,7 +174,7 @@ def test_nothing_of_a_submission_is_html(text):
     harmless(feedback_page(found, assignment))
     page = harmless(summary_page([found, replace(found, status=text), ADA], assignment,
                                  similar=[Similar("scores", text, "Ada Lovelace", 0.93)]))
-    assert visible in page.text
+    assert visible[:200] in page.text
 
 
 def test_a_submission_called_like_a_path_leads_nowhere_else():

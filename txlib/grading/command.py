@@ -21,6 +21,7 @@ def grade(
     out: Annotated[Path | None, typer.Option(help="Folder for grades, pages and the gradebook.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at once; by default one a core.")] = None,
     seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
+    seeds_from: Annotated[Path | None, typer.Option(help="Folder of a run whose seeds are used again.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers grade.")] = None,
     trust_submissions: Annotated[bool, typer.Option("--trust-submissions", help="Grade although the sandbox here is "
                                                     "not sealed.")] = False,
@@ -36,8 +37,8 @@ def grade(
 
     with Display() as display:
         try:
-            graded = grade(assignment, submissions, out, jobs=jobs, seeds=seeds, scheduler=scheduler,
-                           trust=trust_submissions, watch=display)
+            graded = grade(assignment, submissions, out, jobs=jobs, seeds=seeds, seeds_from=seeds_from,
+                           scheduler=scheduler, trust=trust_submissions, watch=display)
         except KeyboardInterrupt:
             print("txlib: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
             raise typer.Exit(130) from None

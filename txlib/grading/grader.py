@@ -43,6 +43,7 @@ def grade(
     *,
     jobs: int | None = None,
     seeds: int = SEEDS,
+    seeds_from: Path | str | None = None,
     scheduler: str | None = None,
     trust: bool = False,
     limits: Limits | None = None,
@@ -53,6 +54,7 @@ def grade(
     Every submission has a row in the gradebook as soon as it is graded; the same call goes on where the last one
     ended, and grades again only what has changed. `jobs` processes work at once, one a core by default; with
     `scheduler`, the address of a Dask scheduler, its workers do. `trust` allows less than a sealed sandbox.
+    `seeds_from` is the folder of an earlier run whose seeds are used again, to repeat its grades.
 
     Raises:
         FileNotFoundError: no such assignment or folder.
@@ -71,6 +73,9 @@ def grade(
     out.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
+        if seeds_from is not None:
+            with Gradebook(Path(seeds_from) / "gradebook.sqlite", create=False) as earlier:
+                book.take_seeds(earlier)
         drawn = book.seeds(found_assignment.hash, seeds)
         stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))
         run_one = partial(execute, limits=limits, kernel="sealed")
