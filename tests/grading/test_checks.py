@@ -177,7 +177,7 @@ def test_grading_mode_displays_evidence_only(capsys):
     exec(source, {"__name__": "__main__", "check": check, "seed": 5, "mode": "grade"})
     bundle = json.loads(capsys.readouterr().out)[MIME]
     assert bundle["task"] == "t" and bundle["seed"] == 5
-    assert bundle["shown"] == [{"label": None, "value": {"kind": "int", "value": 3}}]
+    assert bundle["shown"] == [{"label": None, "value": {"kind": "int", "value": 3}, "points": None}]
     assert bundle["error"] == {"error": "ZeroDivisionError", "message": "division by zero"}
 
 
@@ -195,10 +195,10 @@ def test_errors_can_be_shown():
 
     with collecting() as bundles:
         with Checks()("t") as show:
-            show.error(refuse, 3)
-            show.error(abs, -3)
+            show.call(refuse, 3)
+            show.call(abs, -3)
         with Checks()("t") as show:
-            show.error(exec, "raise NotImplementedError('your turn')")
+            show.call(exec, "raise NotImplementedError('your turn')")
     first, second = bundles
     assert [each["value"]["kind"] for each in first["shown"]] == ["error", "int"]
     assert first["shown"][0]["value"]["error"] == "ValueError"
@@ -236,7 +236,7 @@ def test_known_answers_are_noted_only_when_asked():
     with noting() as known:
         mistake("t", 1, "No.")
         alternative("t", 2)
-    assert [(each.answer, each.sentence) for each in known] == [(1, "No."), (2, None)]
+    assert [(each.answer, each.sentence) for each in known.answers] == [(1, "No."), (2, None)]
     with pytest.raises(ValueError, match="sentence"):
         mistake("t", 1, " ")
 

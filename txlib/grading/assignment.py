@@ -134,12 +134,12 @@ def _rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str])
 
 
 def _from_exercise(exercise: Any) -> Assignment:
-    from txlib.grading.exercise import is_answer, is_mistakes, strip_solution
+    from txlib.grading.exercise import is_answer, stays_home, stub
     from txlib.grading.release import plain_notebook
 
     notebook = plain_notebook(exercise)
     everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in notebook.cells]
-    stubs = {cell.id: strip_solution(cell.source) for cell in notebook.cells if is_answer(cell)}
+    stubs = {cell.id: stub(cell) for cell in notebook.cells if is_answer(cell)}
     cells = exercise.notebook.cells
     bound = {task.id: names_bound(cells[task.answer].source) for task in exercise.tasks}
     used = {task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source)
@@ -154,7 +154,12 @@ def _from_exercise(exercise: Any) -> Assignment:
             task.id, task.title, task.points, "evidence", notebook.cells[task.check].id,
             (notebook.cells[task.answer].id,), tuple(each for each in bound if each in depends), task.prompt,
             hidden="BEGIN HIDDEN TESTS" in cells[task.check].source))
-    notebook.cells = [cell for cell in notebook.cells if not is_mistakes(cell)]
+    for each in exercise.written:
+        id = notebook.cells[each.cell].id
+        tasks.append(GradedTask(each.id, each.title, each.points, "written", id, (id,), (), each.prompt, each.rubric))
+    order = [cell.id for cell in notebook.cells]
+    tasks.sort(key=lambda task: order.index(task.check))
+    notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
     return Assignment(exercise.name, exercise.title, exercise.path, notebook, tuple(tasks), digest(*everything),
                       stubs=stubs)
 

@@ -1,13 +1,18 @@
-"""What the author knows about a task: the usual wrong answers, and other right ones.
+"""What the author knows about a task: the usual wrong answers, other right ones, and how it is to be graded.
 
-Both calls stand in cells tagged `mistakes`, which are never released. They only note down; `txlib release` and the
-tests run what was noted. In a notebook they do nothing.
+All these calls stand in cells tagged `mistakes`, which are never released. They only note down; `txlib release`, the
+tests and the grader use what was noted. In a notebook they do nothing.
 """
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+DATE = "%Y-%m-%d %H:%M"
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,26 @@ class KnownAnswer:
     sentence: str | None = None
 
 
-_noted: list[KnownAnswer] | None = None
+@dataclass(frozen=True)
+class Forbidden:
+    """What an answer to a task must not call, by name and by operator."""
+
+    task: str
+    names: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+
+
+@dataclass
+class Notes:
+    """All that the author's cells said."""
+
+    answers: list[KnownAnswer] = field(default_factory=list)
+    forbidden: list[Forbidden] = field(default_factory=list)
+    measured: dict[str, Callable] = field(default_factory=dict)      # by task
+    due: dict | None = None                                          # the arguments of `due`
+
+
+_noted: Notes | None = None
 
 
 def mistake(task: str, answer: Any, sentence: str) -> None:
@@ -39,11 +63,108 @@ def alternative(task: str, answer: Any) -> None:
     _note(KnownAnswer(task, answer))
 
 
+def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence[str] = ()) -> None:
+    """What an answer to a task must not call: `forbid("softmax-rows", "softmax", operators="aten._softmax")`.
+
+    A name alone, `softmax`, is found in any form: function, method, import. A dotted one, `torch.nn.Softmax`, is found
+    under whatever name it was imported, and where its last part is called as a method. Operators are torch's own, seen
+    while the check runs. A find is a flag for a person: it takes no points off.
+    """
+    names, operators = _texts(names), _texts(operators)
+    if not names and not operators:
+        raise ValueError(f'forbid("{task}") names nothing: give e.g. names="softmax" or operators="aten._softmax"')
+    for each in names:
+        if not all(part.isidentifier() for part in each.split(".")):
+            raise ValueError(f'forbid("{task}", …): {each!r} is not a name; give e.g. "torch.softmax" or "softmax"')
+    for each in operators:
+        if not re.fullmatch(r"aten\.\w+", each):
+            raise ValueError(f'forbid("{task}", …): {each!r} is not an operator; give e.g. "aten._softmax"')
+    if _noted is not None:
+        _noted.forbidden.append(Forbidden(task, names, operators))
+
+
+def measured(task: str, function: Callable) -> None:
+    """A task whose check shows weights or tokens; `function(shown, seed)` says what they are worth.
+
+    It runs in the grader, with the names of the whole source, on data that no submission ever sees. `shown` is the
+    list of the values that the check showed: of weights a dict of float32 tensors, of tokens a list of integers or a
+    list of such lists. It returns the share of the task's points, 0 to 1, or (share, sentence for the learner).
+    What it draws by chance it draws from `seed`. What it raises counts as 0.
+    """
+    if not callable(function):
+        raise ValueError(f'measured("{task}", …) needs a function of what was shown and a seed')
+    if _noted is not None:
+        if task in _noted.measured:
+            raise ValueError(f'measured("{task}", …) is there twice')
+        _noted.measured[task] = function
+
+
+def due(
+    when: str, *, timezone: str = "UTC", grace_minutes: int | float = 0, per_day: int | float = 0.1,
+    at_most: int | float = 1,
+) -> None:
+    """When the exercise is due: `due("2026-12-01 23:59", timezone="Europe/Zurich", per_day=0.1, at_most=0.5)`.
+
+    What comes later than `grace_minutes` after it loses the share `per_day` of its points for each day that has
+    begun since it was due, and never more than `at_most`.
+    """
+    rule = {"when": when, "timezone": timezone, "grace_minutes": grace_minutes, "per_day": per_day, "at_most": at_most}
+    _deadline(rule)
+    if not (math.isfinite(grace_minutes) and grace_minutes >= 0):
+        raise ValueError(f"due(…, grace_minutes={grace_minutes}): give minutes, 0 or more")
+    for name in ("per_day", "at_most"):
+        if isinstance(rule[name], bool) or not 0 <= rule[name] <= 1:
+            raise ValueError(f"due(…, {name}={rule[name]}): give a share of the points, from 0 to 1")
+    if _noted is not None:
+        if _noted.due is not None:
+            raise ValueError("due(…) is there twice; an exercise has one date")
+        _noted.due = rule
+
+
+def late(due: dict, submitted: str) -> tuple[float, str]:
+    """The share of the points that a submission loses, and why; (0, "") where it came in time.
+
+    `due` is what `due(…)` noted, `submitted` a time in ISO 8601, UTC where it doesn't say. A day ends at the same
+    time of day where the exercise is due, also where the clocks change in between.
+
+    Raises:
+        ValueError: `submitted` is not a time.
+    """
+    at = datetime.fromisoformat(submitted)
+    at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    if at <= _deadline(due) + timedelta(minutes=due["grace_minutes"]):
+        return 0.0, ""
+    days = max(1, (at - _deadline(due)).days)      # never too many: a day has at most one hour more
+    while _deadline(due, days) < at:
+        days += 1
+    share = round(float(min(due["per_day"] * days, due["at_most"])), 12)
+    return share, (f"{days} {'day' if days == 1 else 'days'} late (due {due['when']}, {due['timezone']}): "
+                   f"{share:.0%} off")
+
+
+def _deadline(due: dict, days: int = 0) -> datetime:
+    """The end, UTC, `days` later by the clock on the wall."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        when = datetime.strptime(due["when"], DATE)
+    except ValueError as reason:
+        raise ValueError(f'due("{due["when"]}"): give date and time like "2026-12-01 23:59"') from reason
+    try:
+        zone = ZoneInfo(due["timezone"])
+    except (KeyError, ValueError, OSError) as reason:
+        raise ValueError(
+            f'due(…, timezone="{due["timezone"]}"): not a time zone; give e.g. "Europe/Zurich"') from reason
+    there = when.replace(tzinfo=zone) + timedelta(days=days)
+    # Where the clocks go back, a time of day is there twice: the later counts, for the learner.
+    return max(there.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+
+
 @contextlib.contextmanager
-def noting() -> Iterator[list[KnownAnswer]]:
-    """Within the block, collect the known answers."""
+def noting() -> Iterator[Notes]:
+    """Within the block, collect what the author's cells say."""
     global _noted
-    outer, _noted = _noted, []
+    outer, _noted = _noted, Notes()
     try:
         yield _noted
     finally:
@@ -52,4 +173,8 @@ def noting() -> Iterator[list[KnownAnswer]]:
 
 def _note(answer: KnownAnswer) -> None:
     if _noted is not None:
-        _noted.append(answer)
+        _noted.answers.append(answer)
+
+
+def _texts(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

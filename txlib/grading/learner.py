@@ -30,7 +30,7 @@ def check_notebook(
 
     path = Path(path)
     notebook = read_notebook(path)
-    tasks = _tasks(path, notebook)
+    recordings = _recordings(path, notebook)
     count = len(notebook.cells)
     client = NotebookClient(
         notebook, timeout=timeout, kernel_name="python3", allow_errors=True, record_timing=False,
@@ -46,8 +46,10 @@ def check_notebook(
         stopped = "the kernel died: did a cell use up the memory, or call exit?"
     found = {verdict.task: verdict for verdict in _verdicts(notebook)}
     missing = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
-    return [found.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
-            for task in tasks]
+    verdicts = [found.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
+                for task in recordings["tasks"]]
+    return verdicts + [Verdict(each["id"], each["title"], "written", 0, each["points"])
+                       for each in recordings.get("written", ())]
 
 
 def read_notebook(path: Path) -> Any:
@@ -73,11 +75,11 @@ def read_notebook(path: Path) -> Any:
     return notebook
 
 
-def _tasks(path: Path, notebook: Any) -> list[dict]:
+def _recordings(path: Path, notebook: Any) -> dict:
     for cell in notebook.cells:
         if cell.cell_type == "code" and (packed := LOADED.search(cell.source)):
             try:
-                return unpack(packed[1])["tasks"]
+                return unpack(packed[1])
             except ValueError as reason:
                 raise NotebookError(f"{path}: {reason}") from reason
     raise NotebookError(f"{path} has no recorded checks: give an exercise made by `txlib release`")

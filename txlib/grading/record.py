@@ -8,9 +8,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from txlib.grading.calls import forbidden_names
 from txlib.grading.exercise import (
     Exercise,
     Task,
@@ -18,9 +21,11 @@ from txlib.grading.exercise import (
     is_mistakes,
     is_parameters,
     read_exercise,
+    stays_home,
     strip_hidden,
-    strip_solution,
+    stub,
 )
+from txlib.grading.known import Notes
 from txlib.grading.recordings import same
 
 
@@ -35,15 +40,26 @@ def record_evidence(
 
     On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
     Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
-    "hidden": {the same}, "stub": {task: bundle}, "stops": [cells that raise while the answers are empty]}`.
+    "hidden": {the same}, "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
+    "forbidden": [{"task", "names", "operators"}], "broken": {task: [what the reference calls of these]},
+    "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check}}`.
 
     Raises:
         RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
     """
+    return in_fresh_process("txlib.grading.record", path, {"open": seeds, "hidden": hidden_seeds or []}, timeout)
+
+
+def in_fresh_process(module: str, path: Path | str, asked: dict, timeout: int | float) -> Any:
+    """Have `python -m module` work on a source: JSON in, JSON out, its folder as in the course.
+
+    Raises:
+        RecordingError: it fails, or takes longer than `timeout` seconds.
+    """
     with tempfile.TemporaryDirectory() as folder:
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
-        request.write_text(json.dumps({"path": str(Path(path).resolve()), "open": seeds, "hidden": hidden_seeds or []}))
-        command = [sys.executable, "-m", "txlib.grading.record", str(request), str(answer)]
+        request.write_text(json.dumps({"path": str(Path(path).resolve()), **asked}))
+        command = [sys.executable, "-m", module, str(request), str(answer)]
         environment = os.environ | {"TXLIB_HOME": folder, "MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(
             [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])}
         try:
@@ -54,86 +70,129 @@ def record_evidence(
         if run.returncode:
             raise RecordingError(f"its process ended with {run.returncode}: {run.stderr.strip()[-500:]}")
         result = json.loads(answer.read_text())
-    if "failure" in result:
+    if isinstance(result, dict) and "failure" in result:
         raise RecordingError(result["failure"])
     return result
 
 
 def _record(path: Path, seeds: list[int], hidden_seeds: list[int]) -> dict:
     exercise = read_exercise(path)
-    result = {"open": {str(seed): _seed_run(exercise, seed, hidden=False) for seed in seeds},
-              "hidden": {str(seed): _seed_run(exercise, seed, hidden=True) for seed in hidden_seeds}}
-    stub, stops = _stub_run(exercise)
-    return result | {"stub": stub, "stops": stops}
+    result: dict = {"open": {}, "hidden": {}}
+    for key, hidden in ("open", False), ("hidden", True):
+        for seed in seeds if key == "open" else hidden_seeds:
+            result[key][str(seed)], about = _seed_run(exercise, seed, hidden)
+            result |= about
+    bundles, stops = _stub_run(exercise)
+    return result | {"stub": bundles, "stops": stops}
 
 
-def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> dict:
-    """Evidence of the reference and of every known answer on one seed."""
+def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
+    """Evidence of the reference and of every known answer on one seed; and what the author's cells say besides."""
     import torch
-
-    from txlib.grading.known import noting
 
     runs = []
     for number in range(2):      # again, from other random numbers: a check may only use its private generator
         torch.manual_seed(number)
         runs.append(_reference_run(exercise, seed, hidden))
-    namespace, reference = runs[0]
-    author = dict(namespace)     # in the known answers, names go on meaning the reference's
-    with noting() as known:
-        for number, cell in enumerate(exercise.notebook.cells, 1):
-            if cell.cell_type == "code" and is_mistakes(cell):
-                _execute(cell.source, f"cell {number}", author)
+    namespace, reference, seconds = runs[0]
+    notes = author_notes(exercise, namespace)
     for task in exercise.tasks:
         if found := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
             raise RecordingError(f"task {task.id}: its check shows a value of type {found[1]}, which can't be "
                                  "compared; show tensors, numbers, texts or lists")
-        again = _check_run(exercise, task, namespace, hidden)
+        if task.id in notes.measured:
+            continue
+        again, _ = _check_run(exercise, task, namespace, hidden)
         if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
             raise RecordingError(
                 f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
                 "and don't let later cells change what the check uses")
     answers = []
-    for each in known:
+    for each in notes.answers:
         task = exercise.task(each.task)
-        if task is None:
-            raise RecordingError(f"a known answer is for the task {each.task!r}, which does not exist")
         originals = {name: namespace[name] for name in task.names}
         namespace.update(_stand_ins(task, each.answer))
-        bundle = _check_run(exercise, task, namespace, hidden)
+        bundle, _ = _check_run(exercise, task, namespace, hidden)
         namespace.update(originals)
         answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
-    return {"reference": reference, "known": answers}
+    about = {"forbidden": [vars(each) for each in notes.forbidden], "measured": sorted(notes.measured),
+             "due": notes.due, "seconds": seconds, "broken": _broken(exercise, notes, namespace)}
+    return {"reference": reference, "known": answers}, about
 
 
-def _reference_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
-    """The whole source from the top; returns its names and each task's bundle."""
+def author_notes(exercise: Exercise, namespace: dict) -> Notes:
+    """Run the author's cells after the reference, which gave `namespace`; in them, names go on meaning it.
+
+    Raises:
+        RecordingError: a cell fails, or speaks of a task that does not exist.
+    """
+    from txlib.grading.known import noting
+
+    author = dict(namespace)
+    with noting() as notes:
+        for number, cell in enumerate(exercise.notebook.cells, 1):
+            if cell.cell_type == "code" and is_mistakes(cell):
+                _execute(cell.source, f"cell {number}", author)
+    spoken = [("a known answer", each.task) for each in notes.answers]
+    spoken += [("forbid(…)", each.task) for each in notes.forbidden] + [("measured(…)", id) for id in notes.measured]
+    for what, id in spoken:
+        if exercise.task(id) is None:
+            raise RecordingError(f"{what} is for the task {id!r}, which does not exist")
+    return notes
+
+
+def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list[str]]:
+    """What the reference itself calls although its task forbids it."""
+    broken: dict[str, list[str]] = {}
+    for each in notes.forbidden:
+        task = exercise.task(each.task)
+        found = forbidden_names(exercise.notebook.cells[task.answer].source, each.names)
+        if each.operators:
+            bundle, _ = _check_run(exercise, task, namespace, hidden=True, operators=True)
+            found += sorted(set(bundle["operators"] or ()) & set(each.operators))
+        if found:
+            broken[task.id] = broken.get(task.id, []) + found
+    return broken
+
+
+def _reference_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict, dict]:
+    """The whole source from the top; returns its names, each task's bundle, and each check's seconds."""
+    reference, seconds = {}, {}
+
+    def run_check(number: int, namespace: dict) -> None:
+        task = next(task for task in exercise.tasks if task.check == number)
+        reference[task.id], seconds[task.id] = _check_run(exercise, task, namespace, hidden)
+
+    return reference_names(exercise, seed, run_check), reference, seconds
+
+
+def reference_names(exercise: Exercise, seed: int, on_check: Callable[[int, dict], None] | None = None) -> dict:
+    """The names that the source defines, run from the top. Checks go to `on_check`, with the names so far."""
     namespace = _namespace()
-    reference = {}
     for number, cell in enumerate(exercise.notebook.cells, 1):
-        if cell.cell_type != "code" or is_mistakes(cell):
+        if cell.cell_type != "code" or stays_home(cell):
             continue
-        if is_check(cell):
-            task = next(task for task in exercise.tasks if task.check == number - 1)
-            reference[task.id] = _check_run(exercise, task, namespace, hidden)
-        else:
+        if not is_check(cell):
             _execute(cell.source, f"cell {number}", namespace)
+        elif on_check:
+            on_check(number - 1, namespace)
         if is_parameters(cell):
             namespace.update(seed=seed, mode="grade")
-    return namespace, reference
+    return namespace
 
 
 def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
     """The released cells as they come: each task's bundle, and the cells that stop Run All."""
     namespace, bundles, stops = _namespace(), {}, []
     for number, cell in enumerate(exercise.notebook.cells, 1):
-        if cell.cell_type != "code" or is_mistakes(cell):
+        if cell.cell_type != "code" or stays_home(cell):
             continue
         if is_check(cell):
             task = next(task for task in exercise.tasks if task.check == number - 1)
-            bundles[task.id] = _check_run(exercise, task, namespace, hidden=False)
+            bundles[task.id], _ = _check_run(exercise, task, namespace, hidden=False)
             continue
         try:
-            _execute(strip_solution(cell.source), f"cell {number}", namespace)
+            _execute(stub(cell), f"cell {number}", namespace)
         except RecordingError as reason:
             stops.append(str(reason))
         if is_parameters(cell):
@@ -141,15 +200,19 @@ def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
     return bundles, stops
 
 
-def _check_run(exercise: Exercise, task: Task, namespace: dict, hidden: bool) -> dict:
+def _check_run(
+    exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False
+) -> tuple[dict, float]:
+    """The bundle that a check shows, and how many seconds it took."""
     from txlib.grading.checks import collecting
 
     source = exercise.notebook.cells[task.check].source
-    with collecting() as bundles:
+    began = time.perf_counter()
+    with collecting(operators) as bundles:
         _execute(source if hidden else strip_hidden(source), f"check of {task.id}", namespace)
     if len(bundles) != 1:
         raise RecordingError(f"task {task.id}: its check cell ran {len(bundles)} checks instead of one")
-    return bundles[0]
+    return bundles[0], time.perf_counter() - began
 
 
 def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:

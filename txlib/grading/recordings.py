@@ -4,12 +4,18 @@ A recording is plain JSON:
 
     {"version": 1, "exercise": "03_attention", "title": "…", "seed": 0, "tasks": [
         {"id": "causal-mask", "title": "The causal mask", "points": 2, "reference": BUNDLE,
-         "mistakes": [{"evidence": BUNDLE, "sentence": "This lets each query see the *future*."}]}]}
+         "mistakes": [{"evidence": BUNDLE, "sentence": "This lets each query see the *future*."}]}],
+     "written": [{"id": "explain", "title": "…", "points": 2}]}
+
+A task that is measured by the grader says so, `"measured": True`, and its reference holds kinds instead of values.
 
 A bundle is what one check cell shows:
 
     {"task": "causal-mask", "seed": 0, "rtol": 1e-4, "atol": 1e-5,
-     "shown": [{"label": "n = 3", "value": EVIDENCE}], "error": None or {"error": "TypeError", "message": "…"}}
+     "shown": [{"label": "n = 3", "value": EVIDENCE, "points": None}],
+     "error": None or {"error": "TypeError", "message": "…"}, "operators": None or ["aten.mm", …]}
+
+Recordings leave out `points` and `operators` that say nothing.
 """
 
 import base64
@@ -62,6 +68,30 @@ def first_difference(bundle: dict, expected: dict) -> tuple[int, str] | None:
     if len(found) != len(wanted):
         return min(len(found), len(wanted)), f"expected {len(wanted)} results, yours are {len(found)}"
     return None
+
+
+def parts(bundle: dict, expected: dict) -> list[tuple[str, bool, int | float]]:
+    """Each value that the expected bundle shows: its label, whether the bundle shows the same, and its points.
+
+    The points are the expected bundle's; 0 where its author gave none, and the check is all or nothing.
+    """
+    found, wanted = bundle["shown"], expected["shown"]
+    rows = []
+    for index, each in enumerate(wanted):
+        right = index < len(found) and not compare(
+            found[index]["value"], each["value"], expected["rtol"], expected["atol"])
+        rows.append((each["label"] or f"result {index + 1}", right, each.get("points") or 0))
+    return rows
+
+
+def share(bundle: dict, expected: dict) -> float:
+    """The part of a task's points that a bundle earns, from 0 to 1: less than 1 only where its author gave points."""
+    if first_difference(bundle, expected) is None:
+        return 1.0
+    rows = parts(bundle, expected)
+    whole = sum(points for _, _, points in rows)
+    earned = sum(points for _, right, points in rows if right)
+    return earned / whole if earned < whole else 0.0      # all of them, and an error after the last
 
 
 def same(one: dict, other: dict) -> bool:

@@ -12,14 +12,14 @@ from typing import Any
 from txlib.grading.exercise import (
     Exercise,
     ExerciseError,
-    is_answer,
     is_check,
-    is_mistakes,
     is_parameters,
     read_exercise,
+    stays_home,
     strip_hidden,
-    strip_solution,
+    stub,
 )
+from txlib.grading.measure import measure
 from txlib.grading.progress_file import write_atomically
 from txlib.grading.record import RecordingError, record_evidence
 from txlib.grading.recordings import first_difference, pack, same, unpack
@@ -56,8 +56,9 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
 
     Raises:
         FileNotFoundError: no such source.
-        ExerciseError: the reference fails, an alternative differs, a mistake equals the reference or another
-            mistake, points don't add, ids repeat, a check lacks its solution, or a task has under 3 mistakes.
+        ExerciseError: the reference fails or calls what its task forbids, an alternative differs, a mistake equals
+            the reference or another mistake, points don't add, ids repeat, a check lacks its solution, or a task has
+            under 3 mistakes.
     """
     source = Path(source)
     exercise = read_exercise(source)
@@ -79,21 +80,53 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
     """Run the reference and every known answer on the public seed; refuse what can't be released."""
     try:
         result = record_evidence(exercise.path, [exercise.seed])
+        run = result["open"][str(exercise.seed)]
+        shares = measured_shares(exercise, result["measured"], {exercise.seed: run})
     except RecordingError as reason:
         raise ExerciseError(exercise.name, [f"the reference fails: {reason}"]) from reason
-    evidence = result["open"][str(exercise.seed)]
     problems = []
     for task in exercise.tasks:
-        problems += [f"task {task.id}: {problem}" for problem in task_problems(task.id, evidence)]
-        if not is_stub(result["stub"][task.id]):
-            problems.append(f"task {task.id}: its check does not notice that the answer is still empty")
+        found = task_problems(task.id, run, task.id in result["measured"])
+        if task.id in result["measured"]:
+            found += share_problems(task.id, run, shares[task.id, exercise.seed])
+        found += stub_problems(result["stub"][task.id])
+        found += [f"the reference itself calls {name}, which the task forbids"
+                  for name in result["broken"].get(task.id, ())]
+        problems += [f"task {task.id}: {problem}" for problem in found]
     if problems:
         raise ExerciseError(exercise.name, problems)
     warnings = [f"Run All stops while the answers are empty: {stop}" for stop in result["stops"]]
-    return recordings_of(exercise, evidence, exercise.seed), warnings
+    warnings += [f"task {each.id}: no rubric says how to mark it" for each in exercise.written if not each.rubric]
+    return recordings_of(exercise, run, exercise.seed, result["measured"]), warnings
 
 
-def task_problems(task: str, evidence: dict) -> list[str]:
+def measured_shares(
+    exercise: Exercise, measured: list[str], runs: dict[int, dict]
+) -> dict[tuple[str, int], list[dict]]:
+    """What the measured tasks' answers are worth, by (task, seed): the reference's, then each known answer's.
+
+    An answer whose check ends in an error is worth 0.
+    """
+    bundles = {
+        (task, seed): [run["reference"][task], *(each["bundle"] for each in run["known"] if each["task"] == task)]
+        for task in measured for seed, run in runs.items()}
+    requests = [{"task": task, "seed": seed, "bundle": bundle} for (task, seed), each in bundles.items()
+                for bundle in each if not bundle["error"]]
+    found = iter(measure(exercise.path, requests) if requests else ())
+    failed = {"share": 0.0, "sentence": "Its check ends in an error."}
+    return {key: [failed if bundle["error"] else next(found) for bundle in each] for key, each in bundles.items()}
+
+
+def stub_problems(bundle: dict) -> list[str]:
+    """What is wrong with what a check shows of an empty answer."""
+    if not is_stub(bundle):
+        return ["its check does not notice that the answer is still empty"]
+    if any(each["points"] for each in bundle["shown"]):
+        return ["its check gives points before it calls the answer"]
+    return []
+
+
+def task_problems(task: str, evidence: dict, measured: bool) -> list[str]:
     """What makes a task's evidence unfit for release."""
     reference = evidence["reference"][task]
     known = [each for each in evidence["known"] if each["task"] == task]
@@ -103,8 +136,15 @@ def task_problems(task: str, evidence: dict) -> list[str]:
         problems.append(f"the reference fails: {reference['error']['error']}: {reference['error']['message']}")
     if not reference["shown"]:
         problems.append("its check shows nothing")
+    if len({each["points"] is None for each in reference["shown"]}) > 1:
+        problems.append("its check gives points to some of the values that it shows; give them to all or to none")
     if len(mistakes) < FEWEST_MISTAKES:
         problems.append(f"{len(mistakes)} known mistakes, at least {FEWEST_MISTAKES} are needed")
+    if measured:
+        return problems
+    kinds = {each["value"]["kind"] for each in reference["shown"]} & {"weights", "tokens"}
+    if kinds:
+        problems.append(f"its check shows {kinds.pop()}; say by measured(\"{task}\", …) what they are worth")
     for each in known:
         difference = first_difference(each["bundle"], reference)
         if each["sentence"] is None and difference:
@@ -118,26 +158,47 @@ def task_problems(task: str, evidence: dict) -> list[str]:
     return problems
 
 
-def recordings_of(exercise: Exercise, evidence: dict, seed: int) -> dict:
+def share_problems(task: str, evidence: dict, shares: list[dict]) -> list[str]:
+    """What is wrong with what a measured task's answers are worth (see `measured_shares`)."""
+    known = [each for each in evidence["known"] if each["task"] == task]
+    problems = [each["error"] for each in shares if "error" in each]
+    if problems:
+        return problems
+    reference, *others = shares
+    if reference["share"] < 1:
+        problems.append(f"the reference is worth {reference['share']:g} of the points, not all of them. "
+                        f"{reference['sentence']}".rstrip())
+    for share, each in zip(others, known, strict=True):
+        if each["sentence"] is None and share["share"] < 1:
+            problems.append(f"an alternative is worth {share['share']:g} of the points, not all of them")
+        if each["sentence"] and share["share"] >= 1:
+            problems.append(f'a mistake is worth all of the points: "{each["sentence"]}"')
+    return problems
+
+
+def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[str]) -> dict:
     """What travels with the notebook (see `txlib.grading.recordings`)."""
-    tasks = [
-        {"id": task.id, "title": task.title, "points": task.points, "reference": evidence["reference"][task.id],
-         "mistakes": [{"evidence": _without_messages(each["bundle"]), "sentence": each["sentence"]}
-                      for each in evidence["known"] if each["task"] == task.id and each["sentence"]]}
-        for task in exercise.tasks
-    ]
-    return {"version": 1, "exercise": exercise.name, "title": exercise.title, "seed": seed, "tasks": tasks}
+    tasks = []
+    for task in exercise.tasks:
+        reference = evidence["reference"][task.id]
+        recording = {"id": task.id, "title": task.title, "points": task.points}
+        if task.id in measured:
+            tasks.append(recording | {"measured": True, "reference": _kinds_only(reference), "mistakes": []})
+            continue
+        mistakes = [{"evidence": _short(_without_messages(each["bundle"])), "sentence": each["sentence"]}
+                    for each in evidence["known"] if each["task"] == task.id and each["sentence"]]
+        tasks.append(recording | {"reference": _short(reference), "mistakes": mistakes})
+    written = [{"id": each.id, "title": each.title, "points": each.points} for each in exercise.written]
+    found = {"version": 1, "exercise": exercise.name, "title": exercise.title, "seed": seed, "tasks": tasks}
+    return found | {"written": written} if written else found
 
 
 def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
     """The notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell."""
     notebook = plain_notebook(exercise)
-    notebook.cells = [cell for cell in notebook.cells if not is_mistakes(cell)]
+    notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
     for cell in notebook.cells:
-        if is_answer(cell):
-            cell.source = strip_solution(cell.source)
-        if is_check(cell):
-            cell.source = strip_hidden(cell.source)
+        cell.source = stub(cell)
         if is_parameters(cell):
             cell.source = f"{cell.source}\n\n{LOAD.format(packed=pack(recordings))}"
             cell.metadata["jupyter"] = {"source_hidden": True}
@@ -172,8 +233,9 @@ def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float
         cell.source = original.source
     kinds = {output.data[MIME]["task"]: output.data[MIME]["kind"] for cell in notebook.cells
              for output in cell.get("outputs", ()) if MIME in output.get("data", {})}
-    problems = [f"task {task.id}: in a kernel the reference is {kinds.get(task.id, 'not checked')}, not right"
-                for task in exercise.tasks if kinds.get(task.id) != "right"]
+    problems = [f"task {each['id']}: in a kernel the reference is {kinds.get(each['id'], 'not checked')}, not right"
+                for each in recordings["tasks"]
+                if kinds.get(each["id"]) != ("gathered" if each.get("measured") else "right")]
     if problems:
         raise ExerciseError(exercise.name, problems)
     return notebook
@@ -229,6 +291,18 @@ def _without_messages(bundle: dict) -> dict:
     return bundle | {"error": error}
 
 
+def _short(bundle: dict) -> dict:
+    """A bundle without what says nothing."""
+    shown = [{key: value for key, value in each.items() if key != "points" or value} for each in bundle["shown"]]
+    return {key: value for key, value in bundle.items() if key != "operators"} | {"shown": shown}
+
+
+def _kinds_only(bundle: dict) -> dict:
+    """Of a measured task nothing leaves but what kind of thing is asked for."""
+    shown = [{"label": each["label"], "value": {"kind": each["value"]["kind"]}} for each in bundle["shown"]]
+    return _short(bundle) | {"shown": shown}
+
+
 def _same_cell(one: Any, other: Any) -> bool:
     keys = ("cell_type", "metadata", "id")
     if any(one.get(key) != other.get(key) for key in keys):
@@ -245,6 +319,10 @@ def same_recordings(one: dict, other: dict) -> bool:
     if _frame(one) != _frame(other):
         return False
     for mine, theirs in zip(one["tasks"], other["tasks"], strict=True):
+        if mine.get("measured") or theirs.get("measured"):
+            if mine != theirs:
+                return False
+            continue
         pairs = [(mine["reference"], theirs["reference"])]
         pairs += [(a["evidence"], b["evidence"]) for a, b in zip(mine["mistakes"], theirs["mistakes"], strict=True)]
         if not all(same(a, b) for a, b in pairs):

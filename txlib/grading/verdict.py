@@ -6,23 +6,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from txlib.grading.evidence import differing, spell
-from txlib.grading.recordings import first_difference, same
+from txlib.grading.evidence import NAMES, differing, name, spell
+from txlib.grading.recordings import first_difference, parts, same, share
 
 MIME = "application/vnd.txlib.verdict+json"
 STUB = "your turn"      # what the stub of a task raises: NotImplementedError("your turn")
-SYMBOL = {"right": "✓", "mistake": "✗", "wrong": "✗", "error": "✗", "unanswered": "○", "unknown": "?"}
-HEADLINE = {
-    "right": "right", "mistake": "not yet", "wrong": "not yet", "error": "not yet", "unanswered": "not yet answered",
-    "unknown": "can't be checked",
+SYMBOL = {
+    "right": "✓", "partial": "◐", "mistake": "✗", "wrong": "✗", "error": "✗", "unanswered": "○", "unknown": "?",
+    "gathered": "→", "written": "✎",
 }
-COLOUR = {"✓": "#2a9d5c", "✗": "#d55e00", "○": "#888888", "?": "#888888"}      # the word and the symbol say it too
+HEADLINE = {
+    "right": "right", "partial": "partly right", "mistake": "not yet", "wrong": "not yet", "error": "not yet",
+    "unanswered": "not yet answered", "unknown": "can't be checked", "gathered": "ready to be measured",
+    "written": "marked by a person",
+}
+ELSEWHERE = {"gathered": "measured by the grader", "written": "marked by a person"}      # who gives the points
+# The word and the symbol say it too.
+COLOUR = {"✓": "#2a9d5c", "◐": "#b8860b", "✗": "#d55e00", "○": "#888888", "?": "#888888", "→": "#0072b2",
+          "✎": "#0072b2"}
 SMALL = 8               # rows and columns of a matrix that is shown side by side
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check says. `kind` is right, mistake (a known one), wrong, error, unanswered or unknown."""
+    """What a check says.
+
+    `kind` is right, partial, mistake (a known one), wrong, error, unanswered or unknown; or, where no check can tell,
+    gathered (the grader measures what was shown) or written (a person marks it).
+    """
 
     task: str
     title: str
@@ -31,6 +42,7 @@ class Verdict:
     max_points: int | float = 0
     lines: tuple[str, ...] = ()          # markdown: `code` and *emphasis*
     matrices: tuple[dict, dict] | None = None      # the answer's evidence and the expected, where they are small
+    known: bool = False                  # a known mistake: the first line is its author's sentence
 
     @property
     def right(self) -> bool:
@@ -39,13 +51,15 @@ class Verdict:
     def data(self) -> dict:
         """The verdict for programs: what `txlib check` reads."""
         return {"task": self.task, "title": self.title, "kind": self.kind, "points": self.points,
-                "max_points": self.max_points, "lines": list(self.lines)}
+                "max_points": self.max_points, "lines": list(self.lines), "known": self.known}
 
     def __repr__(self) -> str:
         return "\n".join([self._headline(), *(f"  {line}" for line in self.lines)])
 
     def _headline(self) -> str:
-        points = f" ({self.points:g} of {plural(self.max_points, 'point')})" if self.max_points else ""
+        points = f" ({number(self.points)} of {plural(self.max_points, 'point')})" if self.max_points else ""
+        if self.kind in ELSEWHERE:
+            points = f" ({plural(self.max_points, 'point')})"
         return f"{SYMBOL[self.kind]} {self.title or self.task}: {HEADLINE[self.kind]}{points}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict:
@@ -65,31 +79,53 @@ class Verdict:
 def judge(recording: dict, bundle: dict) -> Verdict:
     """The verdict on a task's bundle by the task's recording (see `txlib.grading.recordings`)."""
     task, title, points = recording["id"], recording["title"], recording["points"]
-    if is_stub(bundle):
-        unfilled = bundle["error"].get("function")
-        lines = (f"`{unfilled}` still says `raise NotImplementedError`: write your answer there, "
-                 "run its cell, then run this one.",) if unfilled else ()
-        return Verdict(task, title, "unanswered", 0, points, lines)
     reference = recording["reference"]
-    difference = first_difference(bundle, reference)
-    if difference is None:
+    earned = 0 if recording.get("measured") else share(bundle, reference)
+    if earned == 1:
         return Verdict(task, title, "right", points, points)
-    index, words = difference
+    if is_stub(bundle) and not earned:
+        return Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle))
+    if recording.get("measured"):
+        return _gathered(recording, bundle)
+    index, words = first_difference(bundle, reference)
     known = [each["sentence"] for each in recording["mistakes"] if same(bundle, each["evidence"])]
-    kind = "mistake" if known else "wrong"
+    kind = "partial" if earned else "mistake" if known else "wrong"
     if bundle["error"] and index >= len(bundle["shown"]):
-        kind, lines = ("mistake" if known else "error"), _error_lines(bundle)
+        kind = "error" if kind == "wrong" else kind
+        lines = _stub_lines(bundle) if is_stub(bundle) else _error_lines(bundle)
     else:
         lines = (f"{_which(reference, index)}: {words}.",)
+    if earned:
+        rows = parts(bundle, reference)
+        lines = (f"{sum(right for _, right, _ in rows)} of {len(rows)} results are right.", *lines)
     both = index < min(len(bundle["shown"]), len(reference["shown"]))
     matrices = _matrices(bundle["shown"][index], reference["shown"][index]) if both else None
-    return Verdict(task, title, kind, 0, points, (*known[:1], *lines), matrices)
+    return Verdict(task, title, kind, earned * points, points, (*known[:1], *lines), matrices, bool(known))
+
+
+def _gathered(recording: dict, bundle: dict) -> Verdict:
+    """What can be said of a measured task without its measure: whether there is something to measure."""
+    task, title, points = recording["id"], recording["title"], recording["points"]
+    shown, wanted = bundle["shown"], recording["reference"]["shown"]
+    if bundle["error"]:
+        return Verdict(task, title, "error", 0, points, _error_lines(bundle))
+    for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
+        if mine["value"]["kind"] != theirs["value"]["kind"]:
+            words = f"expected {NAMES[theirs['value']['kind']]}, yours is {name(mine['value'])}"
+            return Verdict(task, title, "wrong", 0, points, (f"{_which(recording['reference'], index)}: {words}.",))
+    return Verdict(task, title, "gathered", 0, points, (
+        "Your result is complete. How good it is, the grader measures on data that is not in this notebook.",))
 
 
 def is_stub(bundle: dict) -> bool:
     """Whether the answer is still the empty stub."""
     error = bundle["error"]
     return bool(error) and error["error"] == "NotImplementedError" and error["message"] == STUB
+
+
+def number(value: int | float) -> str:
+    """Points as a person writes them: 1.5, 0.67, 2."""
+    return f"{round(value, 2):g}"
 
 
 def plural(count: int | float, word: str) -> str:
@@ -115,6 +151,12 @@ def side_by_side(matrices: tuple[dict, dict]) -> str:
     wrong = set(differing(found["values"], expected["values"]))
     tables = (_matrix("expected", expected, set()), _matrix("yours", found, wrong))
     return f'<div style="display: flex; gap: 2em; margin-top: 0.5em">{"".join(tables)}</div>'
+
+
+def _stub_lines(bundle: dict) -> tuple[str, ...]:
+    unfilled = bundle["error"].get("function")
+    return (f"`{unfilled}` still says `raise NotImplementedError`: write your answer there, run its cell, then run "
+            "this one.",) if unfilled else ()
 
 
 def _error_lines(bundle: dict) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def _written(name: str, source: str) -> Path:
 
 def _forbidden_calls(job: Job, outcomes: dict[tuple, Outcome]) -> list[Note]:
     """Flags for a person: what an answer calls although its task says not to. It proves nothing."""
-    from txlib.grading.exercise import forbidden_names
+    from txlib.grading.calls import forbidden_names
 
     notes = []
     for task in job.assignment.tasks:
