@@ -91,10 +91,10 @@ def outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
     visible = reference.visible[run.seed][task.id]
     differs = first_difference(bundle, recording["reference"])
     if differs and differs[0] >= visible and said.kind != "unanswered":
-        lines, matrices = (*said.lines[:said.kind == "mistake"], HIDDEN), None
+        lines, matrices = (*said.lines[:said.known], HIDDEN), None
     scored = tuple(part if i < visible else replace(part, label="a test that is not shown")
                    for i, part in enumerate(scored))
-    return Outcome(said.kind, said.points, lines, matrices, scored, said.kind == "mistake", operators)
+    return Outcome(said.kind, said.points, lines, matrices, scored, said.known, operators)
 
 
 def judge(assignment: Assignment, reference: Reference, runs: list[Run]) -> tuple[dict[tuple, Outcome], str]:
@@ -221,7 +221,7 @@ def _pytest(reference: Reference, items: dict[int, list]) -> tuple[set[tuple[str
             path.write_text(reference.notebooks[seed], encoding="utf-8")
             paths[path] = tests
         replay, report = Replay(paths), Path(folder, "junit.xml")
-        arguments = [*map(str, paths), "--nbval", f"--junitxml={report}", "--color=no", "--tb=short", "-q",
+        arguments = [*map(str, paths), f"--junitxml={report}", "--color=no", "--tb=short", "-q",
                      "-c", "/dev/null", f"--rootdir={folder}", "--noconftest", "-o", "junit_family=xunit2",
                      "-p", "nbval.plugin", "-p", "no:cacheprovider"]
         said = io.StringIO()

@@ -101,14 +101,12 @@ class Replay:
         self.runs = runs
         self.passed: set[tuple[str, str]] = set()
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collect_file(self, file_path: Path, parent: Any) -> Any:
-        collected = yield
-        if not collected:
-            return collected
+    def pytest_collect_file(self, file_path: Path, parent: Any) -> ReplayFile | None:
+        if file_path not in self.runs:
+            return None
         file = ReplayFile.from_parent(parent, path=file_path)
         file.replays = self.runs.__getitem__
-        return [file]
+        return file
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "call" and report.outcome == "passed" and not hasattr(report, "wasxfail"):
