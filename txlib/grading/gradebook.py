@@ -498,8 +498,10 @@ def _explain_task(task: TaskResult) -> list[str]:
     lines = [f"  {task.id} ({task.kind}): {VERDICTS[task.verdict]}, {points}"]
     lines += [f"      answer {task.answer_hash}"] * bool(task.answer_hash)
     lines += [f"      {line}" for line in task.lines]
-    return lines + [f"      {'✓' if part.right else '✗'} {part.label}: {part.points:g} of {part.max_points:g}"
-                    for part in task.parts]
+    for part in task.parts:
+        points = f": {part.points:g} of {part.max_points:g}" if part.max_points else ""
+        lines.append(f"      {'✓' if part.right else '✗'} {part.label}{points}")
+    return lines
 
 
 def _explain_note(note: Note) -> str:
