@@ -93,6 +93,13 @@ class _Client(PapermillNotebookClient):
             return None
         return super().process_message(msg, cell, cell_index)
 
+    async def _async_poll_output_msg(self, *given: Any) -> None:
+        try:
+            await super()._async_poll_output_msg(*given)
+        except AssertionError:      # nbclient goes on listening after a cell's time is over, until its client is gone
+            if self.kc is not None:
+                raise
+
     def handle_comm_msg(self, outs: list, msg: dict, cell_index: int) -> None:
         """Widgets are of no use here; nbclient would keep all their states."""
 
