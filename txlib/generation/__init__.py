@@ -1,5 +1,28 @@
 """From probabilities to text."""
 
+from txlib.generation.sampling import (
+    Sampling,
+    apply_temperature,
+    generate,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    penalise_repetition,
+    stream,
+)
 from txlib.generation.search import beam_search, greedy
+from txlib.generation.writer import Writer
 
-__all__ = ["beam_search", "greedy"]
+__all__ = [
+    "Sampling",
+    "Writer",
+    "apply_temperature",
+    "beam_search",
+    "generate",
+    "greedy",
+    "keep_min_p",
+    "keep_top_k",
+    "keep_top_p",
+    "penalise_repetition",
+    "stream",
+]

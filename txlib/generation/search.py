@@ -1,13 +1,17 @@
-"""Choosing the words: greedy and beam search, for any encoder–decoder.
+"""Choosing the words: greedy and beam search, for any encoder–decoder and any decoder-only model.
 
-A model is anything with `encode`, `decode`, `logits`, `new_cache`, and a `config` that names bos_id and eos_id.
+A model is anything with `decode`, `logits`, `new_cache`, and a `config` that names eos_id; an encoder–decoder also has
+`encode` and bos_id.
 """
 
+from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+from txlib.generation.sampling import Decoder, check_prompts, end_tokens
 
 
 @runtime_checkable
@@ -22,8 +26,39 @@ class EncoderDecoder(Protocol):
     def new_cache(self) -> Any: ...
 
 
+class Prompted:
+    """A decoder-only model in the place of an encoder–decoder: its memory is the prompt, which stands before each
+    result instead of the start token."""
+
+    def __init__(self, model: Decoder, max_length: int):
+        self.model, self.max_length = model, max_length
+        self.config = SimpleNamespace(bos_id=0, eos_id=model.config.eos_id)             # bos_id: never read
+        self.logits, self.new_cache = model.logits, model.new_cache
+
+    def encode(
+        self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None
+    ) -> Int[Tensor, "batch source"]:
+        """The prompt itself, checked: it must fit into the context, with what is to come."""
+        check_prompts(input_ids, attention_mask, self.model.config.max_length - self.max_length + 1, self.max_length)
+        return input_ids
+
+    def decode(
+        self,
+        ids: Int[Tensor, "batch target"],
+        memory: Int[Tensor, "batch source"],
+        attention_mask: Int[Tensor, "batch source"],
+        cache: Any,
+    ) -> Tensor:
+        """One vector for each token of the prompt and of the beginning of a result, or for the new one."""
+        past = cache.length if cache is not None else 0
+        new = ids if past else torch.cat([memory, ids[:, 1:]], dim=1)
+        written = past + new.shape[1] - memory.shape[1]
+        mask = torch.cat([attention_mask, attention_mask.new_ones(len(ids), written)], dim=1)
+        return self.model.decode(new, mask, cache)
+
+
 def greedy(
-    model: EncoderDecoder,
+    model: EncoderDecoder | Decoder,
     input_ids: Int[Tensor, "batch source"],
     attention_mask: Int[Tensor, "batch source"] | None = None,
     *,
@@ -40,7 +75,7 @@ def greedy(
 
 @torch.no_grad()
 def beam_search(
-    model: EncoderDecoder,
+    model: EncoderDecoder | Decoder,
     input_ids: Int[Tensor, "batch source"],
     attention_mask: Int[Tensor, "batch source"] | None = None,
     *,
@@ -56,6 +91,7 @@ def beam_search(
     have been put aside as there are beams, or when no beginning can win any more.
 
     Args:
+        input_ids: the source; for a decoder-only model the prompts, padded on the left.
         attention_mask: 1 = a real token, 0 = padding; None: all are real.
         max_length: longest result in tokens, the end token included.
         beams: 1 is greedy search.
@@ -68,7 +104,9 @@ def beam_search(
     for name, value, least in ("beams", beams, 1), ("max_length", max_length, 1), ("length_penalty", length_penalty, 0):
         if value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
-    bos, eos, device = model.config.bos_id, model.config.eos_id, input_ids.device
+    model = model if isinstance(model, EncoderDecoder) else Prompted(model, max_length)
+    bos, device = model.config.bos_id, input_ids.device
+    eos = torch.tensor(end_tokens(model, None), device=device, dtype=torch.long)
     attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     memory = model.encode(input_ids, attention_mask).repeat_interleave(beams, dim=0)     # (sentence · beam, source, d)
     memory_mask = attention_mask.repeat_interleave(beams, dim=0)                         # (sentence · beam, source)
@@ -76,10 +114,10 @@ def beam_search(
 
     sentence = torch.arange(len(input_ids), device=device)                  # (sentence,): those that are not done
     tokens = torch.full((len(sentence), beams, 1), bos, device=device)      # (sentence, beam, length)
-    score = memory.new_full((len(sentence), beams), -torch.inf)             # (sentence, beam): sum of log p
+    score = torch.full((len(sentence), beams), -torch.inf, device=device)   # (sentence, beam): sum of log p
     score[:, 0] = 0.0                                                       # all beams start alike: use one
     ended = torch.zeros_like(sentence)                                      # (sentence,): results put aside
-    best = memory.new_full((len(sentence),), -torch.inf)                    # (sentence,): the best result's score …
+    best = torch.full((len(sentence),), -torch.inf, device=device)          # (sentence,): the best result's score …
     results: list[list[int]] = [[]] * len(sentence)                         # … and its tokens
 
     for length in range(1, max_length + 1):
@@ -89,7 +127,7 @@ def beam_search(
         # The best 2 · beams, as at most `beams` of them end, one for each beam; so enough remain to go on.
         total, choice = (score[..., None] + log_p).flatten(1).topk(2 * beams)            # (sentence, 2 · beam)
         parent, token = choice // log_p.shape[-1], choice % log_p.shape[-1]              # (sentence, 2 · beam)
-        ends = token == eos
+        ends = torch.isin(token, eos)
 
         closing = ends[:, :beams] & total[:, :beams].isfinite()                          # (sentence, beam)
         closed = total[:, :beams].masked_fill(~closing, -torch.inf) / penalty(length, length_penalty)
