@@ -181,16 +181,13 @@ def write_submission(out: Path, result: Result, assignment: Assignment) -> None:
 
 
 def write_reports(out: Path, results: list[Result], assignment: Assignment) -> None:
-    """The tables and the summary; and any page that an interrupted run still owes."""
+    """The tables, the summary, and every page: marks may have been given since, or an earlier run broke off."""
     from txlib.grading.exports import grades_csv, review_csv
     from txlib.grading.feedback import summary_page
     from txlib.grading.similar import similar_answers
 
     for result in results:
-        pages = [out / "feedback" / f"{result.submission}.html"]
-        pages += [out / "junit" / f"{result.submission}.xml"] * bool(result.junit)
-        if not all(page.is_file() for page in pages):
-            write_submission(out, result, assignment)
+        write_submission(out, result, assignment)
     answers = {result.submission: {task.id: task.answer for task in result.tasks if task.answer} for result in results}
     stubs = {task.id: "\n\n".join(assignment.stubs.get(id, "") for id in task.answers) for task in assignment.tasks}
     similar = similar_answers(answers, stubs)

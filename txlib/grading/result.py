@@ -86,7 +86,8 @@ class Result:
 
     @property
     def needs_review(self) -> bool:
-        return any(note.review for note in self.notes) or any(task.verdict == "pending" for task in self.tasks)
+        pending = any(task.verdict == "pending" for task in self.tasks)
+        return pending or self.status != "graded" or any(note.review for note in self.notes)
 
     def data(self) -> dict:
         """As JSON can hold it."""
