@@ -51,7 +51,7 @@ with check("scores") as show:
     show(scores(show.randn(2, n, d_k), show.randn(2, m, d_k)), "a batch of two")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, mistake
+from txlib.grading import alternative, forbid, mistake
 
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1), "The division by √d_k is missing.")
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / q.shape[-1],
@@ -162,6 +162,10 @@ def score_of(q, k):
 
 
 HIDDEN = float("-inf")
+forbid("attention",
+       ("scaled_dot_product_attention", "flex_attention", "MultiheadAttention", "multi_head_attention_forward", "txlib.attention"),
+       ("aten._scaled_dot_product_flash_attention_for_cpu", "aten._native_multi_head_attention", "aten._safe_softmax",
+        "aten.scaled_dot_product_attention"))
 mistake("attention", lambda q, k, v, mask: (score_of(q, k) * q.shape[-1] ** 0.5).masked_fill(~mask, HIDDEN).softmax(-1) @ v,
         "The scores are not divided by √d_k: too few keys get too much.")
 mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, HIDDEN).softmax(-2).nan_to_num() @ v,

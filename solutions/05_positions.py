@@ -54,7 +54,7 @@ with check("sinusoidal", atol=1e-4) as show:
         show(sinusoidal(length, d), f"length = {length}, d = {d}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, mistake
+from txlib.grading import alternative, forbid, mistake
 
 
 def angles(length, d, *, first=0, exponent=2.0):
@@ -186,6 +186,7 @@ def skewed(x, *, right=False, last=False):
     return rows[:, :-1] if last else rows[:, 1:]
 
 
+forbid("skew", ("gather", "take_along_dim"), "aten.gather")
 mistake("skew", lambda x: skewed(x), "Each score of the past stands right. But above the diagonal are left-overs from other rows: set the "
         "future to 0.")
 mistake("skew", lambda x: skewed(x, right=True).tril(),

@@ -56,7 +56,7 @@ with check("learning-rate", rtol=1e-4, atol=1e-9) as show:
     show(learning_rate(step, d_model, warmup), f"step {step}, d_model {d_model}, warmup {warmup}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, mistake
+from txlib.grading import alternative, forbid, mistake
 
 mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * max(step**-0.5, step * warmup**-1.5),
         "You take the *larger* term. Then the rate starts huge, and grows without end after the warm-up.")
@@ -317,6 +317,8 @@ def padding_as_word(logits, labels, smoothing):
     return smoothed_loss(logits, labels.clamp(min=0), smoothing)
 
 
+forbid("smoothed-loss", ("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss"),
+       ("aten.nll_loss_forward", "aten.nll_loss_nd", "aten.cross_entropy_loss"))
 mistake("smoothed-loss", smoothing_others,
         "You share ε among the *other* V − 1 words. That is another definition; here the label gets its part of ε, too: "
         "the mean runs over all V.")

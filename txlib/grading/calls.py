@@ -24,7 +24,7 @@ def _is(used: tuple[str, bool], name: str) -> bool:
     path, known = used      # known: an import says where the path begins
     if not known or "." not in name:
         return path.rpartition(".")[2] == name.rpartition(".")[2]
-    return path == name
+    return path == name or path.startswith(name + ".")      # the name may be a module's
 
 
 class _Finder:

@@ -112,6 +112,10 @@ class _Operators(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True      # else flex_attention, which compiles itself, would refuse to run
+
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
