@@ -22,9 +22,9 @@ def forbidden_names(source: str, names: Iterable[str]) -> list[str]:
 
 def _is(used: tuple[str, bool], name: str) -> bool:
     path, known = used      # known: an import says where the path begins
-    if not known or "." not in name:
-        return path.rpartition(".")[2] == name.rpartition(".")[2]
-    return path == name or path.startswith(name + ".")      # the name may be a module's
+    if known and (path == name or path.startswith(name + ".")):      # the name may be a module's
+        return True
+    return not (known and "." in name) and path.rpartition(".")[2] == name.rpartition(".")[2]
 
 
 class _Finder:
