@@ -3,7 +3,9 @@
 import ast
 import copy
 import hashlib
-from dataclasses import dataclass, field
+import operator
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ class GradedTask:
     rubric: str = ""                # for whoever marks a written answer
     forbidden: tuple[str, ...] = () # names and operators that an answer must not call
     hidden: bool = False            # whether its check holds hidden tests
+    after_hidden: bool = False      # whether its check, or one above it, does: what it shows may tell of them
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,12 @@ def read_assignment(path: Path | str) -> Assignment:
     if path.suffix == ".ipynb" and _is_nbgraders(path):
         from txlib.grading.nbgrader_format import read_nbgrader
 
-        return read_nbgrader(path)
-    return _from_exercise(read_exercise(path))
+        found = read_nbgrader(path)
+    else:
+        found = _from_exercise(read_exercise(path))
+    hidden = list(accumulate((task.hidden for task in found.tasks), operator.or_))
+    return replace(found, tasks=tuple(replace(task, after_hidden=after)
+                                      for task, after in zip(found.tasks, hidden, strict=True)))
 
 
 def rebuild(assignment: Assignment, answers: dict[str, str], only: str | None = None) -> Any:

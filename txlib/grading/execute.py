@@ -84,6 +84,7 @@ class _Client(PapermillNotebookClient):
             finally:
                 self.collected["outputs"][cell.id] = _plain(cell.outputs)
                 cell.outputs = []      # papermill would end here at the first error among them
+                self._display_id_map.clear()      # what a cell has displayed, no later one changes
         self.collected["at"] = None
 
     def process_message(self, msg: dict, cell: Any, cell_index: int) -> Any:

@@ -4,6 +4,7 @@ Each check of each run is one pytest item, collected by nbval from the reference
 passes only when its item is among those that pytest reports as passed; everything else is words for the page.
 """
 
+import builtins
 import io
 import os
 import re
@@ -92,6 +93,8 @@ def outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
     differs = first_difference(bundle, recording["reference"])
     if differs and differs[0] >= visible and said.kind != "unanswered":
         lines, matrices = (*said.lines[:said.known], HIDDEN), None
+    elif differs and task.after_hidden and said.kind != "unanswered":
+        lines, matrices = (*said.lines[:said.known], _unquoted(bundle, recording["reference"], differs[0])), None
     scored = tuple(part if i < visible else replace(part, label="a test that is not shown")
                    for i, part in enumerate(scored))
     return Outcome(said.kind, said.points, lines, matrices, scored, said.known, operators)
@@ -168,16 +171,32 @@ def _in_kernel(task: GradedTask, outputs: list) -> Outcome:
     points = autograded(outputs, task)
     errors = [output for output in outputs if output.get("output_type") == "error"]
     lines = tuple(f"`{each.get('ename')}`: {str(each.get('evalue'))[:300]}" for each in errors[:1])
-    if task.hidden:
+    if task.after_hidden:
         lines = ("A test in its cell fails.",) if errors else ()
     verdict = "right" if points == task.points else "partial" if points else "wrong"
     return Outcome(verdict, points, lines)
+
+
+def _unquoted(bundle: dict, expected: dict, index: int) -> str:
+    """Where a bundle differs, in words that are none of its own: an answer may have read the hidden tests."""
+    if index < min(len(bundle["shown"]), len(expected["shown"])):
+        label = expected["shown"][index]["label"]
+        return f"Result {index + 1}{f' ({label})' if label else ''} is something else."
+    return _raised(bundle["error"]) if bundle["error"] else "It does not show what its check asks for."
+
+
+def _raised(error: dict) -> str:
+    """An error by its type alone, and only by one that Python has."""
+    known = hasattr(builtins, error["error"])
+    return f"Your answer raised `{error['error']}`." if known else "Your answer raised an error."
 
 
 def _measured(task: GradedTask, bundle: dict, run: Run) -> Outcome:
     if task.id not in run.shares:
         error = bundle["error"]
         said = f"`{error['error']}`: {error['message']}" if error else "nothing to measure was shown"
+        if error and task.after_hidden:
+            said = _raised(error).removesuffix(".")
         unanswered = bool(error) and error["error"] == "NotImplementedError"
         return Outcome("unanswered" if unanswered else "error", lines=() if unanswered else (f"{said}.",))
     share, sentence = run.shares[task.id]
