@@ -19,7 +19,7 @@ from txlib.grading.result import Note, Result
 from txlib.grading.sandbox import JUPYTER, Limits, Nursery, probe
 from txlib.grading.submission import find_submissions, read_submission
 from txlib.grading.worker import Job
-from txlib.grading.workers import Failed, on_cluster, on_this_machine
+from txlib.grading.workers import Failed, cluster, on_cluster, on_this_machine
 
 SEEDS = 2
 Watch = Callable[[str, str, Result | None], None]      # submission, "queued" | "running" | "graded" | "kept", result
@@ -72,6 +72,7 @@ def grade(
     limits, environment = limits or Limits(), describe_environment()
     out.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
+        client = stack.enter_context(cluster(scheduler)) if scheduler else None
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
         if seeds_from is not None:
             with Gradebook(Path(seeds_from) / "gradebook.sqlite", create=False) as earlier:
@@ -93,7 +94,7 @@ def grade(
             else:
                 todo.append(replace(job, submission=submission))
                 watch(submission.name, "queued", None)
-        work = on_cluster(todo, scheduler) if scheduler else on_this_machine(todo, jobs or os.cpu_count() or 1)
+        work = on_cluster(todo, client) if client else on_this_machine(todo, jobs or os.cpu_count() or 1)
         for done, result in work:
             name = done.submission.name
             if result is None:

@@ -13,9 +13,13 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from txlib.grading.result import Result
 from txlib.grading.worker import Job, grade_submission
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 TRIES = 2
 
@@ -60,26 +64,31 @@ def on_this_machine(jobs: list[Job], processes: int) -> Progress:
             waiting += [index for index in futures.values()]      # their process died with another's
 
 
-def on_cluster(jobs: list[Job], address: str) -> Progress:
-    """Grade by the workers of a Dask cluster, e.g. `tcp://10.0.0.5:8786`.
+def cluster(address: str) -> "Client":
+    """A client of the Dask scheduler at an address, e.g. `tcp://10.0.0.5:8786`; close it when done.
 
     Raises:
         ValueError: dask.distributed is not installed, or no scheduler answers.
     """
     try:
-        from distributed import Client, as_completed
+        from distributed import Client
     except ModuleNotFoundError:
         raise ValueError('--scheduler needs dask.distributed: pip install "distributed"') from None
     try:
-        client = Client(address, timeout=10)
+        return Client(address, timeout=10)
     except (OSError, ValueError) as reason:
         raise ValueError(f"--scheduler {address}: no scheduler answers there ({reason})") from None
-    with client:
-        futures = {client.submit(grade_on_cluster, job, pure=False, retries=TRIES - 1): index
-                   for index, job in enumerate(jobs)}
-        for future in as_completed(futures):
-            job = jobs[futures[future]]
-            yield job, future.result() if future.status == "finished" else Failed(_words(future.exception()))
+
+
+def on_cluster(jobs: list[Job], client: "Client") -> Progress:
+    """Grade by the workers of a Dask cluster."""
+    from distributed import as_completed
+
+    futures = {client.submit(grade_on_cluster, job, pure=False, retries=TRIES - 1): index
+               for index, job in enumerate(jobs)}
+    for future in as_completed(futures):
+        job = jobs[futures[future]]
+        yield job, future.result() if future.status == "finished" else Failed(_words(future.exception()))
 
 
 def grade_on_cluster(job: Job) -> Result:
