@@ -209,6 +209,42 @@ def translate(
         print(next(translations) if line.strip() else "")
 
 
+@app.command()
+def generate(
+    model: Annotated[str, typer.Option(help="A folder as `transformers` writes it, or a hub id.")],
+    prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT]…", help="Without: all of stdin.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Stop after so many tokens.")] = 100,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token, instead of drawing.")] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that make up p.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Draw from tokens at least p times as likely as the first.")]
+    = None,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: repeat less.")] = 1.0,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Let a language model write on."""
+    from txlib.generation import Sampling, Writer
+    from txlib.models import GPT
+    from txlib.models.pretrained import find_folder, load_pretrained
+    from txlib.text import load_tokenizer
+
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    folder = find_folder(model)
+    network = load_pretrained(folder, device=_device(device))
+    if not isinstance(network, GPT):
+        raise ValueError(f"{model} holds a {type(network).__name__}, which does not write on; give e.g. a GPT-2")
+    writer = Writer(network, load_tokenizer(folder))
+    for prompt in prompts or [sys.stdin.read()]:
+        print(prompt, end="", flush=True)
+        for piece in writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=None if greedy else sampling,
+                                   stop=stop or (), seed=seed):  # fmt: skip
+            print(piece, end="", flush=True)
+        print()
+
+
 def _device(name: str) -> object:
     """The torch device of that name; `auto` is the GPU if there is one."""
     import torch

@@ -115,7 +115,7 @@ def until_the_end(row, eos=2):
 def both(request, tmp_path_factory):
     """A model of transformers, and the same in txlib."""
     torch.manual_seed(3)
-    model = shake(THEIRS[request.param]()).eval()
+    model = shake(THEIRS[request.param](), 0.5).eval()
     folder = tmp_path_factory.mktemp(request.param)
     model.save_pretrained(folder)
     return model, load_pretrained(folder)
@@ -124,7 +124,7 @@ def both(request, tmp_path_factory):
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_greedy_tokens_are_those_of_transformers(both, use_cache):
     model, ours = both
-    prompts = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]] + ids(9, 4).tolist()
+    prompts = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]] + torch.randint(3, VOCABULARY, (9, 4)).tolist()
     x, mask = pad_left(prompts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -135,7 +135,6 @@ def test_greedy_tokens_are_those_of_transformers(both, use_cache):
     assert found == generate(ours, x, mask, max_new_tokens=20) == beam_search(ours, x, mask, max_length=20, beams=1)
     likeliest = Sampling(repetition_penalty=1.3, top_k=1)
     assert generate(ours, x[3:, 1:], sampling=likeliest, max_new_tokens=20) == [until_the_end(r) for r in penalised]
-    assert len({len(row) for row in found}) > 1 or all(2 not in row for row in expected.tolist())
 
 
 def test_marian_writes_what_transformers_write(tmp_path):
@@ -149,7 +148,7 @@ def test_marian_writes_what_transformers_write(tmp_path):
     positions = {name: value.clone() for name, value in model.named_parameters() if "embed_positions" in name}
     shake(model).load_state_dict(positions, strict=False)
     model.eval().save_pretrained(tmp_path)
-    x, mask = ids(6, 7), torch.ones(6, 7, dtype=torch.long)
+    x, mask = torch.randint(3, 22, (6, 7)), torch.ones(6, 7, dtype=torch.long)
     mask[1, 4:] = mask[2, 2:] = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -381,6 +380,7 @@ def test_numbers_refused(number, words):
         Sampling(**number)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_prompts_refused():
     model = make("gpt2", max_length=8)
     for empty in ([[]], [[3], []], []):

@@ -1,0 +1,164 @@
+"""Mixtures of experts against loops, `transformers` and hand counts."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import shake
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+
+from txlib.layers import BlockConfig, FeedForward, MixtureConfig, MixtureOfExperts, TransformerBlock
+from txlib.layers.moe import load_balancing_loss, within_capacity
+from txlib.models import GPT, GPTConfig
+
+
+def make(**config):
+    return shake(MixtureOfExperts(MixtureConfig(**config), 6, 10)).double()
+
+
+def loop(model, x):
+    """One token at a time; experts that are full let it pass. All first choices are served before second ones."""
+    config, tokens = model.config, x.flatten(0, 1)
+    p = [torch.softmax(model.router(token), dim=-1) for token in tokens]
+    ranked = [sorted(range(config.experts), key=lambda e, q=q: -q[e])[: config.top_k] for q in p]
+    room = float("inf")
+    if config.capacity_factor is not None:
+        room = -(-config.capacity_factor * len(tokens) * config.top_k // config.experts)
+    taken, out, dropped = [0] * config.experts, torch.zeros_like(tokens), 0
+    for choice in range(config.top_k):
+        for i, token in enumerate(tokens):
+            expert = ranked[i][choice]
+            total = sum(p[i][e] for e in ranked[i]) if config.top_k > 1 else 1.0
+            if taken[expert] >= room:
+                dropped += 1
+                continue
+            taken[expert] += 1
+            out[i] += p[i][expert] / total * model.experts[expert](token[None, None])[0, 0]
+    return out.view_as(x), taken, dropped / (len(tokens) * config.top_k)
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 4])
+@pytest.mark.parametrize("capacity_factor", [None, 2.0, 1.0, 0.3])
+@torch.no_grad()
+def test_equals_a_loop(top_k, capacity_factor):
+    model = make(experts=4, top_k=top_k, capacity_factor=capacity_factor)
+    x = torch.randn(3, 7, 6, dtype=torch.float64)
+    out, counts, dropped = loop(model, x)
+    assert_close(model(x), out, rtol=1e-6, atol=1e-6)           # the router's softmax is float32
+    assert model.routing.counts.tolist() == counts
+    assert model.routing.drop_rate == pytest.approx(dropped, abs=1e-6)
+    if capacity_factor == 0.3:
+        assert dropped > 0
+
+
+def test_all_experts_alike_are_one_network():
+    model = make(experts=4, top_k=3)
+    for expert in model.experts:
+        expert.load_state_dict(model.experts[0].state_dict())
+    x = torch.randn(2, 5, 6, dtype=torch.float64)
+    assert_close(model(x), model.experts[0](x), rtol=1e-6, atol=1e-6)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_the_balance_loss(seed, top_k):
+    torch.manual_seed(seed)
+    p = torch.randn(9, 4).softmax(-1)
+    chosen = p.topk(top_k).indices
+    f = [sum(expert in row for row in chosen.tolist()) / 9 for expert in range(4)]
+    by_hand = 4 * sum(f[expert] * p[:, expert].mean().item() for expert in range(4))
+    assert load_balancing_loss(p, chosen).item() == pytest.approx(by_hand)
+    assert_close(load_balancing_loss(p, chosen), load_balancing_loss_func((p.log(),), 4, top_k))
+
+
+def test_balance_is_best_and_collapse_is_worst():
+    even, chosen = torch.full((8, 4), 0.25), torch.arange(8)[:, None] % 4
+    assert load_balancing_loss(even, chosen).item() == pytest.approx(1)
+    collapsed = torch.eye(4)[torch.zeros(8, dtype=torch.long)]
+    assert load_balancing_loss(collapsed, torch.zeros(8, 1, dtype=torch.long)).item() == pytest.approx(4)
+
+
+def test_the_balance_loss_cures_a_collapsed_router():
+    model = MixtureOfExperts(MixtureConfig(4, top_k=1), 6, 10)
+    with torch.no_grad():
+        model.router.weight.zero_()
+        model.router.weight[2] += 0.5
+    x = torch.randn(8, 16, 6) + 1                                    # all tokens lean towards expert 2
+    model(x)
+    assert model.routing.counts[2] > 100
+    optimizer = torch.optim.Adam(model.router.parameters(), lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        model(x)
+        model.routing.balance_loss.backward()
+        optimizer.step()
+    assert model.routing.counts.max() < 60 and model.routing.balance_loss < 1.3
+
+
+def test_first_come_first_served():
+    chosen = torch.tensor([[0, 1], [0, 2], [0, 1], [1, 0]])
+    kept = within_capacity(chosen, 3, 2)
+    assert kept.tolist() == [[True, True], [True, True], [False, False], [True, False]]
+
+
+def test_every_weight_that_is_used_gets_a_gradient():
+    for config in ({"experts": 3, "top_k": 1}, {"experts": 3, "top_k": 2}):
+        model = make(**config)
+        model(torch.randn(4, 9, 6, dtype=torch.float64)).square().sum().backward()
+        assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+def test_cost_grows_with_top_k_and_not_with_experts():
+    def operations(experts, top_k):
+        model = MixtureOfExperts(MixtureConfig(experts, top_k=top_k), 6, 10)
+        with FlopCounterMode(display=False) as counter:
+            model(torch.randn(2, 8, 6))
+        return counter.get_total_flops() - 2 * 16 * 6 * experts     # without the router
+
+    assert operations(2, 1) == operations(16, 1) == 2 * 16 * 6 * 10 * 2
+    assert operations(16, 3) == 3 * operations(16, 1)
+
+
+def test_jitter_acts_in_training_only():
+    model, x = make(experts=3, jitter=0.5), torch.randn(1, 4, 6, dtype=torch.float64)
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    assert torch.equal(model(x), model(x))
+
+
+def test_a_model_after_a_batch_can_be_copied():
+    model, x = make(experts=3), torch.randn(1, 4, 6, dtype=torch.float64)
+    out = model(x)
+    assert torch.equal(copy.deepcopy(model)(x), out) and copy.deepcopy(model).routing is None
+
+
+def test_a_block_of_experts():
+    config = BlockConfig(8, 2, 12, activation="swiglu", ffn=MixtureConfig(3), zero_output=True, dropout=0.0)
+    block, x = TransformerBlock(config), torch.randn(2, 5, 8)
+    assert isinstance(block.feed_forward.experts[0], FeedForward) and torch.equal(block(x), x)
+
+
+def test_a_model_adds_the_loss_while_training_only():
+    block = BlockConfig(8, 2, 12, ffn=MixtureConfig(3, balance=0.5), position="rotary")
+    model, x = GPT(GPTConfig(11, block, layers=2)), torch.randint(0, 11, (2, 6))
+    training = model(x, labels=x).loss
+    balance = sum(routing.balance_loss for routing in model.routing())
+    assert len(model.routing()) == 2
+    assert_close(training, model.eval()(x, labels=x).loss + 0.5 * balance)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"experts": 2, "top_k": 3}, "top_k=3 must be from 1 to experts=2"),
+        ({"experts": 2, "top_k": 0}, "top_k=0 must be from 1"),
+        ({"experts": 2, "capacity_factor": 0.0}, "capacity_factor=0.0 must be above 0"),
+        ({"experts": 2, "balance": -1.0}, "balance=-1.0 must be at least 0"),
+    ],
+)
+def test_refused(config, words):
+    with pytest.raises(ValueError, match=words):
+        MixtureConfig(**config)
