@@ -1,0 +1,170 @@
+"""Memory estimates: against the bytes of real tensors."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from txlib.models import GPT, Bert, Transformer
+from txlib.models.sizes import BERT, GPT2, LLAMA, MIXTRAL, VASWANI, build
+from txlib.training import memory as MODULE
+from txlib.training.memory import Memory, activation_memory, available_memory, generation_memory, training_memory
+from txlib.training.optimizers import optimizers
+
+pytestmark = pytest.mark.usefixtures("unchecked")       # checks of annotations take long on fake tensors
+
+SMALL = {"d_model": 64, "heads": 4, "d_ff": 128}
+
+
+def small(config, **changes):
+    """A config of sizes.py, narrow and shallow."""
+    layers = "encoder_layers" if hasattr(config, "encoder_layers") else "layers"
+    return replace(config, vocab_size=300, block=replace(config.block, **SMALL, **changes), **{layers: 2})
+
+
+def ids(batch=2, length=24, **names):
+    tensor = torch.randint(0, 300, (batch, length))
+    return {name: tensor for name in names or ("input_ids", "labels")}
+
+
+CASES = {
+    "gpt2": (GPT, small(GPT2["small"]), ids()),
+    "gpt2, long": (GPT, small(GPT2["small"], attention_dropout=0.0), ids(1, 300)),      # torch's fused kernel
+    "llama": (GPT, small(LLAMA["7b"], kv_heads=2), ids()),
+    "bert": (Bert, small(BERT["base"]), ids(input_ids=1)),
+    "transformer": (Transformer, small(VASWANI["base"]), ids()),
+}
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("case", CASES)
+def test_activations_are_those_that_autograd_keeps(case, bf16):
+    """Counted a second way: every tensor that hangs on the graph of a real forward pass."""
+    kind, config, batch = CASES[case]
+    model = kind(config)
+    seen = {}
+
+    def pack(tensor):
+        seen[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers(), *batch.values()]}
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        model(**batch)
+    real = sum(tensor.untyped_storage().nbytes() for address, tensor in seen.items() if address not in own)
+    assert activation_memory(build(config), batch, bf16=bf16) == real > 10_000
+    assert activation_memory(model, batch, bf16=bf16) == real                   # a real model is not touched
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
+def test_training_against_real_tensors(optimizer):
+    _, config, batch = CASES["gpt2"]
+    model = GPT(config)
+    plan = training_memory(build(config), batch, optimizer=optimizer)
+    model(**batch).loss.backward()
+    if optimizer == "sgd":
+        states = {}
+    else:
+        real = optimizers(model, lr=1e-3, muon_lr=0.02 if optimizer == "muon" else None)
+        real.step()
+        states = {name: tensor for name, tensor in real.state_tensors().items() if not name.endswith("|step")}
+    assert plan.weights == sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+    assert plan.gradients == sum(parameter.grad.nbytes for parameter in model.parameters())
+    assert plan.optimizer == sum(tensor.nbytes for tensor in states.values())
+    assert plan.total == plan.weights + plan.gradients + plan.optimizer + plan.activations
+
+
+def test_frozen_parameters_have_no_gradient():
+    model = build(CASES["gpt2"][1])
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    plan = training_memory(model, ids())
+    assert plan.gradients == plan.optimizer == plan.activations == 0 < plan.weights
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", ["gpt2", "llama"])
+def test_the_cache_against_real_tensors(case, dtype):
+    _, config, _ = CASES[case]
+    model, cache = GPT(config).to(dtype), None
+    cache = model.new_cache()
+    with torch.no_grad():
+        model(torch.zeros(3, 17, dtype=torch.long), cache=cache)
+    kept = {}
+    for block in cache:
+        for value in vars(block.self_attention).values():
+            if isinstance(value, torch.Tensor):
+                kept[value.data_ptr()] = value.nbytes
+    plan = generation_memory(build(config), 3, 17, dtype=dtype)
+    assert plan.cache == sum(kept.values()) > 0
+    assert plan.weights == sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+
+
+def test_the_printed_table():
+    plan = training_memory(build(GPT2["small"]), {"input_ids": torch.zeros(1, 16, dtype=torch.long)})
+    lines = str(plan).splitlines()
+    assert lines[0].split() == ["weights", "498", "MB"] and lines[-1].split()[0] == "total"
+    assert str(generation_memory(build(LLAMA["7b"]), 1, 2048, dtype=torch.bfloat16)).splitlines() == [
+        "weights        13.5 GB", "cache           1.1 GB", "total          14.6 GB"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("plan", "advice"),
+    [
+        (Memory(100, 100, 200, 3000), "make batch × length at most 17 % of what it is, and accumulate gradients$"),
+        (Memory(400, cache=2000), "make batch × length at most 25 % of what it is$"),
+        (Memory(300, 300, 600, 10), "the parameters alone do not fit: take a smaller model, or spread it"),
+        (Memory(2000, cache=10), "the weights alone do not fit: take a smaller model or a smaller dtype"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_advice(plan, advice):
+    with pytest.raises(ValueError, match=f"^this needs .* but cuda has 1 kB free; {advice}"):
+        plan.require("cuda", free=1000)
+    plan.require("cuda", free=4000)
+
+
+def test_the_advice_fits():
+    config, batch = CASES["gpt2"][1], ids(64, 24)
+    plan = training_memory(build(config), batch)
+    free = plan.weights * 8
+    with pytest.raises(ValueError, match="batch × length at most") as refused:
+        plan.require(free=free)
+    share = float(str(refused.value).split("at most ")[1].split(" %")[0]) / 100
+    training_memory(build(config), ids(int(64 * share), 24)).require(free=free)
+
+
+def test_free_memory(monkeypatch, tmp_path):
+    free = available_memory()
+    assert free is None or 1e7 < free < 1e14
+    files = {"/proc/meminfo": "MemTotal: 90 kB\nMemAvailable:    70 kB\n", "/sys/fs/cgroup/memory.max": "60000",
+             "/sys/fs/cgroup/memory.current": "20000"}  # fmt: skip
+    for path, text in files.items():
+        (tmp_path / path.replace("/", "_")).write_text(text)
+    monkeypatch.setattr(MODULE, "Path", lambda path: tmp_path / path.replace("/", "_"))
+    assert available_memory() == 40_000
+    (tmp_path / "_sys_fs_cgroup_memory.max").write_text("max\n")
+    assert available_memory() == 71_680
+    (tmp_path / "_proc_meminfo").unlink()
+    assert available_memory() is None
+    Memory(10**18).require()        # nobody knows: not refused
+
+
+def test_a_mixture_of_experts_is_refused_by_name():
+    model = build(small(MIXTRAL["8x7b"], kv_heads=2))
+    with pytest.raises(ValueError, match="the shapes in GPT depend on its numbers"):
+        training_memory(model, ids())
+
+
+def test_unknown_optimizer():
+    with pytest.raises(ValueError, match="optimizer='lion' is unknown; choose one of adamw, muon, sgd"):
+        training_memory(nn.Linear(2, 2), {}, optimizer="lion")
+
+
+@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1.5e6, "1.5 MB"),
+                                            (999.9e6, "1.0 GB"), (5e12, "5,000.0 GB")])  # fmt: skip
+def test_readable(size, text):
+    assert partial(MODULE.readable)(size) == text

@@ -1,0 +1,192 @@
+"""How much memory a run takes, before it starts: weights, gradients, optimizer, activations, cache.
+
+    plan = training_memory(build(GPT2["small"]), {"input_ids": ids, "labels": ids}, device="cuda")
+    print(plan)
+    plan.require("cuda")        # ValueError with advice where it does not fit
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+from torch.func import functional_call
+
+OPTIMIZERS = ("adamw", "muon", "sgd")
+USABLE = 0.9        # of the free memory: the rest is for what a step needs for a moment, and for gaps between blocks
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a run holds at its peak.
+
+    weights, gradients, optimizer: of the parameters, whatever the batch; activations: what the forward pass keeps for
+    the backward pass, in proportion to the batch; cache: keys and values of generated text, likewise.
+    """
+
+    weights: int
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    cache: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    def __str__(self) -> str:
+        rows = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        return "\n".join(f"{name:<12}{readable(size):>10}" for name, size in [*rows, ("total", self.total)] if size)
+
+    def require(self, device: torch.device | str = "cpu", *, free: int | None = None) -> None:
+        """Raise ValueError, with advice, unless all this fits into the free memory of a device.
+
+        Args:
+            free: bytes that are free; asked of the device unless given. Where it cannot say, nothing is refused.
+        """
+        free = available_memory(device) if free is None else free
+        if free is None or self.total <= USABLE * free:
+            return
+        growing = self.activations + self.cache
+        share = (USABLE * free - (self.total - growing)) / max(growing, 1)
+        if share > 0.01:
+            advice = f"make batch × length at most {100 * share:.2g} % of what it is"
+            if self.activations:
+                advice += ", and accumulate gradients"
+        elif self.gradients:
+            advice = "the parameters alone do not fit: take a smaller model, or spread it over several devices (FSDP)"
+        else:
+            advice = "the weights alone do not fit: take a smaller model or a smaller dtype, e.g. bfloat16"
+        sizes = {field.name: getattr(self, field.name) for field in fields(self)}
+        parts = ", ".join(f"{name} {readable(size)}" for name, size in sizes.items() if size)
+        raise ValueError(
+            f"this needs {readable(self.total)} ({parts}), but {device} has {readable(free)} free; {advice}"
+        )
+
+
+def training_memory(
+    model: nn.Module,
+    batch: Mapping[str, Tensor],
+    *,
+    optimizer: str = "adamw",
+    device: torch.device | str = "cpu",
+    bf16: bool = False,
+) -> Memory:
+    """What training takes; see `activation_memory` for the activations.
+
+    Args:
+        model: of any device; on the meta device, as `txlib.models.sizes.build` makes it, it takes no memory itself.
+        batch: its arguments, e.g. input_ids and labels, of the size that will be trained on.
+        optimizer: "adamw" keeps two numbers a parameter; "muon" one for the matrices inside the blocks and two for the
+            rest, as `txlib.training.optimizers` divides them; "sgd" none.
+        device: where it will run; bf16: whether under bfloat16 autocast.
+
+    Raises:
+        ValueError: for an unknown optimizer, and for a model whose shapes depend on its numbers.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer={optimizer!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
+    weights = gradients = states = 0
+    for name, parameter in model.named_parameters():
+        weights += parameter.nbytes
+        if parameter.requires_grad:
+            gradients += parameter.nbytes
+            matrix = parameter.ndim == 2 and "layers." in name
+            states += parameter.nbytes * {"adamw": 2, "muon": 1 if matrix else 2, "sgd": 0}[optimizer]
+    weights += sum(buffer.nbytes for buffer in model.buffers())
+    activations = activation_memory(model, batch, device=device, bf16=bf16)
+    return Memory(weights, gradients, states, activations)
+
+
+def activation_memory(
+    model: nn.Module, batch: Mapping[str, Tensor], *, device: torch.device | str = "cpu", bf16: bool = False
+) -> int:
+    """Bytes that the forward pass keeps for the backward pass.
+
+    They are counted, not guessed: the model runs on fake tensors, which have a shape, a dtype and a device and no
+    content, and every tensor that autograd keeps is added up once. What a compiler would save is not in it.
+
+    Arguments and errors as in `training_memory`. A GPU that this machine lacks is taken for a CPU.
+    """
+    kind = torch.device(device).type
+    kind = kind if kind != "cuda" or torch.cuda.is_available() else "cpu"
+
+    def fake(tensor: Tensor) -> Tensor:
+        same = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=kind)
+        return same.requires_grad_(tensor.requires_grad)
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        state = {name: fake(tensor) for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+        inputs = {name: fake(tensor) for name, tensor in batch.items()}
+        with torch.autocast(kind, torch.bfloat16, enabled=bf16):
+            try:
+                known = [*state.values(), *inputs.values()]
+                return saved_bytes(lambda: functional_call(model, state, (), inputs), known)
+            except (DynamicOutputShapeException, DataDependentOutputException) as error:
+                raise ValueError(
+                    f"the shapes in {type(model).__name__} depend on its numbers ({error.func}), as experts' do; "
+                    "count a model whose feed-forward network is as wide as the experts that a token uses"
+                ) from None
+
+
+def generation_memory(model: nn.Module, batch: int, length: int, *, dtype: torch.dtype = torch.float32) -> Memory:
+    """What generating texts of `length` tokens takes, `batch` of them at a time, with weights and cache in `dtype`.
+
+    Each layer keeps a key and a value of head_dim numbers for each of its key/value heads and each token.
+
+    Args:
+        model: a decoder (`GPT`); its config says what is kept.
+    """
+    config, size = model.config, dtype.itemsize
+    block = config.block
+    kept = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim     # numbers a token
+    weights = sum(tensor.numel() for tensor in [*model.parameters(), *model.buffers()])
+    return Memory(weights * size, cache=batch * length * kept * size)
+
+
+def saved_bytes(forward: Callable[[], object], known: Iterable[Tensor] = ()) -> int:
+    """Bytes of the tensors that autograd keeps while `forward` runs; each storage once, those of `known` not at all."""
+    own = {tensor.untyped_storage()._cdata for tensor in known}
+    kept: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.setdefault(tensor.untyped_storage()._cdata, tensor)    # held, so that no other gets the same address
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        forward()
+    return sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in own)
+
+
+def available_memory(device: torch.device | str = "cpu") -> int | None:
+    """Free bytes of a device; None where nobody knows."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
+    except (OSError, StopIteration):
+        pass
+    try:        # the limit of a container
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current"))
+        found.append(int(limit) - int(used))
+    except (OSError, ValueError):       # none, or "max"
+        pass
+    return min(found, default=None)
+
+
+def readable(size: int | float) -> str:
+    """Bytes in the unit that suits them: 1 GB is 10⁹."""
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
+
