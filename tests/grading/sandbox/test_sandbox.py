@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from jupyter_client.manager import KernelManager
 from txlib.grading.execute import execute
 from txlib.grading.sandbox import JUPYTER, Limits, Nursery, SandboxError, probe
 from txlib.grading.sandbox.nursery import PACKAGE
+from txlib.grading.sandbox.probe import waiting_process
 from txlib.grading.sandbox.probe_inside import attempts
 
 pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
@@ -92,23 +93,22 @@ def test_what_lies_outside_is_out_of_reach(run, tmp_path, code):
 def test_the_probe_finds_each_hole_where_there_is_one(tmp_path):
     """Outside the sandbox every attempt but the last succeeds, so none of them fails for want of a target."""
     (tmp_path / "marker").write_text("")
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as hidden:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        hidden = stack.enter_context(socket.socket(socket.AF_UNIX))
         hidden.bind("\0txlib-test")
         hidden.listen()
-        words = f"--{os.getpid()}"
-        process = subprocess.Popen([sys.executable, "-c", "input()", words], stdin=subprocess.PIPE)
+        process = stack.enter_context(waiting_process(words := f"--{os.getpid()}"))
         targets = {
             "listener": listener.getsockname(), "abstract": "txlib-test", "marker": str(tmp_path / "marker"),
             "private": str(tmp_path / "marker"), "solutions": str(PACKAGE.parent / "solutions"),
-            "prefix": str(tmp_path), "package": str(tmp_path), "process": {"words": words}}
+            "prefix": str(tmp_path), "package": str(tmp_path), "process": {"words": words, "pid": process.pid}}
         found = []
         for said, attempt in attempts(targets)[:-1]:
             try:
                 attempt()
             except Exception as reason:
                 found.append((said, reason))
-        process.kill()
-        process.wait()
     assert not found
 
 
@@ -163,6 +163,37 @@ def test_disk_is_limited(run):
                     "try: open('/tmp/x', 'wb').write(bytes(15 * 2**20))\nexcept OSError as e: print(e.errno)") == "27"
 
 
+def test_home_tmp_and_shared_memory_are_one_disk(run):
+    fill = "import os\nfor folder in ('.', '/tmp', '/dev/shm'):\n    try:\n" \
+           "        for i in range(8): open(f'{folder}/{i}', 'wb').write(bytes(2**20))\n" \
+           "    except OSError as e: print(e.errno)"
+    assert one(run, fill) == "28"      # 24 MB in 20
+
+
+def test_nothing_of_the_machines_own_disk_or_memory_can_be_written(run):
+    code = "import os\nfor folder, _, _ in os.walk('/'):\n    if folder.startswith('/proc/'): continue\n    try:\n" \
+           "        open(folder + '/x', 'x')\n        if not folder.startswith('/learner/'): print(folder)\n" \
+           "    except OSError: pass"
+    assert set(one(run, code).split("\n")) == {"/learner", "/tmp", "/dev/shm"}
+
+
+def test_no_namespace_can_be_made_inside(run):
+    code = "import ctypes\nprint(ctypes.CDLL(None).unshare(0x10000000), " \
+           "open('/proc/sys/user/max_user_namespaces').read())"
+    before = Path("/proc/sys/user/max_user_namespaces").read_text()
+    assert one(run, code).split() == ["-1", "0"]
+    assert Path("/proc/sys/user/max_user_namespaces").read_text() == before      # the machine's own stays
+
+
+def test_a_request_that_makes_no_sense_hurts_nobody(run, nursery):
+    from txlib.grading.sandbox.nursery import Lease
+
+    for request in ({}, {"kernel": "nowhere", "limits": "{}"}, {"kernel": "x", "limits": "nonsense"}):
+        with Lease.ask(nursery.address, request) as lease:
+            assert "ended" in lease.read(10)
+    assert one(run, "print('fine')") == "fine"
+
+
 def test_a_kernel_may_end_itself_and_no_other_one_notices(run):
     for end in ("import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
         _, stopped = run(end, "print(1)")
@@ -191,29 +222,17 @@ LEAVE = ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork()
          "    os._exit(0)\n")
 
 
-def survivors(before):
-    """Processes of ours that were not there before, given a little time to go."""
-    for _ in range(100):
-        new = {process.pid for process in psutil.process_iter()} - before
-        left = [psutil.Process(pid) for pid in new if psutil.pid_exists(pid)]
-        left = [process for process in left if any("warm_parent" in word for word in _words(process))]
-        if not left:
-            return []
-        time.sleep(0.1)
-    return left
+def survivors(family):
+    """Those of the processes that still run, given a little time to go."""
+    return psutil.wait_procs(family, timeout=10)[1]
 
 
-def _words(process):
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def test_no_orphan_is_left_by_a_kernel(run):
-    before = {process.pid for process in psutil.process_iter()}
+def test_no_orphan_is_left_by_a_kernel(run, nursery):
+    outer = psutil.Process(nursery._process.pid)
     run(LEAVE)
-    assert survivors(before) == []
+    own = 2      # bubblewrap's first process, and the warm parent
+    assert survivors(outer.children(recursive=True)[own:]) == []
+    assert len(outer.children(recursive=True)) == own
 
 
 STARTER = """
@@ -232,16 +251,14 @@ time.sleep(600)
 
 @pytest.mark.parametrize("target", ["grader", "bubblewrap"])
 def test_no_orphan_survives_a_killed_grader(target):
-    before = {process.pid for process in psutil.process_iter()}
     environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
     grader = subprocess.Popen([sys.executable, "-c", STARTER.format(leave=LEAVE)], stdout=subprocess.PIPE, text=True,
                               env=environment)
     assert grader.stdout.readline() == "ready\n"
     family = psutil.Process(grader.pid).children(recursive=True)
-    assert len(family) >= 4      # bubblewrap, the warm parent, the kernel, what it left behind
-    victim = grader.pid if target == "grader" else family[0].pid
-    os.kill(victim, signal.SIGKILL)
-    left = survivors(before)
+    assert len(family) >= 7      # bubblewrap's two, the warm parent, the kernel's three, and what that left behind
+    os.kill(grader.pid if target == "grader" else family[0].pid, signal.SIGKILL)
+    left = survivors(family[target == "bubblewrap":])      # the victim itself waits for the grader to bury it
     grader.kill()
     grader.wait()
     grader.stdout.close()
@@ -251,7 +268,7 @@ def test_no_orphan_survives_a_killed_grader(target):
 def test_cold_without_a_nursery(monkeypatch):
     monkeypatch.delenv("TXLIB_NURSERY", raising=False)
     monkeypatch.setenv("JUPYTER_PATH", str(JUPYTER))
-    before = {process.pid for process in psutil.process_iter()}
+    before = psutil.Process().children(recursive=True)
     manager = KernelManager(kernel_name="sealed")
     manager.start_kernel()
     client = manager.client()
@@ -263,7 +280,7 @@ def test_cold_without_a_nursery(monkeypatch):
     client.stop_channels()
     manager.shutdown_kernel(now=True)
     assert "/learner\n" in said
-    assert survivors(before) == []
+    assert [process for process in psutil.Process().children(recursive=True) if process not in before] == []
 
 
 def test_papermill_and_nbval_as_they_are(tmp_path):

@@ -16,13 +16,16 @@ from txlib.grading.sandbox.limits import Limits
 HOME = "/learner"           # inside: the private home, and where a kernel starts
 KERNEL = "/kernel"          # inside: the folder with the kernel's sockets
 RUN = "/run/txlib"          # inside, until hidden: the warm parent's folder
+FILES = 50_000              # in home, /tmp and /dev/shm together
+LIBRARIES_MB = 2048         # address space for what is imported later
 FIRST_UID = 1_900_000_000   # throwaway users are numbered from here; no system gives such numbers out
 
 # <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>
-NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
-SET_PDEATHSIG, CAPBSET_DROP, SET_NO_NEW_PRIVS = 1, 24, 38
+SET_PDEATHSIG, SET_DUMPABLE, CAPBSET_DROP, SET_NO_NEW_PRIVS = 1, 4, 24, 38
 CAPABILITY_VERSION_3 = 0x20080522
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -31,37 +34,50 @@ libc = ctypes.CDLL(None, use_errno=True)
 def unshare(root: bool) -> None:
     """Leave the namespaces of the warm parent. An ordinary user needs a user namespace to be allowed the others."""
     uid, gid = os.getuid(), os.getgid()
-    _call(libc.unshare, NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET | (0 if root else NEWUSER))
+    _call(libc.unshare, NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWPID | NEWNET | (0 if root else NEWUSER))
     if not root:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        _map_own_user(uid, gid)
 
 
 def furnish(folder: str, uid: int, limits: Limits, tmp_holds_binds: bool) -> None:
-    """Mounts: this kernel's socket folder, an empty home, an empty /tmp; the warm parent's folder disappears."""
+    """Mounts: this kernel's socket folder, an empty home, an empty /tmp; the warm parent's folder disappears.
+
+    Home, /tmp and /dev/shm share one file system in memory, which is `disk_mb` large.
+    """
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount(folder, KERNEL, None, MS_BIND)
     mount("none", RUN, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k")
-    private = f"size={limits.disk_mb}m,mode=0700,uid={uid},gid={uid}"
-    mount("none", HOME, "tmpfs", MS_NOSUID | MS_NODEV, private)
-    mount("none", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, private)
+    mount("none", HOME, "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits.disk_mb}m,nr_inodes={FILES},mode=0755")
+    for name in ("tmp", "shm", "home"):
+        os.mkdir(f"{HOME}/{name}", 0o700)
+        os.chown(f"{HOME}/{name}", uid, uid if uid != os.getuid() else -1)
+    mount(f"{HOME}/shm", "/dev/shm", None, MS_BIND)
     if tmp_holds_binds:      # the environment itself lies under /tmp
         mount(None, "/tmp", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     else:
-        mount("none", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, private)
+        mount(f"{HOME}/tmp", "/tmp", None, MS_BIND)
+    mount(f"{HOME}/home", HOME, None, MS_BIND)
+
+
+def close_folder() -> None:
+    """Once the kernel's sockets are there: their folder lies on the machine's own disk, and must not be filled."""
+    mount(None, KERNEL, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def give_up_rights(root: bool, uid: int) -> None:
     """Become the throwaway user, and lose every capability for good."""
-    with contextlib.suppress(OSError):      # no user namespaces inside, where we may say so
-        Path("/proc/sys/user/max_user_namespaces").write_text("0")
-    for capability in range(64):
-        libc.prctl(CAPBSET_DROP, capability, 0, 0, 0)      # fails beyond the last that this kernel knows
     if root:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+    with contextlib.suppress(OSError):      # refused to ordinary users, as on some systems: then inside as well
+        if root:
+            _call(libc.prctl, SET_DUMPABLE, 1, 0, 0, 0)      # else /proc/self stays root's
+            _call(libc.unshare, NEWUSER)
+            _map_own_user(uid, uid)
+        Path("/proc/sys/user/max_user_namespaces").write_text("0")      # of our own namespace, never the machine's
+    for capability in range(64):
+        libc.prctl(CAPBSET_DROP, capability, 0, 0, 0)      # fails beyond the last that this kernel knows
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     _call(libc.capset, header, (ctypes.c_uint32 * 6)())
     _call(libc.prctl, SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -74,9 +90,9 @@ def set_limits(limits: Limits, alone: bool = True) -> None:
     The number of processes is counted by user: it is only limited where this process is its user's first.
     """
     megabyte = 2**20
-    held = _held_data()
     bounds = {
-        resource.RLIMIT_DATA: held + limits.memory_mb * megabyte,
+        resource.RLIMIT_DATA: _held("VmData") + limits.memory_mb * megabyte,
+        resource.RLIMIT_AS: _held("VmSize") + 2 * (limits.memory_mb + LIBRARIES_MB) * megabyte,
         resource.RLIMIT_CPU: limits.cpu_seconds,
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_FSIZE: limits.file_mb * megabyte,
@@ -99,13 +115,20 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     _call(libc.mount, *encoded, ctypes.c_ulong(flags), data and data.encode())
 
 
-def _held_data() -> int:
-    """Private memory that this process has from its parent, in bytes; 0 where it can't be told."""
+def _map_own_user(uid: int, gid: int) -> None:
+    """In a new user namespace: we are who we were, and nobody else is there."""
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def _held(what: str) -> int:
+    """Memory that this process has from its parent, in bytes; 0 where it can't be told."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData:")), 0)
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(what + ":")), 0)
 
 
 def _call(function: object, *arguments: object) -> None:

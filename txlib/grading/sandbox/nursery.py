@@ -99,7 +99,7 @@ class Nursery:
         settings = {"root": root, "modules": self.modules,
                     "tmp_holds_binds": any(path.is_relative_to("/tmp") for path in binds)}
         arguments = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-net",
-                     "--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox", "--clearenv"]
+                     "--unshare-uts", "--hostname", "sandbox", "--clearenv"]
         if root:
             arguments += ["--cap-drop", "ALL"]
             for name in CAPABILITIES:
@@ -122,6 +122,7 @@ class Nursery:
                       "--bind", str(self.folder), enclosure.RUN]
         for path in binds:
             arguments += ["--ro-bind", str(path), str(path)]
+        arguments += ["--remount-ro", "/", "--remount-ro", "/dev"]      # an ordinary user would own them
         for name, value in self._environment().items():
             arguments += ["--setenv", name, value]
         return [*arguments, "--chdir", "/", sys.executable, "-m", "txlib.grading.sandbox.warm_parent",

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,14 +55,11 @@ def _holes(nursery: Nursery) -> list[str]:
             hidden.listen()
         marker = _marker(stack, None, words)
         private = _marker(stack, Path.home(), words) or marker
-        process = subprocess.Popen([sys.executable, "-c", "input()", words], stdin=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL)
-        stack.callback(process.wait)
-        stack.callback(process.kill)
+        process = stack.enter_context(waiting_process(words))
         targets = {
             "listener": listener.getsockname(), "abstract": abstract, "marker": str(marker), "prefix": sys.prefix,
             "package": str(PACKAGE), "solutions": str(PACKAGE.parent / "solutions"), "private": str(private),
-            "process": {"words": words},
+            "process": {"words": words, "pid": process.pid},
         }
         folder = nursery.folder / "kernels" / "probe"
         folder.mkdir()
@@ -72,6 +70,16 @@ def _holes(nursery: Nursery) -> list[str]:
             return json.loads((folder / "holes.json").read_text())
         except (OSError, ValueError) as reason:
             raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
+
+
+@contextlib.contextmanager
+def waiting_process(words: str) -> Iterator[subprocess.Popen]:
+    """A process that does nothing, and has these words on its command line."""
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", words], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdout.readline()      # only then is its command line there to see
+        yield process
+        process.kill()
 
 
 def _marker(stack: contextlib.ExitStack, folder: Path | None, words: str) -> Path | None:

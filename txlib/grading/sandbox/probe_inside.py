@@ -2,6 +2,7 @@
 holes, both as JSON files in one folder.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -26,6 +27,7 @@ def attempts(targets: dict) -> list[tuple[str, Callable[[], object]]]:
         ("the Python environment can be changed", lambda: _write(targets["prefix"])),
         ("txlib can be changed", lambda: _write(targets["package"])),
         ("the machine's processes can be seen", lambda: _sees(targets["process"])),
+        ("the machine's processes can be signalled", lambda: os.kill(targets["process"]["pid"], 0)),
         ("processes can be traced or users changed", lambda: os.setuid(0)),
     ]
 
@@ -51,9 +53,10 @@ def _write(folder: str) -> None:
 
 def _sees(process: dict) -> None:
     """Whether a process of the grader's, known by the words it was started with, is there."""
-    for name in os.listdir("/proc"):
-        if name.isdigit() and process["words"] in Path("/proc", name, "cmdline").read_text(errors="replace"):
-            return
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):      # it has ended since
+            if process["words"] in Path("/proc", name, "cmdline").read_text(errors="replace"):
+                return
     raise ProcessLookupError(process["words"])
 
 

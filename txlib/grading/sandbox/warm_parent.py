@@ -79,9 +79,12 @@ class WarmParent:
             return
         received += data
         if received.endswith(b"\n"):
-            request = json.loads(bytes(received))
+            line = bytes(received)
             received.clear()
-            self._answer(client, request)
+            try:
+                self._answer(client, json.loads(line))
+            except (ValueError, KeyError, OSError) as reason:      # one client's mistake is not the others' trouble
+                _send(client, {"ended": f"the warm parent could not do it: {reason}"})
 
     def _answer(self, client: socket.socket, request: dict) -> None:
         if "preload" in request:
@@ -190,31 +193,45 @@ def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
         enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
         os.setsid()
         _close_everything()
+        with contextlib.suppress(OSError):      # where the machine runs out of memory, this goes first
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        ours, theirs = socket.socketpair()
         kernel = os.fork()
         if kernel == 0:
+            ours.close()
             enclosure.give_up_rights(root, uid)
             os.chdir(enclosure.HOME)
             _reseed()
             enclosure.set_limits(limits)
-            _run(probing)
+            _run(probing, theirs)
+        theirs.close()
+        if ours.recv(1):      # its sockets are there, and it has run nothing yet
+            enclosure.close_folder()
+            ours.send(b"!")
         status = _wait_for(kernel)
     finally:
         os._exit(status)
 
 
-def _run(probing: bool) -> None:
+def _run(probing: bool, supervisor: socket.socket) -> None:
     """Become a kernel. Never returns."""
     status = 1
     try:
         if probing:
             from txlib.grading.sandbox.probe_inside import main
 
+            supervisor.close()
             main(enclosure.KERNEL)
         else:
             from ipykernel.kernelapp import IPKernelApp
 
-            IPKernelApp.launch_instance(["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR",
-                                         "--HistoryManager.enabled=False"])
+            app = IPKernelApp.instance()
+            app.initialize(["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR",
+                            "--HistoryManager.enabled=False"])
+            supervisor.send(b"!")
+            if supervisor.recv(1):
+                supervisor.close()
+                app.start()
         status = 0
     except SystemExit as reason:
         status = reason.code if isinstance(reason.code, int) else 0
