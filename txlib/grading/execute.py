@@ -35,11 +35,18 @@ class Stop(Exception):
     """The run can't go on; the message says why."""
 
 
+class NoKernel(RuntimeError):
+    """No cell was run, for want of a kernel: nothing that a notebook could be blamed for."""
+
+
 def execute(notebook: Any, seed: int | None, limits: Limits, kernel: str = KERNEL) -> Executed:
     """Run a notebook in a fresh kernel. Never raises for anything that its cells do.
 
     With a seed, papermill injects it and `mode = "grade"`. A cell that raises doesn't end the run; a cell out of
     time, a dead kernel and too much output do.
+
+    Raises:
+        NoKernel: none could be started.
     """
     began = time.perf_counter()
     parameters = None if seed is None else {"seed": seed, "mode": "grade"}
@@ -53,6 +60,8 @@ def execute(notebook: Any, seed: int | None, limits: Limits, kernel: str = KERNE
     except PapermillExecutionError as reason:      # what a cell raised is among the outputs
         stopped = f"the notebook could not be run: {reason.ename}"
     except Exception as reason:                    # a kernel can send anything, and die in many ways
+        if collected["at"] is None and not collected["outputs"]:
+            raise NoKernel(f"no kernel could be started: {type(reason).__name__}: {reason}") from reason
         stopped = f"the kernel broke: {type(reason).__name__}"
     return Executed(collected["outputs"], stopped, collected["at"] if stopped else None, time.perf_counter() - began)
 
