@@ -4,6 +4,7 @@
 learner. Only the answers' sources are taken, by their cells' `grade_id`; everything else unusual becomes a note.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -15,19 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.assignment import Assignment
+from txlib.grading.nbgrader_format import HIDDEN_TESTS, cut
+from txlib.grading.printable import printable
 from txlib.grading.result import Note
 
 MAX_BYTES = 10 * 2**20        # of a file
+MAX_RECEIPT = 10_000          # bytes
 MAX_ANSWER = 200_000          # characters
+MAX_DIGITS = 1000             # of an integer; Python refuses to read one of more than 4300
 MAX_NAME = 100                # bytes of a name in UTF-8
 RECEIPT = ".receipt.json"     # ends the name of what `txlib submit` leaves beside a notebook
+LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()      # what a date can hold; a file's time can be later
+MAGIC = ("%submit", "%load_ext txlib.grading", "#")      # a line of a cell that hands the notebook in
 
 # Each status but `graded`, and what a learner should do about it.
 STATUSES = {
     "no notebook": "There is no notebook in your folder: hand in the exercise's .ipynb file.",
     "several notebooks": "There are several notebooks in your folder: leave the one that counts.",
     "link": "What you handed in is a link, not a file: hand in the notebook itself.",
-    "unreadable": "Your file could not be read: hand it in again.",
+    "unreadable": "What you handed in is not a file that can be read: hand in the exercise's .ipynb file.",
     "too large": f"Your file is larger than {MAX_BYTES // 2**20} MB: clear its outputs (Edit, Clear Outputs of All "
                  "Cells), save it, and hand it in again.",
     "empty": "Your file is empty: save the notebook, and hand it in again.",
@@ -66,23 +73,27 @@ class Submission:
 
 
 class Unreadable(Exception):
-    """Carries a status."""
+    """Carries a status, and perhaps a note."""
+
+    def __init__(self, status: str, *notes: Note):
+        super().__init__(status)
+        self.status, self.notes = status, notes
 
 
 def find_submissions(folder: Path | str, assignment: str | None = None) -> list[Found]:
     """The submissions in a folder, by name: `NAME.ipynb`, or `NAME/anything.ipynb`.
 
     Of a learner's folder with several notebooks the one named like the assignment counts. Hidden files are left
-    out, and no link is followed.
+    out, and no link below the folder is followed.
     """
     found: dict[str, Found] = {}
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+    for entry in sorted(os.scandir(Path(folder).resolve()), key=lambda entry: entry.name):
         if entry.name.startswith(".") or entry.name.endswith(RECEIPT):
             continue
         path = Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
             each = _in_folder(entry.name, path, assignment)
-        elif path.suffix == ".ipynb":
+        elif path.suffix.lower() == ".ipynb":
             each = Found(path.stem, path, "link" if entry.is_symlink() else None)
         elif entry.is_symlink():
             each = Found(entry.name, path, "link")
@@ -99,22 +110,68 @@ def read_submission(found: Found, assignment: Assignment) -> Submission:
     try:
         if found.problem:
             raise Unreadable(found.problem)
-        data, submitted = _read_file(found.path)
+        data, submitted = read_file(found.path)
         digest = hashlib.sha256(data).hexdigest()
-        answers, notes = _answers(_cells(_notebook(data)), assignment)
+        answers, notes = _answers(read_cells(data), assignment)
     except Unreadable as reason:
-        return Submission(found.name, str(reason), {}, (), digest, submitted)
+        return Submission(found.name, reason.status, {}, reason.notes, digest, submitted)
     return Submission(found.name, "graded", answers, tuple(notes), digest, _received(found.path, digest) or submitted)
+
+
+def read_file(path: Path, most: int = MAX_BYTES) -> tuple[bytes, str]:
+    """The bytes of a plain file, and when it was last written (UTC). A link, a pipe or a device is never read.
+
+    Raises:
+        Unreadable: link, unreadable or too large.
+    """
+    try:
+        handle = _open(path)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise Unreadable("unreadable")
+            if status.st_size > most:
+                raise Unreadable("too large")
+            with open(handle, "rb", closefd=False) as file:
+                data = file.read(most + 1)
+        finally:
+            os.close(handle)
+    except OSError as reason:      # ELOOP: the folder or the file has become a link since it was found
+        raise Unreadable("link" if reason.errno == errno.ELOOP else "unreadable") from reason
+    if len(data) > most:
+        raise Unreadable("too large")
+    seconds = min(max(status.st_mtime, 0), LAST_SECOND)
+    return data, datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def read_cells(data: bytes) -> list[dict]:
+    """The cells of a Python notebook; of any format version that nbformat can lift to 4.
+
+    Raises:
+        Unreadable: with the status that says what is wrong.
+    """
+    notebook = _notebook(data)
+    cells = notebook.get("cells")
+    if not isinstance(cells, list):
+        raise Unreadable("not a notebook")
+    if "python" not in (_language(notebook.get("metadata")) or "python"):
+        raise Unreadable("other language")
+    cells = [cell for cell in cells if isinstance(cell, dict)]
+    if not cells:
+        raise Unreadable("no cells")
+    return cells
 
 
 def safe_name(name: str) -> str:
     """A name for files and tables: readable in any language, without what a path or a terminal would act on."""
     name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode("utf-8"))
     kept = "".join("_" if unicodedata.category(c)[0] in "CZ" and c != " " or c in '/\\:*?"<>|' else c for c in name)
-    kept = kept.strip(" .") or "_"
-    while len(kept.encode()) > MAX_NAME:
-        kept = kept[:-1]
-    return kept
+    return _short(kept.strip(" .")) or "_"
+
+
+def _short(name: str, most: int = MAX_NAME) -> str:
+    """What of a name fits into so many bytes, in whole characters."""
+    return name.encode()[:most].decode(errors="ignore").strip(" .")
 
 
 def _unique(name: str, taken: dict[str, Any]) -> str:
@@ -122,14 +179,14 @@ def _unique(name: str, taken: dict[str, Any]) -> str:
     number, unique = 1, name
     while unique.casefold() in taken:
         number += 1
-        unique = f"{name}-{number}"
+        unique = f"{_short(name, MAX_NAME - len(str(number)) - 1)}-{number}"
     return unique
 
 
 def _in_folder(name: str, folder: Path, assignment: str | None) -> Found:
     try:
-        entries = [entry for entry in os.scandir(folder)
-                   if entry.name.endswith(".ipynb") and not entry.name.startswith(".")]
+        entries = [entry for entry in os.scandir(folder) if entry.name.lower().endswith(".ipynb")
+                   and not entry.name.startswith(".") and not entry.is_dir(follow_symlinks=False)]
     except OSError:
         return Found(name, folder, "unreadable")
     if len(entries) > 1 and assignment:
@@ -142,26 +199,23 @@ def _in_folder(name: str, folder: Path, assignment: str | None) -> Found:
     return Found(name, Path(entries[0].path), problem)
 
 
-def _read_file(path: Path) -> tuple[bytes, str]:
-    """The bytes of a plain file, and when it was last written. A link, a pipe or a device is never opened."""
+def _open(path: Path) -> int:
+    """Open a file for reading, if neither it nor its folder is a link, without waiting for a pipe's other end."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    if os.open not in os.supports_dir_fd:
+        return os.open(path, flags)
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise Unreadable("unreadable")
-            if status.st_size > MAX_BYTES:
-                raise Unreadable("too large")
-            data = file.read(MAX_BYTES + 1)
-    except OSError as reason:
-        raise Unreadable("unreadable") from reason
-    if len(data) > MAX_BYTES:
-        raise Unreadable("too large")
-    return data, datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except NotADirectoryError as reason:      # what Linux says of a link
+        raise OSError(errno.ELOOP, "link") from reason
+    try:
+        return os.open(path.name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _notebook(data: bytes) -> dict:
-    """The JSON of a notebook, of any format version that nbformat can lift to 4."""
+    """The JSON of a notebook of format 4, if it is one."""
     if not data.strip():
         raise Unreadable("empty")
     try:
@@ -169,10 +223,10 @@ def _notebook(data: bytes) -> dict:
     except UnicodeDecodeError as reason:
         raise Unreadable("not text") from reason
     try:
-        notebook = json.loads(text)
-    except RecursionError as reason:
+        notebook = json.loads(text, parse_int=_integer)
+    except (RecursionError, MemoryError) as reason:
         raise Unreadable("not a notebook") from reason
-    except ValueError as reason:      # also an integer of too many digits
+    except ValueError as reason:
         cut_off = text.lstrip().startswith("{") and not text.rstrip().endswith("}")
         raise Unreadable("truncated" if cut_off else "not json") from reason
     if not isinstance(notebook, dict):
@@ -180,6 +234,10 @@ def _notebook(data: bytes) -> dict:
     if isinstance(notebook.get("worksheets"), list):
         notebook = _lifted(notebook)
     return notebook
+
+
+def _integer(digits: str) -> int:
+    return int(digits[:MAX_DIGITS])      # no answer depends on it
 
 
 def _lifted(notebook: dict) -> dict:
@@ -192,62 +250,49 @@ def _lifted(notebook: dict) -> dict:
         raise Unreadable("not a notebook") from reason
 
 
-def _cells(notebook: dict) -> list[dict]:
-    cells = notebook.get("cells")
-    if not isinstance(cells, list):
-        raise Unreadable("not a notebook")
-    language = _language(notebook.get("metadata"))
-    if language and language != "python":
-        raise Unreadable("other language")
-    cells = [cell for cell in cells if isinstance(cell, dict)]
-    if not cells:
-        raise Unreadable("no cells")
-    return cells
-
-
 def _language(metadata: Any) -> str:
     """What the notebook says that its code is, in lower case; nothing where it doesn't say."""
     for key, name in (("kernelspec", "language"), ("language_info", "name")):
         part = metadata.get(key) if isinstance(metadata, dict) else None
         said = part.get(name) if isinstance(part, dict) else None
         if isinstance(said, str) and said:
-            return said.lower().removesuffix("3").removesuffix("2")
+            return said.lower()
     return ""
 
 
 def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str], list[Note]]:
     """The answers by grade_id, and what is unusual about the cells."""
     reference = {cell.id: cell for cell in assignment.notebook.cells}
-    expected = list(assignment.stubs)
+    expected = {id: place for place, id in enumerate(assignment.stubs)}
     tasks = {id: task.id for task in assignment.tasks for id in (*task.answers, task.check)}
+    tagged = [_grade_id(cell) for cell in cells]
     answers: dict[str, str] = {}
-    notes, places, extra, seen = [], [], 0, set()
-    for cell in cells:
-        id, tagged = _grade_id(cell, reference)
+    notes, places, own, seen = [], [], [], set()
+    for cell, grade_id in zip(cells, tagged, strict=True):
+        id = grade_id if grade_id in reference else _by_cell_id(cell, reference, tagged)
         if id is None:
-            extra += _is_code_of_their_own(cell, reference)
+            own.append(cell)
             continue
         if id in seen:
             notes.append(Note("duplicated", f"the cell `{id}` is there twice: the first counts", tasks.get(id)))
             continue
         seen.add(id)
         source = _source(cell)
-        if id not in assignment.stubs:
-            if id in tasks and source.strip() != _released(reference[id]).strip():
+        if id not in expected:
+            if id in tasks and not _same(source, _released(reference[id])):
                 notes.append(Note("changed check", f"the check `{id}` is changed: the original was run", tasks[id]))
             continue
-        places.append(expected.index(id))
-        if not tagged:
+        places.append(expected[id])
+        if grade_id != id:
             notes.append(Note("retagged", f"the cell `{id}` has lost its grade_id: known by its id", tasks.get(id)))
         if cell.get("cell_type") != reference[id].cell_type:
-            notes.append(Note("retagged", f"the cell `{id}` is of type {str(cell.get('cell_type'))[:20]}, not "
-                              f"{reference[id].cell_type}", tasks.get(id)))
+            notes.append(Note("retagged", f"the cell `{id}` is no longer a {reference[id].cell_type} cell, but was "
+                              "taken for one", tasks.get(id)))
         if len(source) > MAX_ANSWER:
             notes.append(Note("too long", f"the cell `{id}` has {len(source):,} characters: not run", tasks.get(id)))
             continue
         answers[id] = source
-    if not places:
-        raise Unreadable("other exercise" if _has_grade_ids(cells) else "no answers")
+    _need_this_exercise(cells, assignment, len(places))
     if places != sorted(places):
         notes.append(Note("moved", "answer cells are in another order: the original order was run"))
     for id in expected:
@@ -256,45 +301,89 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
     for task in assignment.tasks:
         if task.kind != "written" and task.check not in seen:
             notes.append(Note("changed check", f"the check `{task.check}` is deleted: the original was run", task.id))
+    notes += _notes_on_other_cells(own, reference)
+    return answers, list(dict.fromkeys(notes))
+
+
+def _need_this_exercise(cells: list[dict], assignment: Assignment, known: int) -> None:
+    """Refuse a notebook that answers another exercise; some ids may be the same in both."""
+    others = {id for cell in cells if _is_solution(cell) and (id := _grade_id(cell)) not in assignment.stubs}
+    title = _title(cells)
+    if len(others) > known and (not known or title != assignment.title):
+        seems = [Note("other exercise", f"it seems to be “{title}”")] if title else []
+        raise Unreadable("other exercise", *seems)
+    if not known:
+        raise Unreadable("no answers")
+
+
+def _notes_on_other_cells(cells: list[dict], reference: dict) -> list[Note]:
+    """Notes on cells without a grade_id: those that the exercise gives, and the learner's own."""
+    given = {_plain(_released(each)) for each in reference.values()}
+    extra, notes = 0, []
+    for cell in cells:
+        source = _plain(_source(cell))
+        ours = source in given or "check.load(" in source      # the recordings, which release puts into a cell
+        if cell.get("cell_type") != "code" or ours or all(line.startswith(MAGIC) for line in source.splitlines()):
+            continue
+        id = cell.get("id")
+        if isinstance(id, str) and id in reference:
+            notes.append(Note("changed cell", f"the cell `{id}` is changed: the original was run"))
+        else:
+            extra += 1
     if extra:
-        notes.append(Note("extra code", f"{extra} code cells of their own, which were not run: helpers belong into "
-                          "the answer's cell"))
-    return answers, notes
+        cells = "a code cell" if extra == 1 else f"{extra} code cells"
+        notes.append(Note("extra code", f"{cells} of their own, not run: helpers belong into an answer's cell"))
+    return notes
 
 
-def _grade_id(cell: dict, reference: dict) -> tuple[str | None, bool]:
-    """A cell's grade_id, if it is one of the assignment's; by its metadata, or else by its id."""
-    metadata = cell.get("metadata")
-    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
-    if isinstance(id, str) and id in reference:
-        return id, True
+def _grade_id(cell: dict) -> str | None:
+    """The grade_id in a cell's metadata."""
+    id = _nbgrader(cell).get("grade_id")
+    return id if isinstance(id, str) else None
+
+
+def _by_cell_id(cell: dict, reference: dict, tagged: list) -> str | None:
+    """The grade_id of a cell that has lost its metadata, by its id; unless another cell bears this grade_id."""
     id = cell.get("id")
-    known = isinstance(id, str) and id in reference and "nbgrader" in reference[id].metadata
-    return (id, False) if known else (None, False)
+    if isinstance(id, str) and id in reference and "nbgrader" in reference[id].metadata and id not in tagged:
+        return id
+    return None
 
 
-def _is_code_of_their_own(cell: dict, reference: dict) -> bool:
-    """Whether it is a filled code cell that the exercise doesn't have."""
-    source = _source(cell).strip()
-    given = {str(each.source).strip() for each in reference.values()}
-    shipped = cell.get("id") in reference or source in given
-    return cell.get("cell_type") == "code" and bool(source) and not shipped
+def _is_solution(cell: dict) -> bool:
+    return _nbgrader(cell).get("solution") is True
+
+
+def _nbgrader(cell: dict) -> dict:
+    metadata = cell.get("metadata")
+    found = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _title(cells: list[dict]) -> str:
+    """The first heading."""
+    for cell in cells:
+        source = _source(cell).lstrip()
+        if cell.get("cell_type") == "markdown" and source.startswith("# "):
+            return printable(source.splitlines()[0][2:].strip()[:100])
+    return ""
 
 
 def _released(cell: Any) -> str:
-    from txlib.grading.exercise import strip_hidden
+    """A cell of the reference as learners were given it. No answer."""
+    try:
+        return cut(cell.source, HIDDEN_TESTS)[0]
+    except ValueError:
+        return cell.source
 
-    return strip_hidden(cell.source)
+
+def _same(one: str, other: str) -> bool:
+    return _plain(one) == _plain(other)
 
 
-def _has_grade_ids(cells: list[dict]) -> bool:
-    for cell in cells:
-        metadata = cell.get("metadata")
-        nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-        if isinstance(nbgrader, dict) and nbgrader.get("solution") is True:
-            return True
-    return False
+def _plain(source: str) -> str:
+    """A source without what an editor may change by itself."""
+    return "\n".join(line.rstrip() for line in source.splitlines()).strip()
 
 
 def _source(cell: dict) -> str:
@@ -307,13 +396,11 @@ def _source(cell: dict) -> str:
 
 def _received(path: Path, digest: str) -> str | None:
     """When the receipt beside a notebook says that it was handed in, if it is this notebook's."""
-    receipt = path.with_name(path.stem + RECEIPT)
     try:
-        if receipt.is_symlink() or receipt.stat().st_size > 10_000:
+        said = json.loads(read_file(path.with_name(path.stem + RECEIPT), MAX_RECEIPT)[0])
+        when = datetime.fromisoformat(said["submitted"])
+        if said["sha256"] != digest or when.tzinfo is None:
             return None
-        said = json.loads(receipt.read_text(encoding="utf-8"))
-        if said["sha256"] != digest:
-            return None
-        return datetime.fromisoformat(said["submitted"]).astimezone(UTC).isoformat(timespec="seconds")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return when.astimezone(UTC).isoformat(timespec="seconds")
+    except (Unreadable, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
