@@ -9,7 +9,6 @@ import html.parser
 import json
 import os
 import re
-import resource
 import shutil
 import socket
 import threading
@@ -23,37 +22,47 @@ import psutil
 import pytest
 from attacks import POINTS, RIGHT, SOURCE, corpus, filled
 
+from txlib.grading.assignment import read_assignment
 from txlib.grading.gradebook import Gradebook
 from txlib.grading.grader import grade
-from txlib.grading.judge import answer_hash
+from txlib.grading.judge import Reference, answer_hash
 from txlib.grading.record import record_evidence
 from txlib.grading.release import release
 from txlib.grading.sandbox import Limits, probe
+from txlib.grading.submission import Submission
+from txlib.grading.worker import Job
+from txlib.grading.workers import Failed, on_this_machine
 
 ATTACKS = corpus()
 HONEST = ("000-honest", "zzz-honest")
 LIMITS = Limits(memory_mb=1024, cpu_seconds=20, processes=48, open_files=256, file_mb=32, disk_mb=64, output_mb=8,
-                cell_seconds=4, notebook_seconds=4)
+                cell_seconds=6, notebook_seconds=6)
 SECRET = "CANARY-host-secret"
 MAX_SECONDS, MAX_WORKER_MB = 900, 3000
 
 # Names of files that a mail program or a browser could have made, or somebody with bad intentions.
-NAMES = ("<img src=x onerror=alert(1)>", "=HYPERLINK(1)", "-rf", "..hidden", "a\nb", "a\x1b[2Jb", "a‮b", "x" * 200,
+NAMES = ("<img src=x onerror=alert(1)>", "=HYPERLINK(1)", "-rf", "a\nb", "a\x1b[2Jb", "a‮b", "x" * 200,
          "' onclick='alert(1)", "%2e%2e%2fevil", "con", "$(touch evil)", "a" + os.fsdecode(b"\xff\xfe") + "b")
 
-pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox: NOT ONE ATTACK was tried; {probe().found}")
+pytestmark = pytest.mark.skipif(probe().level != "sealed",
+                                reason=f"no sealed sandbox here: NOT ONE ATTACK was tried; {probe().found}")
 
 
 class Watch(threading.Thread):
-    """Sees every process that the run starts, and the most memory that a process outside the sandbox takes."""
+    """Sees every process that the run starts, the most memory (MB) that one outside the sandbox takes, and the most
+    bytes that kernels write into the folder they share with the grader.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.over, self.seen, self.most = threading.Event(), {}, 0
+        self.over, self.seen, self.most, self.written = threading.Event(), {}, 0, 0
 
     def run(self) -> None:
         me = psutil.Process()
         while not self.over.wait(0.2):
+            with contextlib.suppress(OSError):
+                kernels = Path(os.environ["TXLIB_NURSERY"]).parent if "TXLIB_NURSERY" in os.environ else Path("nothing")
+                self.written = max(self.written, sum(each.lstat().st_size for each in kernels.rglob("*")))
             with contextlib.suppress(psutil.Error):
                 for process in me.children(recursive=True):
                     self.seen[process.pid, process.create_time()] = process
@@ -64,8 +73,17 @@ class Watch(threading.Thread):
     def left(self) -> list[str]:
         """What still runs, seconds later."""
         psutil.wait_procs(list(self.seen.values()), timeout=5)
-        return [str(each) for each in self.seen.values() if each.is_running() and "forkserver" not in str(each.cmdline())
-                and "resource_tracker" not in str(each.cmdline())]
+        kept = ("forkserver", "resource_tracker")      # multiprocessing's own, for the next pool
+        return [str(each) for each in self.seen.values() if not any(word in _command(each) for word in kept)
+                and _command(each)]
+
+
+def _command(process: psutil.Process) -> str:
+    """How a process was started; nothing where it is gone."""
+    try:
+        return " ".join(process.cmdline()) if process.is_running() else ""
+    except psutil.Error:
+        return ""
 
 
 class Listener:
@@ -142,9 +160,9 @@ def run(tmp_path_factory):
     os.environ["TXLIB_TEST_SECRET"] = SECRET
     watch = Watch()
     watch.start()
-    began, cpu = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+    began = time.monotonic()
     try:
-        graded = grade(source, inbox, out, jobs=2, seeds=1, limits=LIMITS)
+        graded = grade(source, inbox, out, jobs=3, seeds=1, limits=LIMITS)
     finally:
         del os.environ["TXLIB_TEST_SECRET"]
         watch.over.set()
@@ -155,8 +173,8 @@ def run(tmp_path_factory):
     assert os.environ == environment
     return SimpleNamespace(
         results={result.submission: result for result in graded.results}, seconds=time.monotonic() - began, watch=watch,
-        heard=listener.close(), before=before, after=snapshot(course, host, inbox), out=out, seeds=graded.seeds, odd=odd,
-        host=host, bystander=bystanders_status, cpu=cpu)
+        heard=listener.close(), before=before, after=snapshot(course, host, inbox), out=out, odd=odd, host=host,
+        bystander=bystanders_status)
 
 
 def write(path, made, released):
@@ -172,7 +190,7 @@ def write(path, made, released):
 def strange_files(inbox, released, host):
     """Things in the folder that are no plain files, and plain files with strange names."""
     names = []
-    for number, name in enumerate(NAMES):
+    for name in NAMES:
         with contextlib.suppress(OSError):
             nbformat.write(filled(released, RIGHT), inbox / f"{name}.ipynb")
             names.append(name)
@@ -241,6 +259,15 @@ def test_run_ends_in_bounded_time_and_memory(run):
     assert run.watch.most < MAX_WORKER_MB
 
 
+def test_kernels_write_little_outside_their_homes(run):
+    assert run.watch.written < 10**7
+
+
+def test_no_kernel_is_root_anywhere(run):
+    task = next(task for task in run.results["namespaces-inside"].tasks if task.id == "target")
+    assert re.search(r"INSIDE \[\]", json.dumps(task.outputs)), task.outputs
+
+
 def test_no_process_is_left(run):
     assert len(run.watch.seen) > len(ATTACKS)      # it did see the kernels
     assert run.watch.left() == []
@@ -265,7 +292,8 @@ def test_no_report_tells_a_secret_in_numbers(run):
         text = json.dumps(result.data())
         numbers = [int(each) for each in re.findall(r"\d{3,}", text)]
         assert not any(b"CANARY" in each.to_bytes(200, "big") for each in numbers if each < 2**1500), name
-        letters = "".join(chr(int(float(each))) for each in re.findall(r"\b\d{2,3}(?:\.0)?\b", text) if float(each) < 128)
+        found = [float(each) for each in re.findall(r"\b\d{2,3}(?:\.0)?\b", text)]
+        letters = "".join(chr(int(each)) for each in found if each < 128)
         assert "CANARY" not in letters, name
 
 
@@ -337,3 +365,31 @@ def test_answers_that_differ_have_different_hashes(one, other):
 
 def test_blanks_at_line_ends_do_not_change_an_answers_hash():
     assert answer_hash("a \nb\n\n") == answer_hash("a\nb")
+
+
+class Deadly:
+    """Kills the process that it is sent to."""
+
+    def __reduce__(self) -> tuple:
+        return os._exit, (1,)
+
+
+class Slow:
+    """Takes its time where it is sent to, and becomes a submission with nothing in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self) -> tuple:
+        slowly = f"__import__('time').sleep(0.3) or Submission({self.name!r}, 'empty', {{}})"
+        return eval, (slowly, {"Submission": Submission})
+
+
+def test_a_job_that_kills_its_process_takes_no_other_along():
+    names = [f"{number:02}" for number in range(8)]
+    assignment, nothing = read_assignment(SOURCE), Reference({}, {}, {})
+    jobs = [Job(assignment, nothing, Deadly() if name == "03" else Slow(name), (1,), LIMITS, "sealed", "", "")
+            for name in names]
+    done = {jobs.index(job): result for job, result in on_this_machine(jobs, 3) if result is not None}
+    assert sorted(done) == list(range(8))
+    assert [index for index, result in done.items() if isinstance(result, Failed)] == [3]

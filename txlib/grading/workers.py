@@ -37,31 +37,33 @@ Progress = Iterator[tuple[Job, Result | Failed | None]]
 def on_this_machine(jobs: list[Job], processes: int) -> Progress:
     """Grade by so many processes at once."""
     tries = dict.fromkeys(range(len(jobs)), 0)
-    waiting = list(tries)
-    while waiting:
+    waiting, suspects = list(tries), []      # suspects ran when a process died: each is tried again by itself
+    while waiting or suspects:
+        todo, at_once = (suspects, 1) if suspects else (waiting, processes)
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["txlib.grading.worker"])
-        with ProcessPoolExecutor(min(processes, len(waiting)), context, _begin,
+        with ProcessPoolExecutor(min(at_once, len(todo)), context, _begin,
                                  (os.getpid(), dict(os.environ))) as pool:
             futures: dict[Future, int] = {}
             broken = False
-            while not broken and (waiting or futures):
-                while waiting and len(futures) < processes:      # no more than run, so that Ctrl-C ends soon
-                    index = waiting.pop(0)
+            while not broken and (todo or futures):
+                while todo and len(futures) < at_once:      # no more than run, so that Ctrl-C ends soon
+                    index = todo.pop(0)
                     tries[index] += 1
                     futures[pool.submit(grade_submission, jobs[index])] = index
                     yield jobs[index], None
                 done, _ = wait(futures, return_when=FIRST_COMPLETED)
                 for future in done:
                     index = futures.pop(future)
-                    broken |= isinstance(future.exception(), BrokenProcessPool)
+                    died = isinstance(future.exception(), BrokenProcessPool)
+                    broken |= died
                     if future.exception() is None:
                         yield jobs[index], future.result()
                     elif tries[index] < TRIES:
-                        waiting.append(index)
+                        (suspects if died else waiting).append(index)
                     else:
                         yield jobs[index], Failed(_words(future.exception()))
-            waiting += [index for index in futures.values()]      # their process died with another's
+            suspects += futures.values()
 
 
 def cluster(address: str) -> "Client":

@@ -21,7 +21,7 @@ RIGHT = {
     "target": "def spread(x):\n    return x.max(-1).values - x.min(-1).values\n\n\ndef winners(x):\n"
               "    return int((x == x.max()).any(-1).sum())",
     "after": "def doubled(x):\n    return x + x",
-    "rests": "def widest(x):\n    return int(spread(x).argmax())",
+    "rests": "def widest(x):\n    return int((x.max(-1).values - x.min(-1).values).argmax())",
 }
 WRONG = '''
 def spread(x):

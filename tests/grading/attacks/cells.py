@@ -231,8 +231,9 @@ def numbers_of_10000_digits(released: Any) -> bytes:
 @attack(knows=("released",))
 def bare_nan(released: Any) -> bytes:
     """Holds bare NaN and Infinity, which are no JSON."""
-    text = nbformat.writes(filled(released, ANSWERS))
-    return text.replace('"metadata": {', '"metadata": {"a": NaN, "b": -Infinity, ', 1).encode()
+    notebook = filled(released, ANSWERS)
+    notebook.metadata |= {"a": float("nan"), "b": float("-inf")}
+    return json.dumps(notebook).encode()
 
 
 @attack("before", "target", "after", "rests", status=None)

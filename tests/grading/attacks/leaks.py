@@ -21,7 +21,10 @@ import linecache, types
 
 
 def sources():
-    found = []
+    """Once; from then on nothing new can come."""
+    if "found_before" in globals():
+        return found_before
+    globals()["found_before"] = found = []
     for name in ("In", "_ih", "_i", "_ii", "_iii"):
         found += hits(str(globals().get(name)))
     for each in linecache.cache.values():
@@ -31,9 +34,10 @@ def sources():
             found += hits(str(each.__code__.co_consts))
     frame = sys._getframe(1)
     while frame:
-        found += hits(str(frame.f_code.co_consts)) + hits(str(list(frame.f_locals.values()))[:10_000_000])
+        found += hits(str(frame.f_code.co_consts))
         frame = frame.f_back
-    return sorted(set(found))
+    found[:] = sorted(set(found))
+    return found
 '''
 
 
@@ -204,7 +208,7 @@ def look(text, where):
 # files: every name, and the contents of what is not Python's own
 skip = (os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix), "/proc", "/sys", "/usr", "/lib", "/dev")
 for folder, folders, files in os.walk("/"):
-    folders[:] = [each for each in folders if not f"{folder}/{each}".strip("/").startswith(("proc", "sys", "usr/share"))]
+    folders[:] = [each for each in folders if not f"{folder}/{each}".strip("/").startswith(("proc", "sys"))]
     seen["names"] += len(files)
     look(" ".join((folder, *files)), "name")
     if time.monotonic() > until:
@@ -274,9 +278,8 @@ def own_notebook() -> str:
     return SPY + '''
 from IPython import get_ipython
 
-found = sources()
 kernel = get_ipython().kernel
-found += hits(str(vars(kernel))[:5_000_000]) + hits(str(kernel.get_parent()))
+found = sources() + hits(str(vars(kernel))[:5_000_000]) + hits(str(kernel.get_parent()))
 print("FOUND", sorted(set(found)))
 
 

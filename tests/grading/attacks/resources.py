@@ -77,13 +77,13 @@ for number in range(20):
 def fork_bomb() -> str:
     """Makes processes that make processes."""
     return WRONG + '''
-import os
+import os, time
 
 while True:
     try:
         os.fork()
     except OSError:
-        pass
+        time.sleep(0.05)      # it has all it can get, and leaves the others of this corpus some time
 '''
 
 
@@ -219,4 +219,4 @@ kept = bytearray(b"x") * 3_000_000_000
 @attack()
 def many_threads_of_torch() -> str:
     """Takes all cores for itself."""
-    return WRONG + "\ntorch.set_num_threads(64)\nx = torch.ones(300, 300)\nfor step in range(50):\n    x = (x @ x).tanh()\n"
+    return WRONG + "\ntorch.set_num_threads(64)\nx = torch.ones(300, 300)\nfor step in range(9):\n    x = x @ x\n"
