@@ -4,11 +4,12 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 
-FEWEST = 40         # nodes beyond the stub: in shorter answers equality means nothing
-NEAR = 0.9          # share of common pieces from which two answers are listed
-PIECE = 6           # nodes in a piece
+FEWEST = 50         # nodes beyond the stub, about four lines: in shorter answers equality means nothing
+NEAR = 0.8          # share of common pieces from which two answers are listed
+PIECE = 4           # nodes in a piece
+USUAL = 5, 0.1      # alike answers in a class, as a number and as a share: beyond both it is how one writes it
+MOST = 200          # pairs that a person would look through
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,14 @@ class Similar:
 
 
 def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -> list[Similar]:
-    """Pairs of alike answers, the most alike first.
+    """Pairs of alike answers: the most alike first, of these the longest; at most 200.
 
     `answers[name][task]` is a submission's source, `stubs[task]` what everybody was given. Compared are syntax trees
     without names, constants, docstrings, annotations and comments. Of several equal answers each is listed with the
-    first. Answers that don't parse are left out.
+    first. Left out are short answers, those that don't parse, and those that very many have alike.
     """
-    found = []
+    usual = max(USUAL[0], USUAL[1] * len(answers))
+    found: list[tuple[int, Similar]] = []
     for task, stub in stubs.items():
         given = len(_nodes(stub))
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -36,41 +38,57 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
             nodes = _nodes(tasks.get(task, ""))
             if len(nodes) - given >= FEWEST:
                 groups[nodes].append(name)
-        for names in groups.values():
-            found += [Similar(task, names[0], other, 1.0) for other in names[1:]]
-        found += [Similar(task, groups[one][0], groups[other][0], round(share, 2))
-                  for one, other, share in _near(list(groups))]
-    return sorted(found, key=lambda each: (-each.similarity, each.task, each.one, each.other))
+        near = list(_near(list(groups)))
+        alike = {nodes: len(names) for nodes, names in groups.items()}
+        for one, other, _ in near:
+            alike[one] += len(groups[other])
+            alike[other] += len(groups[one])
+        for nodes, names in groups.items():
+            if alike[nodes] <= usual:
+                found += [(len(nodes), Similar(task, names[0], other, 1.0)) for other in names[1:]]
+        for one, other, share in near:
+            if max(alike[one], alike[other]) <= usual:
+                first, second = sorted((groups[one][0], groups[other][0]))
+                found.append((len(one), Similar(task, first, second, min(round(share, 2), 0.99))))
+    found.sort(key=lambda each: (-each[1].similarity, -each[0], each[1].task, each[1].one, each[1].other))
+    return [similar for _, similar in found[:MOST]]
 
 
-def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple]:
+def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], float]]:
     """Pairs of trees with nearly the same pieces (Jaccard's index of runs of nodes)."""
-    pieces = {tree: {tree[i:i + PIECE] for i in range(len(tree) - PIECE + 1)} for tree in trees}
-    for one, other in combinations(trees, 2):
-        small, large = sorted((len(pieces[one]), len(pieces[other])))
-        if small < NEAR * large:
-            continue
-        common = len(pieces[one] & pieces[other])
-        share = common / (small + large - common)
-        if share >= NEAR:
-            yield one, other, min(share, 0.99)
+    numbers: dict[tuple[str, ...], int] = {}
+    sets = []      # of pieces, each a bit of one integer: 45,000 pairs take a tenth of a second
+    for tree in trees:
+        pieces = {tree[i:i + PIECE] for i in range(len(tree) - PIECE + 1)}
+        sets.append((len(pieces), sum(1 << numbers.setdefault(piece, len(numbers)) for piece in pieces)))
+    for i, (count, mine) in enumerate(sets):
+        for j in range(i):
+            size, theirs = sets[j]
+            common = (mine & theirs).bit_count()
+            if common >= NEAR * (count + size - common):
+                yield trees[j], trees[i], common / (count + size - common)
 
 
 def _nodes(source: str) -> tuple[str, ...]:
     """The kinds of the nodes of a program, in order, without what a copy would change first."""
     try:
-        tree = ast.parse(source)
+        return tuple(_walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return tuple(_walk(tree))
 
 
-def _walk(node: ast.AST) -> Iterator[str]:
-    yield type(node).__name__
-    body = getattr(node, "body", None)
-    for child in ast.iter_child_nodes(node):
-        docstring = (isinstance(body, list) and body and child is body[0] and isinstance(child, ast.Expr)
-                     and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str))
-        annotation = child in (getattr(node, "annotation", None), getattr(node, "returns", None))
-        if not docstring and not annotation:
-            yield from _walk(child)
+def _walk(tree: ast.AST) -> Iterator[str]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield "Assign" if isinstance(node, ast.AnnAssign) else type(node).__name__
+        children = [child for field, value in ast.iter_fields(node) if field not in ("annotation", "returns")
+                    for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_docstring(body[0]):
+            children.remove(body[0])
+        waiting += reversed(children)
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
