@@ -91,7 +91,8 @@ def _answered(job: Job, task: GradedTask) -> bool:
 def _graded(job: Job, task: GradedTask, outcomes: dict, runs: list[Run]) -> TaskResult:
     answer = "\n\n".join(job.submission.answers.get(id, "") for id in task.answers).strip()
     if task.kind == "written":
-        verdict = "pending" if _answered(job, task) else "unanswered"
+        # A task cell of nbgrader's has no answer cell: the answer stands in cells that the learner added.
+        verdict = "pending" if _answered(job, task) or not task.answers else "unanswered"
         return TaskResult(task.id, task.title, task.kind, verdict, 0, task.points, answer=answer,
                           answer_hash=answer_hash(answer))
     result = task_result(task, outcomes, runs, answer)

@@ -35,35 +35,38 @@ Progress = Iterator[tuple[Job, Result | Failed | None]]
 
 
 def on_this_machine(jobs: list[Job], processes: int) -> Progress:
-    """Grade by so many processes at once."""
-    tries = dict.fromkeys(range(len(jobs)), 0)
-    waiting, suspects = list(tries), []      # suspects ran when a process died: each is tried again by itself
-    while waiting or suspects:
-        todo, at_once = (suspects, 1) if suspects else (waiting, processes)
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["txlib.grading.worker"])
-        with ProcessPoolExecutor(min(at_once, len(todo)), context, _begin,
-                                 (os.getpid(), dict(os.environ))) as pool:
-            futures: dict[Future, int] = {}
-            broken = False
-            while not broken and (todo or futures):
-                while todo and len(futures) < at_once:      # no more than run, so that Ctrl-C ends soon
-                    index = todo.pop(0)
-                    tries[index] += 1
-                    futures[pool.submit(grade_submission, jobs[index])] = index
-                    yield jobs[index], None
-                done, _ = wait(futures, return_when=FIRST_COMPLETED)
-                for future in done:
-                    index = futures.pop(future)
-                    died = isinstance(future.exception(), BrokenProcessPool)
-                    broken |= died
-                    if future.exception() is None:
-                        yield jobs[index], future.result()
-                    elif tries[index] < TRIES:
-                        (suspects if died else waiting).append(index)
-                    else:
-                        yield jobs[index], Failed(_words(future.exception()))
-            suspects += futures.values()
+    """Grade by so many processes at once.
+
+    When a process dies, nobody knows whose fault it was: each job that was under way is tried again in a process
+    of its own, so that an innocent one isn't lost with it.
+    """
+    waiting, again = list(range(len(jobs))), []
+    while waiting or again:
+        last_try = not waiting
+        batch = [again.pop(0)] if last_try else waiting
+        for index, found in _in_a_pool(jobs, batch, 1 if last_try else processes):
+            if isinstance(found, Failed) and not last_try:
+                again.append(index)
+            else:
+                yield jobs[index], found
+
+
+def _in_a_pool(jobs: list[Job], waiting: list[int], processes: int) -> Iterator[tuple[int, Result | Failed | None]]:
+    """Work off the list by one pool, until it is done or the pool breaks. What was begun is taken off the list."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["txlib.grading.worker"])
+    with ProcessPoolExecutor(processes, context, _begin, (os.getpid(), dict(os.environ))) as pool:
+        futures: dict[Future, int] = {}
+        broken = False
+        while futures or waiting and not broken:
+            while waiting and not broken and len(futures) < processes:      # no more than run: Ctrl-C ends soon
+                index = waiting.pop(0)
+                futures[pool.submit(grade_submission, jobs[index])] = index
+                yield index, None
+            for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                error = future.exception()
+                broken |= isinstance(error, BrokenProcessPool)
+                yield futures.pop(future), future.result() if error is None else Failed(_words(error))
 
 
 def cluster(address: str) -> "Client":

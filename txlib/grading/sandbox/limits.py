@@ -11,7 +11,7 @@ class Limits:
 
     memory_mb: int = 4096               # beyond what the warm parent already holds
     cpu_seconds: int = 600              # of each process
-    processes: int = 64                 # threads count too
+    processes: int = 32                 # threads count too
     open_files: int = 512
     file_mb: int = 128                  # one file
     disk_mb: int = 512                  # the private home
