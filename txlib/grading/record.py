@@ -102,6 +102,9 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
                                  "compared; show tensors, numbers, texts or lists")
         if task.id in notes.measured:
             continue
+        if kinds := {each["value"]["kind"] for each in reference[task.id]["shown"]} & {"weights", "tokens"}:
+            raise RecordingError(f"task {task.id}: its check shows {kinds.pop()}; say by measured(\"{task.id}\", …) "
+                                 "what they are worth")
         again, _ = _check_run(exercise, task, namespace, hidden)
         if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
             raise RecordingError(

@@ -94,7 +94,7 @@ def judge(recording: dict, bundle: dict) -> Verdict:
         kind = "error" if kind == "wrong" else kind
         lines = _stub_lines(bundle) if is_stub(bundle) else _error_lines(bundle)
     else:
-        lines = (f"{_which(reference, index)}: {words}.",)
+        lines = (_sentence(reference, index, words),)
     if earned:
         rows = parts(bundle, reference)
         lines = (f"{sum(right for _, right, _ in rows)} of {len(rows)} results are right.", *lines)
@@ -112,7 +112,7 @@ def _gathered(recording: dict, bundle: dict) -> Verdict:
     for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
         if mine["value"]["kind"] != theirs["value"]["kind"]:
             words = f"expected {NAMES[theirs['value']['kind']]}, yours is {name(mine['value'])}"
-            return Verdict(task, title, "wrong", 0, points, (f"{_which(recording['reference'], index)}: {words}.",))
+            return Verdict(task, title, "wrong", 0, points, (_sentence(recording["reference"], index, words),))
     return Verdict(task, title, "gathered", 0, points, (
         "Your result is complete. How good it is, the grader measures on data that is not in this notebook.",))
 
@@ -166,6 +166,10 @@ def _error_lines(bundle: dict) -> tuple[str, ...]:
         inside = f"In `{error['function']}`, line" if error.get("function") else "In this check, line"
         lines += (f"{inside} {error['line']}: `{error['code']}`",)
     return lines
+
+
+def _sentence(reference: dict, index: int, words: str) -> str:
+    return f"{_which(reference, index)}: {words}{'' if words.endswith('?') else '.'}"
 
 
 def _which(reference: dict, index: int) -> str:

@@ -132,6 +132,7 @@ with check("fit-line") as show:
     show.weights(fit_line(x, 3 * x - 1 + 0.1 * show.randn(64, 1)), "the line")
 
 # %% tags=["mistakes"]
+@torch.no_grad()
 def on_unseen_points(shown, seed):
     model = nn.Linear(1, 1)
     model.load_state_dict(shown[0])
