@@ -43,7 +43,8 @@ def execute(notebook: Any, seed: int | None, limits: Limits, kernel: str = KERNE
     """Run a notebook in a fresh kernel. Never raises for anything that its cells do.
 
     With a seed, papermill injects it and `mode = "grade"`. A cell that raises doesn't end the run; a cell out of
-    time, a dead kernel and too much output do.
+    time, a dead kernel and too much output do. Without a seed, for tests of nbgrader's, a cell out of time is
+    interrupted, as nbgrader does, and counts as an error.
 
     Raises:
         NoKernel: none could be started.
@@ -54,7 +55,8 @@ def execute(notebook: Any, seed: int | None, limits: Limits, kernel: str = KERNE
     stopped = None
     try:
         execute_notebook(notebook, None, parameters=parameters, engine_name=ENGINE, kernel_name=kernel,
-                         progress_bar=False, start_timeout=60, limits=limits, collected=collected)
+                         progress_bar=False, start_timeout=60, limits=limits, collected=collected,
+                         interrupt=seed is None)
     except Stop as reason:
         stopped = str(reason)
     except PapermillExecutionError as reason:      # what a cell raised is among the outputs
@@ -159,13 +161,16 @@ class _Watch(threading.Thread):
 class _GradingEngine(Engine):
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, limits: Limits, collected: dict,
-                                 start_timeout: int = 60, **unused: Any) -> None:
+                                 interrupt: bool = False, start_timeout: int = 60, **unused: Any) -> None:
         from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
         # nbclient's own joining of streams takes the square of a line's length
         client = _Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, allow_errors=True,
                          record_timing=False, shutdown_kernel="immediate", iopub_timeout=10, coalesce_streams=False,
-                         extra_arguments=["--log-level=ERROR"], timeout_func=lambda cell: client.seconds)
+                         extra_arguments=["--log-level=ERROR"], timeout_func=lambda cell: client.seconds,
+                         interrupt_on_timeout=interrupt, on_cell_executed=_note_error,
+                         error_on_timeout={"ename": "Timeout", "evalue": f"longer than {limits.cell_seconds:g} s",
+                                           "traceback": []})
         client.limits, client.collected, client.left = limits, collected, limits.output_mb * 2**20
         try:
             client.execute()
@@ -176,6 +181,14 @@ class _GradingEngine(Engine):
                 raise Stop(f"it printed more than {limits.output_mb:g} MB") from reason
             said = getattr(client.kernel_manager_used.provisioner, "reason", "")
             raise Stop(f"the kernel died: {said or 'it used up the memory or the time, or called exit'}") from reason
+
+
+def _note_error(cell: Any, cell_index: int, execute_reply: dict) -> None:
+    """Keep an error that the kernel reports, where the cell's own code kept it from being shown."""
+    content = execute_reply["content"]
+    if content.get("status") == "error" and not any(each["output_type"] == "error" for each in cell.outputs):
+        cell.outputs.append({"output_type": "error", "ename": str(content.get("ename")),
+                             "evalue": str(content.get("evalue")), "traceback": []})
 
 
 def _plain(outputs: list) -> list:

@@ -42,7 +42,7 @@ def run(nursery, monkeypatch):
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(cell, id=f"c{i}") for i, cell in enumerate(cells)],
             metadata={"kernelspec": {"name": "python3", "display_name": "", "language": "python"}})
-        executed = execute(notebook, None, limits)
+        executed = execute(notebook, 0, limits)
         said = []
         for i in range(len(cells)):
             outputs = executed.outputs.get(f"c{i}", [])
