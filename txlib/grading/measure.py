@@ -105,7 +105,7 @@ def _measured(function: Any, request: dict) -> dict:
         return {"share": 0.0, "sentence": "What your answer shows leads to no number: NaN."}
     if not 0 <= share <= 1:
         return {"error": f'measured("{task}", …) gives {share:g}; keep it from 0 to 1, e.g. '
-                         "by max(0, min(1, share))"}
+                         "by max(0, min(share, 1)), which makes 0 of NaN; min(1, share) would make 1"}
     return {"share": float(share), "sentence": sentence}
 
 
