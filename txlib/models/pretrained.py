@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -86,8 +87,9 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{WEIGHTS}.partial"                         # a save that is killed leaves the old file whole
     save_file(tensors, partial, metadata={"format": "pt"})
-    os.replace(partial, folder / WEIGHTS)
     (folder / CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    shutil.copymode(folder / CONFIG, partial)                        # safetensors lets only the owner read
+    os.replace(partial, folder / WEIGHTS)
 
 
 class Weights:

@@ -1,0 +1,63 @@
+"""`txlib generate`, as a user types it."""
+
+import io
+import shutil
+import sys
+
+import pytest
+
+from txlib import cli
+from txlib.layers import BlockConfig
+from txlib.lesson import shipped
+from txlib.models import Bert, BertConfig
+from txlib.models.pretrained import save_pretrained
+
+MODEL = shipped("glassllm-en")
+
+
+@pytest.fixture
+def generate(monkeypatch, capsys):
+    """Run the command; returns (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["txlib", "generate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out, err = capsys.readouterr()
+        return stopped.value.code or 0, out, err
+
+    return run
+
+
+def test_it_writes(generate, monkeypatch):
+    options = ("--model", MODEL, "--max-new-tokens", 12, "--device", "cpu")
+    status, greedy, _ = generate(*options, "--greedy", "Alice was", "The Queen")
+    assert status == 0 and greedy.startswith("Alice was") and "\nThe Queen" in greedy
+    assert generate(*options, "--greedy", "Alice was", "The Queen")[1] == greedy
+    options = (*options, "--temperature", 1.5, "--top-p", 0.9)
+    drawn = [generate(*options, "--seed", seed, "Alice was")[1] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Alice was"))
+    assert generate(*options, "--seed", 1)[1] == drawn[0]
+    written = greedy.splitlines()[0].removeprefix("Alice was")
+    stopped = generate(*options, "--greedy", "--stop", written[5:8], "Alice was")[1]
+    assert stopped == "Alice was" + written[: written.index(written[5:8])] + "\n"
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_errors_are_one_line(generate, tmp_path):
+    no_tokenizer = tmp_path / "bare"
+    shutil.copytree(MODEL, no_tokenizer, ignore=shutil.ignore_patterns("tokenizer.json"))
+    block = BlockConfig(8, 2, 8, norm_first=False, norm_eps=1e-12, activation="gelu", position="learned")
+    save_pretrained(Bert(BertConfig(11, block, layers=1)), tmp_path / "bert")
+    for arguments, words in [
+        (("--model", tmp_path / "nowhere", "x"), "is not there"),
+        (("--model", no_tokenizer, "x"), "no tokenizer.json"),
+        (("--model", tmp_path / "bert", "x"), "does not write on"),
+        (("--model", MODEL, "--temperature", 0, "x"), "greedy"),
+        (("--model", MODEL, "--top-p", 2, "x"), "(0, 1]"),
+        (("--model", MODEL, ""), "prompt is empty"),
+        (("--model", MODEL, "word " * 200), "the context holds 128"),
+    ]:
+        status, _, err = generate(*arguments)
+        assert status == 2 and words in err and err.count("\n") == 1, err
