@@ -205,6 +205,19 @@ def test_regions():
             strip_solution(broken)
 
 
+@pytest.mark.parametrize("mark", ["# {}", "### {}", "## {}  ", "#{}", "<!-- {} -->", "    # {}"])
+def test_marks_are_comments_with_these_words(mark):
+    begin, end = (mark.format(f"{word} SOLUTION") for word in ("BEGIN", "END"))
+    found = strip_solution(f"a\n{begin}\nb\n{end}\nc")
+    assert [line.strip() for line in found.splitlines()] == ["a", 'raise NotImplementedError("your turn")', "c"]
+
+
+@pytest.mark.parametrize("line", ["# BEGIN SOLUTION here", "BEGIN SOLUTION", "x = 1  # BEGIN SOLUTION",
+                                  "# begin solution", "'### BEGIN SOLUTION'", "# BEGIN HIDDEN TESTS"])
+def test_what_is_no_mark_stays(line):
+    assert strip_solution(line) == line
+
+
 def test_damaged_recordings_are_named():
     good = pack({"version": 1, "tasks": []})
     assert unpack(good) == {"version": 1, "tasks": []}
