@@ -2,8 +2,9 @@
 
     python benchmarks/bpe.py [--rounds 3] [--save]
 
-CPU seconds, because wall-clock time on a busy machine says little. The text is the embedded plays of Shakespeare, once
-1 MB, once repeated with marks between the words to 10 MB. Both encode with the same merges, and must give the same ids.
+CPU seconds, because wall-clock time on a busy machine says little. The text is the embedded plays of Shakespeare: 1 MB
+of them, and 10 MB by repeating them with some words spelt backwards. Both encode with the same merges and a fresh
+encoder, and must give the same ids.
 """
 
 import argparse
