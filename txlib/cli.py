@@ -158,6 +158,28 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command()
+def submit(
+    notebook: Annotated[Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/03_attention.ipynb")]
+    = None,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The shared folder; by default $TXLIB_SUBMIT_TO.")]
+    = None,
+    name: Annotated[str | None, typer.Option(help="Whose answers they are; by default your login name.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Hand it in although no answer is filled in.")] = False,
+    verify: Annotated[Path | None, typer.Option(metavar="RECEIPT", help="Instead: compare a receipt with what was "
+                                                                        "kept.")] = None,
+) -> None:
+    """Hand in an exercise, and get a receipt.
+
+    What counts is the saved file. Earlier versions are kept.
+    """
+    from txlib.grading import submit as handing_in
+
+    if (notebook is None) == (verify is None):
+        raise ValueError("txlib submit needs a notebook, or --verify RECEIPT; see txlib submit --help")
+    print(handing_in.verify(verify) if verify else handing_in.submit(notebook, to, name=name, anyway=anyway))
+
+
 app.add_typer(grading.app, name="grade")
 
 train = typer.Typer(help="Train a model on real data.", no_args_is_help=True)

@@ -4,7 +4,9 @@ In a notebook: `from txlib.grading import check`. How to write an exercise is in
 works and what it withstands in docs/grading.md.
 """
 
+import sys
 from importlib import import_module
+from typing import Any
 
 _HOME = {
     "alternative": "known", "check": "checks", "due": "known", "forbid": "known", "measured": "known",
@@ -15,6 +17,20 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> object:
     """Load a name where it is first used: the grader itself runs without torch, and starts sooner for it."""
-    if name in _HOME:
-        return getattr(import_module(f"txlib.grading.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "check" and (ipython := sys.modules.get("IPython")) and (shell := ipython.get_ipython()):
+        load_ipython_extension(shell)
+    return getattr(import_module(f"txlib.grading.{_HOME[name]}"), name)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext txlib.grading` gives a notebook the magic `%submit`; so does importing `check`."""
+
+    def submit(line: str) -> None:
+        """Hand in this notebook, as it was last saved: %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]"""
+        from txlib.grading.submit import submit_line
+
+        submit_line(line, shell)
+
+    shell.register_magic_function(submit, "line", "submit")

@@ -39,7 +39,7 @@ def check_notebook(
         on_cell_start=lambda cell, cell_index: on_cell and on_cell(cell_index + 1, count))
     stopped = ""
     try:
-        client.execute(env=kernel_environment(TXLIB_RECORDINGS=""))
+        client.execute(env=kernel_environment(TXLIB_RECORDINGS="", JPY_SESSION_NAME=""))      # no %submit in passing
     except CellTimeoutError:
         stopped = f"a cell ran longer than {timeout:g} s"
     except DeadKernelError:

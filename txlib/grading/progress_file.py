@@ -80,7 +80,7 @@ def record(rows: list[Row]) -> str:
     path = progress_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.with_suffix(".lock")):
+        with locked(path.with_suffix(".lock")):
             known = _read(path, set_aside=True)
             merged = {(row.exercise, row.task): row for row in known}
             before = {key: asdict(row) for key, row in merged.items()}
@@ -141,15 +141,16 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two notebooks that check at once wait for each other (where the system has file locks)."""
+def locked(path: Path) -> Iterator[None]:
+    """Within the block, whoever else locks this path waits (where the system has file locks)."""
     try:
         import fcntl
     except ImportError:
         yield
         return
     with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):      # some network file systems have none
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -4,6 +4,7 @@
 learner. Only the answers' sources are taken, by their cells' `grade_id`; everything else unusual becomes a note.
 """
 
+import ast
 import errno
 import hashlib
 import json
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.assignment import Assignment
+from txlib.grading.assignment import Assignment, names_used
 from txlib.grading.nbgrader_format import HIDDEN_TESTS, cut
 from txlib.grading.printable import printable
 from txlib.grading.result import Note
@@ -23,6 +24,7 @@ from txlib.grading.result import Note
 MAX_BYTES = 10 * 2**20        # of a file
 MAX_RECEIPT = 10_000          # bytes
 MAX_ANSWER = 200_000          # characters
+MAX_EXTRA = 100               # cells of a learner's own that are looked into
 MAX_DIGITS = 1000             # of an integer; Python refuses to read one of more than 4300
 MAX_NAME = 100                # bytes of a name in UTF-8
 RECEIPT = ".receipt.json"     # ends the name of what `txlib submit` leaves beside a notebook
@@ -83,8 +85,8 @@ class Unreadable(Exception):
 def find_submissions(folder: Path | str, assignment: str | None = None) -> list[Found]:
     """The submissions in a folder, by name: `NAME.ipynb`, or `NAME/anything.ipynb`.
 
-    Of a learner's folder with several notebooks the one named like the assignment counts. Hidden files are left
-    out, and no link below the folder is followed.
+    Of a learner's folder with several notebooks the one named like the assignment counts, and none that was handed
+    in as another one's. Hidden files are left out, and no link below the folder is followed.
     """
     found: dict[str, Found] = {}
     for entry in sorted(os.scandir(Path(folder).resolve()), key=lambda entry: entry.name):
@@ -185,11 +187,14 @@ def _unique(name: str, taken: dict[str, Any]) -> str:
 
 def _in_folder(name: str, folder: Path, assignment: str | None) -> Found:
     try:
-        entries = [entry for entry in os.scandir(folder) if entry.name.lower().endswith(".ipynb")
+        inside = list(os.scandir(folder))
+        entries = [entry for entry in inside if entry.name.lower().endswith(".ipynb")
                    and not entry.name.startswith(".") and not entry.is_dir(follow_symlinks=False)]
     except OSError:
         return Found(name, folder, "unreadable")
     if len(entries) > 1 and assignment:
+        others = {entry.name.removesuffix(RECEIPT) for entry in inside if entry.name.endswith(RECEIPT)} - {assignment}
+        entries = [entry for entry in entries if Path(entry.name).stem not in others]
         entries = [entry for entry in entries if Path(entry.name).stem == assignment] or entries
     if not entries:
         return Found(name, folder, "no notebook")
@@ -221,19 +226,28 @@ def _notebook(data: bytes) -> dict:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
-        raise Unreadable("not text") from reason
+        cut_off = reason.reason == "unexpected end of data" and data.lstrip().startswith(b"{")
+        raise Unreadable("truncated" if cut_off else "not text") from reason
     try:
         notebook = json.loads(text, parse_int=_integer)
     except (RecursionError, MemoryError) as reason:
         raise Unreadable("not a notebook") from reason
     except ValueError as reason:
-        cut_off = text.lstrip().startswith("{") and not text.rstrip().endswith("}")
-        raise Unreadable("truncated" if cut_off else "not json") from reason
+        raise Unreadable("truncated" if _breaks_off(text, reason) else "not json") from reason
     if not isinstance(notebook, dict):
         raise Unreadable("not a notebook")
     if isinstance(notebook.get("worksheets"), list):
         notebook = _lifted(notebook)
     return notebook
+
+
+def _breaks_off(text: str, reason: ValueError) -> bool:
+    """Whether JSON fails at its very end: where something has to follow, in a text, or in a word."""
+    text = text.rstrip()
+    if not isinstance(reason, json.JSONDecodeError):
+        return False
+    at_end = reason.pos >= len(text) or reason.msg.startswith("Unterminated") or text[reason.pos:].isalpha()
+    return text.lstrip().startswith("{") and at_end and reason.msg != "Extra data"
 
 
 def _integer(digits: str) -> int:
@@ -265,7 +279,7 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
     reference = {cell.id: cell for cell in assignment.notebook.cells}
     expected = {id: place for place, id in enumerate(assignment.stubs)}
     tasks = {id: task.id for task in assignment.tasks for id in (*task.answers, task.check)}
-    tagged = [_grade_id(cell) for cell in cells]
+    tagged = [grade_id_of(cell) for cell in cells]
     answers: dict[str, str] = {}
     notes, places, own, seen = [], [], [], set()
     for cell, grade_id in zip(cells, tagged, strict=True):
@@ -277,7 +291,7 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
             notes.append(Note("duplicated", f"the cell `{id}` is there twice: the first counts", tasks.get(id)))
             continue
         seen.add(id)
-        source = _source(cell)
+        source = source_of(cell)
         if id not in expected:
             if id in tasks and not _same(source, _released(reference[id])):
                 notes.append(Note("changed check", f"the check `{id}` is changed: the original was run", tasks[id]))
@@ -301,13 +315,13 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
     for task in assignment.tasks:
         if task.kind != "written" and task.check not in seen:
             notes.append(Note("changed check", f"the check `{task.check}` is deleted: the original was run", task.id))
-    notes += _notes_on_other_cells(own, reference)
+    notes += _notes_on_other_cells(own, reference, answers)
     return answers, list(dict.fromkeys(notes))
 
 
 def _need_this_exercise(cells: list[dict], assignment: Assignment, known: int) -> None:
     """Refuse a notebook that answers another exercise; some ids may be the same in both."""
-    others = {id for cell in cells if _is_solution(cell) and (id := _grade_id(cell)) not in assignment.stubs}
+    others = {id for cell in cells if _is_solution(cell) and (id := grade_id_of(cell)) not in assignment.stubs}
     title = _title(cells)
     if len(others) > known and (not known or title != assignment.title):
         seems = [Note("other exercise", f"it seems to be “{title}”")] if title else []
@@ -316,12 +330,16 @@ def _need_this_exercise(cells: list[dict], assignment: Assignment, known: int) -
         raise Unreadable("no answers")
 
 
-def _notes_on_other_cells(cells: list[dict], reference: dict) -> list[Note]:
-    """Notes on cells without a grade_id: those that the exercise gives, and the learner's own."""
+def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str, str]) -> list[Note]:
+    """Notes on cells without a grade_id: those that the exercise gives, and the learner's own.
+
+    To try things out in cells of their own is what learners should do. Only where an answer uses what such a cell
+    defines has somebody to look: the cell was not run, so the answer fails.
+    """
     given = {_plain(_released(each)) for each in reference.values()}
-    extra, notes = 0, []
+    extra, notes = [], []
     for cell in cells:
-        source = _plain(_source(cell))
+        source = _plain(source_of(cell))
         ours = source in given or "check.load(" in source      # the recordings, which release puts into a cell
         if cell.get("cell_type") != "code" or ours or all(line.startswith(MAGIC) for line in source.splitlines()):
             continue
@@ -329,14 +347,31 @@ def _notes_on_other_cells(cells: list[dict], reference: dict) -> list[Note]:
         if isinstance(id, str) and id in reference:
             notes.append(Note("changed cell", f"the cell `{id}` is changed: the original was run"))
         else:
-            extra += 1
+            extra.append(source)
     if extra:
-        cells = "a code cell" if extra == 1 else f"{extra} code cells"
-        notes.append(Note("extra code", f"{cells} of their own, not run: helpers belong into an answer's cell"))
+        ours = set().union(*map(_names_given, (*given, *answers.values())))
+        theirs = set().union(*map(_names_given, extra[:MAX_EXTRA])) - ours
+        missed = sorted(theirs & set().union(*map(names_used, answers.values())))
+        cells = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
+        uses = f" An answer uses {', '.join(f'`{name[:40]}`' for name in missed[:5])} from there." if missed else ""
+        notes.append(Note("extra code", f"{cells} of their own, not run: helpers belong into an answer's cell.{uses}",
+                          review=bool(missed)))
     return notes
 
 
-def _grade_id(cell: dict) -> str | None:
+def _names_given(source: str) -> set[str]:
+    """The names that a cell defines, imports, assigns or takes as an argument, wherever in it."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    return ({node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+            | {node.arg for node in nodes if isinstance(node, ast.arg)}
+            | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+            | {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)})
+
+
+def grade_id_of(cell: dict) -> str | None:
     """The grade_id in a cell's metadata."""
     id = _nbgrader(cell).get("grade_id")
     return id if isinstance(id, str) else None
@@ -363,7 +398,7 @@ def _nbgrader(cell: dict) -> dict:
 def _title(cells: list[dict]) -> str:
     """The first heading."""
     for cell in cells:
-        source = _source(cell).lstrip()
+        source = source_of(cell).lstrip()
         if cell.get("cell_type") == "markdown" and source.startswith("# "):
             return printable(source.splitlines()[0][2:].strip()[:100])
     return ""
@@ -386,7 +421,7 @@ def _plain(source: str) -> str:
     return "\n".join(line.rstrip() for line in source.splitlines()).strip()
 
 
-def _source(cell: dict) -> str:
+def source_of(cell: dict) -> str:
     """A cell's source as text, which may be kept as a list of lines; without what no file could hold."""
     source = cell.get("source")
     if isinstance(source, list):
