@@ -104,7 +104,8 @@ def check_txlib(words: list[str]) -> None:
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
-    assert not getattr(command, "commands", None) or words in ([], ["--help"]), words
+    runs_by_itself = getattr(command, "invoke_without_command", False) and words and words[0].startswith("--")
+    assert not getattr(command, "commands", None) or runs_by_itself or words in ([], ["--help"]), words
     assert {word for word in words if word.startswith("--")} <= options
 
 
