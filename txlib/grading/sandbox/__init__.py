@@ -5,6 +5,7 @@
 - `provisioner.py` is what Jupyter calls to start it;
 - `nursery.py` starts the outer sandbox, bubblewrap's, with a warm parent in it;
 - `warm_parent.py` runs inside, has torch imported, and forks a child for each kernel;
+- `memory.py` keeps their memory in bounds;
 - `enclosure.py` is what a child does to itself before it becomes a kernel: namespaces of its own, limits, no rights;
 - `probe.py` tries from inside what should be impossible, and says how tight the sandbox is here.
 

@@ -17,7 +17,7 @@ HOME = "/learner"           # inside: the private home, and where a kernel start
 KERNEL = "/kernel"          # inside: the folder with the kernel's sockets
 RUN = "/run/txlib"          # inside, until hidden: the warm parent's folder
 FILES = 50_000              # in home, /tmp and /dev/shm together
-LIBRARIES_MB = 2048         # address space for what is imported later
+ADDRESSES_MB = 4096         # what libraries and threads reserve and don't use
 FIRST_UID = 1_900_000_000   # throwaway users are numbered from here; no system gives such numbers out
 
 # <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>
@@ -92,7 +92,7 @@ def set_limits(limits: Limits, alone: bool = True) -> None:
     megabyte = 2**20
     bounds = {
         resource.RLIMIT_DATA: _held("VmData") + limits.memory_mb * megabyte,
-        resource.RLIMIT_AS: _held("VmSize") + 2 * (limits.memory_mb + LIBRARIES_MB) * megabyte,
+        resource.RLIMIT_AS: _held("VmSize") + (limits.memory_mb + ADDRESSES_MB) * megabyte,
         resource.RLIMIT_CPU: limits.cpu_seconds,
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_FSIZE: limits.file_mb * megabyte,

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from txlib.grading.sandbox import enclosure
+from txlib.grading.sandbox import enclosure, memory
 from txlib.grading.sandbox.limits import Limits
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -41,6 +41,7 @@ class Nursery:
     def __init__(self, modules: Iterable[str] = (), read_only: Iterable[Path | str] = ()):
         self.modules, self.read_only = list(modules), [Path(path) for path in read_only]
         self.folder = Path()
+        self._group: Path | None = None
         self._process: subprocess.Popen | None = None
 
     @property
@@ -61,6 +62,8 @@ class Nursery:
             raise SandboxError("bubblewrap is not installed: apt install bubblewrap, or dnf install bubblewrap")
         self.folder = Path(tempfile.mkdtemp(prefix="tx-", dir="/tmp"))      # short: a socket's path has 107 characters
         (self.folder / "kernels").mkdir()
+        (self.folder / "group").mkdir()
+        self._group = memory.make_group()
         (self.folder / "passwd").write_text(PASSWD)
         log = open(self.folder / "log", "w+")      # noqa: SIM115, the process keeps it
         with log:
@@ -79,6 +82,9 @@ class Nursery:
             self._process.kill()
             self._process.wait()
             self._process = None
+        if self._group is not None:
+            memory.remove_group(self._group)
+            self._group = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def preload(self, modules: Iterable[str]) -> int:
@@ -120,6 +126,8 @@ class Nursery:
         arguments += ["--ro-bind", str(self.folder / "passwd"), "/etc/passwd", "--proc", "/proc", "--dev", "/dev",
                       "--dir", enclosure.HOME, "--dir", enclosure.KERNEL,
                       "--bind", str(self.folder), enclosure.RUN]
+        if self._group is not None:
+            arguments += ["--bind", str(self._group), f"{enclosure.RUN}/group"]
         for path in binds:
             arguments += ["--ro-bind", str(path), str(path)]
         arguments += ["--remount-ro", "/", "--remount-ro", "/dev"]      # an ordinary user would own them

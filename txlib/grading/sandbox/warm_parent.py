@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from txlib.grading.sandbox import enclosure
+from txlib.grading.sandbox import enclosure, memory
 from txlib.grading.sandbox.limits import Limits
 
 TICK = 0.1      # seconds between two looks at the kernels' memory
@@ -39,7 +39,7 @@ class Kernel:
     limits: Limits
     lease: socket.socket
     namespace: str
-    held: int           # bytes of memory that it had from us
+    group: memory.Group | None      # None: its memory is looked at
     deadline: float
     reason: str = ""
 
@@ -113,33 +113,44 @@ class WarmParent:
             uid = self.next_uid
             for path in (folder, *(entry.path for entry in os.scandir(folder))):
                 os.chown(path, uid, uid)
+        group = None
+        with contextlib.suppress(OSError):
+            group = memory.Group(Path(enclosure.RUN, "group", name), limits)
         reading, writing = os.pipe()
         waiter = os.fork()
         if waiter == 0:
             os.close(reading)
-            self._child(folder, uid, limits, "probe" in request, writing)
+            self._child(folder, uid, limits, group, "probe" in request, writing)
         os.close(writing)
         with os.fdopen(reading) as pipe:
             said = pipe.readline()
         if not said.startswith("pid "):
             os.waitpid(waiter, 0)
             raise OSError(said.strip() or "the child died")
-        init = int(said[4:])
-        return Kernel(waiter, init, uid, limits, client, _namespace(init), _memory(init),
+        init = int(said.split()[1])
+        if group is not None and said.split()[2] == "watched":
+            group.remove()
+            group = None
+        return Kernel(waiter, init, uid, limits, client, memory.process_namespace(init), group,
                       time.monotonic() + limits.notebook_seconds + GRACE)
 
-    def _child(self, folder: str, uid: int, limits: Limits, probing: bool, pipe: int) -> None:
+    def _child(self, folder: str, uid: int, limits: Limits, group: memory.Group | None, probing: bool,
+               pipe: int) -> None:
         """In the first child: make the namespaces, start their first process, wait for it. Never returns."""
         status = 1
         try:
             enclosure.die_with_parent()
+            bound = "watched"
+            with contextlib.suppress(OSError, AttributeError):
+                group.join()
+                bound = "grouped"
             enclosure.unshare(self.root)
             enclosure.furnish(folder, uid, limits, self.tmp_holds_binds)
             init = os.fork()
             if init == 0:
                 os.close(pipe)
                 _first_process(self.root, uid, limits, probing)
-            os.write(pipe, f"pid {init}\n".encode())
+            os.write(pipe, f"pid {init} {bound}\n".encode())
             os.close(pipe)
             status = _wait_for(init)
         except BaseException as reason:
@@ -156,10 +167,10 @@ class WarmParent:
             self._kill(kernel, f"the memory limit of {kernel.limits.memory_mb} MB")
 
     def _holds_too_much(self, kernel: Kernel) -> bool:
-        members, bound = _members(kernel.namespace), kernel.limits.memory_mb * 2**20
-        if sum(map(_memory, members)) - kernel.held <= bound:
-            return False
-        return sum(map(_share, members)) > bound      # forks count what they share several times
+        if kernel.group is not None:
+            return kernel.group.overrun()
+        most = kernel.limits.memory_mb * 2**20
+        return memory.taken(kernel.namespace, most) > most
 
     def _kill(self, kernel: Kernel, reason: str) -> None:
         kernel.reason = kernel.reason or reason
@@ -175,6 +186,10 @@ class WarmParent:
             if not waiter:
                 return
             if kernel := self.kernels.pop(waiter, None):
+                if kernel.group is not None:
+                    if kernel.group.overrun():
+                        kernel.reason = f"the memory limit of {kernel.limits.memory_mb} MB"
+                    kernel.group.remove()
                 _send(kernel.lease, {"ended": kernel.reason or _words(os.waitstatus_to_exitcode(status))})
 
     def _end_lease(self, client: socket.socket) -> None:
@@ -269,49 +284,6 @@ def _wait_for(process: int) -> int:
         if ended == process:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-
-
-def _members(namespace: str) -> list[int]:
-    """The processes in a process namespace, by our numbers."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _namespace(int(name)) == namespace]
-
-
-def _namespace(process: int) -> str:
-    try:
-        return os.readlink(f"/proc/{process}/ns/pid")
-    except OSError:
-        return ""
-
-
-def _memory(process: int) -> int:
-    """Bytes of anonymous and shared memory of a process, and of memory files that it holds open."""
-    total = 0
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith(("RssAnon:", "RssShmem:")):
-                total += int(line.split()[1]) * 1024
-    return total + _memory_files(process)
-
-
-def _share(process: int) -> int:
-    """Bytes of memory of a process, each page divided by those who have it. Slow: tens of milliseconds."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024 + _memory_files(process)
-    return _memory(process)
-
-
-def _memory_files(process: int) -> int:
-    """Bytes of the memory files that a process holds open, mapped or not."""
-    total = 0
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{process}/fd"):
-            path = f"/proc/{process}/fd/{name}"
-            with contextlib.suppress(OSError):
-                if os.readlink(path).startswith("/memfd:"):
-                    total += os.stat(path).st_blocks * 512
-    return total
 
 
 def _words(code: int) -> str:
