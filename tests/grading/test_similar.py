@@ -144,9 +144,9 @@ def test_300_submissions_of_7_tasks_take_seconds():
     sources = ["\n".join([head, *random_numbers.sample(lines + more, 9), last]) for _ in range(2100)]
     tasks = [f"task {i}" for i in range(7)]
     answers = {f"s{i}": dict(zip(tasks, sources[7 * i:7 * i + 7], strict=True)) for i in range(300)}
-    start = time.perf_counter()
+    start = time.process_time()
     found = similar_answers(answers, dict.fromkeys(tasks, STUB))
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert len(found) <= 200
 
 

@@ -288,8 +288,30 @@ def test_helper_cells_and_changed_cells(read, edited):
         notebook["cells"].insert(3, {"cell_type": kind, "id": source[:5], "metadata": {}, "source": source})
     submission = read(notebook)
     assert submission.answers == ANSWERS
-    assert sorted(kinds(submission)) == ["changed cell", "extra code"]
+    assert kinds(submission) == ["changed cell"] and kinds(submission, review=False) == ["extra code"]
     assert "2 code cells" in str(submission.notes)
+
+
+@pytest.mark.parametrize(("own", "missed"), [
+    ("def helper(v):\n    return v", "`helper`"), ("import math as helper", "`helper`"), ("helper = 3", "`helper`"),
+    ("from operator import mul as helper", "`helper`"), ("def other(): pass", ""), ("import torch", ""),
+    ("def causal_mask(n): return helper", ""), ("def (", ""), ("v = mask = 1\nhelper(v)", ""), ("x = '\0'", ""),
+])
+def test_a_helper_outside_the_answers_is_looked_at(read, edited, own, missed):
+    """The cell isn't run; whoever wonders why an answer fails should know. Trying things out is nobody's business."""
+    notebook, cells = edited
+    cells["attention"]["source"] = ("def attention(q, k, v, mask):\n    import warnings\n"
+                                    "    return causal_mask(3) + helper(torch.exp(v))")
+    notebook["cells"].insert(4, {"cell_type": "code", "metadata": {}, "source": own})
+    (note,) = read(notebook).notes
+    assert note.kind == "extra code" and note.review == bool(missed) and missed in note.text
+
+
+def test_an_executed_solution_needs_no_look_for_its_known_mistakes(read, course):
+    """An author who tries the grader on the solution; its hidden tests are what learners should not have."""
+    submission = read(course.solution.read_bytes())
+    assert submission.status == "graded"
+    assert kinds(submission) == ["changed check"] and kinds(submission, review=False) == ["extra code"]
 
 
 def test_an_answer_that_is_too_long(read, edited):
@@ -323,6 +345,15 @@ def test_a_notebook_of_many_cells_is_read_soon(read, filled):
     submission = read(many)
     assert time.process_time() - start < 8      # 1 s; 100 times as much if it grew with the square
     assert submission.answers == ANSWERS and len(submission.notes) < 10
+
+
+def test_wherever_a_notebook_breaks_off(read, course):
+    """A full disk, a lost connection: also within a character of several bytes, a word, or after a bracket."""
+    whole = course.exercise.read_text(encoding="utf-8").replace("Exercise", "演習 é true", 1).strip().encode()
+    assert read(whole).status == "graded"
+    ends = [*range(1, 200), *range(200, len(whole) - 100, 197), *range(len(whole) - 100, len(whole))]
+    assert {read(whole[:end]).status for end in ends} == {"truncated"}
+    assert read(whole + b"x").status == read(whole.replace(b'"cells"', b"cells")).status == "not json"
 
 
 # Names and folders
@@ -388,6 +419,21 @@ def test_a_folder(tmp_path, assignment, filled):
     assert statuses == {
         "ada": "graded", "bob": "graded", "cy": "graded", "dan": "several notebooks", "eve": "no notebook",
         "fay": "no notebook", "gus": "graded", "hal.ipynb": "no notebook", "ivy": "graded"}
+
+
+def test_what_was_handed_in_as_another_exercise_never_counts(tmp_path):
+    def named(assignment):
+        (found,) = find_submissions(tmp_path, assignment)
+        return found.problem or found.path.name
+
+    (tmp_path / "ada").mkdir()
+    for name in ("03_sample", "05_other"):
+        (tmp_path / "ada" / f"{name}.ipynb").write_text("{}")
+        (tmp_path / "ada" / f"{name}.receipt.json").write_text("{}")
+    assert [named(name) for name in ("03_sample", "05_other", "04_none")] == [
+        "03_sample.ipynb", "05_other.ipynb", "no notebook"]
+    (tmp_path / "ada" / "by hand.ipynb").write_text("{}")
+    assert [named(name) for name in ("03_sample", "04_none")] == ["03_sample.ipynb", "by hand.ipynb"]
 
 
 def test_links_are_not_followed(tmp_path, assignment, filled):
