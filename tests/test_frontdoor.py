@@ -63,7 +63,12 @@ def test_constraints_pin_every_requirement_and_theirs():
         if (name, *sorted(requirement.extras)) in seen:
             continue
         seen.add((name, *sorted(requirement.extras)))
-        for line in metadata.requires(name) or ():
+        try:
+            lines = metadata.requires(name) or ()
+        except metadata.PackageNotFoundError:      # a peer of the benchmarks, which the tests do without
+            assert name in requirements("bench")
+            lines = ()
+        for line in lines:
             needed = Requirement(line)
             extras = requirement.extras or {""}
             if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
