@@ -400,6 +400,21 @@ def test_the_magic_where_the_path_is_not_known(answer, inbox, tmp_path):
     assert "old.ipynb is gone" in gone
 
 
+def test_the_magic_asks_to_save_first(answer, inbox):
+    """What the file lacks although it ran, it lacks because nobody saved; the kernel can't know what never ran."""
+    path = answer()
+    known = json.loads(path.read_text(encoding="utf-8"))["cells"][2]["source"]
+    save = "import os, pathlib, time\ntime.sleep(0.1)\nos.utime(os.environ['JPY_SESSION_NAME'])"
+    _, _, unchanged, _, older, anyway, _, saved = in_a_kernel(
+        "from txlib.grading import check", "".join(known), "%submit --name ada", "typed = 'not saved'",
+        "%submit --name bob", "%submit --name bob --anyway", save, "%submit --name cy",
+        JPY_SESSION_NAME=str(path), TXLIB_SUBMIT_TO=str(inbox))
+    assert unchanged.startswith("Handed in: 03_sample, by ada")
+    assert older.startswith("Not handed in: 03_sample.ipynb was last saved") and "save it (Ctrl+S)" in older
+    assert older.count("\n") == 1
+    assert anyway.startswith("Handed in: 03_sample, by bob") and saved.startswith("Handed in: 03_sample, by cy")
+
+
 def test_the_magic_costs_nothing_until_it_is_used():
     code = """
 import sys

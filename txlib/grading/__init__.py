@@ -5,6 +5,8 @@ works and what it withstands in docs/grading.md.
 """
 
 import sys
+import time
+from collections import deque
 from importlib import import_module
 from typing import Any
 
@@ -25,12 +27,19 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext txlib.grading` gives a notebook the magic `%submit`; so does importing `check`."""
+    """`%load_ext txlib.grading` gives a notebook the magic `%submit`; so does importing `check`.
+
+    From then on it is noted which cells run, and when: `%submit` refuses a file that is older than they are.
+    """
+    if "submit" in shell.magics_manager.magics["line"]:
+        return
+    runs: deque[tuple[float, str]] = deque(maxlen=1000)
+    shell.events.register("pre_run_cell", lambda info: runs.append((time.time(), info.raw_cell)))
 
     def submit(line: str) -> None:
         """Hand in this notebook, as it was last saved: %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]"""
         from txlib.grading.submit import submit_line
 
-        submit_line(line, shell)
+        submit_line(line, shell, list(runs)[:-1])      # the last is this one
 
     shell.register_magic_function(submit, "line", "submit")

@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from txlib.grading.printable import printable
 from txlib.grading.progress_file import locked
 from txlib.grading.recordings import unpack
 from txlib.grading.submission import (
+    MAGIC,
     MAX_RECEIPT,
     RECEIPT,
     STATUSES,
@@ -141,10 +142,11 @@ def verify(path: Path | str) -> str:
     return f"{words}: unchanged, and the one that counts" if newest == kept else f"{words}: unchanged; another counts"
 
 
-def submit_line(line: str, shell: Any) -> None:
+def submit_line(line: str, shell: Any, runs: Iterable[tuple[float, str]] = ()) -> None:
     """`%submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]`: hand in the notebook that it stands in.
 
-    What counts is the saved file: save first. Where the notebook's path can't be found, give it.
+    What counts is the saved file: save first. Where the notebook's path can't be found, give it. `runs` are the times
+    and sources of cells that ran before.
     """
     parser = _Parser(prog="%submit", add_help=False)
     parser.add_argument("notebook", nargs="?")
@@ -156,7 +158,10 @@ def submit_line(line: str, shell: Any) -> None:
             options = parser.parse_args(shlex.split(line, posix=os.name != "nt"))
         except ValueError as reason:
             raise SubmitError(f"%submit {line}: {reason}") from None
-        print(submit(options.notebook or _this_notebook(shell), options.to, name=options.name, anyway=options.anyway))
+        path = options.notebook or _this_notebook(shell)
+        if not options.notebook and not options.anyway:
+            _need_saved(path, runs)
+        print(submit(path, options.to, name=options.name, anyway=options.anyway))
     except SubmitError as reason:
         print(f"Not handed in: {reason}")
 
@@ -174,6 +179,21 @@ def _this_notebook(shell: Any) -> Path:
     if not Path(path).is_file():
         raise SubmitError(f"{path} is gone: if you have renamed it, write %submit with its new name")
     return Path(path)
+
+
+def _need_saved(path: Path, runs: Iterable[tuple[float, str]]) -> None:
+    """Refuse a file that lacks a cell which ran after it was saved: the notebook in the window is another one."""
+    data, saved = _read(path)
+    try:
+        known = {source_of(cell).strip() for cell in read_cells(data)}
+    except Unreadable:      # `submit` says why
+        return
+    written = path.stat().st_mtime
+    for at, source in runs:
+        handing_in = all(line.startswith(MAGIC) for line in source.strip().splitlines())
+        if at > written and not handing_in and source.strip() not in known:
+            raise SubmitError(f"{path.name} was last saved {_date(saved)}, and you have run other code since: save it "
+                              "(Ctrl+S) and run %submit again, or say --anyway")
 
 
 def _folder(to: Path | str | None) -> Path:
