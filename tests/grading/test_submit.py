@@ -284,6 +284,22 @@ for number in range(20):
 """
 
 
+@pytest.mark.parametrize(("folder", "umask", "readers"), [
+    (0o3773, 0o022, {0o640}), (0o3773, 0o077, {0o640}), (0o755, 0o022, {0o644}), (0o755, 0o027, {0o640})])
+def test_who_may_read_it(answer, inbox, folder, umask, readers):
+    """A folder that hands its group on is read by this group alone; others follow the learner's own habit."""
+    inbox.chmod(folder)
+    before = os.umask(umask)
+    try:
+        own = submit(answer(), inbox, name="ada").path.parent
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    files = [path for path in own.rglob("*.*") if path.is_file() and path.name != ".lock"]
+    assert len(files) == 3 and {path.stat().st_mode & 0o777 for path in files} == readers
+    assert own.stat().st_mode & 0o7777 == (0o2750 if folder & 0o2000 else 0o777 & ~umask)
+
+
 def test_two_at_once_both_survive(answer, inbox, tmp_path):
     """Two windows of the same learner, each handing in twenty times."""
     folder = answer("first").parent

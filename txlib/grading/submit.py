@@ -4,7 +4,8 @@
     FOLDER/NAME/03_attention.receipt.json      when it came, and its sha256
     FOLDER/NAME/.versions/03_attention-2026-11-21T120000Z-1a2b3c4d.ipynb       each that was handed in
 
-The folder is a shared one. Whoever may write in it may change what is there, dates included.
+The folder is a shared one. Whoever may write in it may change what is there, dates included. With `chgrp staff` and
+`chmod 3773` learners may hand in, and only they themselves and the group may read it.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import json
 import os
 import secrets
 import shlex
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -105,7 +107,7 @@ def submit(
     receipt = Receipt(
         exercise, name, now.isoformat(timespec="seconds"), digest, saved, len(answered), tuple(left),
         str(own.absolute()), f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb")
-    with _plain_errors(folder):
+    with _plain_errors(folder), _readers(folder):
         (own / ".versions").mkdir(parents=True, exist_ok=True)
         if own.is_symlink() or (own / ".versions").is_symlink():
             raise SubmitError(f"{own} is a link: ask whoever looks after {folder}")
@@ -304,6 +306,19 @@ def _sync(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextlib.contextmanager
+def _readers(folder: Path) -> Iterator[None]:
+    """Where a folder hands its group on (setgid), this group may read what is handed in, and nobody else."""
+    if not folder.stat().st_mode & stat.S_ISGID:
+        yield
+        return
+    before = os.umask(0o027)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextlib.contextmanager
