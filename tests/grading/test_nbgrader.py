@@ -239,16 +239,8 @@ def test_stubs_are_what_nbgrader_releases(original):
     assert assignment.stubs == released
 
 
-def with_debts(debts):
-    """The learners, those with a debt of ours marked; the mark must go as soon as the debt is paid."""
-    return [pytest.param(student, marks=pytest.mark.xfail(strict=True, reason=debts[student]) if student in debts
-            else ()) for student in STUDENTS]
-
-
 @needs_nbgrader
-@pytest.mark.parametrize("student", with_debts({
-    "quiet": "an error that is reported but not shown is not counted",
-    "loops": "what stands below a cell out of time is not run"}))
+@pytest.mark.parametrize("student", STUDENTS)
 def test_scores_are_nbgraders(scores, results, student):
     """Of each tests cell that nbgrader could grade: where a learner deleted it, nbgrader has no score, we have."""
     theirs = {id: points for id, points in scores[student].items() if id.startswith("test-")}
@@ -260,7 +252,7 @@ def test_scores_are_nbgraders(scores, results, student):
 
 
 @needs_nbgrader
-@pytest.mark.parametrize("student", with_debts(dict.fromkeys(STUDENTS, "task cells do not wait")))
+@pytest.mark.parametrize("student", STUDENTS)
 def test_what_nbgrader_leaves_to_a_person_waits_for_one(scores, results, student):
     waiting = {id for id, points in scores[student].items() if points is None and not id.startswith("test-")}
     assert {task.id for task in results[student].tasks if task.verdict == "pending"} == waiting
