@@ -1,9 +1,12 @@
 """`txlib release solutions/03_attention.py`: the exercise that a learner opens, without answers, with recordings."""
 
+import base64
 import copy
 import json
+import math
 import os
 import re
+import struct
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,18 +106,33 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
 def measured_shares(
     exercise: Exercise, measured: list[str], runs: dict[int, dict]
 ) -> dict[tuple[str, int], list[dict]]:
-    """What the measured tasks' answers are worth, by (task, seed): the reference's, then each known answer's.
+    """What the measured tasks' answers are worth, by (task, seed): the reference's, each known answer's, and last what
+    comes of absurd weights.
 
     An answer whose check ends in an error is worth 0.
     """
-    bundles = {
-        (task, seed): [run["reference"][task], *(each["bundle"] for each in run["known"] if each["task"] == task)]
-        for task in measured for seed, run in runs.items()}
+    bundles = {}
+    for task in measured:
+        for seed, run in runs.items():
+            known = [each["bundle"] for each in run["known"] if each["task"] == task]
+            bundles[task, seed] = [run["reference"][task], *known, _absurd(run["reference"][task])]
     requests = [{"task": task, "seed": seed, "bundle": bundle} for (task, seed), each in bundles.items()
                 for bundle in each if not bundle["error"]]
     found = iter(measure(exercise.path, requests) if requests else ())
     failed = {"share": 0.0, "sentence": "Its check ends in an error."}
     return {key: [failed if bundle["error"] else next(found) for bundle in each] for key, each in bundles.items()}
+
+
+def _absurd(bundle: dict) -> dict:
+    """A bundle with weights so large that every number made of them is infinite or NaN; nothing, where it has none."""
+    shown, huge = [], struct.pack("<ff", 3e38, -3e38)
+    for each in bundle["shown"]:
+        if each["value"]["kind"] == "weights":
+            sizes = [math.prod(tensor["shape"]) for tensor in each["value"]["tensors"]]
+            tensors = [tensor | {"float32": base64.b64encode((huge * size)[:4 * size]).decode()}
+                       for tensor, size in zip(each["value"]["tensors"], sizes, strict=True)]
+            shown.append(each | {"value": {"kind": "weights", "tensors": tensors}})
+    return bundle | {"shown": shown}
 
 
 def stub_problems(bundle: dict) -> list[str]:
@@ -161,7 +179,10 @@ def share_problems(task: str, evidence: dict, shares: list[dict]) -> list[str]:
     problems = [each["error"] for each in shares if "error" in each]
     if problems:
         return problems
-    reference, *others = shares
+    reference, *others, absurd = shares
+    if absurd["share"] >= 1:
+        problems.append("absurd weights, ±3e38, are worth all of the points: does the measure take NaN for good? "
+                        "max(0, min(share, 1)) makes 0 of it")
     if reference["share"] < 1:
         problems.append(f"the reference is worth {reference['share']:g} of the points, not all of them. "
                         f"{reference['sentence']}".rstrip())

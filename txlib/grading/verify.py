@@ -101,7 +101,7 @@ def _measured(task: Task, opened: dict, shares: dict[int, list[dict]]) -> TaskRe
     problems = task_problems(task.id, opened, measured=True)
     problems += [f"on seed {seed}: {problem}" for seed, found in shares.items()
                  for problem in share_problems(task.id, opened, found)]
-    worth = [[each.get("share", math.nan) for each in found] for found in shares.values()]      # seeds, answers
+    worth = [[each.get("share", math.nan) for each in found[:-1]] for found in shares.values()]      # seeds, answers
     reference, *others = zip(*worth, strict=True)
     alternatives = [each for each, answer in zip(others, known, strict=True) if answer["sentence"] is None]
     mistakes = [each for each, answer in zip(others, known, strict=True) if answer["sentence"] is not None]
