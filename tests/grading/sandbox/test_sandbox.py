@@ -79,6 +79,9 @@ def test_it_computes(run):
     "import os; os.kill(1, 9); os.chown('/learner', 0, 0)",
     "import socket; socket.socket(socket.AF_UNIX).connect('/run/txlib/control')",
     "import os; os.listdir('/run/txlib')[0]",
+    "open('/proc/1/mem', 'rb')",
+    "open('/proc/1/environ').read()",
+    "import os; os.listdir('/proc/1/root')",
     "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
     "if libc.mount(b'none', b'/tmp', b'tmpfs', 0, None): raise PermissionError",
 ])
@@ -157,7 +160,7 @@ def test_hidden_memory_is_counted(run, nursery):
 
 
 def test_processor_time_is_limited(run):
-    _, stopped = run("while True: pass", limits=replace(LIMITS, cpu_seconds=3, cell_seconds=15))
+    _, stopped = run("while True: pass", limits=replace(LIMITS, cpu_seconds=1, cell_seconds=30))
     assert stopped and "processor time" in stopped
 
 
@@ -217,6 +220,12 @@ def test_a_kernel_may_end_itself_and_no_other_one_notices(run):
     assert one(run, "print('fine')") == "fine"
 
 
+def test_a_kernel_survives_an_interrupt(run):
+    code = "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n" \
+           "except KeyboardInterrupt: print('interrupted')"
+    assert run(code, "print('fine')") == (["interrupted", "fine"], None)
+
+
 def test_many_at_once(run, nursery):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -263,6 +272,21 @@ client.execute_interactive({leave!r}, output_hook=lambda message: None)
 print("ready", flush=True)
 time.sleep(600)
 """
+
+
+def test_no_orphan_survives_a_killed_client(nursery, run):
+    """A worker of the grader's that did not make the nursery: its kernel goes, the nursery stays."""
+    client = STARTER.replace("nursery = Nursery(); nursery.start()\n", "").replace("nursery.address", "sys.argv[1]")
+    worker = subprocess.Popen([sys.executable, "-c", client.format(leave=LEAVE), str(nursery.address)], text=True,
+                              stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)})
+    assert worker.stdout.readline() == "ready\n"
+    own, family = 2, psutil.Process(nursery._process.pid).children(recursive=True)
+    assert len(family) >= own + 4
+    worker.kill()
+    worker.wait()
+    worker.stdout.close()
+    assert survivors(family[own:]) == []
+    assert one(run, "print('fine')") == "fine"
 
 
 @pytest.mark.parametrize("target", ["grader", "bubblewrap"])

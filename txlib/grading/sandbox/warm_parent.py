@@ -11,6 +11,7 @@ The connection is a lease: where it closes, the kernel is killed with everything
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -26,6 +27,11 @@ from txlib.grading.sandbox import enclosure, memory
 from txlib.grading.sandbox.limits import Limits
 
 TICK = 0.1      # seconds between two looks at the kernels' memory
+# What every kernel imports until its first cell has run, and to show a first error.
+KERNEL = ("ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "IPython.core.interactiveshell",
+          "IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect",
+          "IPython.extensions.storemagic", "numpy.random", "pygments.formatters", "pygments.formatters.terminal256",
+          "pygments.styles.default", "stack_data", "executing.executing", "tornado.platform.asyncio", "tornado.queues")
 GRACE = 5       # seconds a notebook may run over, since the client has its own clock
 
 
@@ -88,12 +94,7 @@ class WarmParent:
 
     def _answer(self, client: socket.socket, request: dict) -> None:
         if "preload" in request:
-            count = 0
-            for name in request["preload"]:
-                with contextlib.suppress(Exception):      # it will fail in the notebook, and be told there
-                    importlib.import_module(name)
-                    count += 1
-            _send(client, {"preloaded": count})
+            _send(client, {"preloaded": _preload(request["preload"])})
             return
         limits = Limits.from_json(request["limits"])
         try:
@@ -286,6 +287,18 @@ def _wait_for(process: int) -> int:
             return code if code >= 0 else 128 - code
 
 
+def _preload(modules: list[str]) -> int:
+    """Import them, and leave them to the children as they are; returns how many could be."""
+    count = 0
+    for name in modules:
+        with contextlib.suppress(Exception):      # it will fail in the notebook, and be told there
+            importlib.import_module(name)
+            count += 1
+    gc.collect()
+    gc.freeze()      # a child's collector would write to all that it looks at, and so copy it
+    return count
+
+
 def _words(code: int) -> str:
     """How a kernel ended by itself."""
     if code - 128 in (signal.SIGXCPU, signal.SIGKILL):
@@ -301,9 +314,8 @@ def _send(client: socket.socket, message: dict) -> None:
 def main(arguments: list[str]) -> None:
     enclosure.die_with_parent()
     settings = json.loads(arguments[0])
-    for name in ("ipykernel.kernelapp", "ipykernel.ipkernel", "IPython.core.interactiveshell", *settings["modules"]):
-        with contextlib.suppress(Exception):
-            importlib.import_module(name)
+    sys.modules["debugpy"] = None      # a kernel would import it, 100 modules, for an editor's debugger
+    _preload([*KERNEL, *settings["modules"]])
     WarmParent(settings["root"], settings["tmp_holds_binds"]).serve()
 
 
