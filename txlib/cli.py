@@ -142,17 +142,20 @@ def check(
 ) -> None:
     """Run exercises and list their verdicts.
 
-    Each notebook is run from top to bottom. Exit status 1: some answer is not right.
+    Each notebook is run from top to bottom. Exit status 1: some answer is not right. What the grader measures or a
+    person marks is listed, but not counted.
     """
     from txlib.grading.learner import check_notebook
+    from txlib.grading.verdict import ELSEWHERE, number
 
     right = True
     for notebook in notebooks:
         verdicts = check_notebook(notebook)
-        points, best = sum(each.points for each in verdicts), sum(each.max_points for each in verdicts)
-        print(f"{notebook}: {points:g} of {best:g} points")
+        counted = [each for each in verdicts if each.kind not in ELSEWHERE]
+        points, best = sum(each.points for each in counted), sum(each.max_points for each in counted)
+        print(f"{notebook}: {number(points)} of {best:g} points")
+        right &= all(each.right for each in counted)
         for verdict in verdicts:
-            right &= verdict.right
             print("  " + repr(verdict).replace("\n", "\n  "))
     if not right:
         raise typer.Exit(1)

@@ -116,6 +116,8 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
     from txlib.grading.measure import measure
 
     measured = measure(_local_source(job), requests)
+    if wrong := [each["error"] for each in measured if "error" in each]:
+        raise ValueError(f"{job.assignment.name}: {wrong[0]}")      # the author's error, not the learner's
     return {request["task"]: (each["share"], each.get("sentence") or "")
             for request, each in zip(requests, measured, strict=True)}
 
