@@ -173,8 +173,8 @@ def _in_kernel(task: GradedTask, outputs: list) -> Outcome:
     lines = tuple(f"`{each.get('ename')}`: {str(each.get('evalue'))[:300]}" for each in errors[:1])
     if task.after_hidden:
         lines = ("A test in its cell fails.",) if errors else ()
-    verdict = "right" if points == task.points else "partial" if points else "wrong"
-    return Outcome(verdict, points, lines)
+    right = points == task.points and not (errors and not points)      # a cell may be worth nothing, and fail
+    return Outcome("right" if right else "partial" if points else "wrong", points, lines)
 
 
 def _unquoted(bundle: dict, expected: dict, index: int) -> str:

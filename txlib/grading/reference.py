@@ -68,8 +68,12 @@ def _problem(task: Any, outputs: list, recorded: dict | None, seed: int) -> str 
     if task.kind == "written":
         return None
     if task.kind == "tests":
-        errors = [each for each in outputs if each["output_type"] == "error"]
-        return f"its own tests fail: {errors[0]['ename']}: {errors[0]['evalue'][:300]}" if errors else None
+        from txlib.grading.nbgrader_format import autograded
+
+        if errors := [each for each in outputs if each["output_type"] == "error"]:
+            return f"its own tests fail: {errors[0]['ename']}: {errors[0]['evalue'][:300]}"
+        points = autograded(outputs, task)
+        return None if points == task.points else f"its own tests give it {points:g} of {task.points:g} points"
     found = bundles(outputs)
     if len(found) != 1:
         said = [each.get("evalue") for each in outputs if each["output_type"] == "error"]
