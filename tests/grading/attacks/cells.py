@@ -196,7 +196,7 @@ def other_kernel(released: Any) -> Any:
     return notebook
 
 
-@attack("before", "target", "after", "rests", status=None, knows=("released",))
+@attack(knows=("released",))
 def metadata_of_the_wrong_type(released: Any) -> bytes:
     """Has lists and numbers where metadata are dicts, in every cell."""
     notebook = json.loads(nbformat.writes(filled(released, ANSWERS)))
@@ -222,7 +222,7 @@ def nested_file() -> bytes:
     return b'{"nbformat": 4, "cells": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 
 
-@attack("before", "target", "after", "rests", status=None, knows=("released",))
+@attack(knows=("released",))
 def numbers_of_10000_digits(released: Any) -> bytes:
     """Holds numbers that Python refuses to read."""
     return nbformat.writes(filled(released, ANSWERS)).replace('"nbformat": 4', '"nbformat": ' + "4" * 10_000).encode()

@@ -160,7 +160,7 @@ def terminal(host: dict) -> str:
 import fcntl, termios
 
 for number in (0, 1, 2):
-    attempt(os.write, number, b"\\x1b]0;CANARY-terminal\\x07CANARY-terminal\\n")
+    attempt(os.write, number, b"\\x1b]0;owned\\x07owned\\n")
 for name in ("/dev/tty", "/dev/console", "/dev/pts/0", "/dev/stdin", "/proc/self/fd/0"):
     device = attempt(os.open, name, os.O_RDWR | os.O_NOCTTY)
     if isinstance(device, int):
