@@ -15,7 +15,7 @@ class Limits:
     open_files: int = 512
     file_mb: int = 128                  # one file
     disk_mb: int = 512                  # the private home
-    output_mb: int = 8                  # all that a notebook displays, and one message
+    output_mb: int = 16                 # all that a notebook displays, and one message
     cell_seconds: int | float = 60
     notebook_seconds: int | float = 300
 
