@@ -412,3 +412,16 @@ for step in range(1000):
 print("\\nthe end")
 sys.stderr.write("a warning\\n")
 '''
+
+
+@attack("nothing")
+def honest_display() -> dict[str, str]:
+    """Not an attack: a right answer that changes what an earlier cell has displayed."""
+    return {"target": RIGHT["target"] + '''
+from IPython.display import display
+
+place = display("wait", display_id=True)
+''', "after": RIGHT["after"] + '''
+place.update("done")
+display("changed", display_id=place.display_id)
+'''}

@@ -118,6 +118,21 @@ def winners(x):
 '''
 
 
+@attack("after")
+def hidden_test_in_a_later_cell() -> dict[str, str]:
+    """Reads a hidden test when it has run: from the cell of the next task, which prints it, and its own hidden test."""
+    return {"after": SPY + '''
+found = sources()
+print(" ".join(found) or "nothing found")
+
+
+def doubled(x):
+    global found_before
+    del found_before
+    raise ValueError(" ".join(sources()) or "nothing found")
+'''}
+
+
 @attack()
 def hidden_test_as_a_label() -> str:
     """Reads the hidden test, and writes it into labels, operators and other parts of its bundle."""

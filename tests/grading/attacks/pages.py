@@ -1,5 +1,7 @@
 """Attacks on whoever reads a report: scripts in pages, controls in terminals, formulas in tables."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from attacks import RIGHT, WRONG, attack, filled
@@ -7,7 +9,17 @@ from attacks import RIGHT, WRONG, attack, filled
 SCRIPT = '<script>alert(1)</script><img src=x onerror=alert(1)>'
 
 
-@attack()
+def quoted(make: Callable[[], str]) -> Callable:
+    """Adds an attack by answers to two tasks: before the first hidden test an answer is quoted, after it no more."""
+
+    @functools.wraps(make)
+    def both() -> dict[str, str]:
+        return {"before": make() + "\n\ncentre = spread\n", "target": make()}
+
+    return attack("before", "target")(both)
+
+
+@quoted
 def script_in_an_error() -> str:
     """Raises an error whose class and message are HTML."""
     return f'''
@@ -22,7 +34,7 @@ winners = spread
 '''
 
 
-@attack()
+@quoted
 def script_in_a_value() -> str:
     """Returns HTML where numbers are expected, and types, keys and dtypes that are HTML."""
     return f'''
@@ -35,7 +47,7 @@ def winners(x):
 '''
 
 
-@attack()
+@quoted
 def script_in_a_matrix() -> str:
     """Forges a matrix whose cells are HTML, small enough to be looked at."""
     return WRONG + f'''
@@ -56,7 +68,7 @@ Recorder.__call__ = call
 '''
 
 
-@attack()
+@quoted
 def script_in_a_display() -> str:
     """Displays HTML, SVG, markdown, LaTeX and JavaScript."""
     return WRONG + f'''
@@ -68,7 +80,7 @@ print({SCRIPT!r})
 '''
 
 
-@attack()
+@quoted
 def script_in_a_figure() -> str:
     """Displays a PNG that ends its attribute and goes on as HTML."""
     return WRONG + f'''
@@ -80,13 +92,13 @@ display({{"image/png": ["a", "b"]}}, raw=True)
 '''
 
 
-@attack()
+@quoted
 def script_in_the_answer() -> str:
     """Has HTML in its comments, names and texts."""
     return f"# </code></pre>{SCRIPT}<style>*{{display:none}}</style>" + WRONG + f"\nx = {SCRIPT!r}\n"
 
 
-@attack()
+@quoted
 def controls_in_an_error() -> str:
     """Raises an error with a terminal's controls: clear the screen, set the title, read from right to left."""
     return '''
@@ -98,7 +110,7 @@ winners = spread
 '''
 
 
-@attack()
+@quoted
 def name_of_a_megabyte() -> str:
     """Raises an error whose class has a name of a million letters, and whose message is longer."""
     return '''
@@ -110,7 +122,7 @@ winners = spread
 '''
 
 
-@attack()
+@quoted
 def error_that_raises() -> str:
     """Raises an error that raises when it is read."""
     return '''
@@ -147,7 +159,7 @@ winners = spread
 '''
 
 
-@attack()
+@quoted
 def class_that_is_no_class() -> str:
     """Raises an error whose metaclass lies about names and instances."""
     return '''
@@ -170,7 +182,7 @@ winners = spread
 '''
 
 
-@attack()
+@quoted
 def code_that_breaks_xml() -> str:
     """Shows texts that end XML, or are not allowed in it."""
     return '''
@@ -183,7 +195,7 @@ def winners(x):
 '''
 
 
-@attack()
+@quoted
 def formulas() -> str:
     """Raises an error that a spreadsheet would compute."""
     return WRONG.replace("return 0", 'raise ValueError(\'=HYPERLINK("http://127.0.0.1", "x")\')')
