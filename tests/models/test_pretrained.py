@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import txlib
-from txlib.layers import BlockConfig
+from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models import GPT, Bert, BertConfig, BertForMaskedLM, GPTConfig
 from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretrained
 
@@ -462,6 +462,15 @@ def test_what_their_formats_cannot_say(tmp_path):
         with pytest.raises(PretrainedError, match=f"block.{word}"):
             save_pretrained(GPT(GPTConfig(11, changed, layers=1)), tmp_path)
     assert not list(tmp_path.iterdir())
+    llama = replace(block, position="rotary_half", norm="rms", bias=False, activation="swiglu", kv_heads=4,
+                    attention_bias=False, dropout=0.1)  # fmt: skip
+    save_pretrained(GPT(GPTConfig(11, llama, layers=1)), tmp_path / "llama")         # dropout is not in its format
+    plain = replace(llama, dropout=0.0, kv_heads=None, attention_bias=None)
+    assert load_pretrained(tmp_path / "llama").config.block == plain
+    save_pretrained(GPT(GPTConfig(11, replace(llama, ffn=MixtureConfig(3)), layers=1)), tmp_path / "mixtral")
+    switch = GPT(GPTConfig(11, replace(llama, ffn=MixtureConfig(3, top_k=1)), layers=1))
+    with pytest.raises(PretrainedError, match="block.ffn.normalise=False"):
+        save_pretrained(switch, tmp_path / "switch")
     model = GPT(GPTConfig(11, block, layers=1, max_length=8)).eval()
     save_pretrained(model, tmp_path / "new/folder")
     x = torch.randint(0, 11, (2, 5))

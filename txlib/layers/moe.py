@@ -42,6 +42,8 @@ class MixtureConfig:
             raise ValueError(f"top_k={self.top_k} must be from 1 to experts={self.experts}")
         if self.capacity_factor is not None and self.capacity_factor <= 0:
             raise ValueError(f"capacity_factor={self.capacity_factor} must be above 0; None is no limit")
+        if self.normalise is None:
+            object.__setattr__(self, "normalise", self.top_k > 1)
         for name in ("balance", "jitter"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0")
@@ -135,7 +137,7 @@ class MixtureOfExperts(nn.Module):
         config = self.config
         probabilities = self.router(tokens).float().softmax(dim=-1)               # (tokens, experts)
         weights, chosen = probabilities.topk(config.top_k)                        # (tokens, top_k)
-        if config.top_k > 1 if config.normalise is None else config.normalise:
+        if config.normalise:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         kept = torch.ones_like(chosen, dtype=torch.bool)
         if config.capacity_factor is not None:

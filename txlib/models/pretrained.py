@@ -16,8 +16,11 @@ from torch import Tensor, nn
 from txlib.models.bert import Bert, BertConfig
 from txlib.models.families import FAMILIES, Family, Name
 from txlib.models.gpt import GPTConfig
+from txlib.models.stack import ModelConfig
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+TRAINING_ONLY = ("dropout", "attention_dropout", "embedding_dropout", "classifier_dropout", "init_std", "zero_output",
+                 "balance", "jitter")  # fmt: skip
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 LEAVES = {"gain": "weight", "table": "weight"}          # parameters that have another name in the file, in any layer
 
@@ -67,6 +70,8 @@ def load_pretrained(
 def save_pretrained(model: nn.Module, folder: str | Path) -> None:
     """Write config.json and model.safetensors, which `load_pretrained` and `transformers` read.
 
+    What only acts while training, such as dropout, is written where the format has a place for it.
+
     Raises:
         PretrainedError: when no family of `transformers` can say what the model is made of.
     """
@@ -74,7 +79,7 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
 
     folder, family = Path(folder), family_of(model)
     settings = {"model_type": family.model_type, **family.write(model)}
-    said, meant = flat(asdict(family.read(settings))), flat(asdict(model.config))
+    said, meant = (settings_that_count(config) for config in (family.read(settings), model.config))
     lost = [f"{name}={value!r}" for name, value in meant.items() if said.get(name) != value]
     if lost:
         raise PretrainedError(f"{family.model_type}, the nearest of transformers' formats, cannot say {some(lost)}")
@@ -309,11 +314,20 @@ def family_of(model: nn.Module) -> Family:
     return FAMILIES["marian"]
 
 
+def settings_that_count(config: ModelConfig) -> dict[str, Any]:
+    """What makes two configs give the same outputs: None for what follows from the rest, nothing for training only."""
+    values = flat(asdict(config))
+    for name, default in ("block.kv_heads", "block.heads"), ("block.attention_bias", "block.bias"):
+        if values[name] == values[default]:
+            values[name] = None
+    return {name: value for name, value in values.items() if name.rpartition(".")[2] not in TRAINING_ONLY}
+
+
 def flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
     """Nested dictionaries as one."""
     result = {}
     for name, value in values.items():
-        result |= flat(value, f"{name}.") if isinstance(value, dict) else {before + name: value}
+        result |= flat(value, f"{before}{name}.") if isinstance(value, dict) else {before + name: value}
     return result
 
 
