@@ -104,7 +104,7 @@ def test_everybody_gets_a_grade(graded):
     for name in found:
         assert (out / "feedback" / f"{name}.html").is_file()
     assert (out / "junit" / "ada.xml").read_text(encoding="utf-8").count("<testcase") == 4
-    assert "ada" in (out / "summary.html").read_text(encoding="utf-8")
+    assert "feedback/broken.html" in (out / "summary.html").read_text(encoding="utf-8")
 
 
 def test_a_learner_is_told_the_mistake(graded):
