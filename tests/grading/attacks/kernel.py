@@ -421,7 +421,4 @@ def honest_display() -> dict[str, str]:
 from IPython.display import display
 
 place = display("wait", display_id=True)
-''', "after": RIGHT["after"] + '''
-place.update("done")
-display("changed", display_id=place.display_id)
-'''}
+''', "after": 'place.update("done")\ndisplay("changed", display_id=place.display_id)\n\n\n' + RIGHT["after"]}
