@@ -21,7 +21,7 @@ from txlib.cli import LICENCES, app
 COURSE = Path(__file__).parents[1]
 PROJECT = tomllib.loads((COURSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 README = (COURSE / "README.md").read_text(encoding="utf-8")
-CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
+CONDA_NAMES = {"huggingface_hub": "huggingface-hub", "pytorch": "torch", "matplotlib-base": "matplotlib"}
 
 
 def requirements(*extras: str) -> dict[str, Requirement]:
