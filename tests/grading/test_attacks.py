@@ -291,8 +291,8 @@ def test_no_report_tells_a_secret(run, reports):
 def test_no_report_tells_a_secret_in_numbers(run):
     for name, result in run.results.items():
         text = json.dumps(result.data() | {"junit": ""})      # the judge's report is for the instructor
-        numbers = [int(each) for each in re.findall(r"\d{3,}", text)]
-        assert not any(b"CANARY" in each.to_bytes(200, "big") for each in numbers if each < 2**1500), name
+        numbers = [int(each) for each in re.findall(r"\d{3,}", text) if len(each) < 450]
+        assert not any(b"CANARY" in each.to_bytes(200, "big") for each in numbers), name
         found = [float(each) for each in re.findall(r"\b\d{2,3}(?:\.0)?\b", text)]
         letters = "".join(chr(int(each)) for each in found if each < 128)
         assert "CANARY" not in letters, name
