@@ -43,6 +43,7 @@ def full(book, run):
     """A gradebook with every kind of result."""
     for each in RESULTS:
         book.add(run, each)
+    book.finish_run(run)
     return book
 
 
@@ -52,26 +53,29 @@ def essay(name: str, text: str, **more: object) -> Result:
 
 # Seeds
 
-def test_seeds_are_drawn_once_and_more_extend_them(path):
+def test_a_stopped_run_goes_on_with_its_seeds(path):
     with Gradebook(path) as book:
-        two = book.seeds("one", 2)
+        drawn = book.seeds(ASSIGNMENT.hash, 2)
+        book.add(book.start_run(ASSIGNMENT, ENVIRONMENT, "sealed", drawn), replace(ADA, seeds=drawn))
     with Gradebook(path) as book:
-        five = book.seeds("one", 5)
-        assert five[:2] == two and book.seeds("one", 2) == two
-        assert len(set(five)) == 5 and all(0 <= seed < 2**31 for seed in five)
-        assert book.seeds("another", 5) != five
+        assert book.seeds(ASSIGNMENT.hash, 2) == drawn
+        assert len(set(drawn)) == 2 and all(0 <= seed < 2**31 for seed in drawn)
+        assert not set(book.seeds("another", 5)) & set(drawn)
 
 
-def test_another_book_can_take_the_seeds(book, tmp_path):
-    drawn = book.seeds("one", 3)
-    with Gradebook(tmp_path / "copy.sqlite") as copy:
-        copy.take_seeds(book)
-        assert copy.seeds("one", 3) == drawn
-        copy.take_seeds(book)
-    with Gradebook(tmp_path / "own.sqlite") as own:
-        own.seeds("one", 1)
-        with pytest.raises(GradebookError, match="has seeds of its own"):
-            own.take_seeds(book)
+def test_seeds_that_pages_tell_about_are_used_no_more(book):
+    drawn = book.seeds(ASSIGNMENT.hash, 2)
+    run = book.start_run(ASSIGNMENT, ENVIRONMENT, "sealed", drawn)
+    book.finish_run(run)
+    assert book.seeds(ASSIGNMENT.hash, 2) == drawn, "nobody was graded on them"
+    book.add(run, replace(ADA, seeds=drawn))
+    assert book.seeds(ASSIGNMENT.hash, 2, fresh=False) == drawn, "nobody is to be graded"
+    assert not set(book.seeds(ASSIGNMENT.hash, 2)) & set(drawn)
+
+
+def test_another_number_of_seeds_is_drawn_anew(book):
+    two = book.seeds("one", 2)
+    assert len(book.seeds("one", 3)) == 3 and not set(book.seeds("one", 3)) & set(two)
 
 
 # Adding and finding
@@ -90,6 +94,13 @@ def test_whatever_changed_is_graded_again(full, change):
             ("submission", "submission_hash", "assignment_hash", "environment", "seeds", "isolation")}
     assert full.find(**same) == ADA
     assert full.find(**same | change) is None
+
+
+def test_seeds_can_be_asked_for_by_their_number(full):
+    same = {name: getattr(ADA, name) for name in
+            ("submission", "submission_hash", "assignment_hash", "environment", "isolation")}
+    assert full.find(**same, seeds=len(ADA.seeds)) == ADA
+    assert full.find(**same, seeds=len(ADA.seeds) + 1) is None
 
 
 def test_the_newest_entry_counts_and_all_are_kept(book, run):
@@ -319,7 +330,7 @@ def test_a_grade_is_explained(full):
     for part in (ZOFIA.submission_hash, ZOFIA.assignment_hash, "1204871, 998244353", "sealed", ZOFIA.environment,
                  "causal-mask (evidence): not yet, 0 of 2", "3 of 3 (0 in sequence, 3 alone)",
                  "This lets each query see the *future*", "by Dr B: 3 of 4: Good.", "forbidden call", "needs a look",
-                 "txlib grade --assignment", "--seeds 2", ZOFIA.submitted):
+                 "txlib grade --assignment", "--on-seeds 1204871,998244353", ZOFIA.submitted):
         assert part in words
     with pytest.raises(GradebookError, match="no submission 'nobody' .* it has .*Ada Lovelace"):
         full.explain("nobody")

@@ -129,6 +129,15 @@ def test_only_what_changed_is_graded_again(course, inbox, graded, tmp_path):
     assert "6 submissions, 1 graded now" in grade(course, changed, out).stdout
     assert rows(out)["bob"]["score"] == "5"
     assert ledger(out)["bob"] == 2      # the earlier grade is kept
+    read = set(rows(graded[0])["bob"]["seeds"].split())
+    assert not read & set(rows(out)["bob"]["seeds"].split()), "what bob read on his page must not help him now"
+    assert rows(out)["ada"] == rows(graded[0])["ada"]
+
+
+def test_a_grade_is_repeated_elsewhere(course, inbox, graded, tmp_path):
+    seeds = rows(graded[0])["bob"]["seeds"].split()
+    grade(course, inbox, tmp_path / "out", "--on-seeds", ",".join(seeds))
+    assert files(tmp_path / "out") == files(graded[0])
 
 
 def test_killed_at_any_moment_it_ends_in_the_same_results(course, inbox, seeded, graded, tmp_path):
@@ -169,6 +178,7 @@ def test_a_failing_reference_stops_before_anybody_gets_0(variant, inbox, tmp_pat
 
 @pytest.mark.parametrize(("options", "words"), [
     (["--seeds", "0"], "at least 1 seed"),
+    (["--on-seeds", "7,seven"], "different whole numbers"),
     (["--jobs", "0"], "at least 1 process"),
     (["--submissions", "nowhere"], "no folder of submissions at nowhere"),
     (["--assignment", "nothing.py"], "nothing.py"),

@@ -21,7 +21,8 @@ def grade(
     out: Annotated[Path | None, typer.Option(help="Folder for grades, pages and the gradebook.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at once; by default one a core.")] = None,
     seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
-    seeds_from: Annotated[Path | None, typer.Option(help="Folder of a run whose seeds are used again.")] = None,
+    on_seeds: Annotated[str | None, typer.Option(metavar="SEED,…", help="On exactly these seeds, to repeat a grade; "
+                                                 "`txlib grade explain` names them.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers grade.")] = None,
     trust_submissions: Annotated[bool, typer.Option("--trust-submissions", help="Grade although the sandbox here is "
                                                     "not sealed.")] = False,
@@ -37,8 +38,8 @@ def grade(
 
     with Display() as display:
         try:
-            graded = grade(assignment, submissions, out, jobs=jobs, seeds=seeds, seeds_from=seeds_from,
-                           scheduler=scheduler, trust=trust_submissions, watch=display)
+            graded = grade(assignment, submissions, out, jobs=jobs, scheduler=scheduler, trust=trust_submissions,
+                           seeds=seeds if on_seeds is None else read_seeds(on_seeds), watch=display)
         except KeyboardInterrupt:
             print("txlib: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -49,6 +50,18 @@ def grade(
     if look:
         print(f"{look} of {len(results)} submissions need a look: see {out / 'review.csv'}")
     print(f"Grades: {out / 'grades.csv'}; overview: {out / 'summary.html'}; pages: {out / 'feedback'}")
+
+
+def read_seeds(words: str) -> tuple[int, ...]:
+    """Seeds as `txlib grade explain` prints them.
+
+    Raises:
+        ValueError: these are no seeds.
+    """
+    seeds = [word.strip() for word in words.split(",")]
+    if not all(seed.isdecimal() and int(seed) < 2**31 for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"--on-seeds {words}: give different whole numbers from 0 to {2**31 - 1}, such as 17,42")
+    return tuple(map(int, seeds))
 
 
 @app.command()

@@ -21,7 +21,7 @@ from txlib.grading.assignment import Assignment
 from txlib.grading.printable import printable
 from txlib.grading.result import VERDICTS, Note, Result, TaskResult, result_from
 
-VERSION = 1                     # of the tables; kept as SQLite's user_version
+VERSION = 2                     # of the tables; kept as SQLite's user_version
 APPLICATION = 0x74786C67        # "txlg", SQLite's application_id: this file is ours
 WAIT = 30                       # seconds that a reader and the writer wait for each other
 
@@ -31,11 +31,12 @@ ASSIGNMENTS = sql.Table(
     Column("hash", Text, primary_key=True),
     Column("time", Text, nullable=False),               # UTC, ISO 8601, as all times
     Column("data", Text, nullable=False))               # JSON: name, title, tasks, rule for lateness, source
-SEEDS = sql.Table(
+SEEDS = sql.Table(                                      # each row is drawn once, for one or more runs
     "seeds", TABLES,
-    Column("assignment_hash", Text, primary_key=True),
-    Column("position", Integer, primary_key=True),
-    Column("seed", Integer, nullable=False))
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment_hash", Text, nullable=False),
+    Column("seeds", Text, nullable=False))              # JSON
 RUNS = sql.Table(
     "runs", TABLES,
     Column("id", Integer, primary_key=True),
@@ -45,6 +46,10 @@ RUNS = sql.Table(
     Column("environment", Text, nullable=False),
     Column("isolation", Text, nullable=False),
     Column("seeds", Text, nullable=False))              # JSON
+FINISHED = sql.Table(                                   # runs that came to their end, all pages written
+    "finished", TABLES,
+    Column("run", Integer, ForeignKey("runs.id"), primary_key=True),
+    Column("time", Text, nullable=False))
 RESULTS = sql.Table(
     "results", TABLES,
     Column("id", Integer, primary_key=True),
@@ -165,31 +170,30 @@ class Gradebook:
 
     # What a grading run writes
 
-    def seeds(self, assignment_hash: str, count: int) -> tuple[int, ...]:
-        """The first `count` seeds of an assignment: drawn once, unpredictably, and kept for ever."""
-        known = self._seeds(assignment_hash)
-        drawn = list(known)
+    def seeds(self, assignment_hash: str, count: int, fresh: bool = True) -> tuple[int, ...]:
+        """The seeds to grade on: those drawn last, so that a run which was stopped goes on with them.
+
+        With `fresh` they are drawn anew once anybody may have read a page about them, that is, after the end of a run
+        which graded on them: a page says what was expected, and an answer handed in later could be made of that.
+        """
+        query = sql.select(SEEDS.c.seeds).where(SEEDS.c.assignment_hash == assignment_hash).order_by(SEEDS.c.id)
+        with self._transaction() as connection:
+            known = list(connection.execute(query).scalars())
+            read = connection.execute(
+                sql.select(FINISHED.c.run).join(RUNS, RUNS.c.id == FINISHED.c.run)
+                .join(RESULTS, RESULTS.c.seeds == RUNS.c.seeds).where(RUNS.c.seeds.in_(known[-1:]))).first()
+        last = tuple(json.loads(known[-1])) if known else ()
+        if len(last) == count and not (fresh and read):
+            return last
+        used = {seed for row in known for seed in json.loads(row)}
+        drawn: list[int] = []
         while len(drawn) < count:
             seed = secrets.randbelow(2**31)
-            drawn += [seed] * (seed not in drawn)
-        if len(drawn) > len(known):
-            self._keep_seeds(assignment_hash, drawn, len(known))
-        return tuple(drawn[:count])
-
-    def take_seeds(self, other: "Gradebook") -> None:
-        """Use the seeds of another gradebook, to repeat its grades in this one.
-
-        Raises:
-            GradebookError: an assignment has other seeds here already.
-        """
-        with other._transaction() as connection:
-            hashes = connection.execute(sql.select(SEEDS.c.assignment_hash).distinct()).scalars().all()
-        for hash in hashes:
-            theirs, ours = other._seeds(hash), self._seeds(hash)
-            if theirs[:len(ours)] != ours[:len(theirs)]:
-                raise GradebookError(f"{self.path} has seeds of its own for this assignment; repeat the grades of "
-                                     f"{other.path} in a new folder")
-            self._keep_seeds(hash, theirs, len(ours))
+            drawn += [seed] * (seed not in used and seed not in drawn)
+        with self._transaction(write=True) as connection:
+            connection.execute(sql.insert(SEEDS).values(time=_now(), assignment_hash=assignment_hash,
+                                                        seeds=_json(drawn)))
+        return tuple(drawn)
 
     def start_run(self, assignment: Assignment, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
         """Write down that a run begins, and what it grades by; returns the run's number."""
@@ -204,6 +208,11 @@ class Gradebook:
             return connection.execute(sql.insert(RUNS).values(
                 time=_now(), assignment_hash=assignment.hash, path=str(assignment.path.absolute()),
                 environment=environment, isolation=isolation, seeds=_json(seeds))).inserted_primary_key[0]
+
+    def finish_run(self, run: int) -> None:
+        """Write down that a run has come to its end: from now on its pages may be in anybody's hands."""
+        with self._transaction(write=True) as connection:
+            connection.execute(sql.insert(FINISHED).values(run=run, time=_now()))
 
     def add(self, run: int, result: Result) -> None:
         """Write down one graded submission, whole or not at all."""
@@ -241,16 +250,19 @@ class Gradebook:
     # What reports read
 
     def find(self, submission: str, submission_hash: str, assignment_hash: str, environment: str,
-             seeds: tuple[int, ...], isolation: str) -> Result | None:
+             seeds: int | tuple[int, ...], isolation: str) -> Result | None:
         """The grade of exactly this file under exactly these conditions, without reviews; None where there is none.
 
-        A file that could not be read (no hash) is never the same.
+        `seeds` are the seeds themselves, or just how many. A file that could not be read (no hash) is never the same.
         """
         if not submission_hash:
             return None
         wanted = {"submission": submission, "submission_hash": submission_hash, "assignment_hash": assignment_hash,
-                  "environment": environment, "seeds": _json(seeds), "isolation": isolation}
-        query = sql.select(RESULTS.c.data).where(*(RESULTS.c[name] == value for name, value in wanted.items()))
+                  "environment": environment, "isolation": isolation}
+        same = [RESULTS.c[name] == value for name, value in wanted.items()]
+        same.append(sql.func.json_array_length(RESULTS.c.seeds) == seeds if isinstance(seeds, int)
+                    else RESULTS.c.seeds == _json(seeds))
+        query = sql.select(RESULTS.c.data).where(*same)
         with self._transaction() as connection:
             data = connection.execute(query.order_by(RESULTS.c.id.desc())).scalars().first()
         return None if data is None else result_from(json.loads(data))
@@ -337,7 +349,7 @@ class Gradebook:
         repeat = (
             "To repeat the last grade, with the same file, assignment and versions as above:\n"
             f"  txlib grade --assignment {last.path} --submissions FOLDER --out NEW_FOLDER "
-            f"--seeds {len(last.result.seeds)} --seeds-from {self.path.parent}")
+            f"--on-seeds {','.join(map(str, last.result.seeds))}")
         return printable("\n\n".join([*blocks, repeat]))
 
     def _explain_entry(self, entry: LedgerEntry, number: int, count: int) -> str:
@@ -367,18 +379,6 @@ class Gradebook:
         return "\n".join(lines)
 
     # The file
-
-    def _seeds(self, assignment_hash: str) -> list[int]:
-        query = sql.select(SEEDS.c.seed).where(SEEDS.c.assignment_hash == assignment_hash).order_by(SEEDS.c.position)
-        with self._transaction() as connection:
-            return list(connection.execute(query).scalars())
-
-    def _keep_seeds(self, assignment_hash: str, seeds: list[int], known: int) -> None:
-        rows = [{"assignment_hash": assignment_hash, "position": i, "seed": seed}
-                for i, seed in enumerate(seeds) if i >= known]
-        if rows:
-            with self._transaction(write=True) as connection:
-                connection.execute(sql.insert(SEEDS), rows)
 
     def _last_assignment(self) -> str:
         with self._transaction() as connection:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import platform
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -42,8 +42,7 @@ def grade(
     out: Path | str,
     *,
     jobs: int | None = None,
-    seeds: int = SEEDS,
-    seeds_from: Path | str | None = None,
+    seeds: int | tuple[int, ...] = SEEDS,
     scheduler: str | None = None,
     trust: bool = False,
     limits: Limits | None = None,
@@ -54,15 +53,15 @@ def grade(
     Every submission has a row in the gradebook as soon as it is graded; the same call goes on where the last one
     ended, and grades again only what has changed. `jobs` processes work at once, one a core by default; with
     `scheduler`, the address of a Dask scheduler, its workers do. `trust` allows less than a sealed sandbox.
-    `seeds_from` is the folder of an earlier run whose seeds are used again, to repeat its grades.
+    `seeds` says on how many seeds, drawn here after everything was handed in, or on which, to repeat a grade.
 
     Raises:
         FileNotFoundError: no such assignment or folder.
         ExerciseError, FailingReference: the assignment is not fit to grade by; nobody is graded.
         ValueError: bad options, an isolation that is too weak, or a gradebook in use.
     """
-    if seeds < 1:
-        raise ValueError(f"--seeds {seeds}: grade on at least 1 seed, better on {SEEDS}")
+    if seeds in (0, ()) or isinstance(seeds, int) and seeds < 0:
+        raise ValueError(f"--seeds {seeds or 0}: grade on at least 1 seed, better on {SEEDS}")
     if jobs is not None and jobs < 1:
         raise ValueError(f"--jobs {jobs}: at least 1 process has to work")
     found_assignment, folder, out = read_assignment(assignment), Path(submissions), Path(out)
@@ -74,26 +73,24 @@ def grade(
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(cluster(scheduler)) if scheduler else None
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
-        if seeds_from is not None:
-            with Gradebook(Path(seeds_from) / "gradebook.sqlite", create=False) as earlier:
-                book.take_seeds(earlier)
-        drawn = book.seeds(found_assignment.hash, seeds)
-        stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))
-        run_one = partial(execute, limits=limits, kernel="sealed")
-        graded_by, reference = make_reference(found_assignment, drawn, run_one)
-        job = Job(graded_by, reference, None, drawn, limits, isolation, environment,
-                  graded_by.path.read_text(encoding="utf-8"), trust)
-        run = book.start_run(graded_by, environment, isolation, drawn)
         results, todo = [], []
-        for found in find_submissions(folder, graded_by.name):
-            submission = read_submission(found, graded_by)
-            known = book.find(submission.name, submission.hash, graded_by.hash, environment, drawn, isolation)
+        for found in find_submissions(folder, found_assignment.name):
+            submission = read_submission(found, found_assignment)
+            known = book.find(submission.name, submission.hash, found_assignment.hash, environment, seeds, isolation)
             if known and (known.status, known.submitted) == (submission.status, submission.submitted):
                 results.append(known)
                 watch(submission.name, "kept", known)
             else:
-                todo.append(replace(job, submission=submission))
+                todo.append(submission)
                 watch(submission.name, "queued", None)
+        drawn = book.seeds(found_assignment.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
+        stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))
+        run_one = partial(execute, limits=limits, kernel="sealed")
+        graded_by, reference = make_reference(found_assignment, drawn, run_one)
+        run = book.start_run(graded_by, environment, isolation, drawn)
+        source = graded_by.path.read_text(encoding="utf-8")
+        todo = [Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
+                for submission in todo]
         work = on_cluster(todo, client) if client else on_this_machine(todo, jobs or os.cpu_count() or 1)
         for done, result in work:
             name = done.submission.name
@@ -109,6 +106,7 @@ def grade(
             watch(name, "graded", result)
         results = sorted(map(book.with_reviews, results), key=lambda result: result.submission)
         write_reports(out, results, graded_by)
+        book.finish_run(run)
     return Graded(graded_by, tuple(results), isolation, drawn, len(todo))
 
 

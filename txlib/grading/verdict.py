@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from txlib.grading.evidence import NAMES, differing, name, spell
-from txlib.grading.recordings import first_difference, parts, same, share
+from txlib.grading.recordings import first_difference, parts, share
 
 MIME = "application/vnd.txlib.verdict+json"
 STUB = "your turn"      # what the stub of a task raises: NotImplementedError("your turn")
@@ -88,7 +88,7 @@ def judge(recording: dict, bundle: dict) -> Verdict:
     if recording.get("measured"):
         return _gathered(recording, bundle)
     index, words = first_difference(bundle, reference)
-    known = [each["sentence"] for each in recording["mistakes"] if same(bundle, each["evidence"])]
+    known = [each["sentence"] for each in recording["mistakes"] if first_difference(bundle, each["evidence"]) is None]
     kind = "partial" if earned else "mistake" if known else "wrong"
     if bundle["error"] and index >= len(bundle["shown"]):
         kind = "error" if kind == "wrong" else kind

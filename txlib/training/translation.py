@@ -14,9 +14,10 @@ from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
 from txlib.models.sizes import VASWANI
 from txlib.text.vocabulary import Vocabulary
-from txlib.training.checkpoints import CheckpointError, Checkpoints, load_weights, read_json, read_tensors, write_folder
+from txlib.training.checkpoints import CheckpointError, load_weights, read_json, read_tensors, write_folder
 from txlib.training.loop import Progress, TrainConfig, check_length, train
 from txlib.training.losses import linear_cross_entropy
+from txlib.training.runs import Run
 from txlib.training.schedules import noam
 
 Pairs = Sequence[tuple[str, str]]
@@ -258,24 +259,21 @@ def train_translation(
         ValueError: for an unknown source or preset, an empty corpus, or an `out` that holds another run; nothing is
             written then.
     """
-    out = Path(out)
     if resume:
-        if not (out / "run").is_dir():
-            raise CheckpointError(f"{out} holds no run to resume; start one without resume")
-        settings = read_json(out / "run" / "settings.json")
-        vocabulary = _read_vocabulary(out / "run" / "vocabulary.json")
+        run = Run.resume(out)
+        vocabulary = _read_vocabulary(run.folder / "vocabulary.json")
     else:
-        if (out / "run").exists():
-            raise ValueError(f"{out} already holds a run; resume it (--resume), delete it, or choose another folder")
         minutes = choose_preset(preset).minutes if minutes is None and steps is None else minutes
         check_length(steps, minutes)
-        settings = dict(source=source, pair=pair, preset=preset, minutes=minutes, steps=steps, seed=seed)
+        run = Run(Path(out), dict(source=source, pair=pair, preset=preset, minutes=minutes, steps=steps, seed=seed))
+        run.require_new()
+    settings, out = run.settings, run.out
     chosen = choose_preset(settings["preset"])
     chosen = replace(chosen, training=replace(chosen.training, seed=settings["seed"]))
     splits = translation(settings["source"], settings["pair"], folder=folder)
     if not resume:
         vocabulary = Vocabulary.train([side for each in splits.train for side in each], chosen.vocab_size)
-        write_folder(out / "run", {"settings.json": settings, "vocabulary.json": vocabulary.to_dict()})
+        run.start(vocabulary=vocabulary.to_dict())
 
     translator = make_translator(chosen, vocabulary, seed=settings["seed"])
     cpu_before = time.process_time()
@@ -287,7 +285,7 @@ def train_translation(
         minutes=settings["minutes"],
         device=device,
         out=out,
-        resume=bool(Checkpoints(out / "checkpoints").all()),      # a run may be killed before its first checkpoint
+        resume=run.begun,
         validate=lambda _: validation_loss(translator, splits.validation, chosen.batch_tokens),
         quiet=quiet,
     )
