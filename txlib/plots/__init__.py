@@ -3,6 +3,7 @@
 Each function returns a `Picture`, which a notebook shows when it is a cell's last value.
 """
 
+from txlib.plots.bert import head_kinds, input_sum, readers
 from txlib.plots.charts import bars, lines
 from txlib.plots.diagrams import multihead
 from txlib.plots.layers import block, vectors
@@ -12,6 +13,6 @@ from txlib.plots.positions import entrances, rearranging, turns
 from txlib.plots.transformer import encoder_decoder
 
 __all__ = [
-    "PALETTE", "Picture", "bars", "block", "encoder_decoder", "entrances", "heads", "heatmap", "lines", "mask",
-    "multihead", "rearranging", "turns", "vectors",
+    "PALETTE", "Picture", "bars", "block", "encoder_decoder", "entrances", "head_kinds", "heads", "heatmap",
+    "input_sum", "lines", "mask", "multihead", "readers", "rearranging", "turns", "vectors",
 ]  # fmt: skip
