@@ -1,0 +1,72 @@
+"""Writing: what the next token may be, what a sampler makes of it, and which one was chosen."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib import colormaps
+from matplotlib.patches import Rectangle
+
+from txlib.plots.picture import GREY, PALETTE, SEQUENTIAL, Picture, drawing, headline, panels
+
+Shares = Sequence[float]
+
+
+def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt: str) -> Picture:
+    """Step by step, the likeliest next tokens with their probabilities; the one that was chosen has a frame.
+
+    Args:
+        steps: for each step, tokens with their probabilities, likeliest first, and the chosen one, which is among them.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    rows = max(len(shares) for shares, _ in steps)
+    with drawing():
+        figure, (axes,) = panels(width=0.7 + 0.95 * len(steps), height=1.1 + 0.5 * rows)
+        for column, (shares, chosen) in enumerate(steps):
+            for row, (token, share) in enumerate(shares.items()):
+                picked = token == chosen
+                axes.add_patch(_cell(column, row, share, picked))
+                axes.text(column, row, f"{token}\n{share:.0%}", ha="center", va="center", fontsize=9,
+                          fontweight="bold" if picked else "normal", color="white" if share > 0.6 else "black",
+                          zorder=3)  # fmt: skip
+        axes.set(xlim=(-0.55, len(steps) - 0.45), ylim=(rows - 0.45, -0.55), xlabel="step", yticks=[])
+        axes.set_xticks(range(len(steps)), range(1, len(steps) + 1))
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        axes.set_title(title)
+        return Picture(figure, alt)
+
+
+def candidates(
+    shares: Mapping[str, tuple[Sequence[str], Shares, Shares]], *, title: str, alt: str, width: float | None = None
+) -> Picture:
+    """What a sampler does to a distribution: grey bars are the model's own shares, coloured ones those to draw from.
+
+    Args:
+        shares: name of a panel → (tokens, shares before, shares after). Panels with the same tokens share their names.
+        title: what to see. alt: the same for a reader who cannot see it.
+        width: of the whole figure, in inches.
+    """
+    count, rows = len(shares), max(len(tokens) for tokens, _, _ in shares.values())
+    with drawing():
+        figure, all_axes = panels(count, width=width or 1.2 + 2.3 * count, height=1.5 + 0.25 * rows)
+        named = None
+        for axes, (name, (tokens, before, after)) in zip(all_axes, shares.items(), strict=True):
+            places = range(len(tokens))
+            axes.barh(places, before, color="#c8c8c8", height=0.85)
+            axes.barh(places, after, color=PALETTE[0], height=0.45)
+            same, named = list(tokens) == named, list(tokens)
+            axes.set_yticks([] if same else places, [] if same else tokens)
+            axes.set(ylim=(rows - 0.4, -0.6), xlabel="probability")
+            axes.tick_params(axis="y", length=0)
+            axes.locator_params(axis="x", nbins=4)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+        all_axes[-1].annotate("grey: the model's own", (1, 0), xycoords="axes fraction", xytext=(0, 4),
+                              textcoords="offset points", ha="right", va="bottom", fontsize=9, color=GREY)  # fmt: skip
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def _cell(column: int, row: int, share: float, picked: bool) -> Rectangle:
+    return Rectangle(
+        (column - 0.46, row - 0.44), 0.92, 0.88, facecolor=colormaps[SEQUENTIAL](share),
+        edgecolor=PALETTE[1] if picked else "#d9d9d9", linewidth=2.2 if picked else 0.5, zorder=2 if picked else 1,
+    )  # fmt: skip
