@@ -208,13 +208,103 @@ def translation(
     """
     from txlib.training.translation import train_translation
 
-    if minutes is not None and steps is not None:
-        raise ValueError(f"--minutes {minutes:g} and --steps {steps} can't both say when to stop; give one")
+    one_length(minutes, steps)
     out = out or Path("runs") / f"{data}-{pair}-{preset}"
     result = train_translation(data, pair, preset=preset, minutes=minutes, steps=steps, device=_device(device), out=out,
                                resume=resume, seed=seed)
     print(f"BLEU {result['bleu']:.1f} on the test sentences (beam 4; greedy {result['bleu_greedy']:.1f})")
     print(f'Try it: txlib translate --model {out} "Guten Morgen!"')
+
+
+@train.command()
+def shakespeare(
+    source: Annotated[str, typer.Option(help="shakespeare: fourteen plays that come along; or tinyshakespeare.")]
+    = "shakespeare",
+    tokens: Annotated[str, typer.Option(help="characters, or bpe: byte pairs learnt from the text.")] = "characters",
+    preset: Annotated[str, typer.Option(help="Size: small or medium; large for a GPU.")] = "small",
+    minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/SOURCE-TOKENS-PRESET.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
+) -> None:
+    """Train a language model that writes plays.
+
+    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
+    """
+    from txlib.training.language import train_language
+
+    one_length(minutes, steps)
+    out = out or Path("runs") / f"{source}-{tokens}-{preset}"
+    result = train_language(source, tokens=tokens, preset=preset, minutes=minutes, steps=steps, device=_device(device),
+                            out=out, resume=resume, seed=seed)
+    print(f"Validation loss {result['validation_loss']:.3f} nats a token, {result['bits_per_byte']:.3f} bits a byte")
+    print(f"\n{result['sample']}\n")
+    print(f'Try it: txlib generate --model {out} "ROMEO:"')
+
+
+@train.command()
+def bert(
+    preset: Annotated[str, typer.Option(help="Size: tiny or small; base (Devlin et al. 2019) for a GPU.")] = "small",
+    minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/bert-PRESET.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
+) -> None:
+    """Train a BERT on all the English text of the course.
+
+    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
+    """
+    from txlib.training.bert import train_bert
+
+    one_length(minutes, steps)
+    out = out or Path("runs") / f"bert-{preset}"
+    result = train_bert(preset=preset, minutes=minutes, steps=steps, device=_device(device), out=out, resume=resume,
+                        seed=seed)
+    for what, name in (("gaps filled", "gap"), ("what follows told", "next")):
+        print(f"{what:<17}  {result[f'{name}_accuracy']:6.1%}  "
+              f"(always the most frequent answer: {result[f'{name}_baseline']:.1%})")
+    print(f"Go on: txlib finetune bert --model {out} --task reviews")
+
+
+finetune = typer.Typer(help="Give a pre-trained model a task.", no_args_is_help=True)
+app.add_typer(finetune, name="finetune")
+
+
+@finetune.command("bert")
+def finetune_bert(
+    model: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A BERT: what `txlib train bert` wrote, or any "
+                                                                      "other with its tokenizer.json.")] = None,
+    task: Annotated[str, typer.Option(help="reviews: liked or not; pairs: same verse or not; spans: find an answer; "
+                                           "tags: find names.")] = "reviews",
+    source: Annotated[str | None, typer.Option(help="For spans: shakespeare or xquad; for tags: shakespeare or "
+                                                    "wikigold.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Train for this long; 5 unless given.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
+    lr: Annotated[float, typer.Option(help="The peak learning rate.")] = 1e-4,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/bert-TASK.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
+) -> None:
+    """Train a BERT for a task and measure it.
+
+    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
+    """
+    from txlib.training.finetune import finetune_bert
+
+    one_length(minutes, steps)
+    if model is None and not resume:
+        raise ValueError("--model FOLDER is missing: a BERT, such as `txlib train bert` writes")
+    out = out or Path("runs") / f"bert-{task}"
+    result = finetune_bert(model, task, source=source, minutes=minutes, steps=steps, lr=lr, device=_device(device),
+                           out=out, resume=resume, seed=seed)
+    for name in [name.removeprefix("baseline_") for name in result if name.startswith("baseline_")]:
+        print(f"{name.replace('_', ' '):<12} {result[name]:6.1%}  (baseline {result[f'baseline_{name}']:.1%})")
+    print(f"Test split of {result['source']}: {result['about']}.")
 
 
 @app.command()
@@ -236,7 +326,8 @@ def translate(
 
 @app.command()
 def generate(
-    model: Annotated[str, typer.Option(help="A folder as `transformers` writes it, or a hub id.")],
+    model: Annotated[str, typer.Option(help="A folder as `transformers` or `txlib train shakespeare` writes it, or a "
+                                            "hub id.")],
     prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT]…", help="Without: all of stdin.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Stop after so many tokens.")] = 100,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token, instead of drawing.")] = False,
@@ -257,7 +348,7 @@ def generate(
     from txlib.text import load_tokenizer
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    folder = find_folder(model)
+    folder = find_folder(Path(model) / "model" if (Path(model) / "model").is_dir() else model)
     network = load_pretrained(folder, device=_device(device))
     if not isinstance(network, GPT):
         raise ValueError(f"{model} holds a {type(network).__name__}, which does not write on; give e.g. a GPT-2")
@@ -268,6 +359,12 @@ def generate(
                                    stop=stop or (), seed=seed):  # fmt: skip
             print(piece, end="", flush=True)
         print()
+
+
+def one_length(minutes: float | None, steps: int | None) -> None:
+    """Refuse two ways to say when to stop."""
+    if minutes is not None and steps is not None:
+        raise ValueError(f"--minutes {minutes:g} and --steps {steps} can't both say when to stop; give one")
 
 
 def _device(name: str) -> object:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,25 +54,18 @@ class Checkpoints:
             raise CheckpointError(f"{error}; delete {newest} to go on from the one before it") from None
 
 
-def write_folder(folder: Path, files: dict[str, dict[str, Any]]) -> None:
-    """Write files into a folder that appears only when all of them are complete and on the disk.
-
-    Args:
-        files: name → content: tensors by name for `….safetensors`, for other names what JSON can hold.
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write files into, which takes the place of `folder` only when all of them are complete and on the
+    disk; after an error it is gone, and what was there before stays.
     """
-    from safetensors.torch import save_file
-
     partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
     shutil.rmtree(partial, ignore_errors=True)          # a killed run left it
     partial.mkdir(parents=True)
     try:
-        for name, content in files.items():
-            if name.endswith(".safetensors"):
-                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in content.items()}, partial / name)
-            else:
-                text = json.dumps(content, indent=1, ensure_ascii=False)
-                (partial / name).write_text(text + "\n", encoding="utf-8")
-            flush(partial / name)
+        yield partial
+        for path in partial.iterdir():
+            flush(path)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
@@ -81,6 +76,27 @@ def write_folder(folder: Path, files: dict[str, dict[str, Any]]) -> None:
             old.rename(folder)
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def write_folder(folder: Path, files: dict[str, dict[str, Any]]) -> None:
+    """Write files into a `whole_folder`.
+
+    Args:
+        files: name → content: tensors by name for `….safetensors`, for other names what JSON can hold.
+    """
+    from safetensors.torch import save_file
+
+    with whole_folder(folder) as partial:
+        for name, content in files.items():
+            if name.endswith(".safetensors"):
+                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in content.items()}, partial / name)
+            else:
+                write_json(partial / name, content)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file for people to read."""
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def flush(path: Path) -> None:

@@ -34,7 +34,7 @@ class TrainConfig:
     """How to train.
 
     Args:
-        lr, muon_lr, weight_decay: see `optimizers`; the rates are peaks.
+        lr, muon_lr, muon_steps, weight_decay: see `optimizers`; the rates are peaks.
         schedule: "linear" (see `warmup_linear`) or the paper's "inverse_sqrt".
         warmup: steps until the peak.
         clip: largest norm of all gradients together; None: no limit.
@@ -48,6 +48,7 @@ class TrainConfig:
 
     lr: float = 1e-3
     muon_lr: float | None = None
+    muon_steps: int = 5
     weight_decay: float = 0.0
     schedule: str = "linear"
     warmup: int = 40
@@ -61,7 +62,7 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("lr", "warmup", "accumulate", "checkpoint_every", "validate_every"):
+        for name in ("lr", "muon_steps", "warmup", "accumulate", "checkpoint_every", "validate_every"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be more than 0")
@@ -78,7 +79,8 @@ class Progress:
     Args:
         step: steps done, of `total`; None while a run of given minutes is still being timed.
         epoch, batch: where the next batch comes from.
-        tokens, seconds: trained on, so far.
+        tokens: trained on, so far.
+        seconds, cpu_seconds: that the steps took, so far: on the wall, and of this process on all its cores.
         losses: of each step, per token.
         validation: (step, value) of each validation.
     """
@@ -89,6 +91,7 @@ class Progress:
     batch: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
     validation: list[tuple[int, float]] = field(default_factory=list)
 
@@ -173,7 +176,9 @@ def train(
     check_length(steps, minutes)
     device = next(model.parameters()).device
     torch.manual_seed(config.seed)
-    optimizer = optimizers(model, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay)
+    optimizer = optimizers(
+        model, lr=config.lr, muon_lr=config.muon_lr, muon_steps=config.muon_steps, weight_decay=config.weight_decay
+    )
     average = WeightAverage(model, config.average) if config.average else None
     checkpoints = Checkpoints(Path(out) / "checkpoints") if out else None
     if checkpoints and checkpoints.all() and not resume:
@@ -183,14 +188,14 @@ def train(
         raise ValueError(f"{out} was planned for {progress.total} steps, not {steps}; start another run for those")
 
     compute = torch.compile(loss) if config.compile else loss
-    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=_computes_in_bf16(config, device))
+    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=computes_in_bf16(config, device))
     stream = _stream(batches, progress)
     stream = chain([next(stream)], stream)     # if there are no batches, it shows before anything is written
     times: list[float] = []
     model.train()
     with _Log(out, progress, quiet, tensorboard) as log, _asks_to_stop() as stop:
         while progress.total is None or progress.step < progress.total:
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             step_batches = [next(stream) for _ in range(config.accumulate)]
             step_batches = [batch.to(device) if hasattr(batch, "to") else batch for batch in step_batches]
             optimizer.set_factor(_factor(config, progress.step + 1, progress.total))
@@ -209,6 +214,7 @@ def train(
             progress.losses.append(step_loss)
             progress.tokens += tokens
             progress.seconds += times[-1]
+            progress.cpu_seconds += time.process_time() - cpu_started
             if progress.total is None and len(times) == MEASURED.stop:
                 progress.total = progress.step + _steps_left(minutes, progress.seconds, times)
 
@@ -274,7 +280,8 @@ def _every(interval: int | None, step: int) -> bool:
     return interval is not None and step % interval == 0
 
 
-def _computes_in_bf16(config: TrainConfig, device: torch.device) -> bool:
+def computes_in_bf16(config: TrainConfig, device: torch.device) -> bool:
+    """Whether `train` computes under bf16 autocast there."""
     if config.precision != "auto":
         return config.precision == "bf16"
     if device.type == "cuda":

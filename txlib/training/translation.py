@@ -1,6 +1,5 @@
 """The translation recipe: sentence pairs in, a translator and its BLEU out."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +14,9 @@ from txlib.models import Transformer, TransformerConfig
 from txlib.models.sizes import VASWANI
 from txlib.text.vocabulary import Vocabulary
 from txlib.training.checkpoints import CheckpointError, load_weights, read_json, read_tensors, write_folder
-from txlib.training.loop import Progress, TrainConfig, check_length, train
+from txlib.training.loop import Progress, TrainConfig, train
 from txlib.training.losses import linear_cross_entropy
-from txlib.training.runs import Run
+from txlib.training.runs import MadeWhenAsked, Run, choose
 from txlib.training.schedules import noam
 
 Pairs = Sequence[tuple[str, str]]
@@ -58,17 +57,6 @@ PRESETS: dict[str, Preset] = {
     "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
 }
 """`tiny` is for a lesson, `small` for a laptop; `base` and `big` are the paper's models and schedule, for a GPU."""
-
-
-def choose_preset(name: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        ValueError: when there is none.
-    """
-    if name not in PRESETS:
-        raise ValueError(f"preset {name!r} is unknown; choose one of {', '.join(PRESETS)}")
-    return PRESETS[name]
 
 
 class Translator:
@@ -186,22 +174,10 @@ def pair_batches(
 
     def batches(epoch: int) -> Sequence[Batch]:
         groups = batches_by_length(encoded, max_tokens, seed=seed, epoch=epoch)
-        return _Lazy(groups, lambda group: collate([encoded[index] for index in group], *special_ids(vocabulary)))
+        special = special_ids(vocabulary)
+        return MadeWhenAsked(groups, lambda group: collate([encoded[index] for index in group], *special))
 
     return batches
-
-
-class _Lazy(Sequence):
-    """A list whose items are made when asked for."""
-
-    def __init__(self, items: list, make: Callable):
-        self.items, self.make = items, make
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index):
-        return self.make(self.items[index])
 
 
 def encode_pairs(pairs: Pairs, vocabulary: Vocabulary) -> list[tuple[list[int], list[int]]]:
@@ -263,20 +239,19 @@ def train_translation(
         run = Run.resume(out)
         vocabulary = _read_vocabulary(run.folder / "vocabulary.json")
     else:
-        minutes = choose_preset(preset).minutes if minutes is None and steps is None else minutes
-        check_length(steps, minutes)
-        run = Run(Path(out), dict(source=source, pair=pair, preset=preset, minutes=minutes, steps=steps, seed=seed))
-        run.require_new()
-    settings, out = run.settings, run.out
-    chosen = choose_preset(settings["preset"])
+        run = Run.new(
+            out, minutes=minutes, steps=steps, default=choose(PRESETS, preset).minutes, source=source, pair=pair,
+            preset=preset, seed=seed,
+        )  # fmt: skip
+    settings = run.settings
+    chosen = choose(PRESETS, settings["preset"])
     chosen = replace(chosen, training=replace(chosen.training, seed=settings["seed"]))
     splits = translation(settings["source"], settings["pair"], folder=folder)
     if not resume:
         vocabulary = Vocabulary.train([side for each in splits.train for side in each], chosen.vocab_size)
-        run.start(vocabulary=vocabulary.to_dict())
+        run.start(lambda run_folder: vocabulary.save(run_folder / "vocabulary.json"))
 
     translator = make_translator(chosen, vocabulary, seed=settings["seed"])
-    cpu_before = time.process_time()
     progress = fit(
         translator,
         splits.train,
@@ -284,26 +259,21 @@ def train_translation(
         steps=settings["steps"],
         minutes=settings["minutes"],
         device=device,
-        out=out,
+        out=run.out,
         resume=run.begun,
         validate=lambda _: validation_loss(translator, splits.validation, chosen.batch_tokens),
         quiet=quiet,
     )
-    cpu_seconds = time.process_time() - cpu_before
     sources, references = zip(*splits.test, strict=True)
-    result = {
-        **settings,
-        "bleu": bleu(translator.translate(sources), references),
-        "bleu_greedy": bleu(translator.translate(sources, beams=1), references),
-        "validation_loss": progress.validation[-1][1],
-        "steps": progress.step,
-        "target_tokens": progress.tokens,
-        "seconds": round(progress.seconds, 1),
-        "cpu_seconds": round(cpu_seconds, 1),             # of this process: a resumed run counts from there
-        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
-        "torch": torch.__version__,
-    }
-    translator.save(out / "model", result=result)
+    result = run.result(
+        translator.model,
+        progress,
+        bleu=bleu(translator.translate(sources), references),
+        bleu_greedy=bleu(translator.translate(sources, beams=1), references),
+        validation_loss=progress.validation[-1][1],
+        target_tokens=progress.tokens,
+    )
+    translator.save(run.out / "model", result=result)
     return result
 
 

@@ -1,0 +1,244 @@
+"""The language-model recipe from plays to a model that writes, on a few thousand characters."""
+
+import json
+import math
+import sys
+
+import pytest
+import torch
+
+import txlib.training.language as recipe
+from txlib.data import shakespeare
+from txlib.data.shakespeare import Texts
+from txlib.layers import BlockConfig
+from txlib.models import GPT
+from txlib.models.pretrained import load_pretrained
+from txlib.models.sizes import count_parameters
+from txlib.text import BytePairEncoder, load_tokenizer
+from txlib.training import TrainConfig
+from txlib.training.language import (
+    PRESETS,
+    Preset,
+    bits_per_byte,
+    make_encoder,
+    make_model,
+    train_language,
+    validation_loss,
+    window_batches,
+    window_loss,
+)  # fmt: skip
+
+BLOCK = BlockConfig(16, 2, 24, norm="rms", activation="swiglu", bias=False, dropout=0.1, position="rotary_half",
+                    zero_output=True)  # fmt: skip
+PRESET = Preset(BLOCK, 1, 8, 300, 4, TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32",
+                                                 checkpoint_every=2), minutes=0.01)  # fmt: skip
+STRANGE = "Ä—漢字 🐕 naïve"
+TIMES = dict.fromkeys(("seconds", "cpu_seconds"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_characters():
+    """A page to train on and a preset of its size."""
+    texts = shakespeare()
+    few = Texts(texts.train[:3000], texts.validation[:403], "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS, "mini", PRESET)
+        patch.setattr(recipe, "shakespeare", lambda *a: few if a[0] == "shakespeare" else shakespeare(*a))
+        yield few
+
+
+@pytest.fixture(scope="module", params=["characters", "bpe"])
+def run(request, tmp_path_factory):
+    """A finished run of six steps: its folder and result."""
+    out = tmp_path_factory.mktemp("runs") / request.param
+    return out, train_language(tokens=request.param, preset="mini", steps=6, out=out, quiet=True)
+
+
+def test_the_result(run, few_characters):
+    out, result = run
+    assert json.loads((out / "model" / "result.json").read_text()) == result
+    model, tokenizer = load_pretrained(out / "model"), load_tokenizer(out / "model")
+    assert result["steps"] == 6 and result["parameters"] == sum(weight.numel() for weight in model.parameters())
+    assert result["sample"].startswith("ROMEO:") and len(result["sample"]) > 100
+    # One token after the other, each from those before it in its window: an independent way to the same loss.
+    ids = tokenizer.encode(few_characters.validation)
+    total = 0.0
+    with torch.no_grad():
+        for place in range(1, len(ids)):
+            begin = (place - 1) // 8 * 8
+            logits = model(torch.tensor([ids[begin:place]])).logits[0, -1]
+            total -= float(logits.log_softmax(-1)[ids[place]])
+    assert result["validation_loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
+    size = len(few_characters.validation.encode()) - len(tokenizer.decode(ids[:1]).encode())
+    assert result["bits_per_byte"] == pytest.approx(total / math.log(2) / size, rel=1e-5)
+
+
+def test_transformers_reads_the_model(run):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(run[0] / "model").eval()
+    assert type(theirs).__name__ == "LlamaForCausalLM"
+    ids = torch.randint(256, (2, 8))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits, load_pretrained(run[0] / "model")(ids).logits)
+
+
+def test_any_text_survives_the_tokenizer(run):
+    text = "ROMEO: " + STRANGE
+    ours, theirs = BytePairEncoder.load(run[0] / "model" / "tokenizer.json"), load_tokenizer(run[0] / "model")
+    assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text)) == text
+    assert ours.encode(text) == theirs.encode(text)
+
+
+def test_a_run_that_is_there_is_refused(run):
+    with pytest.raises(ValueError, match="already holds a run; resume it"):
+        train_language(preset="mini", steps=6, out=run[0], quiet=True)
+
+
+def test_a_finished_run_resumed_gives_the_same(run):
+    out, result = run
+    assert train_language(out=out, resume=True, quiet=True) == result
+
+
+@pytest.mark.parametrize("at", [1, 3])      # before and after the first checkpoint
+def test_a_killed_run_resumed_gives_the_same(run, at, tmp_path, monkeypatch):
+    done = 0
+
+    def dies(model, batch):
+        nonlocal done
+        done += 1
+        if done > at:
+            raise SystemExit("killed")
+        return window_loss(model, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "window_loss", dies)
+        with pytest.raises(SystemExit):
+            train_language(tokens=run[1]["tokens"], preset="mini", steps=6, out=tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out" / "model").exists()
+    again = train_language(out=tmp_path / "out", resume=True, quiet=True)
+    assert again | TIMES == run[1] | TIMES
+    one, two = (load_pretrained(out / "model").state_dict() for out in (run[0], tmp_path / "out"))
+    assert all(weight.equal(two[name]) for name, weight in one.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "huge"}, "preset 'huge' is unknown; choose one of small, medium, large"),
+        ({"source": "marlowe"}, "unknown source 'marlowe'; choose shakespeare or tinyshakespeare"),
+        ({"tokens": "words"}, "tokens='words' is unknown; choose characters or bpe"),
+        ({"steps": 0}, "steps=0 must be more than 0"),
+        ({"resume": True}, "holds no run to resume; start one without resume"),
+    ],
+)
+def test_bad_input_writes_nothing(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train_language(**{"preset": "mini", **options}, out=tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_little_memory_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("txlib.training.memory.available_memory", lambda device: 130_000)
+    with pytest.raises(ValueError, match="this needs .* but cpu has 130 kB free; make batch"):
+        train_language(preset="mini", steps=1, out=tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_memory_is_printed_first(tmp_path, capsys):
+    train_language(preset="mini", steps=1, out=tmp_path / "out")
+    out = capsys.readouterr().out
+    assert out.startswith("Memory that training takes, at least:\nweights ") and "total " in out
+
+
+# The command
+
+
+@pytest.fixture
+def txlib(monkeypatch, capsys):
+    """`txlib …` in this process: (exit status, stdout, stderr)."""
+    from txlib.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_train_then_generate(txlib, tmp_path, few_characters):
+    out = tmp_path / "run"
+    status, said, _ = txlib("train", "shakespeare", "--preset", "mini", "--steps", 2, "--device", "cpu", "--out", out)
+    assert status == 0 and "Validation loss " in said and "ROMEO:" in said
+    assert said.endswith(f'Try it: txlib generate --model {out} "ROMEO:"\n')
+    options = ("--greedy", "--max-new-tokens", 20, "--device", "cpu", "ROM")
+    status, said, _ = txlib("generate", "--model", out, *options)
+    assert status == 0 and said.startswith("ROM") and said == txlib("generate", "--model", out / "model", *options)[1]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["--preset", "huge"], "choose one of small, medium, large"),
+        (["--tokens", "words"], "choose characters or bpe"),
+        (["--source", "poems"], "choose shakespeare or tinyshakespeare"),
+        (["--minutes", "1", "--steps", "2"], "give one"),
+        (["--resume"], "start one"),
+    ],
+)
+def test_a_mistake_is_one_line_with_a_remedy(txlib, tmp_path, monkeypatch, words, remedy):
+    monkeypatch.chdir(tmp_path)
+    status, out, error = txlib("train", "shakespeare", *words)
+    assert (status, out, error.count("\n")) == (2, "", 1) and remedy in error
+    assert not list(tmp_path.iterdir())
+
+
+# Parts
+
+
+@pytest.mark.parametrize("length", [33, 40, 41, 47])
+def test_windows_of_an_epoch_share_no_prediction(length):
+    ids = torch.arange(length)
+    batches = window_batches(ids, 8, 2, seed=3)
+    for epoch in range(6):
+        found = torch.cat(list(batches(epoch)))
+        assert found.shape[1] == 9 and (found.diff(dim=1) == 1).all()
+        predicted = found[:, 1:].flatten().tolist()
+        assert len(set(predicted)) == len(predicted)
+        assert len(predicted) >= length - 1 - 8 - 8 - 8            # but for the ends, and half a batch
+        assert all(torch.equal(one, two) for one, two in zip(batches(epoch), batches(epoch), strict=True))
+    assert len({int(batches(epoch)[0][0, 0]) for epoch in range(6)}) > 1
+    with pytest.raises(ValueError, match="too few for windows of 8"):
+        window_batches(ids[:15], 8, 2)
+
+
+@pytest.mark.parametrize("length", [2, 8, 9, 10, 17, 50])
+def test_validation_predicts_every_token_once(length):
+    model = make_model(PRESET, 300).eval()
+    seen = []
+    ids = torch.randint(300, (length,))
+    forward = GPT.forward
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GPT, "forward", lambda self, x: seen.append(x.numel()) or forward(self, x))
+        loss = validation_loss(model, ids, 8, batch=3)
+    assert sum(seen) == length - 1
+    parts = [ids[start : start + 9] for start in range(0, length - 1, 8)]
+    with torch.no_grad():
+        total = sum(float(model(part[None], labels=part[None]).loss) * (len(part) - 1) for part in parts)
+    assert loss == pytest.approx(total / (length - 1), rel=1e-5)
+
+
+def test_bits_per_byte_compare_tokenizers():
+    text = "To be, or not to be: " + STRANGE
+    for encoder in (make_encoder("characters", text, 0), make_encoder("bpe", text, 280)):
+        ids = encoder.encode(text)
+        rest = len(text.encode()) - len(encoder.decode_bytes(ids[:1]))
+        assert bits_per_byte(math.log(2) * rest / (len(ids) - 1), ids, encoder) == pytest.approx(1)
+
+
+def test_presets_have_the_sizes_that_they_are_compared_at():
+    """nanoGPT's setting for a CPU: 804,096 numbers with 65 characters; ours has 256 bytes and is not larger."""
+    theirs = 65 * 128 + 64 * 128 + 4 * (12 * 128**2 + 2 * 128) + 128
+    assert theirs * 0.98 < count_parameters(make_model(PRESETS["small"], 256).config) <= theirs

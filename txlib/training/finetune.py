@@ -1,0 +1,491 @@
+"""Fine-tuning: one pre-trained BERT, and a new last layer for each task (Devlin et al. 2019, §4)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from txlib import data
+from txlib.data import Splits, batches_by_length, pad
+from txlib.models.bert import (
+    Bert,
+    BertConfig,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    initialise,
+)
+from txlib.models.pretrained import load_pretrained, save_pretrained
+from txlib.models.stack import IGNORED
+from txlib.text import load_tokenizer
+from txlib.text.tokenizer import PretrainedTokenizer
+from txlib.training.bert import Inputs
+from txlib.training.loop import TrainConfig, train
+from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, plan_memory
+
+LONGEST = 384           # tokens of an input, where the model could read more: what is behind is cut off
+ANSWER = 30             # tokens of an answer, at most
+BATCH_TOKENS = 2_000
+MINUTES = 5.0
+
+
+class Encoded(NamedTuple):
+    """An example as the model reads it.
+
+    ids, kinds: tokens, and whether each is of the first text (0) or the second (1).
+    labels: by name, what the model's argument of that name is to be; a list where each token has one.
+    places: of each token, from where to where it stands in the text that answers are taken from; None elsewhere.
+    """
+
+    ids: list[int]
+    kinds: list[int]
+    labels: dict[str, int | list[int]]
+    places: list[tuple[int, int] | None]
+
+
+class Reader:
+    """Cuts texts into the tokens of a model, and puts the marks around them that a BERT expects.
+
+    Args:
+        tokenizer: from `tokenizer.json`, with the tokens [CLS], [SEP] and [PAD].
+        longest: most tokens of an input.
+
+    Raises:
+        ValueError: where the tokenizer lacks a mark.
+    """
+
+    def __init__(self, tokenizer: PretrainedTokenizer, longest: int):
+        self.tokenizer, self.longest = tokenizer.tokenizer, longest
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        marks = {mark: self.tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]", "[PAD]")}
+        missing = [mark for mark, number in marks.items() if number is None]
+        if missing:
+            raise ValueError(f"the tokenizer has no {missing[0]}, so it is not a BERT's; give a BERT's folder")
+        self.cls, self.sep, self.padding = marks.values()
+
+    def cut(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The tokens of a text and where each stands in it, without a space before it."""
+        found = self.tokenizer.encode(text, add_special_tokens=False)
+        return found.ids, [(end - len(text[start:end].lstrip()), end) for start, end in found.offsets]
+
+    def read(self, first: str, second: str | None = None) -> Encoded:
+        """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]; places are those of the last text.
+
+        What is too long loses tokens at the end of the longer text.
+        """
+        texts = [self.cut(text) for text in (first, second) if text is not None]
+        room = self.longest - 1 - len(texts)
+        lengths = [len(ids) for ids, _ in texts]
+        while sum(lengths) > room:
+            lengths[lengths.index(max(lengths))] -= 1
+        ids, kinds, places = [self.cls], [0], [None]
+        for kind, ((tokens, where), length) in enumerate(zip(texts, lengths, strict=True)):
+            last = kind == len(texts) - 1
+            ids += [*tokens[:length], self.sep]
+            kinds += [kind] * (length + 1)
+            places += [*(where[:length] if last else [None] * length), None]
+        return Encoded(ids, kinds, {}, places)
+
+
+class Task:
+    """What is particular to one task.
+
+    head: the model; source: the default data set; sources: those that there are.
+    """
+
+    head: type[nn.Module]
+    sources: tuple[str, ...]
+
+    def __init__(self, reader: Reader, splits: Splits):
+        self.reader, self.splits = reader, splits
+
+    @staticmethod
+    def load(source: str, folder: Path | str | None) -> Splits:
+        """The data."""
+        raise NotImplementedError
+
+    def make(self, config: BertConfig, bert: Bert) -> nn.Module:
+        """The model on top of a pre-trained encoder."""
+        if not self.head.pooled:
+            bert.pooler = None
+        return self.head(config, bert=bert)
+
+    def encode(self, example: Any) -> Encoded:
+        """An example with its labels."""
+        raise NotImplementedError
+
+    def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[Any]) -> list[Any]:
+        """What the model's output says to each example."""
+        raise NotImplementedError
+
+    def baseline(self) -> list[Any]:
+        """What one would answer to the test split without reading, from counts in the training split."""
+        raise NotImplementedError
+
+    def score(self, answers: Sequence[Any]) -> dict[str, float]:
+        """How good answers to the test split are."""
+        raise NotImplementedError
+
+
+class Classification(Task):
+    """One of two labels for a text (`reviews`: liked or not) or a pair of texts (`pairs`: the same verse or not)."""
+
+    head = BertForSequenceClassification
+    about = "accuracy; the baseline always gives the label that is most frequent in training"
+
+    def encode(self, example: Any) -> Encoded:
+        *texts, label = example
+        return self.reader.read(*texts)._replace(labels={"labels": label})
+
+    def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[Any]) -> list[int]:
+        return output.logits.argmax(dim=-1).tolist()
+
+    def baseline(self) -> list[int]:
+        (label, _), = Counter(example.label for example in self.splits.train).most_common(1)
+        return [label] * len(self.splits.test)
+
+    def score(self, answers: Sequence[int]) -> dict[str, float]:
+        right = sum(answer == example.label for answer, example in zip(answers, self.splits.test, strict=True))
+        return {"accuracy": right / len(answers)}
+
+
+class Reviews(Classification):
+    """Was the customer content?"""
+
+    sources = ("reviews",)
+
+    @staticmethod
+    def load(source: str, folder: Path | str | None) -> Splits:
+        return data.reviews(folder=folder)
+
+
+class Pairs(Classification):
+    """Is the second verse the first one in today's English?"""
+
+    sources = ("verses",)
+
+    @staticmethod
+    def load(source: str, folder: Path | str | None) -> Splits:
+        return data.sentence_pairs(folder)
+
+
+class Spans(Task):
+    """Where in the context the answer stands. Answers are compared as words in small letters (Rajpurkar et al. 2016,
+    §6.1), without the articles and punctuation around them.
+    """
+
+    head = BertForQuestionAnswering
+    sources = ("shakespeare", "xquad")
+    about = "the baseline gives the place that answers have most often in training"
+
+    @staticmethod
+    def load(source: str, folder: Path | str | None) -> Splits:
+        return data.spans(source, folder)
+
+    def encode(self, example: data.Question) -> Encoded:
+        found = self.reader.read(example.question, example.context)
+        start, end = example.start, example.start + len(example.answer)
+        inside = [number for number, place in enumerate(found.places)
+                  if place is not None and place[0] < end and place[1] > start]  # fmt: skip
+        whole = inside and found.places[inside[-1]][1] >= end               # else it was cut off
+        first, last = (inside[0], inside[-1]) if whole else (IGNORED, IGNORED)
+        return found._replace(labels={"start_positions": first, "end_positions": last})
+
+    def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Question]) -> list[str]:
+        starts, ends = output.start_logits.float(), output.end_logits.float()       # (batch, length)
+        possible = torch.ones(starts.shape[1], starts.shape[1], device=starts.device).triu().tril(ANSWER - 1).bool()
+        results = []
+        for start, end, one, example in zip(starts, ends, encoded, examples, strict=True):
+            of_context = torch.tensor([place is not None for place in one.places], device=starts.device)
+            length = len(of_context)
+            allowed = possible[:length, :length] & of_context[:, None] & of_context     # (start, end)
+            score = (start[:length, None] + end[:length]).masked_fill(~allowed, -torch.inf)
+            first, last = divmod(int(score.argmax()), length)
+            results.append(example.context[one.places[first][0] : one.places[last][1]])
+        return results
+
+    def baseline(self) -> list[str]:
+        places = Counter((example.start, example.start + len(example.answer)) for example in self.splits.train)
+        ((start, end), _), = places.most_common(1)
+        return [example.context[start:end] for example in self.splits.test]
+
+    def score(self, answers: Sequence[str]) -> dict[str, float]:
+        pairs = [(words(answer), words(example.answer))
+                 for answer, example in zip(answers, self.splits.test, strict=True)]  # fmt: skip
+        exact = sum(ours == theirs for ours, theirs in pairs)
+        return {"exact_match": exact / len(pairs), "f1": sum(overlap(*pair) for pair in pairs) / len(pairs)}
+
+
+def words(text: str) -> list[str]:
+    """The words of an answer, as SQuAD compares them."""
+    kept = "".join(character for character in text.lower() if character.isalnum() or character.isspace())
+    return [word for word in kept.split() if word not in ("a", "an", "the")]
+
+
+def overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    """F1 of two bags of words: 1 where they are the same, 0 where they share none."""
+    shared = (Counter(ours) & Counter(theirs)).total()
+    return 2 * shared / (len(ours) + len(theirs)) if ours or theirs else 1.0
+
+
+class Tags(Task):
+    """The kind of name that each word belongs to, or none. A name counts as found where its first word, its last word
+    and its kind are right (Tjong Kim Sang & De Meulder 2003, §2.3). A word has the tag of its first token.
+    """
+
+    head = BertForTokenClassification
+    sources = ("shakespeare", "wikigold")
+    about = "names found; the baseline gives each word the tag that it has most often in training"
+
+    def __init__(self, reader: Reader, splits: Splits):
+        super().__init__(reader, splits)
+        self.names = sorted({tag for example in splits.train for tag in example.tags})
+        self.numbers = {name: number for number, name in enumerate(self.names)}
+
+    @staticmethod
+    def load(source: str, folder: Path | str | None) -> Splits:
+        return data.tags(source, folder)
+
+    def make(self, config: BertConfig, bert: Bert) -> nn.Module:
+        bert.pooler = None
+        return self.head(config, labels=len(self.names), bert=bert)
+
+    def encode(self, example: data.Tagged) -> Encoded:
+        found = self.reader.read(" ".join(example.words))
+        labels = [IGNORED] * len(found.ids)
+        for number, word in first_tokens(found, example).items():
+            labels[number] = self.numbers.get(example.tags[word], IGNORED)
+        return found._replace(labels={"labels": labels})
+
+    def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Tagged]) -> list[list[str]]:
+        results = []
+        for best, one, example in zip(output.logits.argmax(dim=-1).tolist(), encoded, examples, strict=True):
+            tags = ["O"] * len(example.words)                               # what was cut off stays without a name
+            for number, word in first_tokens(one, example).items():
+                tags[word] = self.names[best[number]]
+            results.append(tags)
+        return results
+
+    def baseline(self) -> list[list[str]]:
+        seen: dict[str, Counter] = defaultdict(Counter)
+        for example in self.splits.train:
+            for word, tag in zip(example.words, example.tags, strict=True):
+                seen[word][tag] += 1
+        return [[seen[word].most_common(1)[0][0] if word in seen else "O" for word in example.words]
+                for example in self.splits.test]  # fmt: skip
+
+    def score(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
+        found = {(number, *name) for number, tags in enumerate(answers) for name in named(tags)}
+        there = {(number, *name) for number, example in enumerate(self.splits.test) for name in named(example.tags)}
+        right = len(found & there)
+        precision, recall = right / max(len(found), 1), right / max(len(there), 1)
+        return {"precision": precision, "recall": recall, "f1": 2 * right / max(len(found) + len(there), 1)}
+
+
+def first_tokens(encoded: Encoded, example: data.Tagged) -> dict[int, int]:
+    """Which token is the first of which word, in " ".join(words)."""
+    begins, position = {}, 0
+    for number, word in enumerate(example.words):
+        begins[position] = number
+        position += len(word) + 1
+    return {number: begins[place[0]] for number, place in enumerate(encoded.places)
+            if place is not None and place[0] < place[1] and place[0] in begins}  # fmt: skip
+
+
+def named(tags: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Runs of words with the same tag: first word, behind the last, kind."""
+    runs, start = [], 0
+    for place in range(1, len(tags) + 1):
+        if place == len(tags) or tags[place] != tags[start]:
+            if tags[start] != "O":
+                runs.append((start, place, tags[start]))
+            start = place
+    return runs
+
+
+TASKS: dict[str, type[Task]] = {"reviews": Reviews, "pairs": Pairs, "spans": Spans, "tags": Tags}
+
+
+def collate(encoded: Sequence[Encoded], padding: int) -> Inputs:
+    """Examples as one batch, padded."""
+    labels = {name: [one.labels[name] for one in encoded] for name in encoded[0].labels}
+    mask = pad([[1] * len(one.ids) for one in encoded], 0)
+    return Inputs(
+        input_ids=pad([one.ids for one in encoded], padding), attention_mask=mask,
+        token_type_ids=pad([one.kinds for one in encoded], 0),
+        **{name: pad(values, IGNORED) if isinstance(values[0], list) else torch.tensor(values)
+           for name, values in labels.items()},
+    )  # fmt: skip
+
+
+def example_batches(
+    encoded: Sequence[Encoded], max_tokens: int, padding: int, *, seed: int = 0
+) -> Callable[[int], Sequence[Inputs]]:
+    """The batches that `train` wants: for each epoch the same examples, dealt anew, those of like length together."""
+    lengths = [(range(len(one.ids) - 1), ()) for one in encoded]
+
+    def batches(epoch: int) -> Sequence[Inputs]:
+        groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
+        return MadeWhenAsked(groups, lambda group: collate([encoded[index] for index in group], padding))
+
+    return batches
+
+
+def head_loss(model: nn.Module, batch: Inputs) -> tuple[Tensor, int]:
+    """The loss that `train` wants, from the mean that a head gives."""
+    labels = batch["labels"] if "labels" in batch else batch["start_positions"]
+    count = int((labels != IGNORED).sum())
+    return model(**batch).loss * count, count
+
+
+@torch.no_grad()
+def answer(model: nn.Module, task: Task, examples: Sequence[Any], *, max_tokens: int = 4_000) -> list[Any]:
+    """What a model answers to examples, in their order."""
+    model.eval()
+    device = next(model.parameters()).device
+    encoded = [task.encode(example) for example in examples]
+    lengths = [(range(len(one.ids) - 1), ()) for one in encoded]
+    results: list[Any] = [None] * len(examples)
+    for group in batches_by_length(lengths, max(max_tokens, task.reader.longest + 1), shuffle=False):
+        some = [encoded[index] for index in group]
+        inputs = collate([one._replace(labels={}) for one in some], task.reader.padding).to(device)
+        for index, found in zip(group, task.answers(model(**inputs), some, [examples[i] for i in group]), strict=True):
+            results[index] = found
+    return results
+
+
+def load_encoder(folder: Path | str) -> tuple[Bert, Reader]:
+    """A pre-trained encoder, without the head that it may have, and what reads texts for it.
+
+    Raises:
+        ValueError: when the folder holds no BERT, or a tokenizer of another kind.
+    """
+    folder = find_model(folder)
+    model = load_pretrained(folder)
+    bert = model if isinstance(model, Bert) else getattr(model, "bert", None)
+    if bert is None:
+        raise ValueError(f"{folder} holds a {type(model).__name__}, not a BERT; give what `txlib train bert` wrote")
+    if bert.pooler is None:
+        width = bert.config.block.d_model
+        bert.pooler = nn.Linear(width, width)                               # new: its head had no use for one
+        initialise(bert.pooler, bert.config)
+    tokenizer = load_tokenizer(folder)
+    if not isinstance(tokenizer, PretrainedTokenizer):
+        raise ValueError(f"{folder} has no {TOKENIZER}; copy it into it")
+    return bert, Reader(tokenizer, min(LONGEST, bert.config.max_length))
+
+
+def find_model(folder: Path | str) -> Path:
+    """A model's folder, also where the folder of the run is given that it lies in."""
+    folder = Path(folder)
+    return folder / "model" if (folder / "model").is_dir() else folder
+
+
+def finetune_bert(
+    model: Path | str | None = None,
+    task: str = "reviews",
+    *,
+    source: str | None = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    lr: float = 1e-4,
+    device: torch.device | str = "cpu",
+    out: Path | str = "runs/finetune",
+    resume: bool = False,
+    seed: int = 0,
+    quiet: bool = False,
+    folder: Path | str | None = None,
+) -> dict[str, Any]:
+    """Put a new head on a pre-trained BERT, train both on a task, measure them on the test split, and save both.
+
+    Args:
+        model: a folder with a BERT and its tokenizer.json: what `train_bert` wrote, or any other.
+        task: one of `TASKS`.
+        source, folder: the data set, where a task has several, and where else it lies.
+        minutes, steps: length of the run, one of them; five minutes unless given.
+        lr: the peak learning rate.
+        out: gets `model/`, which `load_pretrained` reads, `metrics.csv`, and what is needed to resume.
+        resume: go on with the run in `out`, with the settings that it was started with.
+
+    Returns:
+        what is also written to `model/result.json`: scores on the test split, those of the baseline, times, settings.
+
+    Raises:
+        ValueError: for unknown names, a folder without a BERT, an `out` that holds another run, or too little memory;
+            nothing is written then.
+    """
+    if resume:
+        run = Run.resume(out)
+    else:
+        sources = choose(TASKS, task, "task").sources
+        source = sources[0] if source is None else source
+        if source not in sources:
+            raise ValueError(f"source {source!r} is none of {task}; choose {' or '.join(sources)}")
+        if model is None:
+            raise ValueError("fine-tuning needs model, the folder of a pre-trained BERT")
+        run = Run.new(
+            out, minutes=minutes, steps=steps, default=MINUTES, model=str(model), task=task, source=source, lr=lr,
+            seed=seed,
+        )  # fmt: skip
+    settings = run.settings
+    torch.manual_seed(settings["seed"])
+    bert, reader = load_encoder(settings["model"])
+    kind = TASKS[settings["task"]]
+    chosen = kind(reader, kind.load(settings["source"], folder))
+    network = chosen.make(bert.config, bert)
+    encoded = [one for one in map(chosen.encode, chosen.splits.train) if one.labels.get("start_positions") != IGNORED]
+    training = TrainConfig(
+        lr=settings["lr"], weight_decay=0.01, warmup=50, checkpoint_every=200, seed=settings["seed"]
+    )
+    batches = example_batches(encoded, BATCH_TOKENS, reader.padding, seed=settings["seed"])
+    longest = max(batches(0), key=lambda batch: batch["input_ids"].numel())
+    plan_memory(network, {"input_ids": longest["input_ids"]}, training, device, quiet=quiet)
+    if not resume:
+        run.start()
+
+    validation = example_batches([chosen.encode(each) for each in chosen.splits.validation], BATCH_TOKENS,
+                                 reader.padding)(0)  # fmt: skip
+    progress = train(
+        network.to(device),
+        batches,
+        head_loss,
+        training,
+        steps=settings["steps"],
+        minutes=settings["minutes"],
+        out=run.out,
+        resume=run.begun,
+        validate=lambda _: mean_loss(network, validation),
+        quiet=quiet,
+    )
+    result = run.result(
+        network,
+        progress,
+        **chosen.score(answer(network, chosen, chosen.splits.test)),
+        **{f"baseline_{name}": value for name, value in chosen.score(chosen.baseline()).items()},
+        about=kind.about,
+        validation_loss=progress.validation[-1][1],
+    )
+    if isinstance(chosen, Tags):
+        result["tags"] = chosen.names
+
+    def save(where: Path) -> None:
+        save_pretrained(network, where)
+        copyfile(find_model(settings["model"]) / TOKENIZER, where / TOKENIZER)
+
+    return run.finish(save, result)
+
+
+@torch.no_grad()
+def mean_loss(model: nn.Module, batches: Sequence[Inputs]) -> float:
+    """Mean loss over all labels that count."""
+    device, total, count = next(model.parameters()).device, 0.0, 0
+    for batch in batches:
+        loss, labels = head_loss(model, batch.to(device))
+        if labels:
+            total, count = total + float(loss), count + labels
+    return total / max(count, 1)
