@@ -380,7 +380,7 @@ def test_train_then_finetune(txlib, tmp_path):
         (["train", "bert", "--preset", "huge"], "choose one of tiny, small, base"),
         (["train", "bert", "--resume"], "start one"),
         (["finetune", "bert", "--task", "reviews"], "--model FOLDER is missing"),
-        (["finetune", "bert", "--model", "nowhere/x"], "give a folder with config.json"),
+        (["finetune", "bert", "--model", "nowhere/to/go"], "give a folder with config.json"),
         (["finetune", "bert", "--model", "x", "--task", "poems"], "choose one of reviews"),
         (["finetune", "bert", "--model", "x", "--minutes", "1", "--steps", "2"], "give one"),
     ],
