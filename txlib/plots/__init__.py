@@ -7,14 +7,16 @@ from txlib.plots.bert import head_kinds, input_sum, readers
 from txlib.plots.charts import bars, lines
 from txlib.plots.diagrams import multihead
 from txlib.plots.generation import candidates, choices
+from txlib.plots.language import next_token
 from txlib.plots.layers import block, vectors
 from txlib.plots.matrices import heads, heatmap, mask
 from txlib.plots.picture import PALETTE, Picture
 from txlib.plots.positions import entrances, rearranging, turns
+from txlib.plots.text import tokens
 from txlib.plots.transformer import encoder_decoder
 
 __all__ = [
-    "PALETTE", "Picture", "bars", "block", "candidates", "choices", "encoder_decoder", "entrances",
-    "head_kinds", "heads", "heatmap", "input_sum", "lines", "mask", "multihead", "readers", "rearranging",
-    "turns", "vectors",
+    "PALETTE", "Picture", "bars", "block", "candidates", "choices", "encoder_decoder", "entrances", "head_kinds",
+    "heads", "heatmap", "input_sum", "lines", "mask", "multihead", "next_token", "readers", "rearranging", "tokens", "turns",
+    "vectors",
 ]  # fmt: skip
