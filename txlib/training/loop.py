@@ -34,7 +34,7 @@ class TrainConfig:
     """How to train.
 
     Args:
-        lr, muon_lr, muon_steps, weight_decay: see `optimizers`; the rates are peaks.
+        lr, muon_lr, weight_decay: see `optimizers`; the rates are peaks.
         schedule: "linear" (see `warmup_linear`) or the paper's "inverse_sqrt".
         warmup: steps until the peak.
         clip: largest norm of all gradients together; None: no limit.
@@ -48,7 +48,6 @@ class TrainConfig:
 
     lr: float = 1e-3
     muon_lr: float | None = None
-    muon_steps: int = 5
     weight_decay: float = 0.0
     schedule: str = "linear"
     warmup: int = 40
@@ -62,7 +61,7 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("lr", "muon_steps", "warmup", "accumulate", "checkpoint_every", "validate_every"):
+        for name in ("lr", "warmup", "accumulate", "checkpoint_every", "validate_every"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be more than 0")
@@ -176,9 +175,7 @@ def train(
     check_length(steps, minutes)
     device = next(model.parameters()).device
     torch.manual_seed(config.seed)
-    optimizer = optimizers(
-        model, lr=config.lr, muon_lr=config.muon_lr, muon_steps=config.muon_steps, weight_decay=config.weight_decay
-    )
+    optimizer = optimizers(model, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay)
     average = WeightAverage(model, config.average) if config.average else None
     checkpoints = Checkpoints(Path(out) / "checkpoints") if out else None
     if checkpoints and checkpoints.all() and not resume:

@@ -54,7 +54,6 @@ def optimizers(
     *,
     lr: float,
     muon_lr: float | None = None,
-    muon_steps: int = 5,
     betas: tuple[float, float] = (0.9, 0.98),
     weight_decay: float = 0.0,
     matrices: str = "layers.",
@@ -68,7 +67,6 @@ def optimizers(
     Args:
         lr: AdamW's peak learning rate.
         muon_lr: Muon's; None for AdamW alone.
-        muon_steps: Newton–Schulz iterations that make a matrix orthogonal; fewer are cheaper and less exact.
         betas: AdamW's; the paper's are 0.9 and 0.98 (Vaswani et al. 2017, §5.3).
         weight_decay: applied to matrices only, not to biases, norms and embeddings.
         matrices: a two-dimensional parameter whose name holds this belongs to a block.
@@ -82,7 +80,6 @@ def optimizers(
     if muon_lr is None:
         groups.append({"params": hidden, "weight_decay": weight_decay})
     elif hidden:
-        parts.append(Muon(hidden, lr=muon_lr, momentum=0.95, weight_decay=weight_decay,
-                          ns_steps=muon_steps))
+        parts.append(Muon(hidden, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
     parts.append(AdamW([group for group in groups if group["params"]], lr=lr, betas=betas, fused=True))
     return Optimizers(parts, {parameter: name for name, parameter in named})
