@@ -5,6 +5,7 @@ Each function returns a `Picture`, which a notebook shows when it is a cell's la
 
 from txlib.plots.bert import head_kinds, input_sum, readers
 from txlib.plots.charts import bars, lines
+from txlib.plots.decoder import decoders, shared_heads
 from txlib.plots.diagrams import multihead
 from txlib.plots.generation import candidates, choices
 from txlib.plots.language import next_token
@@ -16,7 +17,7 @@ from txlib.plots.text import tokens
 from txlib.plots.transformer import encoder_decoder
 
 __all__ = [
-    "PALETTE", "Picture", "bars", "block", "candidates", "choices", "encoder_decoder", "entrances", "head_kinds",
-    "heads", "heatmap", "input_sum", "lines", "mask", "multihead", "next_token", "readers", "rearranging", "tokens", "turns",
-    "vectors",
+    "PALETTE", "Picture", "bars", "block", "candidates", "choices", "decoders", "encoder_decoder", "entrances",
+    "head_kinds", "heads", "heatmap", "input_sum", "lines", "mask", "multihead", "next_token", "readers",
+    "rearranging", "shared_heads", "tokens", "turns", "vectors",
 ]  # fmt: skip
