@@ -22,9 +22,9 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
         figure, (axes,) = panels(width=0.7 + 0.95 * len(steps), height=1.1 + 0.5 * rows)
         for column, (shares, chosen) in enumerate(steps):
             for row, (token, share) in enumerate(shares.items()):
-                picked = token == chosen
+                picked, number = token == chosen, f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
                 axes.add_patch(_cell(column, row, share, picked))
-                axes.text(column, row, f"{token}\n{share:.0%}", ha="center", va="center", fontsize=9,
+                axes.text(column, row, f"{token}\n{number}", ha="center", va="center", fontsize=9,
                           fontweight="bold" if picked else "normal", color="white" if share > 0.6 else "black",
                           zorder=3)  # fmt: skip
         axes.set(xlim=(-0.55, len(steps) - 0.45), ylim=(rows - 0.45, -0.55), xlabel="step", yticks=[])
@@ -59,8 +59,7 @@ def candidates(
             axes.tick_params(axis="y", length=0)
             axes.locator_params(axis="x", nbins=4)
             axes.set_title(name, fontweight="normal", fontsize=11)
-        all_axes[-1].annotate("grey: the model's own", (1, 0), xycoords="axes fraction", xytext=(0, 4),
-                              textcoords="offset points", ha="right", va="bottom", fontsize=9, color=GREY)  # fmt: skip
+        figure.supxlabel("grey: the model's own; blue: what is drawn from", x=0.99, ha="right", fontsize=9, color=GREY)
         headline(figure, title)
         return Picture(figure, alt)
 
