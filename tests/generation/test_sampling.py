@@ -354,7 +354,7 @@ def test_text_comes_in_whole_characters():
 def test_text_stops():
     script = "xy xyz. ab"
     pieces = list(Writer(Script(script), Bytes()).stream("ab", stop=["xyz", "€"], max_new_tokens=20))
-    assert "".join(pieces) == "xy " and "x" in pieces[0] + pieces[1]
+    assert pieces == ["xy "]
     assert Writer(Script(script), Bytes()).write(["ab"], stop=["z."], max_new_tokens=20) == ["xy xy"]
     assert Writer(Script(script), Bytes()).write("ab", stop=["zz"], max_new_tokens=10) == [script]
 

@@ -49,13 +49,12 @@ class Writer:
             ended = token in end_tokens(self.model, options.get("eos_id"))
             text = self.tokenizer.decode(ids[:-1] if ended else ids)
             found = min((place for place in (text.find(each) for each in stop) if place >= 0), default=-1)
-            if found >= 0:
-                yield text[shown:found]
-                return
-            safe = len(text) - held_back(text, stop)
+            safe = found if found >= 0 else len(text) - held_back(text, stop)
             if safe > shown:
                 yield text[shown:safe]
                 shown = safe
+            if found >= 0:
+                return
         if ids and len(text) > shown:
             yield text[shown:]
 
