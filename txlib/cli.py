@@ -276,8 +276,8 @@ app.add_typer(finetune, name="finetune")
 
 @finetune.command("bert")
 def finetune_bert(
-    model: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A BERT: what `txlib train bert` wrote, or any "
-                                                                      "other with its tokenizer.json.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="FOLDER", help="A BERT: what `txlib train bert` wrote, or any "
+                                                                     "other with its tokenizer.json.")] = None,
     task: Annotated[str, typer.Option(help="reviews: liked or not; pairs: same verse or not; spans: find an answer; "
                                            "tags: find names.")] = "reviews",
     source: Annotated[str | None, typer.Option(help="For spans: shakespeare or xquad; for tags: shakespeare or "
@@ -314,9 +314,10 @@ def translate(
     = None,
 ) -> None:
     """Translate sentences with a trained model."""
+    from txlib.training.runs import model_folder
     from txlib.training.translation import Translator
 
-    translator = Translator.load(model / "model" if (model / "model").is_dir() else model)
+    translator = Translator.load(model_folder(model))
     lines = sentences or sys.stdin.read().splitlines()
     filled = [line for line in lines if line.strip()]
     translations = iter(translator.translate(filled) if filled else ())
@@ -346,9 +347,10 @@ def generate(
     from txlib.models import GPT
     from txlib.models.pretrained import find_folder, load_pretrained
     from txlib.text import load_tokenizer
+    from txlib.training.runs import model_folder
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    folder = find_folder(Path(model) / "model" if (Path(model) / "model").is_dir() else model)
+    folder = find_folder(model_folder(model))
     network = load_pretrained(folder, device=_device(device))
     if not isinstance(network, GPT):
         raise ValueError(f"{model} holds a {type(network).__name__}, which does not write on; give e.g. a GPT-2")

@@ -19,13 +19,13 @@ from txlib.models.bert import (
     BertForTokenClassification,
     initialise,
 )
-from txlib.models.pretrained import load_pretrained, save_pretrained
+from txlib.models.pretrained import find_folder, load_pretrained, save_pretrained
 from txlib.models.stack import IGNORED
 from txlib.text import load_tokenizer
 from txlib.text.tokenizer import PretrainedTokenizer
 from txlib.training.bert import Inputs
 from txlib.training.loop import TrainConfig, train
-from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, plan_memory
+from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, model_folder, plan_memory
 
 LONGEST = 384           # tokens of an input, where the model could read more: what is behind is cut off
 ANSWER = 30             # tokens of an answer, at most
@@ -95,11 +95,12 @@ class Reader:
 class Task:
     """What is particular to one task.
 
-    head: the model; source: the default data set; sources: those that there are.
+    head: the model; sources: its data sets, the default first; about: what the scores mean, for people.
     """
 
     head: type[nn.Module]
     sources: tuple[str, ...]
+    about: str
 
     def __init__(self, reader: Reader, splits: Splits):
         self.reader, self.splits = reader, splits
@@ -359,13 +360,13 @@ def answer(model: nn.Module, task: Task, examples: Sequence[Any], *, max_tokens:
     return results
 
 
-def load_encoder(folder: Path | str) -> tuple[Bert, Reader]:
+def load_encoder(source: Path | str) -> tuple[Bert, Reader]:
     """A pre-trained encoder, without the head that it may have, and what reads texts for it.
 
     Raises:
         ValueError: when the folder holds no BERT, or a tokenizer of another kind.
     """
-    folder = find_model(folder)
+    folder = find_folder(model_folder(source))
     model = load_pretrained(folder)
     bert = model if isinstance(model, Bert) else getattr(model, "bert", None)
     if bert is None:
@@ -378,12 +379,6 @@ def load_encoder(folder: Path | str) -> tuple[Bert, Reader]:
     if not isinstance(tokenizer, PretrainedTokenizer):
         raise ValueError(f"{folder} has no {TOKENIZER}; copy it into it")
     return bert, Reader(tokenizer, min(LONGEST, bert.config.max_length))
-
-
-def find_model(folder: Path | str) -> Path:
-    """A model's folder, also where the folder of the run is given that it lies in."""
-    folder = Path(folder)
-    return folder / "model" if (folder / "model").is_dir() else folder
 
 
 def finetune_bert(
@@ -404,7 +399,7 @@ def finetune_bert(
     """Put a new head on a pre-trained BERT, train both on a task, measure them on the test split, and save both.
 
     Args:
-        model: a folder with a BERT and its tokenizer.json: what `train_bert` wrote, or any other.
+        model: a folder with a BERT and its tokenizer.json, such as `train_bert` wrote, or a hub id.
         task: one of `TASKS`.
         source, folder: the data set, where a task has several, and where else it lies.
         minutes, steps: length of the run, one of them; five minutes unless given.
@@ -475,7 +470,7 @@ def finetune_bert(
 
     def save(where: Path) -> None:
         save_pretrained(network, where)
-        copyfile(find_model(settings["model"]) / TOKENIZER, where / TOKENIZER)
+        copyfile(find_folder(model_folder(settings["model"])) / TOKENIZER, where / TOKENIZER)
 
     return run.finish(save, result)
 

@@ -107,6 +107,12 @@ class Run:
         return result
 
 
+def model_folder(source: Path | str) -> Path | str:
+    """The folder of a run's model, where the folder of a run is given; else what is given, such as a hub id."""
+    inside = Path(source) / "model"
+    return inside if inside.is_dir() else source
+
+
 def choose(table: Mapping[str, Chosen], name: str, what: str = "preset") -> Chosen:
     """The preset of that name, or the entry of another table.
 
