@@ -10,7 +10,7 @@
 # - write for several prompts at once without spoiling any of them;
 # - use a language model as a classifier, and find out honestly whether it is one.
 #
-# **You need** lessons 03 to 08. **It takes** about 75 minutes to read and try; all cells together run in about half a
+# **You need** lessons 03 to 08. **It takes** about 75 minutes to read and try; all cells together run in less than a
 # minute on a laptop. Nothing is trained here: the course comes with a small real model.
 
 # %% [markdown]
@@ -353,7 +353,8 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
         print(f"{kind:6} at T = {T}: top-p 0.8 keeps {counts[0]:3} tokens, min-p 0.1 keeps {counts[1]:3}")
 
 # %% [markdown]
-# Order matters: the temperature comes first here, as in most libraries, so the filters see the warmed distribution.
+# On the peaked one, at T = 1.5, the nucleus has grown from one token to hundreds; min-p still keeps the one. Order
+# matters, too: the temperature comes first here, as in most libraries, so the filters see the warmed distribution.
 #
 # ### 3.6 Repetition penalty, and its trap
 #
@@ -810,10 +811,10 @@ plots.lines(
 )
 
 # %% [markdown]
-# The three curves nearly coincide: with this judge, a dial is as good as another, and only its setting counts. And
-# the road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose next to no
-# diversity, but more than half of the perplexity. Below that, the texts become more and more alike. That bend is why
-# you so often see $T = 0.7$ or $p = 0.9$ in other people's code. The numbers:
+# The three curves nearly coincide: with this judge, one dial is as good as another, and only its setting counts. And
+# the road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
+# diversity, but half of the perplexity or more. Below that, the texts become more and more alike. Settings like
+# $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. The numbers (perplexity, distinct-3):
 
 # %% tags=["nbval-ignore-output"]
 for dial, values in dials.items():
@@ -1046,7 +1047,7 @@ print(list(writer.stream(prompt, sampling=Sampling(top_p=0.8), stop=["”"], see
 # ```
 # txlib generate --model data/checkpoints/glassllm-en "Alice was"
 # txlib generate --model data/checkpoints/glassllm-en "Alice was" --temperature 0.8 --top-p 0.9 --seed 1
-# txlib generate --model gpt2 "Alice was" --greedy        any decoder that transformers can write
+# txlib generate --model gpt2 "Alice was" --greedy        any decoder in the format of transformers
 # ```
 
 # %% [markdown]
@@ -1152,8 +1153,9 @@ print(f"chance 50 %; with {len(labels)} reviews it wanders by ± {2 * math.sqrt(
 
 # %% [markdown]
 # All three are at chance. The sum always says *very nice*, as one word less is likelier. The mean nearly always.
-# Calibrated, it says both, and is no more often right. Beware of going on from here: with other words in the prompt
-# you would get 47 %, 53 %, perhaps 56 %; take the best of ten *on the test set*, and you have measured your patience.
+# Calibrated, it says both, and is no more often right. Beware of going on from here. You could try ten other prompts
+# and keep the best. But ten prompts that only guess have, by luck, one at about 54 % among them; choose it *on the test
+# set*, and you have measured your patience.
 #
 # Is the task too hard? Count words. A review's score is the sum over its words of $\ln$ (how often among the good) −
 # $\ln$ (how often among the bad): naive Bayes, from 1960 or so.
@@ -1313,7 +1315,9 @@ print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
 # - Any task can be put as a prompt. Whether a model can do it is a question for a test set, with chance beside it.
 #
 # **Read** Holtzman et al. 2020, *The Curious Case of Neural Text Degeneration*,
-# [arXiv:1904.09751](https://arxiv.org/abs/1904.09751), sections 3 and 4. Fan et al. 2018, *Hierarchical Neural Story
+# [arXiv:1904.09751](https://arxiv.org/abs/1904.09751), sections 3 and 4. Li et al. 2016 (distinct-n),
+# [arXiv:1510.03055](https://arxiv.org/abs/1510.03055), and Zhu et al. 2018 (self-BLEU),
+# [arXiv:1802.01886](https://arxiv.org/abs/1802.01886). Fan et al. 2018, *Hierarchical Neural Story
 # Generation*, [arXiv:1805.04833](https://arxiv.org/abs/1805.04833), section 5.2. Nguyen et al. 2024, *Min-p
 # Sampling*, [arXiv:2407.01082](https://arxiv.org/abs/2407.01082), section 3. Keskar et al. 2019, *CTRL*,
 # [arXiv:1909.05858](https://arxiv.org/abs/1909.05858), section 4.1. Shazeer 2019, *Fast Transformer Decoding*,
