@@ -366,9 +366,10 @@ alternative("penalty", by_loops)
 # %% [markdown]
 # ### Task 4 · A cache for one head   ●●●●○ · 15 minutes · 3 points
 #
-# One causal head, called piece by piece. `x` holds the vectors of the *new* tokens only: the whole prompt at the first
-# call, then one token or several. `cache` is the pair (keys, values) of all tokens before, or `None` at the first call. Return
-# the output for the new tokens, and the cache for the next call. Piece by piece must give the same as all at once.
+# One causal head, called piece by piece. `x` holds the vectors of the *new* tokens only: the whole prompt at the
+# first call, then one token or several. `cache` is the pair (keys, values) of all tokens before, or `None` at the
+# first call. Return the output for the new tokens, and the cache for the next call. Piece by piece must give the same
+# as all at once.
 #
 # <details><summary>Hint 1: what is in the cache?</summary>
 #
@@ -493,10 +494,10 @@ alternative("cached-head", from_the_start)
 # %% [markdown]
 # ### Task 5 · Which answer does the model prefer?   ●●●●○ · 15 minutes · 3 points
 #
-# A prompt of `prompt` tokens, and several possible answers. Each row of `ids` is the prompt with one answer behind it,
-# padded on the right; row $i$ has `lengths[i]` real tokens. `logits` are the model's for these rows. Return, for each
-# answer, the **mean** log-probability of *its* tokens: not the prompt's, not the padding's. Remember which row of the logits predicts
-# which token.
+# A prompt of `prompt` tokens, and several possible answers. Each row of `ids` is the prompt with one answer behind
+# it, padded on the right; row $i$ has `lengths[i]` real tokens. `logits` are the model's for these rows. Return, for
+# each answer, the **mean** log-probability of *its* tokens: not the prompt's, not the padding's. Remember which row
+# of the logits predicts which token.
 #
 # <details><summary>Hint 1: who predicts whom?</summary>
 #
@@ -508,8 +509,8 @@ alternative("cached-head", from_the_start)
 # </details>
 # <details><summary>Hint 3: which places count?</summary>
 #
-# Answer tokens stand at positions `prompt` … `lengths[i] - 1`. With `position = torch.arange(1, length)` for the targets:
-# `(position >= prompt) & (position < lengths[:, None])`.
+# Answer tokens stand at positions `prompt` … `lengths[i] - 1`. With `position = torch.arange(1, length)` for the
+# targets: `(position >= prompt) & (position < lengths[:, None])`.
 # </details>
 
 # %% nbgrader={"grade_id": "answers", "solution": true, "grade": false, "locked": false, "schema_version": 3}
