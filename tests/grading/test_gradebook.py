@@ -65,10 +65,12 @@ def test_a_stopped_run_goes_on_with_its_seeds(path):
 
 def test_seeds_that_pages_tell_about_are_used_no_more(book):
     drawn = book.seeds(ASSIGNMENT.hash, 2)
-    run = book.start_run(ASSIGNMENT, ENVIRONMENT, "sealed", drawn)
-    book.finish_run(run)
+    book.finish_run(book.start_run(ASSIGNMENT, ENVIRONMENT, "sealed", drawn))
     assert book.seeds(ASSIGNMENT.hash, 2) == drawn, "nobody was graded on them"
+    run = book.start_run(ASSIGNMENT, ENVIRONMENT, "sealed", drawn)
     book.add(run, replace(ADA, seeds=drawn))
+    assert book.seeds(ASSIGNMENT.hash, 2) == drawn, "this run may have been stopped"
+    book.finish_run(run)
     assert book.seeds(ASSIGNMENT.hash, 2, fresh=False) == drawn, "nobody is to be graded"
     assert not set(book.seeds(ASSIGNMENT.hash, 2)) & set(drawn)
 

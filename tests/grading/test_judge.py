@@ -9,7 +9,7 @@ from txlib.grading.evidence import MIME
 from txlib.grading.execute import Executed
 from txlib.grading.judge import Run, judge, outcome, task_result
 from txlib.grading.record import record_evidence
-from txlib.grading.reference import FailingReference, make_reference
+from txlib.grading.reference import FailingReference, make_reference, record_known
 
 SEEDS = (7, 8)
 
@@ -31,7 +31,8 @@ def graded_by(course, recorded):
         return Executed({f"check-{task}": [displayed(bundle)]
                          for task, bundle in recorded[str(seed)]["reference"].items()})
 
-    return make_reference(read_assignment(course.source), SEEDS, replay)
+    assignment = read_assignment(course.source)
+    return make_reference(assignment, SEEDS, replay, lambda: record_known(assignment, SEEDS))
 
 
 @pytest.fixture
@@ -161,4 +162,4 @@ def test_a_failing_reference_grades_nobody(course, recorded):
         return Executed({})
 
     with pytest.raises(FailingReference, match="displayed 0 bundles"):
-        make_reference(read_assignment(course.source), SEEDS, broken)
+        make_reference(read_assignment(course.source), SEEDS, broken, lambda: recorded)

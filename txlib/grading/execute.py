@@ -4,11 +4,14 @@ import asyncio
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty
 from typing import Any
 
 import psutil
 import zmq
+from jupyter_client.asynchronous import AsyncKernelClient
 from papermill import PapermillExecutionError, execute_notebook
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
@@ -18,6 +21,7 @@ from txlib.grading.sandbox.limits import Limits
 KERNEL = "sealed"
 ENGINE = "txlib-grading"
 OWN_MEMORY_MB = 1024      # what a kernel's messages may cost this process while it reads them
+START = 60                # seconds until a kernel has to answer
 QUEUED = 20               # messages that wait to be read, each up to `output_mb`
 
 
@@ -55,7 +59,7 @@ def execute(notebook: Any, seed: int | None, limits: Limits, kernel: str = KERNE
     stopped = None
     try:
         execute_notebook(notebook, None, parameters=parameters, engine_name=ENGINE, kernel_name=kernel,
-                         progress_bar=False, start_timeout=60, limits=limits, collected=collected,
+                         progress_bar=False, start_timeout=START, limits=limits, collected=collected,
                          interrupt=seed is None)
     except Stop as reason:
         stopped = str(reason)
@@ -120,8 +124,31 @@ class _Client(PapermillNotebookClient):
         # A larger message closes the connection before it fills this process's memory.
         manager.context.setsockopt(zmq.MAXMSGSIZE, self.limits.output_mb * 2**20)
         manager.context.setsockopt(zmq.RCVHWM, QUEUED)
+        manager.context.setsockopt(zmq.RECONNECT_IVL, 10)      # ms: the kernel will be there soon
+        manager.client_factory = _Connection
         self.kernel_manager_used = manager      # nbclient forgets it when the kernel dies
         return manager
+
+
+class _Connection(AsyncKernelClient):
+    """The usual client of a kernel, which is ready as soon as it hears from it; the usual one listens on for 0.2 s."""
+
+    async def wait_for_ready(self, timeout: float | None = None) -> None:
+        deadline = time.monotonic() + (timeout or START)
+        while time.monotonic() < deadline:
+            asked = self.kernel_info()
+            with suppress(Empty):
+                while not _is_idle(await self.get_iopub_msg(timeout=0.1), asked):
+                    pass
+                return
+            if not await self.is_alive():
+                raise RuntimeError("it died before it answered")
+        raise RuntimeError("it does not answer")
+
+
+def _is_idle(message: dict, asked: str) -> bool:
+    """Whether a kernel says by this that it has answered."""
+    return message["content"].get("execution_state") == "idle" and message["parent_header"].get("msg_id") == asked
 
 
 class _Watch(threading.Thread):
@@ -161,7 +188,7 @@ class _Watch(threading.Thread):
 class _GradingEngine(Engine):
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, limits: Limits, collected: dict,
-                                 interrupt: bool = False, start_timeout: int = 60, **unused: Any) -> None:
+                                 interrupt: bool = False, start_timeout: int = START, **unused: Any) -> None:
         from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
         # nbclient's own joining of streams takes the square of a line's length

@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -14,12 +15,12 @@ from txlib.grading.assignment import Assignment, read_assignment
 from txlib.grading.execute import execute
 from txlib.grading.gradebook import Gradebook
 from txlib.grading.progress_file import write_atomically
-from txlib.grading.reference import make_reference
+from txlib.grading.reference import make_reference, record_known
 from txlib.grading.result import Note, Result
 from txlib.grading.sandbox import JUPYTER, Limits, Nursery, probe
 from txlib.grading.submission import find_submissions, read_submission
 from txlib.grading.worker import Job
-from txlib.grading.workers import Failed, cluster, on_cluster, on_this_machine
+from txlib.grading.workers import Failed, cluster, on_cluster, on_this_machine, start_early
 
 SEEDS = 2
 Watch = Callable[[str, str, Result | None], None]      # submission, "queued" | "running" | "graded" | "kept", result
@@ -67,6 +68,8 @@ def grade(
     found_assignment, folder, out = read_assignment(assignment), Path(submissions), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of submissions at {folder}")
+    if scheduler is None:
+        start_early()
     isolation = required_isolation(trust)
     limits, environment = limits or Limits(), describe_environment()
     out.mkdir(parents=True, exist_ok=True)
@@ -84,9 +87,10 @@ def grade(
                 todo.append(submission)
                 watch(submission.name, "queued", None)
         drawn = book.seeds(found_assignment.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
-        stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))
+        evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, found_assignment, drawn)
+        stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))      # meanwhile
         run_one = partial(execute, limits=limits, kernel="sealed")
-        graded_by, reference = make_reference(found_assignment, drawn, run_one)
+        graded_by, reference = make_reference(found_assignment, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)
         source = graded_by.path.read_text(encoding="utf-8")
         todo = [Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
@@ -145,10 +149,10 @@ def warm_kernels(assignment: Assignment, limits: Limits, isolation: str, trust: 
 
 
 def imported_modules(assignment: Assignment) -> tuple[str, ...]:
-    """The modules that the assignment's own cells import."""
+    """What the assignment's own cells import, as `module` or `module:name`, and what a check imports behind them."""
     import ast
 
-    modules = {}
+    modules = {"torch._dynamo": None} if any(task.kind == "evidence" for task in assignment.tasks) else {}
     for cell in assignment.notebook.cells:
         if cell.cell_type != "code":
             continue
@@ -157,7 +161,7 @@ def imported_modules(assignment: Assignment) -> tuple[str, ...]:
                 if isinstance(node, ast.Import):
                     modules |= dict.fromkeys(alias.name for alias in node.names)
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    modules[node.module] = None
+                    modules |= dict.fromkeys(f"{node.module}:{alias.name}" for alias in node.names)
     return tuple(modules)
 
 

@@ -242,7 +242,7 @@ def _pytest(reference: Reference, items: dict[int, list]) -> tuple[set[tuple[str
         replay, report = Replay(paths), Path(folder, "junit.xml")
         arguments = [*map(str, paths), f"--junitxml={report}", "--color=no", "--tb=short", "-q",
                      "-c", "/dev/null", f"--rootdir={folder}", "--noconftest", "-o", "junit_family=xunit2",
-                     "-p", "nbval.plugin", "-p", "no:cacheprovider"]
+                     "-p", "nbval.plugin", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]      # 0.1 s
         said = io.StringIO()
         with _only_our_plugins(), redirect_stdout(said), redirect_stderr(said):
             pytest.main(arguments, plugins=[replay])

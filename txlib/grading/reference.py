@@ -17,10 +17,28 @@ class FailingReference(ValueError):
     """The instructor's own notebook does not stand its tests: nobody is graded by it."""
 
 
+def record_known(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
+    """The evidence of the reference and of the known mistakes, made in a plain process; None where asserts decide.
+
+    Raises:
+        FailingReference: the author's own code fails.
+    """
+    if not _has_checks(assignment):
+        return None
+    hidden = any(task.hidden for task in assignment.tasks)
+    try:
+        return record_evidence(assignment.path, list(seeds) if hidden else [], list(seeds))
+    except RecordingError as reason:
+        raise FailingReference(f"{assignment.name}: the reference fails: {reason}") from reason
+
+
 def make_reference(
-    assignment: Assignment, seeds: tuple[int, ...], run: Callable[[Any, int | None], Executed]
+    assignment: Assignment, seeds: tuple[int, ...], run: Callable[[Any, int | None], Executed],
+    known: Callable[[], dict | None],
 ) -> tuple[Assignment, Reference]:
     """Run the reference on every seed, in kernels of its own; `run(notebook, seed)` executes one.
+
+    `known` gives what `record_known` found, which may still be at work.
 
     Returns the assignment with what only its own code can say (which tasks are measured, which calls are forbidden,
     the rule for late submissions), and the reference.
@@ -28,12 +46,13 @@ def make_reference(
     Raises:
         FailingReference: the reference fails, or shows other values in a kernel than in a plain process.
     """
-    recorded = _recorded(assignment, seeds)
+    seeded = _has_checks(assignment)
+    runs = {seed: run(solved(assignment), seed if seeded else None) for seed in seeds}
+    recorded = known()
     if recorded:
         assignment = _completed(assignment, recorded)
     notebooks = {}
-    for seed in seeds:
-        executed = run(solved(assignment), seed if recorded else None)
+    for seed, executed in runs.items():
         if executed.stopped:
             raise FailingReference(f"{assignment.name}: the reference did not come to its end: {executed.stopped}")
         for task in assignment.tasks:
@@ -43,14 +62,8 @@ def make_reference(
     return assignment, Reference(*_by_seed(assignment, recorded, seeds), notebooks)
 
 
-def _recorded(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
-    if all(task.kind in ("tests", "written") for task in assignment.tasks):
-        return None
-    hidden = any(task.hidden for task in assignment.tasks)
-    try:
-        return record_evidence(assignment.path, list(seeds) if hidden else [], list(seeds))
-    except RecordingError as reason:
-        raise FailingReference(f"{assignment.name}: the reference fails: {reason}") from reason
+def _has_checks(assignment: Assignment) -> bool:
+    return any(task.kind not in ("tests", "written") for task in assignment.tasks)
 
 
 def _completed(assignment: Assignment, recorded: dict) -> Assignment:

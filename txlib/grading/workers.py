@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from txlib.grading.result import Result
@@ -51,10 +52,16 @@ def on_this_machine(jobs: list[Job], processes: int) -> Progress:
                 yield jobs[index], found
 
 
+def start_early() -> None:
+    """Start the process that the pool's processes are forked from; it imports meanwhile what they need."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["txlib.grading.worker"])
+    forkserver.ensure_running()
+
+
 def _in_a_pool(jobs: list[Job], waiting: list[int], processes: int) -> Iterator[tuple[int, Result | Failed | None]]:
     """Work off the list by one pool, until it is done or the pool breaks. What was begun is taken off the list."""
+    start_early()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["txlib.grading.worker"])
     with ProcessPoolExecutor(processes, context, _begin, (os.getpid(), dict(os.environ))) as pool:
         futures: dict[Future, int] = {}
         broken = False

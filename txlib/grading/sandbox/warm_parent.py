@@ -288,11 +288,15 @@ def _wait_for(process: int) -> int:
 
 
 def _preload(modules: list[str]) -> int:
-    """Import them, and leave them to the children as they are; returns how many could be."""
+    """Import them, and leave them to the children as they are; returns how many could be.
+
+    `module:name` is `from module import name`: packages may load their parts only when asked for them.
+    """
     count = 0
-    for name in modules:
+    for each in modules:
+        module, _, name = each.partition(":")
         with contextlib.suppress(Exception):      # it will fail in the notebook, and be told there
-            importlib.import_module(name)
+            getattr(importlib.import_module(module), name or "__name__")
             count += 1
     gc.collect()
     gc.freeze()      # a child's collector would write to all that it looks at, and so copy it
