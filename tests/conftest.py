@@ -28,6 +28,11 @@ hypothesis.settings.register_profile("txlib-long", max_examples=500, deadline=No
 hypothesis.settings.load_profile("txlib")      # pytest --hypothesis-profile=txlib-long looks harder
 
 
+def pytest_collection_modifyitems(items: list) -> None:
+    """The lessons take longest, so they begin: with several processes, all are busy to the end."""
+    items.sort(key=lambda item: item.path.parent.name != "notebooks")
+
+
 @pytest.fixture(autouse=True)
 def seed():
     """Each test starts from the same random numbers, whichever tests ran before."""

@@ -37,13 +37,13 @@ def without_outputs(notebook: nbformat.NotebookNode) -> list[dict]:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_lesson_gives_its_outputs(source, request, seconds):
+def test_lesson_gives_its_outputs(source, request, record_property):
     start = time.perf_counter()
     try:
         ran = run_lesson(read_lesson(source))
     except PapermillExecutionError as error:
         pytest.fail(f"{source.name}, cell {error.exec_count}:\n{error.source}\n{error}", pytrace=False)
-    seconds[source.stem] = time.perf_counter() - start
+    record_property("seconds of a lesson", (source.stem, time.perf_counter() - start))
     if found := differences(source.with_suffix(".ipynb"), ran, request.session):
         advice = "If the new outputs are right, `make notebooks` and commit."
         pytest.fail("\n\n".join([f"{source.name} gives other outputs. {advice}", *found]), pytrace=False)
