@@ -36,8 +36,8 @@ def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -
                 look = {"color": SEEN, "linewidth": 2.4, "zorder": 3} if thick else {"color": GREY, "alpha": 0.25}
                 axes.plot([key, query], [1.2, 4.1], **{"linewidth": 0.8, **look})
             axes.plot([query, query], [0.35, 1.2], color=GREY, linewidth=1.2)
-            arrow = {"arrowstyle": "-|>", "color": SEEN if thick else GREY, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
-            axes.annotate("", (query, 4.95), (query, 4.1), arrowprops=arrow)
+            arrow = {"arrowstyle": "-|>", "color": SEEN if thick else GREY, "linewidth": 1.4}
+            axes.annotate("", (query, 4.95), (query, 4.1), arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})
             for place, text, colour in ((0.0, shown[query], READ), (5.3, shown[query + 1], PREDICTED)):
                 box = (query - 0.33, place - 0.3)
                 axes.add_patch(FancyBboxPatch(box, 0.66, 0.6, "round,pad=0.03", facecolor=colour, edgecolor="none"))
