@@ -7,6 +7,7 @@ from txlib.plots.bert import head_kinds, input_sum, readers
 from txlib.plots.charts import bars, lines
 from txlib.plots.decoder import decoders, shared_heads
 from txlib.plots.diagrams import multihead
+from txlib.plots.experts import experts
 from txlib.plots.generation import candidates, choices
 from txlib.plots.language import next_token
 from txlib.plots.layers import block, vectors
@@ -18,6 +19,6 @@ from txlib.plots.transformer import encoder_decoder
 
 __all__ = [
     "PALETTE", "Picture", "bars", "block", "candidates", "choices", "decoders", "encoder_decoder", "entrances",
-    "head_kinds", "heads", "heatmap", "input_sum", "lines", "mask", "multihead", "next_token", "readers",
+    "experts", "head_kinds", "heads", "heatmap", "input_sum", "lines", "mask", "multihead", "next_token", "readers",
     "rearranging", "shared_heads", "tokens", "turns", "vectors",
 ]  # fmt: skip
