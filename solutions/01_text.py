@@ -1,0 +1,613 @@
+# %% [markdown]
+# # Exercise 01 · From text to tensors
+#
+# Five tasks, 13 points, about 45 minutes. They belong to lesson [01 From text to tensors](../notebooks/01_text.ipynb). Run
+# the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
+# like.
+
+# %% tags=["parameters"]
+seed = 0
+mode = "learn"
+
+# %%
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from txlib.grading import check
+
+# %% [markdown]
+# ### Task 1 · The bytes of a code point   ●●○○○ · 10 minutes · 2 points
+#
+# Write a code point as UTF-8, with arithmetic only: no `encode`, no `bytes`. The `x` stand for the bits of the code point,
+# the highest first; leading zeros fill up.
+#
+# | code point | bytes |
+# | --- | --- |
+# | below 128 | `0xxxxxxx` |
+# | below 2,048 | `110xxxxx 10xxxxxx` |
+# | below 65,536 | `1110xxxx 10xxxxxx 10xxxxxx` |
+# | all others | `11110xxx 10xxxxxx 10xxxxxx 10xxxxxx` |
+#
+# For example, *ö* is code point 246, binary `11110110`, and becomes `11000011 10110110`, which is `[195, 182]`.
+#
+# <details><summary>Hint 1: how do I get six bits?</summary>
+#
+# The lowest six bits of a number are its remainder by 64: `code_point % 64`. What is above them is `code_point // 64`.
+# </details>
+# <details><summary>Hint 2: how do I put <code>10</code> in front?</summary>
+#
+# `10xxxxxx` is `0b10000000 + x`, that is, 128 + x. In the same way `110xxxxx` is 192 + x, `1110xxxx` is 224 + x, and
+# `11110xxx` is 240 + x.
+# </details>
+# <details><summary>Hint 3: how do I get the middle bytes?</summary>
+#
+# Divide first, then take the remainder: `code_point // 64 % 64` is the second group of six from the right.
+# </details>
+
+# %% nbgrader={"grade_id": "utf8", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def utf8(code_point: int) -> list[int]:
+    """The one to four bytes of this code point, each 0 to 255."""
+    ### BEGIN SOLUTION
+    if code_point < 128:
+        return [code_point]
+    last, code_point = 128 + code_point % 64, code_point // 64
+    if code_point < 32:                                            # 5 bits are left: two bytes
+        return [192 + code_point, last]
+    middle, code_point = 128 + code_point % 64, code_point // 64
+    if code_point < 16:                                            # 4 bits are left: three bytes
+        return [224 + code_point, middle, last]
+    return [240 + code_point // 64, 128 + code_point % 64, middle, last]
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-utf8", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("utf8") as show:
+    for character in "aö語🙂":
+        show(utf8(ord(character)), character)
+    for edge in (0, 127, 128, 2047, 2048, 65535, 65536):
+        show(utf8(edge), f"code point {edge}")
+    show(utf8(show.random_size(2048, 50000)), "a random code point of three bytes")
+
+# %% tags=["mistakes"]
+from txlib.grading import alternative, forbid, mistake
+
+forbid("utf8", ("encode", "bytes", "to_bytes"))
+
+
+def written(code_point, limits=(128, 2048, 65536), heads=(192, 224, 240), mark=128):
+    """UTF-8 with other limits or other marks."""
+    if code_point < limits[0]:
+        return [code_point]
+    size = 2 if code_point < limits[1] else 3 if code_point < limits[2] else 4
+    rest = [mark + (code_point >> 6 * i & 63) for i in reversed(range(size - 1))]
+    return [heads[size - 2] + (code_point >> 6 * (size - 1)), *rest]
+
+
+mistake("utf8", lambda code_point: [code_point] if code_point < 256 else written(code_point),
+        "A code point from 128 to 255 is given one byte. That is the older Latin-1. In UTF-8 only those below 128 have one "
+        "byte.")
+mistake("utf8", lambda code_point: written(code_point)[::-1],
+        "The bytes are right, but in the wrong order: the highest bits come first.")
+mistake("utf8", lambda code_point: written(code_point)[:1] + written(code_point)[:0:-1],
+        "The first byte is right, but those behind it are in reverse: the highest bits come first.")
+mistake("utf8", lambda code_point: written(code_point, limits=(129, 2049, 65537)),
+        "Look at the limits: *below* 128 means `< 128`, and 128 itself already needs two bytes.")
+mistake("utf8", lambda code_point: written(code_point, mark=192),
+        "The bytes behind the first begin with `10`, so add 128 to each, not 192: `11` would begin a new character.")
+mistake("utf8", lambda code_point: written(code_point, mark=0),
+        "The bytes behind the first lack their mark. Each begins with `10`: add 128.")
+mistake("utf8", lambda code_point: written(code_point, heads=(192, 192, 192)),
+        "The first byte always begins with `110`. It says how many bytes there are: `110` two, `1110` three, `11110` four.")
+mistake("utf8", lambda code_point: written(code_point, limits=(128, 2048, 2**32)),
+        "A code point from 65,536 on needs *four* bytes, as the emoji does.")
+mistake("utf8", lambda code_point: [f"{byte:08b}" for byte in written(code_point)],
+        "These are texts such as `'11000011'`. Return the numbers: `int`, 0 to 255.")
+alternative("utf8", written)
+alternative("utf8", lambda code_point: list(chr(code_point).encode()))
+
+# %% [markdown]
+# ### Task 2 · The next merge   ●●○○○ · 8 minutes · 2 points
+#
+# `words` has pieces of text, each as a tuple of tokens, and the number of times that each occurs. Return the pair to merge next:
+# the one with the highest count; among equals, the greatest pair in the order of byte strings. But a pair that occurs
+# fewer than `minimum` times is not worth a token: if there is no pair that often, return `None`.
+#
+# <details><summary>Hint 1: what does a piece add?</summary>
+#
+# A piece that occurs 5 times adds 5 to each pair in it, and if the pair stands in it twice, 10. All neighbours count, also
+# those that overlap: (a, a) stands twice in a a a.
+# </details>
+# <details><summary>Hint 2: how do I break ties?</summary>
+#
+# `max` with a key that is a tuple: first the count, then the pair. Python compares tuples from left to right, and byte strings
+# like a dictionary.
+# </details>
+# <details><summary>Hint 3: and with no pairs?</summary>
+#
+# Words of a single token have none. `max` of nothing is an error, unless you give it `default=None`.
+# </details>
+
+# %% nbgrader={"grade_id": "next-merge", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def next_merge(words: dict[tuple[bytes, ...], int], minimum: int) -> tuple[bytes, bytes] | None:
+    """The most frequent pair of neighbours, or None if none occurs at least `minimum` times."""
+    ### BEGIN SOLUTION
+    counts = {}
+    for tokens, times in words.items():
+        for pair in zip(tokens, tokens[1:]):
+            counts[pair] = counts.get(pair, 0) + times
+    frequent = [pair for pair in counts if counts[pair] >= minimum]
+    return max(frequent, key=lambda pair: (counts[pair], pair), default=None)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-next-merge", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+def readable(pair):
+    return pair if pair is None else [token.decode("latin-1") for token in pair]
+
+
+with check("next-merge") as show:
+    show(readable(next_merge({(b"t", b"h", b"e"): 3, (b"h", b"e", b"r"): 2, (b"o", b"n"): 4}, 1)), "the, her, on")
+    show(readable(next_merge({(b"a", b"b"): 2, (b"b", b"a"): 2, (b"a", b"c"): 2}, 2)), "three pairs that occur twice")
+    show(readable(next_merge({(b"a", b"bc"): 3, (b"ab", b"c"): 3, (b"z",): 9}, 1)), "a|bc and ab|c, three times each")
+    show(readable(next_merge({(b"o", b"n", b"o", b"n", b"o"): 2, (b"n", b"z"): 3}, 3)), "a pair twice in one word")
+    show(readable(next_merge({(b"a", b"a", b"a", b"a"): 1, (b"b", b"c"): 2}, 1)), "aaaa once, bc twice")
+    show(readable(next_merge({(b"\xc3", b"\xb6"): 5, (b"a",): 9}, 5)), "exactly the minimum")
+    show(readable(next_merge({(b"a", b"b"): 4, (b"b", b"c"): 3}, 5)), "no pair is frequent enough")
+    show(readable(next_merge({(b"a",): 7, (b"b",): 7}, 1)), "no pair at all")
+    letters = [bytes([i]) for i in range(97, 101)]
+    text = [letters[i] for i in show.randint(0, 4, 120).tolist()]
+    words = {tuple(text[i : i + 6]): 1 + i % 5 for i in range(0, 120, 6)}
+    show(readable(next_merge(words, 1)), "random words")
+
+# %% tags=["mistakes"]
+def counted(words, times_matter=True, pairs=lambda tokens: zip(tokens, tokens[1:])):
+    counts = {}
+    for tokens, times in words.items():
+        for pair in pairs(tokens):
+            counts[pair] = counts.get(pair, 0) + (times if times_matter else 1)
+    return counts
+
+
+def chosen(counts, minimum, key):
+    return max((pair for pair in counts if counts[pair] >= minimum), key=lambda pair: key(counts, pair), default=None)
+
+
+def by_rule(counts, pair):
+    return counts[pair], pair
+
+
+def not_overlapping(tokens):
+    last = None
+    for pair in zip(tokens, tokens[1:]):
+        if pair == last and pair[0] == pair[1]:
+            last = None
+            continue
+        last = pair
+        yield pair
+
+
+def across(words, minimum):
+    counts, before = counted(words), None
+    for tokens, times in words.items():
+        if before:
+            counts[before, tokens[0]] = counts.get((before, tokens[0]), 0) + times
+        before = tokens[-1]
+    return chosen(counts, minimum, by_rule)
+
+
+def smallest(words, minimum):
+    counts = counted(words)
+    return min((p for p in counts if counts[p] >= minimum), key=lambda p: (-counts[p], p), default=None)
+
+
+mistake("next-merge", lambda words, minimum: chosen(counted(words, times_matter=False), minimum, by_rule),
+        "Each word counts once only. A word that occurs 5 times adds 5 to each of its pairs: `counts[pair] += times`.")
+mistake("next-merge", lambda words, minimum: chosen(counted(words), minimum, lambda counts, pair: counts[pair]),
+        "Ties are left to chance: you get the pair that was met first. Among equals, the *greatest* pair counts.")
+mistake("next-merge", smallest,
+        "Among equals you take the *smallest* pair. The rule says the greatest in the order of byte strings.")
+mistake("next-merge", lambda words, minimum: chosen(counted(words), minimum,
+                                                    lambda counts, pair: (counts[pair], pair[0] + pair[1], pair[0])[:2]),
+        "Ties are decided by the *joined* token. But a|bc and ab|c join to the same. Compare the pairs.")
+mistake("next-merge", lambda words, minimum: chosen(counted(words), minimum + 1, by_rule),
+        "A pair that occurs exactly `minimum` times is frequent enough: `>=`.")
+mistake("next-merge", lambda words, minimum: chosen(counted(words), 1, by_rule),
+        "`minimum` has no effect. If no pair occurs that often, return `None`.")
+mistake("next-merge", lambda words, minimum: chosen(counted(words, pairs=lambda t: set(zip(t, t[1:]))), minimum, by_rule),
+        "A pair that stands twice in a word is counted once there. Count every place.")
+mistake("next-merge", lambda words, minimum: chosen(counted(words, pairs=not_overlapping), minimum, by_rule),
+        "In a a a a you count (a, a) only twice, without the overlap. All neighbours count: three times. (When *merging*, "
+        "overlaps do matter: next task.)")
+mistake("next-merge", across,
+        "You also count pairs of the last token of one word and the first of the next. No token reaches over a cut.")
+
+
+def with_counter(words, minimum):
+    from collections import Counter
+    counts = Counter()
+    for tokens, times in words.items():
+        counts.update({pair: 0 for pair in zip(tokens, tokens[1:])})
+        for i in range(1, len(tokens)):
+            counts[tokens[i - 1], tokens[i]] += times
+    best = sorted(counts.items(), key=lambda item: (item[1], item[0]))[-1:]
+    return best[0][0] if best and best[0][1] >= minimum else None
+
+
+alternative("next-merge", with_counter)
+
+# %% [markdown]
+# ### Task 3 · Merge, in ids   ●●○○○ · 8 minutes · 3 points
+#
+# A fast encoder works on ids, not on byte strings. Replace each occurrence of `pair` in `ids` by the id `new`, from left to right.
+# An id that has been used up is gone: with the pair (1, 1), the ids 1 1 1 become `new` 1. Do not change the list you
+# are given.
+#
+# <details><summary>Hint 1: which loop?</summary>
+#
+# A `while` with an index of your own: it goes on by 2 after a merge, else by 1. A `for` cannot skip.
+# </details>
+# <details><summary>Hint 2: and the last id?</summary>
+#
+# It has no neighbour on its right. `ids[i + 1]` would be an error there; the slice `ids[i : i + 2]` is not: it is just
+# shorter.
+# </details>
+# <details><summary>Hint 3: what is compared?</summary>
+#
+# A list is never equal to a tuple. Compare `tuple(ids[i : i + 2]) == pair`.
+# </details>
+
+# %% nbgrader={"grade_id": "merge", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def merge(ids: list[int], pair: tuple[int, int], new: int) -> list[int]:
+    """`ids` with each occurrence of `pair` replaced by `new`, from left to right."""
+    ### BEGIN SOLUTION
+    merged, i = [], 0
+    while i < len(ids):
+        if tuple(ids[i : i + 2]) == pair:
+            merged.append(new)
+            i += 2
+        else:
+            merged.append(ids[i])
+            i += 1
+    return merged
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-merge", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("merge") as show:
+    show(merge([1, 2, 3, 1, 2], (1, 2), 9), "1 2 twice, also at the end")
+    show(merge([1, 1, 1], (1, 1), 9), "1 1 1")
+    show(merge([1, 1, 1, 1, 2, 1, 1], (1, 1), 9), "1 1 1 1 2 1 1")
+    show(merge([2, 1, 2, 1], (1, 2), 9), "2 1 2 1: the order counts")
+    show(merge([5, 7, 7, 5], (5, 7), 5), "the new id is that of an old one")
+    show(merge([4], (4, 4), 9), "a single id")
+    show(merge([], (4, 4), 9), "no id")
+    ids = show.randint(0, 3, 40).tolist()
+    show(merge(ids, (1, 2), 9), "random ids")
+    show(ids, "the list that was given, afterwards")
+
+# %% tags=["mistakes"]
+def overlapping(ids, pair, new):
+    merged = []
+    for i, id in enumerate(ids):
+        if tuple(ids[i : i + 2]) == pair:
+            merged.append(new)
+        elif i == 0 or tuple(ids[i - 1 : i + 1]) != pair:
+            merged.append(id)
+    return merged
+
+
+def from_the_right(ids, pair, new):
+    return merge(ids[::-1], pair[::-1], new)[::-1]
+
+
+def first_only(ids, pair, new):
+    for i in range(len(ids) - 1):
+        if (ids[i], ids[i + 1]) == pair:
+            return [*ids[:i], new, *ids[i + 2 :]]
+    return list(ids)
+
+
+def last_lost(ids, pair, new):
+    merged, i = [], 0
+    while i < len(ids) - 1:
+        found = (ids[i], ids[i + 1]) == pair
+        merged.append(new if found else ids[i])
+        i += 2 if found else 1
+    return merged
+
+
+def either_order(ids, pair, new):
+    merged, i = [], 0
+    while i < len(ids):
+        found = sorted(ids[i : i + 2]) == sorted(pair)
+        merged.append(new if found else ids[i])
+        i += 2 if found else 1
+    return merged
+
+
+def again(ids, pair, new):
+    ids, i = list(ids), 0
+    while i < len(ids) - 1:
+        if (ids[i], ids[i + 1]) == pair:
+            ids[i : i + 2] = [new]
+        else:
+            i += 1
+    return ids
+
+
+def in_place(ids, pair, new):
+    ids[:] = merge(list(ids), pair, new)
+    return list(ids)
+
+
+def second_kept(ids, pair, new):
+    return [new if tuple(ids[i : i + 2]) == pair else id for i, id in enumerate(ids)]
+
+
+mistake("merge", overlapping,
+        "Overlaps are merged twice: 1 1 1 becomes two new ids. The second 1 is used up by the first merge, so go on by 2.")
+mistake("merge", from_the_right, "You merge from right to left. In 1 1 1 the *first* two belong together.")
+mistake("merge", first_only, "Only the first occurrence is merged. Go on to the end.")
+mistake("merge", last_lost,
+        "The last id gets lost when it is not part of a merge. Your loop ends one too early, for it looks for a neighbour.")
+mistake("merge", either_order, "You merge (2, 1) as well. The order counts: *ab* is not *ba*.")
+mistake("merge", again,
+        "A new id is merged again in the same go, where it happens to make the pair once more. Leave behind what has been merged.")
+mistake("merge", in_place,
+        "The result is right, but you changed the list that you were given. The caller may still need it: build a new one.")
+mistake("merge", second_kept, "The second id of the pair is still there. It is part of the new one: skip it.")
+mistake("merge", lambda ids, pair, new: list(ids),
+        "Nothing is merged. Do you compare a list with a tuple? They are never equal: `tuple(ids[i : i + 2]) == pair`.")
+
+
+def with_flag(ids, pair, new):
+    merged, used = [], True
+    for id in ids:
+        if not used and (merged[-1], id) == pair:
+            merged[-1], used = new, True
+        else:
+            merged.append(id)
+            used = False
+    return merged
+
+
+alternative("merge", with_flag)
+
+# %% [markdown]
+# ### Task 4 · Encode by rank   ●●●○○ · 10 minutes · 3 points
+#
+# Encode one piece of text. Ids 0 to 255 are the bytes; `merges[0]` is a pair of ids that becomes 256, `merges[1]` becomes 257,
+# and so on. Later merges may use ids of earlier ones. As long as there is a pair that was learned, merge the one that was learned first. Your
+# `merge` from task 3 is not needed by the check, but you may call it.
+#
+# <details><summary>Hint 1: where do I begin?</summary>
+#
+# `list(data)` of a byte string is its list of ids 0 to 255.
+# </details>
+# <details><summary>Hint 2: which pair next?</summary>
+#
+# Among the pairs that now stand in the list, the one with the lowest place in `merges`. Look again after each merge.
+# </details>
+# <details><summary>Hint 3: is there a shorter way?</summary>
+#
+# Yes: go through `merges` once, in order, and do each wherever it fits. Why is that the same? A merge can only make pairs with its
+# own new id, and those were learned later.
+# </details>
+
+# %% nbgrader={"grade_id": "encode", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def encode(data: bytes, merges: list[tuple[int, int]]) -> list[int]:
+    """The ids of one piece of text."""
+    ### BEGIN SOLUTION
+    ids, rank = list(data), {pair: i for i, pair in enumerate(merges)}
+    while known := [pair for pair in zip(ids, ids[1:]) if pair in rank]:
+        pair = min(known, key=rank.get)
+        merged, i = [], 0
+        while i < len(ids):
+            found = tuple(ids[i : i + 2]) == pair
+            merged.append(256 + rank[pair] if found else ids[i])
+            i += 2 if found else 1
+        ids = merged
+    return ids
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-encode", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("encode") as show:
+    a, b, c, d = b"abcd"                                           # 97, 98, 99, 100
+    show(encode(b"dab", []), "no merges")
+    show(encode(b"abc", [(b, c), (a, b)]), "b c was learned before a b")
+    show(encode(b"abcd", [(b, c), (a, b), (a, 256), (258, d)]), "merges of merges")
+    show(encode(b"abcd", [(a, b), (c, d), (b, c), (256, c)]), "abcd: a b first")
+    show(encode(b"abcbc", [(a, b), (b, c)]), "abcbc: a b first, too")
+    show(encode(b"aaaaa", [(a, a), (256, 256)]), "aaaaa")
+    show(encode(b"cabab", [(a, b), (256, 256), (c, 256)]), "cabab")
+    show(encode("ö".encode(), [(195, 182)]), "ö")
+    show(encode(b"", [(a, b)]), "no text")
+    text = bytes(97 + i for i in show.randint(0, 3, 30).tolist())
+    show(encode(text, [(c, a), (a, b), (256, 257), (b, b), (257, c), (258, 259), (256, 256)]), "random text")
+
+# %% tags=["mistakes"]
+def joined(ids, pair, new):
+    merged, i = [], 0
+    while i < len(ids):
+        found = tuple(ids[i : i + 2]) == pair
+        merged.append(new if found else ids[i])
+        i += 2 if found else 1
+    return merged
+
+
+def by_pair_choice(choose, number=lambda rank: 256 + rank, rounds=10**6):
+    """Encode, with another choice among the known pairs, another number for the merged, or too few rounds."""
+
+    def encoded(data, merges):
+        ids, rank = list(data), {pair: i for i, pair in enumerate(merges)}
+        for _ in range(rounds):
+            known = [pair for pair in zip(ids, ids[1:]) if pair in rank]
+            if not known:
+                break
+            pair = choose(known, rank)
+            ids = joined(ids, pair, number(rank[pair]))
+        return ids
+
+    return encoded
+
+
+def lowest(known, rank):
+    return min(known, key=rank.get)
+
+
+def longest_first(data, merges):
+    """The longest token that fits, from the left."""
+    tokens = {bytes([i]): i for i in range(256)}
+    texts = [bytes([i]) for i in range(256)]
+    for left, right in merges:
+        texts.append(texts[left] + texts[right])
+        tokens.setdefault(texts[-1], len(texts) - 1)
+    ids = []
+    while data:
+        size = next(n for n in range(len(data), 0, -1) if data[:n] in tokens)
+        ids.append(tokens[data[:size]])
+        data = data[size:]
+    return ids
+
+
+mistake("encode", by_pair_choice(lambda known, rank: known[0]),
+        "You merge the *leftmost* pair that was learned. Merge the one that was learned *first*, wherever it stands.")
+mistake("encode", by_pair_choice(lambda known, rank: max(known, key=rank.get)),
+        "You merge the pair that was learned *last*. The lowest rank goes first, as it did in training.")
+mistake("encode", longest_first,
+        "This takes the longest token that fits, from the left. Its tokens are in the vocabulary, but the model was trained "
+        "with others: byte-pair encoding repeats the merges in the order learned.")
+mistake("encode", by_pair_choice(lowest, rounds=1),
+        "After one merge you stop. It may have made a pair that was learned, too: go on until there is none.")
+mistake("encode", by_pair_choice(lowest, number=lambda rank: rank),
+        "The merged token gets the id of its rank. But ids 0 to 255 are the bytes: add 256.")
+mistake("encode", by_pair_choice(lowest, number=lambda rank: 257 + rank),
+        "The ids of merged tokens are one too high: `merges[0]` becomes 256.")
+mistake("encode", lambda data, merges: list(data), "Nothing is merged: these are the bytes.")
+mistake("encode", by_pair_choice(lambda known, rank: max(known, key=lambda pair: (known.count(pair), -rank[pair]))),
+        "You merge the pair that is most frequent in *this* text. Counting was for training; now only the rank decides.")
+
+
+def in_order(data, merges):
+    ids = list(data)
+    for i, pair in enumerate(merges):
+        ids = joined(ids, pair, 256 + i)
+    return ids
+
+
+alternative("encode", in_order)
+
+# %% [markdown]
+# ### Task 5 · Nearest neighbours   ●●●○○ · 10 minutes · 3 points
+#
+# `table` has a vector a row, one for each token. Return the ids of the `k` tokens whose vectors have the highest cosine
+# with that of token `id`, the nearest first, **without** the token itself. No row is zero. Don't use
+# `cosine_similarity`.
+#
+# <details><summary>Hint 1: how do I make it a cosine?</summary>
+#
+# Divide each row by its length, `table.norm(dim=-1, keepdim=True)`. The dot product of two rows of length 1 is their cosine.
+# </details>
+# <details><summary>Hint 2: how do I get all at once?</summary>
+#
+# A matrix times a vector: `unit @ unit[id]` has one cosine for each row.
+# </details>
+# <details><summary>Hint 3: how do I leave out the token itself?</summary>
+#
+# Set its cosine to something smaller than all others, such as `-torch.inf`, before `topk`. Do not rely on it to come
+# first: another row may point in exactly the same direction.
+# </details>
+
+# %% nbgrader={"grade_id": "nearest", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def nearest(table: Float[Tensor, "vocab_size d"], id: int, k: int) -> Int[Tensor, "k"]:
+    """The ids of the k rows with the highest cosine with row `id`, the nearest first, without itself."""
+    ### BEGIN SOLUTION
+    unit = table / table.norm(dim=-1, keepdim=True)                # (vocab_size, d)
+    cosine = unit @ unit[id]                                       # (vocab_size,)
+    cosine[id] = -torch.inf
+    return cosine.topk(k).indices                                  # (k,)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-nearest", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("nearest") as show:
+    arrows = torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0], [-4.0, 0.5], [0.5, -0.1], [1.0, 1.5]])
+    show(nearest(arrows, 0, 3), "six arrows of different lengths")
+    show(nearest(arrows, 3, 5), "all others; the opposite comes last")
+    show(nearest(torch.tensor([[3.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]), 2, 2), "a longer row with the same direction")
+    size, d = show.random_size(20, 30), show.random_size(4, 6)
+    table = show.randn(size, d) * (0.2 + 3 * show.rand(size, 1))
+    show(nearest(table, 7, 6), f"{size} random rows of {d} numbers")
+    show(table, "the table that was given, afterwards")
+
+# %% tags=["mistakes"]
+forbid("nearest", ("cosine_similarity", "torch.nn.CosineSimilarity"))
+
+
+def scored(score, itself=True):
+    """Neighbours by another score; `itself`: leave the token out."""
+
+    def found(table, id, k):
+        values = score(table, id).clone()
+        if itself:
+            values[id] = -torch.inf
+        return values.topk(k).indices
+
+    return found
+
+
+def cosine(table, id):
+    unit = table / table.norm(dim=-1, keepdim=True)
+    return unit @ unit[id]
+
+
+def first_cut_off(table, id, k):
+    return cosine(table, id).topk(k + 1).indices[1:]
+
+
+def farthest(table, id, k):
+    values = cosine(table, id)
+    values[id] = torch.inf
+    return values.topk(k, largest=False).indices
+
+
+def set_in_place(table, id, k):
+    table /= table.norm(dim=-1, keepdim=True)
+    values = table @ table[id]
+    values[id] = -torch.inf
+    return values.topk(k).indices
+
+
+mistake("nearest", scored(lambda table, id: table @ table[id]),
+        "This orders by the dot product: long vectors win because they are long. Divide each *row of the table* by its "
+        "length. (To divide only the one vector you compare with does not change the order.)")
+mistake("nearest", scored(cosine, itself=False),
+        "The token itself is among its neighbours. Its cosine with itself is 1, so it takes a place: leave it out.")
+mistake("nearest", scored(lambda table, id: -(table - table[id]).norm(dim=-1)),
+        "This is the smallest *distance*. A vector of the same direction and another length can be far away, but its "
+        "cosine is 1.")
+mistake("nearest", scored(lambda table, id: cosine(table, id).abs()),
+        "You take the size of the cosine without its sign. Then the *opposite* direction counts as near; its cosine is −1.")
+mistake("nearest", farthest, "These are the *farthest*, those with the lowest cosines.")
+mistake("nearest", first_cut_off,
+        "You cut off the first place, in the hope that it is the token itself. Another row can have the same direction, or "
+        "rounding can put it in front. Exclude `id` by its number.")
+mistake("nearest", lambda table, id, k: scored(cosine)(table, id, k).flip(0),
+        "The right neighbours, but in reverse: the nearest comes first.")
+mistake("nearest", lambda table, id, k: scored(cosine)(table, id, k).sort().values,
+        "The right neighbours, but sorted by id. The nearest comes first.")
+mistake("nearest", lambda table, id, k: cosine(table, id)[scored(cosine)(table, id, k)],
+        "These are the cosines. Asked for are the ids: `topk(…).indices`.")
+mistake("nearest", scored(lambda table, id: (table / table.norm(dim=0)) @ (table / table.norm(dim=0))[id]),
+        "You divide by the length of each *column*. A vector is a row: `norm(dim=-1, keepdim=True)`.")
+mistake("nearest", set_in_place,
+        "The neighbours are right, but you changed the table: `/=` writes into the tensor that you were given. Use `table = "
+        "table / …`.")
+
+
+def by_sorting(table, id, k):
+    values = torch.nn.functional.cosine_similarity(table, table[id][None], dim=-1)
+    return torch.tensor([i for i in values.argsort(descending=True, stable=True).tolist() if i != id][:k])
+
+
+alternative("nearest", by_sorting)
+
+# %%
+check.summary()
