@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from txlib import plots
-from txlib.attention import causal, sliding_window
+from txlib.attention import causal, everything, sliding_window
 
 WEIGHTS = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
 
@@ -49,6 +49,12 @@ def test_a_mask_is_drawn_as_it_is():
         drawn = torch.as_tensor(axes.collections[0].get_array()).reshape(5, 5).bool()
         assert torch.equal(drawn, mask.dense(5)[0, 0])
     assert "causal: 15 of 25 pairs" in picture.alt
+
+
+def test_a_mask_that_allows_everything_is_filled():
+    picture = plots.mask({"all": everything(), "none": ~everything()}, 3)
+    filled, empty = (axes.collections[0] for axes in picture.axes)
+    assert [filled.norm(1), empty.norm(0)] == [1, 0]
 
 
 def test_lines_are_labelled_at_their_ends_without_overlap():

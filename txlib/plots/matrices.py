@@ -92,7 +92,8 @@ def mask(
         figure, all_axes = panels(len(named), width=0.6 + 2.9 * len(named), height=3.4)
         for axes, (name, each) in zip(all_axes, named.items(), strict=True):
             colours = ListedColormap(["white", PALETTE[0]])
-            axes.pcolormesh(each.dense(length)[0, 0], cmap=colours, edgecolors="#d9d9d9", linewidth=0.4)
+            cells = each.dense(length)[0, 0]
+            axes.pcolormesh(cells, vmin=0, vmax=1, cmap=colours, edgecolors="#d9d9d9", linewidth=0.4)
             axes.set(aspect="equal", xlim=(0, length), ylim=(length, 0), xlabel="key")
             _integer_ticks(axes, length)
             axes.set_title(name, fontweight="normal", fontsize=11)
