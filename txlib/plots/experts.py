@@ -1,0 +1,70 @@
+"""Mixture of experts: which token goes to which expert."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+
+TOKEN, EXPERT, OUT = 0.0, 2.0, 4.0     # the columns
+
+
+def experts(
+    weights: Float[Tensor, "tokens experts"],
+    tokens: Sequence[str],
+    *,
+    title: str,
+    alt: str,
+    dropped: Bool[Tensor, "tokens experts"] | None = None,
+    names: Sequence[str] | None = None,
+) -> Picture:
+    """Tokens on the left, experts in the middle, what comes out on the right; a line's width is the router's weight.
+
+    Args:
+        weights: each token's weight for each expert, 0 where the expert is not chosen.
+        tokens: what is written on the left.
+        title: what to see. alt: the same for a reader who cannot see it.
+        dropped: True where the expert was chosen but had no room left: a dashed line that ends there.
+        names: of the experts; "expert 0", "expert 1" … unless given.
+    """
+    count, number = weights.shape
+    names = names or [f"expert {each}" for each in range(number)]
+    with drawing():
+        figure, (axes,) = panels(width=7.0, height=1.2 + 0.36 * max(count, 1.3 * number))
+        heights = [(each + 0.5) * count / number - 0.5 for each in range(number)]
+        for token, label in enumerate(tokens):
+            out = False
+            for expert, height in enumerate(heights):
+                weight = float(weights[token, expert])
+                if dropped is not None and dropped[token, expert]:
+                    _line(axes, TOKEN + 0.15, token, EXPERT - 0.4, height, PALETTE[1], 1.5, dashed=True)
+                elif weight > 0:
+                    colour, out = PALETTE[expert % 6], True
+                    _line(axes, TOKEN + 0.15, token, EXPERT - 0.4, height, colour, 5 * weight)
+                    _line(axes, EXPERT + 0.4, height, OUT - 0.15, token, colour, 5 * weight)
+            _box(axes, TOKEN, token, label, "#e8e8e8")
+            _box(axes, OUT, token, label if out else "–", "#e8e8e8" if out else "white")
+        for expert, height in enumerate(heights):
+            used = bool((weights[:, expert] > 0).any())
+            _box(axes, EXPERT, height, names[expert], PALETTE[expert % 6] if used else GREY, colour="white")
+        for place, label in ((TOKEN, "token"), (EXPERT, "chosen experts"), (OUT, "weighted sum")):
+            axes.text(place, -1.3, label, ha="center", va="center", color=GREY)
+        axes.axis("off")
+        axes.set(xlim=(-0.4, 4.4), ylim=(count - 0.3, -1.7))
+        axes.set_title(title)
+        return Picture(figure, alt)
+
+
+def _line(
+    axes: Axes, left: float, start: int | float, right: float, end: int | float, colour: str, width: float,
+    dashed: bool = False,
+) -> None:  # fmt: skip
+    axes.plot([left, right], [start, end], color=colour, linewidth=max(width, 0.6), alpha=0.8,
+              linestyle="--" if dashed else "-", solid_capstyle="round", zorder=1)  # fmt: skip
+
+
+def _box(axes: Axes, x: float, y: int | float, text: str, face: str, colour: str = "black") -> None:
+    look = {"boxstyle": "round,pad=0.3", "facecolor": face, "edgecolor": GREY, "linewidth": 0.6}
+    axes.text(x, y, text, ha="center", va="center", color=colour, fontsize=10, bbox=look, zorder=3)
