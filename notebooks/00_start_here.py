@@ -46,19 +46,24 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 #
 # | Part | Lesson | | Minutes |
 # | --- | --- | --- | --- |
-# | I Attention | 01 From text to tensors | coming | |
+# | I Attention | [01 From text to tensors](01_text.ipynb) | [exercise](../exercises/01_text.ipynb) | 45 + 45 |
 # | | 02 Recurrent nets and Bahdanau attention | coming | |
 # | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/03_attention.ipynb) | 45 + 45 |
 # | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/04_heads.ipynb) | 45 + 45 |
 # | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/05_positions.ipynb) | 60 + 45 |
 # | | [06 The block](06_block.ipynb) | [exercise](../exercises/06_block.ipynb) | 45 + 45 |
 # | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/07_transformer.ipynb) | 60 + 45 |
-# | II Language models | 08 GPT · 09 generation · 10 BERT · 11 today's decoder · 12 mixture of experts · 13 Universal Transformer | coming | |
+# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/08_gpt.ipynb) | 60 + 45 |
+# | | [09 Generation: from probabilities to text](09_generation.ipynb) | [exercise](../exercises/09_generation.ipynb) | 60 + 45 |
+# | | [10 BERT: read both ways](10_bert.ipynb) | [exercise](../exercises/10_bert.ipynb) | 60 + 45 |
+# | | [11 Today's decoder](11_todays_decoder.ipynb) | [exercise](../exercises/11_todays_decoder.ipynb) | 60 + 45 |
+# | | [12 Mixture of experts](12_experts.ipynb) | [exercise](../exercises/12_experts.ipynb) | 45 + 45 |
+# | | 13 The Universal Transformer | coming | |
 # | III Beyond text | 14 vision · 15 music · 16 sets and arrays | coming | |
 # | IV Efficiency | 17 the quadratic wall · 18 sparse patterns · 19 low rank and kernels · 20 FlashAttention · 21 training at scale | coming | |
 #
-# Lessons 03 to 07 stand on their own feet. **You need** Python, some torch (`nn.Module`, `backward()`), matrix products and
-# the chain rule. Begin with [03](03_attention.ipynb).
+# Each lesson says which earlier ones it rests on. **You need** Python, some torch (`nn.Module`, `backward()`), matrix
+# products and the chain rule. Begin with [01](01_text.ipynb), or, if you came for attention, with [03](03_attention.ipynb).
 
 # %% [markdown]
 # ## 3 Notation
@@ -114,4 +119,4 @@ progress()
 # %% [markdown]
 # Quizzes at the end of each lesson are for you alone. Fold out an answer only after you have chosen one.
 #
-# On to [lesson 03, attention as a soft lookup](03_attention.ipynb).
+# On to [lesson 01, from text to tensors](01_text.ipynb).
