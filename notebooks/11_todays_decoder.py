@@ -272,7 +272,7 @@ table = {"GPT-2": train("GPT-2", gpt2)}
 chance = [table["GPT-2"].loss] + [train(f"GPT-2, seed {seed}", gpt2, seed).loss for seed in (1, 2)]
 print(table["GPT-2"])
 print("three seeds:", [f"{loss:.3f}" for loss in chance], f"spread {max(chance) - min(chance):.3f}")
-expect("Loss of GPT-2", table["GPT-2"].loss, 1.5, 2.5)
+expect("Loss of GPT-2", table["GPT-2"].loss, 2.3, 2.55)
 
 # %% [markdown]
 # ## 4 Swap 1: RMS norm
@@ -451,13 +451,13 @@ class RotaryAttention(Attention):
 rotary = replace(gated, attention=RotaryAttention, rotate=rotate_halves, learned_positions=False)
 table["rotary"] = train("rotary", rotary)
 print(table["SwiGLU"], table["rotary"], sep="\n")
-expect("What rotary gains", table["SwiGLU"].loss - table["rotary"].loss, 0.02, 0.5)
+expect("What rotary gains", table["SwiGLU"].loss - table["rotary"].loss, 0.1, 0.35)
 
 # %% [markdown]
 # Here is a swap that you can see without a magnifying glass. The little model has only 240 steps to find out what
 # matters in a text, and "the character just before" is the first thing. With learned positions it must discover that
-# rule 32 times, once for each place. With rotary positions it is one rule. Larger models with more time close most of
-# that gap; and yet nearly all went over to rotary, also for what section 13 does with it.
+# rule 32 times, once for each place. With rotary positions it is one rule. How much of the gap is left after a long
+# training, our minute cannot tell.
 #
 # ## 7 Swap 4: no biases
 #
@@ -510,7 +510,7 @@ plots.shared_heads(
 # %%
 pair = torch.arange(2)                                             # (kv_heads,)
 print("repeat_interleave(4):", pair.repeat_interleave(4).tolist())
-print("repeat(4):           ", pair.repeat(4).tolist(), " <- every group reads a mixture of pairs")
+print("repeat(4):           ", pair.repeat(4).tolist(), " <- the heads take turns, and there are no groups")
 
 # %% [markdown]
 # Both give the right shape. Trained from the start, both even work, since the model learns whichever it gets. Only when
@@ -615,7 +615,7 @@ class NormedAttention(GroupedAttention):
 # %% tags=["nbval-ignore-output"]
 normed = replace(grouped, attention=NormedAttention)
 table["QK-norm"] = train("QK-norm", normed)
-hot = {name: train(f"{name}, rate × 10", s, rate=4e-2) for name, s in (("2 pairs", grouped), ("QK-norm", normed))}
+hot = {name: train(f"{name}, rate × 10", s, rate=6e-2) for name, s in (("2 pairs", grouped), ("QK-norm", normed))}
 print(table["2 pairs"], table["QK-norm"], sep="\n")
 print("with ten times the learning rate:", {name: f"{row.loss:.2f}" for name, row in hot.items()})
 expect("What QK-norm gains at that rate", hot["2 pairs"].loss - hot["QK-norm"].loss, 0.05, 0.5)
@@ -639,17 +639,16 @@ for name, (vocabulary, d_model, total) in known.items():
     print(f"{name:12}: {vocabulary:7,} × {d_model:4}, {vocabulary * d_model / total:5.1%} of {total:13,} parameters")
 
 # %% [markdown]
-# For a large model it is next to nothing, and two matrices are a little better. A small one with a large vocabulary
-# cannot afford two: Llama 3.2 1B is tied again, and so is our file. It is a question of size, not of year.
-#
-# And measured, with nearly the same number of parameters as the row "2 pairs":
+# A large model hardly notices a second one. A small one with a large vocabulary cannot afford it: Llama 3.2 1B is tied
+# again, and so is our file. It is a question of size, not of year. And measured, with nearly the same number of
+# parameters as "2 pairs":
 
 # %% tags=["nbval-ignore-output"]
 table["untied"] = train("untied", replace(grouped, tied=False))
 print(table["2 pairs"], table["untied"], sep="\n")
 
 # %% [markdown]
-# In so short a training, a second matrix that starts from nothing is rather a burden.
+# In so short a training, a second matrix that starts from nothing is a burden rather than a help.
 #
 # ## 10 All swaps on one page
 
@@ -664,22 +663,20 @@ plots.bars(
 )
 
 # %% [markdown]
-# One seed can deceive. We have trained all of them with three (you can: `train("SwiGLU", gated, seed=1)`). Mean loss of
-# the seeds 0, 1 and 2, and what each swap changed against the row above it, seed by seed:
+# One seed can deceive. We have trained each of them with five, 0 to 4 (you can: `train("SwiGLU", gated, seed=1)`). A
+# change is against the row above, seed by seed; for QK-norm and untied, against 2 pairs.
 #
-# | | mean loss | change | what it buys |
-# | --- | --- | --- | --- |
-# | GPT-2 | 2.417 | | |
-# | RMS norm | 2.408 | −0.006, −0.003, −0.017 | simpler |
-# | SwiGLU | 2.384 | −0.012, −0.059, 0.000 | not to be told from noise here |
-# | rotary | 2.198 | −0.175, −0.184, −0.201 | **a lower loss** |
-# | no biases | 2.190 | +0.036, −0.048, −0.011 | simpler |
-# | 2 pairs | 2.191 | −0.029, +0.056, −0.024 | **half the cache** |
-# | 1 pair | 2.207 | −0.017, +0.015, +0.050 | **a quarter of the cache** |
-# | QK-norm | 2.201 | −0.008, +0.033, +0.005 | see section 9 |
-# | untied | 2.235 | +0.020, +0.038, +0.074 | worse here: a new matrix to learn |
-#
-# (QK-norm and untied are compared with 2 pairs.)
+# | | mean loss | change: mean | of five, from … to | what it buys |
+# | --- | --- | --- | --- | --- |
+# | GPT-2 | 2.409 | | | |
+# | RMS norm | 2.405 | −0.004 | −0.017 … +0.007 | simpler |
+# | SwiGLU | 2.391 | −0.014 | −0.059 … +0.002 | not to be told from noise here |
+# | rotary | 2.193 | −0.198 | −0.238 … −0.175 | **a lower loss** |
+# | no biases | 2.194 | +0.001 | −0.048 … +0.040 | simpler |
+# | 2 pairs | 2.195 | +0.001 | −0.029 … +0.056 | **half the cache** |
+# | 1 pair | 2.210 | +0.014 | −0.017 … +0.050 | **a quarter of the cache** |
+# | QK-norm | 2.201 | +0.006 | −0.008 … +0.033 | high learning rates (section 9) |
+# | untied | 2.226 | +0.031 | +0.008 … +0.074 | nothing here: a new matrix to learn |
 #
 # So there is one swap for quality that even a minute of training shows, one for memory, and several that keep the
 # quality and make the model simpler. That is how this decoder came about: nobody threw GPT-2 away.
@@ -865,9 +862,10 @@ def load(settings, weights):
 
 broken = {name: load(*fault) for name, fault in faults.items()}
 wrong = {name: loss_by_place(model, play).mean().item() for name, model in broken.items()}
+cost = {name: abs(round(loss - wrong["all right"], 4)) for name, loss in wrong.items() if name != "all right"}
 plots.bars(
-    wrong, title="Each fault costs something, but eps 1e-5 costs nothing", xlabel="loss on Shakespeare (nats a token)",
-    alt="; ".join(f"{name} {loss:.2f}" for name, loss in wrong.items()),
+    cost, title="Only eps 1e-5 goes unpunished", xlabel="what the fault adds to the loss on Shakespeare (nats a token)",
+    alt="What each fault adds to the loss: " + "; ".join(f"{name} {loss:.2f}" for name, loss in cost.items()),
 )
 
 # %% [markdown]
@@ -893,9 +891,16 @@ for name, (low, high) in costs.items():
 # marks; if you had no text of the right model beside it, you might blame the model's size. That is why porting a model
 # ends with a comparison of *numbers*.
 #
-# And eps? Between 1e-6 and 1e-5 there is nothing to be seen here: the mean squares in this model are far larger
-# (the smallest, those of the embedding, are near 0.008). So this model cannot tell you whether you have read its eps
-# rightly. Another one, with smaller numbers, could. 0.01 is as large as the mean squares themselves, and it hurts.
+# And eps? Between 1e-6 and 1e-5 there is nothing to be seen. It is added to the mean squares; how large are those? The
+# first norm reads the embedding:
+
+# %%
+mean_squares = real.embedding.weight.square().mean(dim=-1)         # (vocab,)
+print(f"mean squares of the token vectors: {mean_squares.min():.4f} to {mean_squares.max():.4f}")
+
+# %% [markdown]
+# Beside such numbers 1e-5 vanishes as 1e-6 does, while 0.01 is as large as they are. So this model cannot tell you
+# whether you have read its eps rightly. One with smaller numbers could.
 
 # %% [markdown]
 # ## 13 Longer than ever before
