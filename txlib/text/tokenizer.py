@@ -10,11 +10,15 @@ GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 class PretrainedTokenizer:
     """A `tokenizer.json`, run by the `tokenizers` library.
 
+    Texts keep their lengths: whether to pad or to cut is the caller's business, whatever the file says.
+
     Args:
         tokenizer: a `tokenizers.Tokenizer`.
     """
 
     def __init__(self, tokenizer):
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
         self.tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:
