@@ -544,9 +544,10 @@ print(table["no biases"], table["2 pairs"], table["1 pair"], sep="\n")
 
 # %% [markdown]
 # Half of the cache, or three quarters, is gone, and the loss is where it was, within the noise. Ainslie et al. found
-# much the same at scale: 8 pairs are nearly as good as 64, and a single one is a little worse.
+# much the same at scale: 8 pairs are nearly as good as 64, and a single one is a little worse. A training step takes as
+# long as before, since training has no cache.
 #
-# Does it also save time? The cache must be read once for each new token, and the queries of a group can share the
+# Does it save time when the model *writes*? The cache must be read once for each new token, and the queries of a group can share the
 # reading. (They must not repeat the pairs for it: that would copy the cache first. A group of queries is multiplied
 # with its pair at once.) One new token, 32 heads of 64, and 4096 tokens in the cache:
 
@@ -622,8 +623,8 @@ expect("What QK-norm gains at that rate", hot["2 pairs"].loss - hot["QK-norm"].l
 
 # %% [markdown]
 # At the usual rate nobody needs it: the difference is noise. With ten times the rate the plain model learns clearly
-# worse, and the one with QK-norm hardly minds. That is what it is for: where a training costs millions, nobody can try
-# ten learning rates.
+# worse, and the one with QK-norm ends where it ended before. That is what it is for: where a training costs millions,
+# nobody can try ten learning rates.
 #
 # ### Tied or not
 #
@@ -679,7 +680,8 @@ plots.bars(
 # | untied | 2.226 | +0.031 | +0.008 … +0.074 | nothing here: a new matrix to learn |
 #
 # So there is one swap for quality that even a minute of training shows, one for memory, and several that keep the
-# quality and make the model simpler. That is how this decoder came about: nobody threw GPT-2 away.
+# quality and make the model simpler. None makes our training faster: look at the milliseconds. That is how this decoder
+# came about, part by part. Nobody threw GPT-2 away.
 
 # %% [markdown]
 # ## 11 The real checkpoint
@@ -956,8 +958,9 @@ expect("What the larger base saves beyond 128", beyond["as it is"] - beyond["bas
 # %% [markdown]
 # ## 14 Open the library
 #
-# In `txlib` there is one decoder, `GPT`. What you swapped by class, its config says by name. The parts, as the library
-# has them:
+# In `txlib` there is one decoder, `GPT`. What you swapped by class, its config says by name: `norm="rms"`,
+# `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`. (Its `qk_norm=True` takes layer norm, as
+# Dehghani et al. do.) The parts, as the library has them:
 
 # %%
 from txlib.layers import BlockConfig, FeedForward, Rotary
@@ -1151,7 +1154,7 @@ for pairs in (8, 64):
 # ## 17 Summary
 #
 # - Llama is GPT-2's wiring with other parts: RMS norm, SwiGLU, rotary positions, shared keys and values, no biases.
-# - Measured on small models: rotary lowers the loss; shared pairs halve the cache for nothing; the rest is noise here.
+# - Measured on small models: rotary lowers the loss, shared pairs halve the cache at no cost, the rest is noise here.
 # - Rotary's two layouts are the same up to the order of the query and key rows within each head.
 # - The cache is 2 · blocks · pairs · $d_k$ numbers a token; grouped queries divide it by the size of a group.
 # - A checkpoint is names, shapes and numbers. What is wired wrongly still loads and still writes: compare numbers.
