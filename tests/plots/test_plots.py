@@ -68,3 +68,8 @@ def test_lines_are_labelled_at_their_ends_without_overlap():
 def test_save_writes_what_the_name_says(tmp_path):
     plots.bars({"a": 1.0}, title="", alt="", xlabel="").save(str(tmp_path / "bars.svg"))
     assert (tmp_path / "bars.svg").read_text().startswith("<?xml")
+
+
+def test_a_heatmap_drops_the_zero_before_the_point_only_of_numbers_below_one():
+    picture = plots.heatmap(torch.tensor([[0.5, 60.12], [-0.25, 10.04]]), title="t", alt="a")
+    assert [text.get_text() for text in picture.axes[0].texts] == [".50", "60.12", "-.25", "10.04"]

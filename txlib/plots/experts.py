@@ -39,11 +39,11 @@ def experts(
             for expert, height in enumerate(heights):
                 weight = float(weights[token, expert])
                 if dropped is not None and dropped[token, expert]:
-                    _line(axes, TOKEN + 0.15, token, EXPERT - 0.4, height, PALETTE[1], 1.5, dashed=True)
+                    _line(axes, TOKEN, token, EXPERT, height, PALETTE[1], 1.5, dashed=True)
                 elif weight > 0:
                     colour, out = PALETTE[expert % 6], True
-                    _line(axes, TOKEN + 0.15, token, EXPERT - 0.4, height, colour, 5 * weight)
-                    _line(axes, EXPERT + 0.4, height, OUT - 0.15, token, colour, 5 * weight)
+                    _line(axes, TOKEN, token, EXPERT, height, colour, 5 * weight)
+                    _line(axes, EXPERT, height, OUT, token, colour, 5 * weight)
             _box(axes, TOKEN, token, label, "#e8e8e8")
             _box(axes, OUT, token, label if out else "–", "#e8e8e8" if out else "white")
         for expert, height in enumerate(heights):

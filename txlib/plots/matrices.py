@@ -114,7 +114,8 @@ def _cells(axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False
         whole = bool((finite == finite.round()).all() and finite.size and finite.max() > 1)
         for (row, column), value in np.ndenumerate(values):
             dark = np.isfinite(value) and abs(value) > 0.6 * limit
-            text = f"{value:.0f}" if whole else f"{value:.2f}".replace("0.", ".")
+            text = f"{value:.0f}" if whole else f"{value:.2f}"
+            text = text.replace("0.", ".") if abs(value) < 1 else text
             text = text if np.isfinite(value) else "−∞"
             axes.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
 
