@@ -547,9 +547,9 @@ print(table["no biases"], table["2 pairs"], table["1 pair"], sep="\n")
 # much the same at scale: 8 pairs are nearly as good as 64, and a single one is a little worse. A training step takes as
 # long as before, since training has no cache.
 #
-# Does it save time when the model *writes*? The cache must be read once for each new token, and the queries of a group can share the
-# reading. (They must not repeat the pairs for it: that would copy the cache first. A group of queries is multiplied
-# with its pair at once.) One new token, 32 heads of 64, and 4096 tokens in the cache:
+# Does it save time when the model *writes*? The cache must be read once for each new token, and the queries of a group
+# can share the reading. (They must not repeat the pairs for it: that would copy the cache first. A group of queries is
+# multiplied with its pair at once.) One new token, 32 heads of 64, and 4096 tokens in the cache:
 
 # %% tags=["nbval-ignore-output"]
 def one_step(kv_heads, n=4096, heads=32, d_k=64):
