@@ -513,8 +513,8 @@ print("repeat_interleave(4):", pair.repeat_interleave(4).tolist())
 print("repeat(4):           ", pair.repeat(4).tolist(), " <- the heads take turns, and there are no groups")
 
 # %% [markdown]
-# Both give the right shape. Trained from the start, both even work, since the model learns whichever it gets. Only when
-# you *load* weights does the wrong one hurt; section 12 measures how much.
+# Both give the right shape. A model that is trained with either works just as well: it is only the query heads that are
+# numbered differently. But *loaded* weights need the order they were trained with; section 12 measures how much.
 
 
 # %%
