@@ -23,9 +23,9 @@ from txlib.grading import check
 # %% [markdown]
 # ### Task 1 · Gates from scores   ●●○○○ · 7 minutes · 2 points
 #
-# The router has given each token a score for each expert. Return a whole row of gates for each token: 0 where the expert
-# is not among the token's `k` best, and at the chosen ones their probabilities, *renormalised* to add up to 1, as in
-# Mixtral.
+# The router has given each token a score for each expert. Return a whole row of gates for each token: 0 where the
+# expert is not among the token's `k` best, and at the chosen ones their probabilities, *renormalised* to add up to 1,
+# as in Mixtral.
 #
 # <details><summary>Hint 1: which ones are chosen?</summary>
 #
@@ -33,8 +33,8 @@ from txlib.grading import check
 # </details>
 # <details><summary>Hint 2: renormalise how?</summary>
 #
-# Softmax over all experts, then divide the chosen ones by their sum. Is there a shorter way? What does a softmax over the
-# `k` chosen scores alone give?
+# Softmax over all experts, then divide the chosen ones by their sum. Is there a shorter way? What does a softmax over
+# the `k` chosen scores alone give?
 # </details>
 # <details><summary>Hint 3: back into a whole row</summary>
 #
@@ -111,8 +111,8 @@ alternative("gates", lambda scores, k: scores.masked_fill(scores < scores.topk(k
 #
 # $$N \sum_{i=1}^{N} f_i\, P_i$$
 #
-# with $f_i$ the share of the tokens that go to expert $i$, and $P_i$ the mean of the probabilities that the tokens give to
-# $i$. But some positions are padding: `real` is `False` there. Padding has no say, neither in $f$ nor in $P$.
+# with $f_i$ the share of the tokens that go to expert $i$, and $P_i$ the mean of the probabilities that the tokens give
+# to $i$. But some positions are padding: `real` is `False` there. Padding has no say, neither in $f$ nor in $P$.
 #
 # <details><summary>Hint 1: start with the padding</summary>
 #
@@ -211,9 +211,9 @@ alternative("balance", lambda probabilities, real: (
 # %% [markdown]
 # ### Task 3 · First come, first served   ●●●○○ · 10 minutes · 3 points
 #
-# One expert a token. Each expert takes as many tokens as there is room for, in the order of the text; who comes later is
-# dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / N \rceil$. Return a mask that is `True` where the token is
-# **dropped**.
+# One expert a token. Each expert takes as many tokens as there is room for, in the order of the text; who comes later
+# is dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / N \rceil$. Return a mask that is `True` where the
+# token is **dropped**.
 #
 # <details><summary>Hint 1: round which way?</summary>
 #
@@ -221,8 +221,8 @@ alternative("balance", lambda probabilities, real: (
 # </details>
 # <details><summary>Hint 2: my place in the queue</summary>
 #
-# `F.one_hot(chosen, experts).cumsum(dim=0)` says, after each token, how often each expert has been asked. Look up the column
-# of the token's own expert.
+# `F.one_hot(chosen, experts).cumsum(dim=0)` says, after each token, how often each expert has been asked. Look up the
+# column of the token's own expert.
 # </details>
 # <details><summary>Hint 3: off by one?</summary>
 #
@@ -296,12 +296,12 @@ alternative("dropped", by_rank)
 # %% [markdown]
 # ### Task 4 · Dispatch and combine   ●●●●○ · 13 minutes · 4 points
 #
-# Run each expert on the tokens that chose it, and on no others, and bring the answers back, weighted. A token's choice may be
-# dropped: where `kept` is `False`, the expert must not see it, and adds nothing. What remains is *not* made to add up
-# to 1 again.
+# Run each expert on the tokens that chose it, and on no others, and bring the answers back, weighted. A token's choice
+# may be dropped: where `kept` is `False`, the expert must not see it, and adds nothing. What remains is *not* made to
+# add up to 1 again.
 #
-# An expert is a function from `(its tokens, d_model)` to the same shape. One that no token chose is not called at all. We count
-# the rows that each expert has seen, so computing everything is found out.
+# An expert is a function from `(its tokens, d_model)` to the same shape. One that no token chose is not called at all.
+# We count the rows that each expert has seen, so computing everything is found out.
 #
 # <details><summary>Hint 1: who goes to expert i?</summary>
 #
@@ -461,14 +461,14 @@ alternative("mixture", with_masks)
 #
 # A decoder like Mixtral. Each of its `layers` blocks has
 #
-# - attention with grouped queries: matrices for query and output, `d_model` × `d_model`, and for key and value, `d_model` ×
-#   (`kv_heads` · `d_k`), where `d_k = d_model / heads`;
+# - attention with grouped queries: matrices for query and output, `d_model` × `d_model`, and for key and value,
+#   `d_model` × (`kv_heads` · `d_k`), where `d_k = d_model / heads`;
 # - a router, and `experts` SwiGLU networks (three matrices `d_model` × `d_ff` each), of which a token uses `top_k`;
 # - two RMS norms, a gain each.
 #
-# Around them: an embedding, `vocab` × `d_model`; one last RMS norm; an output matrix of its own, as large as the embedding.
-# No biases anywhere. Return two numbers: all parameters, and those that are *active* for one token. As in the papers, the
-# whole embedding, the router and all norms count as active.
+# Around them: an embedding, `vocab` × `d_model`; one last RMS norm; an output matrix of its own, as large as the
+# embedding. No biases anywhere. Return two numbers: all parameters, and those that are *active* for one token. As in
+# the papers, the whole embedding, the router and all norms count as active.
 #
 # <details><summary>Hint 1: what differs between the two?</summary>
 #
