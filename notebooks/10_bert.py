@@ -224,8 +224,8 @@ twice = others @ others                                            # (query, key
 print(f"word 0 reaches itself in one layer in {others[0, 0]:.0f} ways, in two layers in {twice[0, 0]:.0f}")
 
 # %% [markdown]
-# "In a multi-layered context, each word would indirectly see itself", says the paper (§3.1). The cure is old. It is
-# what a teacher does in a language class, with a *cloze* test (Taylor 1953): take words out of the *input*, and ask for
+# With several layers each word sees itself by way of the others, as the paper says (§3.1). The cure is old. It is what a
+# teacher does in a language class, with a *cloze* test (Taylor 1953): take words out of the *input*, and ask for
 # them. What is not there cannot leak.
 
 # %% [markdown]
@@ -568,10 +568,10 @@ expect("Next sentence right, B from anywhere", next_sentence_right(held_out), 0.
 expect("Next sentence right, B from the same book", sum(next_sentence_right([each]) for each in held_out) / 2, 0.4, 0.8)
 
 # %% [markdown]
-# Be honest: this is a BERT in its first minute. It has learned which tokens are frequent in which book, and seems to
-# use their neighbours hardly at all: who counts left and right neighbours guesses twice as many. Where B comes from
-# the same book, its answer is hardly better than a coin. Masked tokens teach slowly. Our run asked for some 35,000 of
-# them; the real one made a million steps of about 20,000 questions each.
+# Be honest: this is a BERT in its first minute. It has learned which tokens are frequent, and seems to use their
+# neighbours hardly at all: who counts left and right neighbours guesses twice as many. Whether B follows A, it can
+# hardly say better than a coin, least of all where B comes from the same book. Masked tokens teach slowly. Our run
+# asked for some 35,000 of them; the real one made a million steps of about 20,000 questions each.
 #
 # What did the random and the kept tokens teach it? Split the answers by what the model saw at the place.
 
@@ -583,8 +583,9 @@ for name, part in places.items():
     print(f"saw {name:17} right {right:4.0%}   repeats what it saw {repeated:4.0%}")
 
 # %% [markdown]
-# It repeats what it sees where that is plausible, and far less often where it is a random token. So it has found out
-# that a visible token is probably right, and not always. And now the gaps:
+# Most of its right answers are tokens that were kept: it repeats what it sees. It does so far less often where it
+# sees a random token, so it has found out that a visible token is probably right, but not always. At a `[MASK]` it is
+# hardly better than the most frequent token. The gaps show why:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -711,7 +712,8 @@ for name, (examples, loss_of, outputs, pooled) in TASKS.items():
     batch, target = inputs(examples[:2]), targets(examples[:2])
     logits = Head(model.bert, outputs, pooled).to(here)(batch)
     shapes = [str(tuple(each.shape)) for each in (batch[0], logits, target)]
-    print(f"{name:8} input {shapes[0]:10} → logits {shapes[1]:12} target {shapes[2]:9} loss {loss_of(logits, target):.1f}")
+    print(f"{name:8} input {shapes[0]:10} → logits {shapes[1]:12} target {shapes[2]:9} "
+          f"loss {loss_of(logits, target):.1f}")
 
 # %% [markdown]
 # ### 6.1 Is pre-training worth anything?
@@ -796,7 +798,7 @@ expect("Right, counting words", scores["counting words"], 0.65, 0.9)
 
 # %% [markdown]
 # With so little pre-training, it makes little difference where you start, and neither start beats counting words. The
-# real BERT wins here because of what it has *read*, not because of its shape. Section 8 looks at one that has read.
+# shape alone is worth nothing; it has to *read*. Section 8 looks at a BERT that has read.
 #
 # ### 6.2 The other three
 #
@@ -818,11 +820,11 @@ def tag_counts(head, examples):
 
 hits, said, true = tag_counts(tagger, [of_tags(tagged) for tagged in tags().test[:400]])
 print(f"{true} names; {said} words tagged, {hits} of them names")
-expect("F1 of names", 2 * hits / (said + true), 0, 0.7)
+expect("F1 of names", 2 * hits / (said + true), 0.1, 0.85)
 
 # %% [markdown]
-# It has become bold enough to tag very few words, if any. Fifty steps of sixteen sentences are not enough to learn
-# what a name looks like.
+# This head gets furthest: it finds many names that it has never seen. But it also tags much that is no name. Probably
+# it goes by capital letters; we have not measured it.
 #
 # **Spans.** The best span is the pair of places with the highest sum of scores, the end not before the start. Two
 # questions to the answer: is it a speaker's name at all? And is it the right one?
@@ -841,7 +843,7 @@ def answer(head, asked, longest=8):
 
 
 # %% tags=["nbval-ignore-output"]
-reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 30, size=8)
+reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 60, size=8)
 found = [(answer(reader, asked), asked) for asked in spans().test if len(of_span(asked)[1]) < 190]
 named = [said in re.findall(r"^(.+?):", asked.context, re.MULTILINE) for said, asked in found]
 chance = [1 / len(set(re.findall(r"^(.+?):", asked.context, re.MULTILINE))) for _, asked in found]
@@ -850,8 +852,9 @@ expect("It says a speaker's name", sum(named) / len(found), 0, 1)
 expect("It says the right one", sum(said == asked.answer for said, asked in found) / len(found), 0, 0.6)
 
 # %% [markdown]
-# It has learned *where* speakers stand: its answers are mostly names. Which of them it is, it can only guess. For
-# that it would have to find the quoted line in the text, and then look back to its beginning.
+# It begins to learn *where* speakers stand, so that answers become names. Which of them it is, it cannot tell: the
+# right one comes no more often than by guessing among the speakers. It would have to find the quoted line in the
+# text, and then look back to its beginning.
 #
 # **Pairs.** Here a rule without any learning is a rival to take seriously: count the words that both verses share.
 
@@ -1001,8 +1004,27 @@ plots.bars(
 expect("Right, linear probe", scores[f"{name}, linear probe"], 0.55, 0.95)
 
 # %% [markdown]
-# It has read a billion pairs of sentences, and yet a linear layer on its vectors needs more than 400 examples, or an
-# encoder that may move, to tell moods apart as well as one would hope: it was trained for what a sentence is *about*.
+# Well ahead of our own BERT, though nothing in it was trained for moods; and yet, with 400 examples, no better than
+# counting words. It has learned what a sentence is *about*. So ask it that. The verse pairs need no training at all:
+# two verses say the same if their vectors point the same way. The half of the pairs with the higher dot product gets a
+# yes.
+
+# %% tags=["nbval-ignore-output"]
+some = random.Random(1).sample(pairs, 150)
+sides = [side for pair in some for side in (pair.first, pair.second)]
+meant = meaning(sides).unflatten(0, (-1, 2))                       # (pair, 2, d_model)
+alike = (meant[:, 0] * meant[:, 1]).sum(dim=-1)                    # (pair,)
+says_yes = (alike > alike.median()).tolist()
+right_share = sum(yes == bool(pair.label) for yes, pair in zip(says_yes, some)) / len(some)
+expect(f"Right on verse pairs, {name} without any training", right_share, 0.45, 1)
+
+# %% [markdown]
+# With MiniLM 96 %, where our own encoder got little more than half, after fine-tuning. (The rule of shared words,
+# made for this very case, is still ahead.) Both encoders have the same shape. What differs is their size and the
+# reading.
+#
+# **Which vector?** MiniLM's sentence vector is the mean of the last `hidden`, because that is what it was trained for.
+# BERT's `pooled` was trained for the next-sentence task; fine-tuning makes it fit for yours.
 #
 # ### 8.2 What do its heads look at?
 #
@@ -1057,13 +1079,12 @@ print(f"a head that looks everywhere alike puts {even:.2f} on each token")
 # %% [markdown]
 # Offset heads are there, and nearly perfect ones: with MiniLM, the third head of layer 1 looks at the token before,
 # and does nothing else. Broad heads are there, mostly in the first layer, as in BERT-base. But look at the
-# separators. In BERT-base over half of
-# the attention in layers 6 to 10 goes to `[SEP]`. Clark et al. take it for a place to rest: a head that finds nothing
-# must look somewhere, since its weights add up to 1. MiniLM's heads hardly
+# separators. In BERT-base over half of the attention in layers 6 to 10 goes to `[SEP]`. Clark et al. take it for a
+# place to rest: a head that finds nothing must look somewhere, since its weights add up to 1. MiniLM's heads hardly
 # look at `[SEP]`. They rest on `[CLS]` instead: the same habit, at another place. What one model does need not be
 # what all do. Measure yours.
 #
-# The strongest of each kind, on one sentence:
+# The strongest of each kind, on one sentence. (What does the one called `[SEP]` really like?)
 
 # %% tags=["nbval-ignore-output"]
 ids = tokens_of("The king gave the shepherd a ring of gold.")
@@ -1076,6 +1097,10 @@ plots.heads(
     alt="Five weight matrices over the tokens of one sentence. One has its weight one place left of the diagonal, one "
     "right of it, one in the column of the last token, and one is evenly grey.",
 )
+
+# %% [markdown]
+# With MiniLM, the strongest `[SEP]` head is no `[SEP]` head at all: it looks at the full stop. A name for a head is a
+# hypothesis. The other four do what they are called.
 
 # %% [markdown]
 # ## 9 What it costs
