@@ -18,9 +18,9 @@ help: ## List the targets
 lab: $(VENV)/installed-lab ## Open the course in JupyterLab (on a server: make lab ARGS=--no-browser)
 	@$(BIN)/txlib lab $(ARGS)
 
-# Two processes, since many tests wait; the tests of a file stay together, for they share what they set up.
+# Two processes with a thread each, since many tests wait; a file's tests stay together, for they share what they set up.
 test: $(VENV)/installed-dev ## Run every test, lessons and exercises too
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(VENV)/installed-dev ## Run the library's tests, no notebooks and no browser
 	$(BIN)/python -m pytest --ignore=tests/notebooks --ignore=tests/browser $(ARGS)
