@@ -10,8 +10,9 @@
 # - write for several prompts at once without spoiling any of them;
 # - use a language model as a classifier, and find out honestly whether it is one.
 #
-# **You need** lessons 03 to 08. **It takes** about 75 minutes to read and try; all cells together run in less than a
-# minute on a laptop. Nothing is trained here: the course comes with a small real model.
+# **You need** lessons 03 to 08. **It takes** about 100 minutes to read and try; section 5 is a good
+# place for a break. All cells together run in less than a minute on a laptop. Nothing is trained here: the course comes
+# with a small real model.
 
 # %% [markdown]
 # ## 1 The problem: the model gives probabilities, you want text
@@ -46,7 +47,8 @@ parameters = sum(weight.numel() for weight in model.parameters())
 print(f"{parameters:,} parameters, {len(model.decoder.layers)} blocks, {V:,} different tokens, {context} at a time")
 
 # %% [markdown]
-# Give it a beginning, and it says what may come next. In its vocabulary, `▁` stands for a space.
+# Give it a beginning, and it says what may come next. In its vocabulary, `▁` stands for a space, and we
+# write ⏎ for the end of a line. Many tokens are not words: `▁s` and `▁de` only begin one.
 
 
 # %%
@@ -174,16 +176,21 @@ for seed in (1, 2):
 # (The same **seed** draws the same numbers, so it gives the same text, on the same machine.)
 #
 # Livelier, but it often goes off the rails. Why? Each of the thousand tokens has a small probability, also the absurd
-# ones. Let us add up what lies outside the twenty likeliest:
+# ones. Let us add up what lies outside the twenty likeliest, at each place of the human text:
 
 # %%
-tail = [1 - next_logits(HUMAN[:end]).softmax(dim=-1).topk(20).values.sum().item() for end in range(40, len(HUMAN), 20)]
-print(f"{len(tail)} places in a text; outside the 20 likeliest tokens lies on average {sum(tail) / len(tail):.0%}")
-print(f"so in 50 tokens about {50 * sum(tail) / len(tail):.0f} come from there")
+ids = torch.tensor([encode(HUMAN)[:context]])                      # (1, n)
+with torch.no_grad():
+    best = model(ids).logits[0, :-1].softmax(dim=-1).topk(20)      # (n - 1, 20) each: probabilities, tokens
+tail = 1 - best.values.sum(dim=-1).mean()
+human = 1 - (best.indices == ids[0, 1:, None]).any(dim=-1).float().mean()
+print(f"outside the 20 likeliest tokens lies on average {tail:.0%}: of 50 drawn tokens, about {50 * tail:.0f}")
+print(f"of the tokens that the human wrote, {human:.0%} are from there")
 
 # %% [markdown]
-# One absurd token is enough, because the model goes on from it. So all samplers below do the same kind of thing: they
-# change the logits $z$ before the softmax, so that the *tail* gets less. We will watch each of them at work on one real
+# A person goes there as often, but picks the rare one that fits. The dice do not. And one absurd token is enough,
+# because the model goes on from it. So most samplers below do the same kind of thing: they change the logits $z$ before
+# the softmax, so that this **tail** gets less. We will watch each of them at work on one real
 # distribution, of which we show the eleven likeliest tokens, and all others in a last row.
 
 # %%
@@ -230,8 +237,8 @@ plots.candidates(
 # How sharp is it? The *entropy* $H = -\sum_i p_i \ln p_i$ measures how open the choice is: 0 when it is fixed,
 # $\ln V$ when all are equal. Between the two it only ever rises with $T$. Here is why. Write $\beta = 1/T$ and
 # $\ln Z = \ln \sum_j e^{\beta z_j}$. Then $\ln p_i = \beta z_i - \ln Z$, so $H = \ln Z - \beta\,\overline{z}$, where
-# $\overline z$ is the mean of $z$ under $p$. With $\frac{d}{d\beta} \ln Z = \overline z$ and
-# $\frac{d}{d\beta} \overline z = \text{Var}(z)$,
+# $\overline z$ is the mean of $z$ under $p$. With $\frac{d}{d\beta} \ln Z = \overline z$,
+# $\frac{d}{d\beta} \overline z = \text{Var}(z)$ and $\frac{d\beta}{dT} = -\frac{1}{T^2}$,
 #
 # $$\frac{dH}{d\beta} = \overline z - \overline z - \beta\,\text{Var}(z)
 # \qquad\Longrightarrow\qquad \frac{dH}{dT} = \frac{\text{Var}(z)}{T^3} \ge 0.$$
@@ -327,7 +334,7 @@ plots.candidates(
 for kind, logits in (("flat", flat), ("peaked", peaked)):
     p = logits.softmax(dim=-1)                                     # (vocab,)
     for label, kept in (("top-k 5  ", top_k(logits, 5).isfinite()), ("top-p 0.8", top_p(logits, 0.8).isfinite())):
-        print(f"{kind:6} {label}: keeps {kept.sum():2} tokens with {p[kept].sum():.0%}; the rarest {p[kept].min():.1%}")
+        print(f"{kind:6} {label} keeps {kept.sum():2}, together {p[kept].sum():.0%}; the rarest {p[kept].min():.1%}")
 
 # %% [markdown]
 # On the flat one, five tokens are too few: *a*, *not* and dozens of other sensible words are cut off, and the text
@@ -351,15 +358,15 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
     for T in (1.0, 1.5):
         warm = temperature(logits, T)                              # (vocab,)
         counts = top_p(warm, 0.8).isfinite().sum(), min_p(warm, 0.1).isfinite().sum()
-        print(f"{kind:6} at T = {T}: top-p 0.8 keeps {counts[0]:3} tokens, min-p 0.1 keeps {counts[1]:3}")
+        print(f"{kind:6} at T = {T}: top-p 0.8 keeps {counts[0]:3}, min-p 0.1 keeps {counts[1]:2}")
 
 # %% [markdown]
-# On the peaked one, at T = 1.5, the nucleus has grown from one token to hundreds; min-p still keeps the one. Order
+# On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one. Order
 # matters, too: the temperature comes first here, as in most libraries, so the filters see the warmed distribution.
 #
 # ### 3.6 Repetition penalty, and its trap
 #
-# Another idea: leave the distribution alone, but make what already stood in the text less likely. Keskar et al. (2019,
+# Another idea: lower only what already stood in the text. Keskar et al. (2019,
 # §4.1) divide the logits of such tokens by a penalty of about 1.2. There is a trap. Logits have a sign:
 
 # %%
@@ -407,7 +414,8 @@ plots.candidates(
 )
 
 # %% [markdown]
-# And each of them at work, with the same seed:
+# And each of them at work, those that draw with the same seed. One text each proves nothing; in section 6 we write
+# hundreds.
 
 
 # %%
@@ -459,8 +467,8 @@ def beam(prompt, beams, new=60):
 
 
 # %% [markdown]
-# Now compare texts of 60 tokens by what the model itself thinks of them: the mean log-probability a token. *Perplexity*
-# is $e$ to the minus that: among how many equal choices the model felt to choose.
+# Now compare texts of 60 tokens by what the model itself thinks of them: the mean log-probability a token. The
+# *perplexity* of lesson 08 is $e$ to the minus that: the model was as unsure as among so many equal choices.
 
 
 # %%
@@ -703,8 +711,8 @@ for new in (8, 16, 32):
     print(f"{without / cached:4.1f} times fewer; the formulas agree: {(without, cached) == formula}")
 
 # %% [markdown]
-# Now the clock: milliseconds for *one more* token after $n$. (Beyond 128 tokens this model has learned nothing, but it
-# computes.)
+# Now the clock: milliseconds for *one more* token after $n$. With the cache it rises, too, but less: the one new query
+# still meets all keys. (Beyond 128 tokens this model has learned nothing, but it computes.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -726,10 +734,10 @@ for length in progress(lengths, "timing"):
     cached.append(milliseconds(lambda: forward(ids[:, -1:], dict(cache))))
 plots.lines(
     {"without cache": (lengths, without), "with cache": (lengths, cached)}, xscale="log", yscale="log", marker="o",
-    title="With a cache, the next token costs nearly the same at any length", xlabel="tokens so far",
+    title="With a cache, the next token costs far less", xlabel="tokens so far",
     ylabel="milliseconds a token",
     alt="Milliseconds for one token against the length, logarithmic. Without a cache it rises with the length, with a "
-    "cache it stays nearly flat.",
+    "cache it is far lower and rises much less.",
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -822,7 +830,7 @@ for dial in progress(dials, "three dials, six settings each, 32 texts"):
     curves[dial] = [quality(each) for each in texts.values()], [distinct(each.tolist(), 3) for each in texts.values()]
 human = measured["human"][0]
 plots.lines(
-    curves | {"human": ([human, human], [0.5, 0.75])}, marker="o", xscale="log", height=4.4,
+    curves | {"human": ([human, human], [0.5, 0.75])}, marker="o", height=4.4,
     title="Three dials, one road", xlabel="perplexity (left: predictable)",
     ylabel="distinct-3 over 32 texts (up: diverse)",
     alt="Three curves of distinct-3 against perplexity, for temperature, top-p and top-k. All rise from the lower left, "
@@ -835,7 +843,7 @@ plots.lines(
 # the road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
 # diversity, but half of the perplexity or more. Below that, the texts become more and more alike. Settings like
 # $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. (The human mark is the perplexity of one text
-# of 60 tokens: a rough one.) The numbers, perplexity and distinct-3:
+# of 60 tokens, so a rough one. Its height means nothing.) The numbers, perplexity and distinct-3:
 
 # %% tags=["nbval-ignore-output"]
 for dial, values in dials.items():
@@ -849,7 +857,8 @@ expect("Distinct-3 at T = 1", warm[1], 0.92, 1)
 
 # %% [markdown]
 # Another measure of likeness asks how well each text could pass for a "translation" of the others: **self-BLEU** (Zhu
-# et al. 2018), the BLEU of lesson 07 with all other texts as references. High means: they are all alike.
+# et al. 2018), the BLEU of lesson 07, from 0 to 100, with all other texts as references. High means: they are all
+# alike. Twelve texts of each are enough.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -896,7 +905,8 @@ print(f"padded left, no mask         {wrong_by(left)}")
 print(f"padded left, with the mask   {wrong_by(left, mask)}")
 
 # %% [markdown]
-# On the right, the last column is padding, and the model continues *that*. You might read the last *real* token
+# The third prompt is the longest; it needs no padding, so nothing happens to it. On the right, the last column of the
+# others is padding, and the model continues *that*. You might read the last *real* token
 # instead; that is right for the first new token. But where does the new token go? Behind the padding. There it is too
 # far away from the prompt, even if the padding is masked:
 
@@ -947,10 +957,11 @@ end = forward(texts, {}).softmax(dim=-1)[..., model.config.eos_id].max()
 print(f"{name(model.config.eos_id)}: largest probability in {texts.numel():,} places: {end:.0e}")
 
 # %% [markdown]
-# It was never trained: books do not end every page. So we must stop it ourselves, after a number of tokens or at a
+# This model would practically never end by itself. So we must stop it ourselves, after a number of tokens or at a
 # **stop text**, such as the end of a line. A stop text need not be a token: it may begin inside one and end inside the
 # next. So look for it in the *text*, after each token. Here we open a quotation mark, and want one speech, up to the
-# mark that closes it. In this vocabulary that mark is mostly part of a token:
+# mark that closes it. In this vocabulary that mark is mostly part of a token. (We are lazy: we write all 60 tokens
+# first, and then look after each.)
 
 
 # %%
@@ -1023,11 +1034,11 @@ z = 3 * torch.randn(50, V)                                         # (batch, voc
 seen = torch.rand(50, V) < 0.1                                     # (batch, vocab)
 rows_seen = zip(z, seen, strict=True)
 ours = torch.stack([penalise(row, here.nonzero()[:, 0], 1.3) for row, here in rows_seen])    # (batch, vocab)
-prove_equal(temperature(z, 0.7), apply_temperature(z, 0.7), what="Temperature: yours and the library's")
-prove_equal(top_k(z, 20).softmax(dim=-1), keep_top_k(z, 20).softmax(dim=-1), what="Top-k")
-prove_equal(top_p(z, 0.8).softmax(dim=-1), keep_top_p(z, 0.8).softmax(dim=-1), what="Top-p")
-prove_equal(min_p(z, 0.1).softmax(dim=-1), keep_min_p(z, 0.1).softmax(dim=-1), what="Min-p")
-prove_equal(ours, penalise_repetition(z, seen, 1.3), what="The penalty")
+prove_equal(temperature(z, 0.7), apply_temperature(z, 0.7), what="Both temperatures")
+prove_equal(top_k(z, 20).softmax(dim=-1), keep_top_k(z, 20).softmax(dim=-1), what="Both top-k")
+prove_equal(top_p(z, 0.8).softmax(dim=-1), keep_top_p(z, 0.8).softmax(dim=-1), what="Both top-p")
+prove_equal(min_p(z, 0.1).softmax(dim=-1), keep_min_p(z, 0.1).softmax(dim=-1), what="Both min-p")
+prove_equal(ours, penalise_repetition(z, seen, 1.3), what="Both penalties")
 
 # %% [markdown]
 # `Sampling` puts them in order, `stream` is the loop, with cache, left padding, ends and seeds. Here is its source.
@@ -1037,8 +1048,7 @@ prove_equal(ours, penalise_repetition(z, seen, 1.3), what="The penalty")
 show_source(Sampling.__call__, stream)
 
 # %% [markdown]
-# Does it write what ours writes? Greedy, then several prompts at once against each alone, then with a seed, then the
-# beam.
+# Does it write what ours writes? Greedy, several prompts at once against each alone, with a seed, and the beam:
 
 # %%
 (theirs,) = generate(model, [encode("Alice was")], max_new_tokens=80)
@@ -1068,7 +1078,7 @@ print(list(writer.stream(prompt, sampling=Sampling(top_p=0.8), stop=["”"], see
 # ```
 # txlib generate --model data/checkpoints/glassllm-en "Alice was"
 # txlib generate --model data/checkpoints/glassllm-en "Alice was" --temperature 0.8 --top-p 0.9 --seed 1
-# txlib generate --model gpt2 "Alice was" --greedy        any decoder in the format of transformers
+# txlib generate --model gpt2 "Alice was" --greedy        # any decoder in the format of transformers
 # ```
 
 # %% [markdown]
@@ -1131,8 +1141,8 @@ def right_answers(score):
 # - **The sum** favours *short* answers: each further token costs.
 # - **Length normalisation** divides by the number of tokens (Brown et al. 2020, §2.4). Now it favours names with
 #   predictable ends: after *Humpty*, *Dumpty* is for free.
-# - **Calibration** asks how much likelier the *question* makes an answer: take off its score behind a prompt without
-#   content. The same section divides by such a probability; Zhao et al. (2021) go on from there.
+# - **Calibration** asks how much likelier the *question* makes an answer: subtract its score behind a prompt without
+#   content. Brown et al. divide by such a probability, too; Zhao et al. (2021) go on from there.
 
 # %%
 ways = {
@@ -1199,7 +1209,7 @@ for way in accuracy:
 # %% [markdown]
 # Counting words gets nine of ten right. So the task is easy, and our model cannot do it. Is the method to blame? Give
 # it a task that it can know something about: which is English, the beginning of a review, or the same words shuffled?
-# Chance is one half again.
+# Chance is one half again. The score is the mean a token.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -1215,8 +1225,8 @@ expect("Accuracy for the order of words", right / 150, 0.75, 1)
 # The method works; what is missing is knowledge. This model has read a few children's books and no review, and it has
 # 0.85 million parameters to keep them in. GPT-2 has 1,800 times as many and has read eight million web pages; asked
 # like this about a text, it was as good as, or better than, three of four systems trained on 127,000 examples
-# (Radford et al. 2019, CoQA, abstract). Between the two something happens that no trick of scoring replaces. So
-# whatever model you use, measure it on a test set, write chance beside it, and try a simple baseline.
+# (Radford et al. 2019, CoQA, abstract). So whatever model you use, measure it on a test set, write chance beside it,
+# and try a simple baseline.
 #
 # ### “TL;DR:”
 #
@@ -1290,7 +1300,7 @@ print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
 # </details>
 # <details><summary>C. It would take too much memory</summary>
 #
-# It would take half as much again. But even if it were free, nobody would read it.
+# It would take half as much again, or more where heads share keys. But even if it were free, nobody would read it.
 # </details>
 #
 # **4. A model has 40 layers, 8 key–value heads of 128, and numbers of 2 bytes. How large is the cache of one text of

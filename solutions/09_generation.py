@@ -80,6 +80,10 @@ def mean_entropy(logits, temperature):
     return -torch.special.xlogy(p, p).mean(dim=-1)
 
 
+def along_first(logits, temperature):
+    return spread((logits / temperature).softmax(dim=0))
+
+
 def with_small_number(logits, temperature):
     p = (logits / temperature).softmax(dim=-1)
     return -(p * (p + 0.01).log()).sum(dim=-1)
@@ -100,6 +104,8 @@ mistake("entropy", lambda logits, temperature: -entropy(logits, temperature),
 mistake("entropy", mean_entropy, "This is the mean over the vocabulary. The entropy is the *sum*.")
 mistake("entropy", lambda logits, temperature: entropy(logits, temperature).sum(),
         "You sum over all axes. Each distribution has an entropy of its own: sum over the last axis.")
+mistake("entropy", along_first,
+        "The softmax runs along the first axis. Each distribution lies along the *last* one: `dim=-1`.")
 mistake("entropy", with_small_number,
         "A number added inside the logarithm avoids the `nan`, but changes every other term. `xlogy` changes none.")
 mistake("entropy", lambda logits, temperature: (logits / temperature).softmax(dim=-1).exp().sum(dim=-1).log(),
@@ -146,6 +152,7 @@ def nucleus(p: Float[Tensor, "batch vocab"], top_p: float, at_least: int = 1) ->
 # %% nbgrader={"grade_id": "check-nucleus", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("nucleus") as show:
     show(nucleus(torch.tensor([[0.1, 0.45, 0.15, 0.3]]), 0.7), "0.1, 0.45, 0.15, 0.3 with top_p = 0.7")
+    show(nucleus(torch.tensor([[0.0625, 0.5, 0.1875, 0.25]]), 0.75), "two tokens have exactly top_p = 0.75")
     vocab = show.random_size(6, 9)
     places = torch.stack([show.permutation(vocab) for _ in range(4)])            # each row in another order
     p = (2.5 * torch.arange(vocab)[None] / torch.tensor([[1.0], [2.0], [4.0], [8.0]])).softmax(dim=-1).gather(-1, places)
@@ -202,6 +209,11 @@ def by_share(p, top_p, at_least=1):
     return kept / kept.sum(dim=-1, keepdim=True)
 
 
+def one_sum(p, top_p, at_least=1):
+    kept = p * (nucleus(p, top_p, at_least) > 0)
+    return kept / kept.sum()
+
+
 def right_rule(value, total, place, top_p, at_least):
     return (total - value < top_p) | (place < at_least)
 
@@ -210,6 +222,9 @@ forbid("nucleus", ("keep_top_p", "Sampling"))
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (total <= top_p) | (place < at_least)),
         "The token that crosses `top_p` is cut off. It stays: the nucleus has *at least* `top_p`. Compare what the "
         "likelier tokens have *before* it.")
+mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (
+            (total - value <= top_p) | (place < at_least))),
+        "Where the likelier tokens have exactly `top_p`, they are enough: compare with `<`, not `<=`.")
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: total - value < top_p),
         "`at_least` has no effect. Of the sorted tokens, the first `at_least` stay, whatever their sum.")
 mistake("nucleus", nucleus_where(right_rule, normalise=False),
@@ -233,6 +248,8 @@ mistake("nucleus", unsorted,
 mistake("nucleus", rarest_first, "You sorted upwards, so the rarest tokens are kept: `descending=True`.")
 mistake("nucleus", by_the_first_row,
         "All rows keep as many tokens as the first. Each row has its own nucleus: sum along the last axis only.")
+mistake("nucleus", one_sum,
+        "You divide by the sum of the whole batch. Each row adds up to 1: `sum(dim=-1, keepdim=True)`.")
 mistake("nucleus", soft_again,
         "You took the softmax of probabilities. They are probabilities already: divide by their sum.")
 mistake("nucleus", by_share,
@@ -435,6 +452,10 @@ def keep_first(old, q, k, v, own_k, own_v):
     return (k, v) if old is None else old
 
 
+def scaled_by_width(x, cache, w_q, w_k, w_v):
+    return cached_head(x, cache, w_q * (w_q.shape[1] / w_q.shape[0]) ** 0.5, w_k, w_v)
+
+
 def newest_first(x, cache, w_q, w_k, w_v):
     q, k, v = x @ w_q, x @ w_k, x @ w_v
     past = 0 if cache is None else len(cache[0])
@@ -462,8 +483,12 @@ mistake("cached-head", head_with(mask=lambda new, past: torch.ones(new, past + n
         "`tril(past)`.")
 mistake("cached-head", head_with(mask=lambda new, past: torch.ones(new, past + new).tril(past - 1).bool()),
         "A token may see itself: the diagonal belongs to the allowed ones, `tril(past)`.")
+mistake("cached-head", head_with(mask=lambda new, past: torch.ones(new, past + new).tril(past + 1).bool()),
+        "Each token sees the one behind it. New token i may see positions up to past + i, its own: `tril(past)`.")
 mistake("cached-head", head_with(scale=lambda d_k: 1.0), "The scores are not divided by √d_k.")
 mistake("cached-head", head_with(scale=lambda d_k: 1 / d_k), "The scores are divided by d_k. Divide by its *root*.")
+mistake("cached-head", scaled_by_width,
+        "The scores are divided by √d, the width of `x`. Queries and keys have d_k entries: divide by √d_k.")
 mistake("cached-head", head_with(join=False),
         "The past is not used: the new tokens see only each other. Join old and new keys, old and new values.")
 mistake("cached-head", head_with(keep=keep_first),
@@ -531,7 +556,7 @@ def answer_scores(
 
 # %% nbgrader={"grade_id": "check-answers", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("answers") as show:
-    vocab, prompt = show.random_size(6, 9), show.random_size(2, 4)
+    vocab, prompt = show.random_size(6, 9), show.random_size(3, 5)
     ids = show.randint(1, vocab, 1, prompt + 3)
     show(answer_scores(2 * show.randn(1, prompt + 3, vocab), ids, prompt, torch.tensor([prompt + 3])), "one answer of three tokens")
     lengths = prompt + torch.tensor([1, 4, 2])
@@ -571,6 +596,11 @@ mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths
             summed / counted.sum(dim=-1).clamp(min=1))),
         "The first token of each answer is missing. It stands at position `prompt`, and the last token of the prompt "
         "predicts it.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt + 1, lengths)),
+        "The first token of each answer is missing, so an answer of one token has none left. It stands at position "
+        "`prompt`, and the last token of the prompt predicts it.")
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt - 1, lengths)),
+        "One token too many: the last one of the prompt is counted. The answer begins at position `prompt`.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed),
         "This is the sum. It favours short answers, as each token makes it smaller: divide by the number of answer tokens.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: summed / lengths),
