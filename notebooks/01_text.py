@@ -5,7 +5,7 @@
 #
 # - say what characters, code points and bytes are, and why language models read bytes;
 # - build byte-pair encoding by hand: learn it from text, encode, decode without loss;
-# - predict what a vocabulary costs and saves, and where GPT-2's has its oddities;
+# - say what a larger vocabulary saves and what it costs, and explain the oddities of GPT-2's;
 # - turn token ids into vectors, and compare vectors with the dot product and the cosine.
 #
 # **You need** Python and a little torch. **It takes** about 60 minutes to read and try; all cells together run in less
@@ -48,7 +48,8 @@ print("Die Könige →", [number.get(word, "unknown") for word in words("Die Kö
 
 # %% [markdown]
 # The one word that matters is lost. The full stop is lost, too, and the capital letter. From these numbers nobody can
-# get the line back.
+# get the line back. *Die Könige* is German for *the kings*: one word is unknown, and the other passes for the English
+# *die*.
 #
 # We want a way to write text as integers that **never loses anything** and has **no unknown word**, uses **few
 # different** integers, and makes sequences that are **short**. The last two pull in opposite directions. This lesson
@@ -58,7 +59,7 @@ print("Die Könige →", [number.get(word, "unknown") for word in words("Die Kö
 # ## 2 The idea in one picture
 #
 # One German sentence, cut in four ways. Each box becomes one integer. `▁` stands for a space, and `c3 bc` are the two
-# bytes of *ü*. (The byte pairs are those of a vocabulary that you will learn in section 8.)
+# bytes of *ü* in hexadecimal. (The byte pairs are those of a vocabulary that you will learn in section 8.)
 
 # %%
 sentence = "Die Brücke des Königs?"
@@ -99,9 +100,11 @@ for character in "aö—語🙂":
 # %% [markdown]
 # Look at the first bits. A byte that begins with `0` is a character of its own. `110`, `1110` and `11110` open a
 # character of two, three or four bytes, and each byte that begins with `10` continues it. The other bits, read in
-# order, are the code point. So you can always tell where a character begins, even in the middle of a file.
+# order, are the code point: *ö* has `00011` and `110110`, together binary 11110110, which is 246. And you can always
+# tell where a character begins, even in the middle of a file.
 #
-# How many bytes does real text need? German and French sentences, their English translations, and an emoji:
+# How many bytes does real text need? German and French sentences from games, such as *The Battle for Wesnoth*, with
+# their English translations; and an emoji:
 
 # %%
 pairs = {language: translation("games", f"{language}-en") for language in ("de", "fr")}
@@ -140,7 +143,7 @@ def growth(text):
     seen, points = set(), ([], [])
     for i, word in enumerate(words(text), start=1):
         seen.add(word)
-        if i >= 1000 and i % 2000 == 0:
+        if i % 2000 == 0:
             points[0].append(i)
             points[1].append(len(seen))
     return points                                                  # words read, different words among them
@@ -162,8 +165,9 @@ plots.lines(
 
 # %% [markdown]
 # On logarithmic axes the lines are nearly straight: the number of different words grows like a power of the text's
-# length, $K n^\beta$ (*Heaps' law*). It slows down, but it never stops. German grows fastest, though it says the same
-# as the English beside it: it builds compound words and many endings. What did the last doubling of the text bring?
+# length, $K n^\beta$ with a constant $K$ and an exponent $\beta$ below 1 (*Heaps' law*). It slows down, but it never
+# stops. German grows fastest, though it says the same as the English beside it: it builds compound words and many
+# endings. What did the last doubling of the text bring?
 
 # %%
 for name, (read, different) in grown.items():
@@ -196,7 +200,7 @@ print(" ".join([word for word in dict.fromkeys(unseen) if word not in count][:14
 # 3. Join the most frequent pair into a new token, everywhere.
 # 4. Go to 2, until you have as many tokens as you want.
 #
-# **Count.** We start with half a line of *Macbeth*.
+# **Count.** We start with a line of *Macbeth*.
 
 
 # %%
@@ -263,8 +267,9 @@ plots.tokens(
 # ### On real text
 #
 # Now all of *Hamlet*. Two things change. First, the text is cut into pieces about as long as words before anything is
-# counted, and no token reaches over such a cut. We use the pattern of GPT-2; section 7 shows what it is good for.
-# `\p{L}` is any letter, `\p{N}` any digit. The space goes to the word *behind* it.
+# counted, and no token reaches over such a cut. We use the pattern of GPT-2, a language model of 2019; section 7 shows
+# what it is good for. `\p{L}` is any letter, `\p{N}` any digit, `\s` any white space, and `[^\s\p{L}\p{N}]` what is
+# none of these. A space goes to the word that *follows* it.
 
 # %%
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -279,7 +284,7 @@ pieces = Counter(regex.findall(PATTERN, hamlet))
 print(f"{pieces.total():,} pieces, {len(pieces):,} different ones:", pieces.most_common(4))
 
 # %% [markdown]
-# The rest is as before: count, choose, join, and again.
+# The rest is as before: count, choose, join, and again. (It takes some seconds. Section 6 makes it faster.)
 
 
 # %%
@@ -308,8 +313,8 @@ print("first:  ", " ".join(found[:30]))
 print("longest:", " ".join(sorted(found, key=len)[-15:]))
 
 # %% [markdown]
-# Nobody told it about English. First come frequent pairs of letters, then *the*, *you*, *that*; after 200 merges the
-# names of the play. In between are fragments, such as `OLONIUS`, on the way to a word.
+# Nobody told it about English. First come frequent pairs of letters, then *the* and *you*; after 200 merges
+# it has *thou*, *shall* and names of the play. In between are fragments, such as `UDIUS`, on the way to a word.
 #
 # **Encode.** A new text goes the same way: bytes first, then merges in the order in which they were learned. The
 # number of a merge is its *rank*. As long as a pair in the piece has a rank, join the pair with the lowest one. A
@@ -363,8 +368,8 @@ plots.tokens(
 # %% [markdown]
 # ## 6 Open the library
 #
-# `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text, and for each piece calls `merge`. Read from
-# the objects themselves:
+# `txlib` has the same thing, `BytePairEncoder`. Its `encode` cuts the text, and for each piece calls `merge`. Here it
+# is, read from the installed library:
 
 # %%
 from txlib.text import BytePairEncoder
@@ -374,8 +379,9 @@ show_source(library_merge)
 
 # %% [markdown]
 # You recognise the rule: always the pair that was learned first. New is the bookkeeping. Ours looks through the whole
-# piece again after each merge; a *heap* keeps all pairs sorted by rank, so that the next one is at hand. Does it find
-# the same merges, and the same ids? We ask with a whole play.
+# piece again after each merge. Here a *heap* always has the pair with the lowest rank at hand, and the lists `after`
+# and `before` say who is whose neighbour now. Does it give the same ids? And does the library learn the same merges? We
+# ask with a whole play.
 
 # %%
 library = BytePairEncoder.train([hamlet], vocab_size=456)          # 256 bytes and 200 merges
@@ -389,8 +395,8 @@ print("decoded without loss:", library.decode(theirs) == test)
 #
 # Our `learn` counts *all* pairs anew for each merge. But one merge changes only a few places. If you remember where
 # each pair stands, you can update just the counts around them. That is what `BytePairEncoder.train` does (its heart
-# is `txlib.text.bpe.train_merges`). Most programs use a third one, Hugging Face's `tokenizers`, written in Rust. 200
-# merges on *Hamlet*:
+# is `txlib.text.bpe.train_merges`). Most programs use Hugging Face's `tokenizers`, which does it in Rust. 200 merges on
+# *Hamlet*:
 
 # %% tags=["nbval-ignore-output"]
 import time
@@ -412,12 +418,13 @@ for name, run in (("ours", lambda: learn(pieces, 200)), ("txlib", lambda: BytePa
     print(f"{name:10} {time.perf_counter() - start:7.3f} s")
 
 # %% [markdown]
-# And ours takes as long again for each further 200 merges; the incremental ones hardly notice.
+# The bookkeeping does it, not the language: on one play, Python and Rust are not far apart. And ours takes about as
+# long again for each further 200 merges; the other two hardly notice.
 #
 # ### Special tokens
 #
 # A model needs marks that no text can contain: where a document ends, what is padding. They get ids of their own,
-# outside the merges. Their text never goes through the merges, so it cannot come out of them.
+# which no merge can make. Only whoever calls `encode` decides whether the text `<|endoftext|>` stands for the mark:
 
 # %%
 marked = BytePairEncoder.train([hamlet], 457, special_tokens=["<|endoftext|>"])
@@ -474,8 +481,8 @@ for word in ("man", "what", "lord"):
 # %% [markdown]
 # ## 8 Real data: the vocabulary of GPT-2
 #
-# GPT-2's own merges come with this course, exactly as OpenAI published them: 256 bytes, 50,000 merges learned
-# from eight million web pages, and one special token.
+# GPT-2 is a language model by OpenAI; in lesson 08 you build one of its kind. Its own merges come with this course,
+# exactly as they were published: 256 bytes, 50,000 merges learned from eight million web pages, and one special token.
 
 # %%
 from txlib.data.files import REPOSITORY_DATA
@@ -493,12 +500,13 @@ for text in ("king", " king", "King", " KING", "1999", "2026", "12345", "the kin
     print(f"{text!r:18} {gpt2.encode(text)!s:32} {' | '.join(gpt2.token(id) for id in gpt2.encode(text))}")
 
 # %% [markdown]
-# - **The space belongs to the token.** `king` and `▁king` are two ids with nothing in common. A prompt that ends with
-#   a space therefore surprises GPT-2: the space that should begin the next word is used up.
+# - **The space belongs to the token.** `king` and `▁king` are two ids with nothing in common. A text that ends with a
+#   space therefore surprises GPT-2 when it is to go on: the space that should begin the next word is used up.
 # - **Capitals** make other tokens again.
 # - **Numbers** are cut as they happened to occur on the web: 1999 is one token, 2026 is two, 12345 is 123 and 45. That
 #   does not make arithmetic easier.
-# - **Not a letter lost:** the emoji is two tokens, neither of which is a character. (`�` is half of one.)
+# - **Not a letter lost:** the emoji is two tokens, neither of which is a character. (`�` stands for bytes that
+#   make none.)
 #
 # And German? Its web pages were nearly all English. The same sentences, in both languages:
 
@@ -547,8 +555,9 @@ plots.lines(
 )
 
 # %% [markdown]
-# What you save is length. What you pay is a row in the embedding table for each token, here with $d_\text{model} = 768$
-# as in GPT-2. And there is a hidden price: rows that are hardly ever used are hardly ever trained.
+# What you save is length. What you pay is one row for each token in the table of vectors, the *embedding table*. In
+# GPT-2 a row has $d_\text{model} = 768$ numbers. They are learned, like all parameters of a network, so there is a
+# hidden price: rows that are hardly ever used are hardly ever trained.
 
 # %%
 print("vocabulary   tokens in the play   embedding parameters   tokens seen fewer than 10 times in training")
@@ -556,10 +565,11 @@ for size in sizes[::2]:
     seen = torch.bincount(torch.tensor(encoders[size].encode(train)), minlength=size)            # (vocab_size,)
     length, rare = len(encoders[size].encode(test)), (seen < 10).float().mean()
     print(f"{size:10,}   {length:18,}   {size * 768:20,}   {rare:43.0%}")
+print(f"GPT-2's vocabulary of {len(gpt2):,} would cut the play into {len(gpt2.encode(test)):,} tokens.")
 
 # %% [markdown]
-# (Even among the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens, by the
-# way, get no further on this play than our 16,640. They were learned for other texts.) For a million characters of
+# (Even among the 256 bytes most are rare: the plays use only 63 different characters. GPT-2's 50,257 tokens get no
+# further on this play than our 16,640. They were learned from other texts.) For a million and a half characters of
 # Shakespeare a few thousand tokens are plenty. Models that read the whole web use 30,000 to 260,000.
 
 # %% [markdown]
@@ -635,8 +645,8 @@ for d in (4, 64, 1024):
 # ### Vectors learned from real text
 #
 # "You shall know a word by the company it keeps", wrote J. R. Firth in 1957. We take him at his word: a word's vector
-# is what stands next to it. For the 2,000 most common words of the game dialogues, count how often each has each
-# other within two words' distance. (We use whole words here, so that you can judge the result.)
+# is what stands next to it. For the 2,000 most common words of the game dialogues, count how often any two of them
+# stand at most two words apart. (We use whole words here, so that you can judge the result.)
 
 # %%
 lines = [words(line) for _, line in pairs["de"].train]             # the English sides
@@ -665,8 +675,9 @@ print("compared with chance:", [common[i] for i in ppmi[place["king"]].topk(5).i
 
 # %% [markdown]
 # Each word now has 2,000 numbers, most of them 0. The singular value decomposition finds the 100 directions in which
-# they differ most, and keeps only those. That is our embedding table: 2,000 words, 100 numbers each. (Levy and
-# Goldberg 2014 showed that *word2vec*, which trains such vectors by gradient descent, does about the same.)
+# they differ most, and how strong each is (`s`; its root keeps the strongest from drowning the others). That is our
+# embedding table: 2,000 words, 100 numbers each. (Levy and Goldberg 2014 showed that *word2vec*, which trains such
+# vectors by gradient descent, does about the same.)
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -738,15 +749,16 @@ def sentence_vector(sentence):
 
 
 # %% [markdown]
-# Six sentences, two by two with the same meaning. The partners share hardly a word.
+# Six sentences, two by two with the same meaning. Partners do not share a single word.
 
 # %% tags=["nbval-ignore-output"]
 sentences = ["The king is dead.", "Our ruler has died.", "We need more gold.", "There is not enough money.",
              "The ship is under attack.", "Enemies are firing at our vessel."]
 sentence_vectors = torch.stack([sentence_vector(sentence) for sentence in sentences])            # (sentence, d)
 plots.heatmap(
-    cosine(sentence_vectors, sentence_vectors), rows=sentences, columns=list("123456"), xlabel="sentence", ylabel="",
-    title="Same meaning, high cosine" if folder else "Our own vectors see less", size=0.55,
+    cosine(sentence_vectors, sentence_vectors), rows=[f"{text}  {i}" for i, text in enumerate(sentences, 1)],
+    columns=list("123456"), xlabel="sentence", ylabel="", size=0.55,
+    title="Same meaning, high cosine" if folder else "Our own vectors see less",
     alt="Cosines of six sentences with each other. With MiniLM each sentence has its partner in meaning as nearest.",
 )
 
@@ -759,9 +771,9 @@ right = (alike.argmax(dim=-1) == torch.tensor([1, 0, 3, 2, 5, 4])).sum().item()
 expect("Sentences whose nearest is their partner, of 6", right, 4 if folder else 1, 6)
 
 # %% [markdown]
-# With MiniLM, meaning has become geometry: *ruler* lies near *king*, and no letter is the same. Two things make its
-# vectors better than ours. It has seen far more text. And before the mean is taken, each token has looked at its
-# neighbours, so that a word's vector depends on its sentence. How that works is what this course is about.
+# With MiniLM, meaning has become geometry: the dead king lies near the ruler who has died, and no word is the same.
+# Two things make its vectors better than ours. It has seen far more text. And before the mean is taken, each token
+# has looked at its neighbours, so that a word's vector depends on its sentence. How? That is what this course is about.
 
 # %% [markdown]
 # ## 12 What it costs
@@ -872,7 +884,8 @@ for name, run in (("one-hot", lambda: torch.nn.functional.one_hot(input_ids, voc
 # %% [markdown]
 # ## 14 Summary
 #
-# - Text is bytes; 256 symbols write everything, but in long sequences. Words are short, but have no end.
+# - Text is bytes; 256 of them write everything, but in long sequences. Words make short ones, but there
+#   is no end of them.
 # - Byte-pair encoding joins frequent pairs, in a fixed order. Encoding repeats that order; decoding joins bytes.
 # - Cutting into pieces first keeps one word one token. A vocabulary is good for the texts it was learned from.
 # - An embedding is a row of a table, the same as one-hot times matrix. In GPT-2 it is a third of all parameters.

@@ -83,6 +83,23 @@ def written(code_point, limits=(128, 2048, 65536), heads=(192, 224, 240), mark=1
     return [heads[size - 2] + (code_point >> 6 * (size - 1)), *rest]
 
 
+def not_cut_off(code_point):
+    right = written(code_point)
+    if len(right) < 3:
+        return right
+    middle = [128 + (code_point >> 6 * i) for i in reversed(range(1, len(right) - 1))]
+    return [right[0], *middle, right[-1]]
+
+
+def digits_of_64(code_point):
+    rest = []
+    while code_point >= 64:
+        rest.insert(0, 128 + code_point % 64)
+        code_point //= 64
+    return [(0, 192, 224, 240)[len(rest)] + code_point, *rest]
+
+
+LIMITS = "Look at the limits: *below* 128 means `< 128`, and 128 itself already needs two bytes."
 mistake("utf8", lambda code_point: [code_point] if code_point < 256 else written(code_point),
         "A code point from 128 to 255 is given one byte. That is the older Latin-1. In UTF-8 only those below 128 have one "
         "byte.")
@@ -90,8 +107,15 @@ mistake("utf8", lambda code_point: written(code_point)[::-1],
         "The bytes are right, but in the wrong order: the highest bits come first.")
 mistake("utf8", lambda code_point: written(code_point)[:1] + written(code_point)[:0:-1],
         "The first byte is right, but those behind it are in reverse: the highest bits come first.")
-mistake("utf8", lambda code_point: written(code_point, limits=(129, 2049, 65537)),
-        "Look at the limits: *below* 128 means `< 128`, and 128 itself already needs two bytes.")
+mistake("utf8", lambda code_point: written(code_point, limits=(129, 2049, 65537)), LIMITS)
+mistake("utf8", lambda code_point: written(code_point, limits=(129, 2049, 65536)), LIMITS)
+mistake("utf8", lambda code_point: written(code_point, limits=(129, 2048, 65536)), LIMITS)
+mistake("utf8", not_cut_off,
+        "A middle byte is too large: above its six bits there are still others. Divide first, then take the remainder: "
+        "`code_point // 64 % 64`.")
+mistake("utf8", digits_of_64,
+        "This gives as many bytes as there are groups of six bits. But the first byte needs room for its own mark: the limits "
+        "are 128, 2,048 and 65,536, as in the table.")
 mistake("utf8", lambda code_point: written(code_point, mark=192),
         "The bytes behind the first begin with `10`, so add 128 to each, not 192: `11` would begin a new character.")
 mistake("utf8", lambda code_point: written(code_point, mark=0),
@@ -141,7 +165,7 @@ def next_merge(words: dict[tuple[bytes, ...], int], minimum: int) -> tuple[bytes
 
 # %% nbgrader={"grade_id": "check-next-merge", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 def readable(pair):
-    return pair if pair is None else [token.decode("latin-1") for token in pair]
+    return str(tuple(pair) if isinstance(pair, list) else pair)
 
 
 with check("next-merge") as show:
@@ -569,6 +593,12 @@ def farthest(table, id, k):
     return values.topk(k, largest=False).indices
 
 
+def set_to_zero(table, id, k):
+    values = cosine(table, id)
+    values[id] = 0
+    return values.topk(k).indices
+
+
 def set_in_place(table, id, k):
     table /= table.norm(dim=-1, keepdim=True)
     values = table @ table[id]
@@ -586,6 +616,8 @@ mistake("nearest", scored(lambda table, id: -(table - table[id]).norm(dim=-1)),
         "cosine is 1.")
 mistake("nearest", scored(lambda table, id: cosine(table, id).abs()),
         "You take the size of the cosine without its sign. Then the *opposite* direction counts as near; its cosine is −1.")
+mistake("nearest", set_to_zero,
+        "You set the token's own cosine to 0. But others may be negative, and then it comes before them: set it to `-torch.inf`.")
 mistake("nearest", farthest, "These are the *farthest*, those with the lowest cosines.")
 mistake("nearest", first_cut_off,
         "You cut off the first place, in the hope that it is the token itself. Another row can have the same direction, or "
