@@ -60,8 +60,6 @@ class Reader:
 
     def __init__(self, tokenizer: PretrainedTokenizer, longest: int):
         self.tokenizer, self.longest = tokenizer.tokenizer, longest
-        self.tokenizer.no_padding()
-        self.tokenizer.no_truncation()
         marks = {mark: self.tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]", "[PAD]")}
         missing = [mark for mark, number in marks.items() if number is None]
         if missing:
