@@ -224,8 +224,8 @@ twice = others @ others                                            # (query, key
 print(f"word 0 reaches itself in one layer in {others[0, 0]:.0f} ways, in two layers in {twice[0, 0]:.0f}")
 
 # %% [markdown]
-# With several layers each word sees itself by way of the others, as the paper says (§3.1). The cure is old. It is what a
-# teacher does in a language class, with a *cloze* test (Taylor 1953): take words out of the *input*, and ask for
+# With several layers each word sees itself by way of the others, as the paper says (§3.1). The cure is old. It is what
+# a teacher does in a language class, with a *cloze* test (Taylor 1953): take words out of the *input*, and ask for
 # them. What is not there cannot leak.
 
 # %% [markdown]
@@ -509,7 +509,8 @@ expect("Loss of masked tokens at the end", smooth[-1, 0].item(), 5.5, 6.6)
 plots.lines(
     {name: (range(20, 20 + len(smooth)), values.tolist())
      for name, values in zip(("masked tokens", "next sentence"), smooth.T)},
-    title="Masked tokens: a start. The next sentence: next to nothing yet", xlabel="training step", ylabel="loss (nats), mean of 20",
+    title="Masked tokens: a start. The next sentence: next to nothing yet", xlabel="training step",
+    ylabel="loss (nats), mean of 20",
     alt="Two loss curves. That of masked tokens falls from 7.6 to about 6. That of the next sentence stays at "
     "about 0.7, the level of guessing.",
 )
