@@ -711,12 +711,12 @@ for new in (8, 16, 32):
     print(f"{without / cached:4.1f} times fewer; the formulas agree: {(without, cached) == formula}")
 
 # %% [markdown]
-# Now the clock: milliseconds for *one more* token after $n$. With the cache it rises, too, but less: the one new query
-# still meets all keys. (Beyond 128 tokens this model has learned nothing, but it computes.)
+# Now the clock: milliseconds for *one more* token after $n$. With the cache it rises more slowly: only the one new
+# query meets all keys. (Beyond 128 tokens this model has learned nothing, but it computes.)
 
 
 # %% tags=["nbval-ignore-output"]
-def milliseconds(step, repeats=9):
+def milliseconds(step, repeats=20):
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
