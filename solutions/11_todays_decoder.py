@@ -182,7 +182,7 @@ alternative("swiglu", gated_by(lambda gate, up: gate * up / (1 + torch.exp(-gate
 # divided by $\sqrt{d_k}$.
 #
 # `repeat_interleave` would copy the whole cache for every token. So it is not allowed, nor is `repeat` or `expand`:
-# bring the *queries* into groups instead.
+# bring the *queries* into groups instead. (`F.scaled_dot_product_attention` is not allowed either.)
 #
 # <details><summary>Hint 1: what shape do grouped queries have?</summary>
 #
@@ -249,6 +249,8 @@ mistake("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.
 mistake("grouped", lambda q, k, v: shared(v, q.shape[1]).mean(dim=-2, keepdim=True),
         "Every key weighs the same. The softmax must run over the *keys*, the last axis; over the axis of a single "
         "query it gives 1 everywhere.")
+
+
 def averaged(q, k, v):
     group = rearrange(q, "b (pair group) 1 d -> b pair group d", pair=k.shape[1])
     return shared(attend(group.mean(dim=2, keepdim=True), k, v), q.shape[1])
@@ -258,6 +260,8 @@ mistake("grouped", averaged,
         "You average the queries of a group. They share keys and values, but each asks its own question.")
 mistake("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.shape[1])).squeeze(2),
         "The numbers are right; the axis of the one new token is missing. The result is (batch, heads, 1, d_k).")
+mistake("grouped", lambda q, k, v: attend(q.view(len(q), k.shape[1], -1, q.shape[-1]), k, v),
+        "The heads are still in groups. Bring them back, pair by pair, to (batch, heads, 1, d_k).")
 alternative("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.shape[1])))
 alternative("grouped", lambda q, k, v: attend(q.view(len(q), k.shape[1], -1, q.shape[-1]), k, v).view(q.shape))
 
@@ -342,6 +346,8 @@ mistake("convert", moving(BACK, count=lambda name, heads, kv_heads: kv_heads),
         "The queries were cut into `kv_heads` heads. `q_proj` has `heads` of them.")
 mistake("convert", lambda weights, heads, kv_heads: dict(weights),
         "Nothing has moved. Shapes fit either way; that is why this mistake is so common.")
+mistake("convert", in_place,
+        "The dictionary that you were given has changed. Make a new one, `dict(weights)`, and put the new matrices there.")
 mistake("convert", overwritten,
         "The weights that you were given have changed: you wrote into their memory. Make new tensors.")
 alternative("convert", lambda weights, heads, kv_heads: {
@@ -444,6 +450,10 @@ mistake("costs", counted(lambda c: c["vocab_size"] * c["hidden_size"] * (1 if c[
         "The output matrix is counted although it is tied: then it is the embedding, and counts once.")
 mistake("costs", counted(lambda c: -c["vocab_size"] * c["hidden_size"] * (0 if c["tie_word_embeddings"] else 1)),
         "Where `tie_word_embeddings` is false, the output has a matrix of its own.")
+mistake("costs", counted(lambda c: c["vocab_size"] * c["hidden_size"] * (1 if c["tie_word_embeddings"] else -1)),
+        "The two cases are exchanged. Tied means *one* matrix for the embedding and the output.")
+mistake("costs", counted(lambda c: -2 * c["num_hidden_layers"] * c["hidden_size"]),
+        "The gains of the blocks are missing: two norms in each.")
 mistake("costs", counted(lambda c: -c["hidden_size"]), "The last norm's gain is missing.")
 mistake("costs", counted(lambda c: -(2 * c["num_hidden_layers"] + 1) * c["hidden_size"]),
         "The norms' gains are missing.")
