@@ -9,8 +9,8 @@
 # - read a checkpoint by hand, fill your own model with it, and find out which part is wired wrongly when the text looks
 #   odd.
 #
-# **You need** lessons 05, 06, 08 and 09. **It takes** about 75 minutes to read and try; all cells together run in a good
-# minute on a laptop. Most of that is eleven small language models, trained one after another.
+# **You need** lessons 05, 06, 08 and 09. **It takes** about 75 minutes to read and try; all cells together run in a
+# good minute on a laptop. Most of that is eleven small language models, trained one after another.
 
 # %% [markdown]
 # ## 1 The problem: a file that your GPT cannot hold
@@ -319,10 +319,9 @@ table["RMS norm"] = train("RMS norm", with_rms)
 print(table["GPT-2"], table["RMS norm"], sep="\n")
 
 # %% [markdown]
-# The loss is as good as the same: the difference is much smaller than between two seeds. And the time? Compare your
-# two numbers. On our CPU ours is no faster, because torch computes layer norm in one go, and ours takes five
-# steps. Zhang & Sennrich compared like with like and saved 7 to 64 %. What remains for sure: one idea fewer, at no
-# cost.
+# The loss is as good as the same: the difference is much smaller than between two seeds. And the time? Compare your two
+# numbers. On our CPU ours is no faster, because torch computes layer norm in one go, and ours takes five steps. Zhang &
+# Sennrich compared like with like and saved 7 to 64 %. What remains for sure: one idea fewer, at no cost.
 
 # %% [markdown]
 # ## 5 Swap 2: SwiGLU
@@ -682,8 +681,8 @@ plots.bars(
 # | untied | 2.226 | +0.031 | +0.008 … +0.074 | nothing here: a new matrix to learn |
 #
 # So there is one swap for quality that even a minute of training shows, one for memory, and several that keep the
-# quality and make the model simpler. None makes our training clearly faster: look at the milliseconds. That is how this decoder
-# came about, part by part. Nobody threw GPT-2 away.
+# quality and make the model simpler. None makes our training clearly faster: look at the milliseconds. That is how this
+# decoder came about, part by part. Nobody threw GPT-2 away.
 
 # %% [markdown]
 # ## 11 The real checkpoint
@@ -938,8 +937,8 @@ picture = plots.lines(
     {name: (range(64, 513, 32), loss.unfold(0, 64, 32).mean(dim=-1).tolist()) for name, loss in by_place.items()},
     title="Beyond 128 tokens it fails, unless the slow pairs turn more slowly", xlabel="place in the text",
     ylabel="loss (nats a token)",
-    alt="Loss against place, with a dotted line at 128. As it is: near 4.8 up to the line, then rising to 5.6. "
-    "Interpolated: flat near 5.4 from the beginning. Base times 16: flat near 4.95 all the way.",
+    alt="Loss against place, with a dotted line at 128. As it is: near 4.8 up to the line, then rising to 5.5. "
+    "Interpolated: flat near 5.4 from the beginning. Base times 16: flat near 4.9 all the way.",
 )
 picture.axes[0].axvline(128, color="grey", linestyle=":")
 picture.axes[0].set_xticks([64, 128, 256, 384, 512])
