@@ -3,8 +3,9 @@
     python benchmarks/grading.py [--rounds 3] [--save]
 
 Both start from nothing and end with feedback pages: `nbgrader autograde` and `generate_feedback` (one submission at a
-time; its tests are asserts in the learner's kernel), and `txlib grade --jobs 2` (two seeds, sealed). The assignment
-has an import, three answers and three tests. Both must give the scores that the answers deserve.
+time; its tests are asserts in the learner's kernel), and `txlib grade` (two seeds, sealed, as many processes as it
+chooses). The assignment has an import, three answers and three tests. Both must give the scores that the answers
+deserve.
 """
 
 import argparse
@@ -144,7 +145,7 @@ class Ours:
     def grade(self) -> None:
         self.round += 1      # a new folder: nothing is known of earlier rounds
         command("txlib.cli", "grade", "--assignment", f"solutions/{SOURCE.name}", "--submissions", "submitted",
-                "--out", f"results-{self.round}", "--jobs", "2", folder=self.folder)
+                "--out", f"results-{self.round}", folder=self.folder)
         pages = list(self.folder.glob(f"results-{self.round}/feedback/*.html"))
         if len(pages) != len(SUBMISSIONS):
             raise SystemExit(f"txlib made {len(pages)} pages of {len(SUBMISSIONS)}")

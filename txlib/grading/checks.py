@@ -114,6 +114,10 @@ class _Operators(TorchDispatchMode):
     supports_higher_order_operators = True
 
     @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False     # else torch would import its compiler for the first operator, which takes a second
+
+    @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True      # else flex_attention, which compiles itself, would refuse to run
 
