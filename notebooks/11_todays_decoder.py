@@ -9,8 +9,8 @@
 # - read a checkpoint by hand, fill your own model with it, and find out which part is wired wrongly when the text looks
 #   odd.
 #
-# **You need** lessons 05, 06, 08 and 09. **It takes** about 75 minutes to read and try; all cells together run in a
-# good minute on a laptop. Most of that is eleven small language models, trained one after another.
+# **You need** lessons 05, 06, 08 and 09. **It takes** about 75 minutes to read and try; all cells together run in a good
+# minute on a laptop. Most of that is eleven small language models, trained one after another.
 
 # %% [markdown]
 # ## 1 The problem: a file that your GPT cannot hold
