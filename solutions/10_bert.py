@@ -30,7 +30,8 @@ from txlib.grading import check
 #
 # <details><summary>Hint 1: what is chosen?</summary>
 #
-# `chosen = (pick < 0.15) & ~special`. Both the input and the labels start from it.
+# `chosen = (pick < 0.15) & ~special`. Both the input and the labels start from it. (The brackets are needed: `&` binds
+# more tightly than `<`.)
 # </details>
 # <details><summary>Hint 2: how to replace without changing ids?</summary>
 #
@@ -101,6 +102,11 @@ def in_place(ids, special, pick, dice, other, mask_id):
     return ids, labels
 
 
+def everywhere(ids, special, pick, dice, other, mask_id):
+    seen = torch.where(between(dice), other, ids.masked_fill(low(dice), mask_id))
+    return seen, corrupt(ids, special, pick, dice, other, mask_id)[1]
+
+
 def labels_of_seen(ids, special, pick, dice, other, mask_id):
     seen, labels = corrupt(ids, special, pick, dice, other, mask_id)
     return seen, torch.where(labels == -100, labels, seen)
@@ -134,6 +140,10 @@ mistake("corrupt", all_labels,
         "Every token has a label. Then 85 % of the task is copying what stands there. Where nothing is chosen, it is −100.")
 mistake("corrupt", zeros_elsewhere,
         "The label of what is not chosen is 0. That is a token. −100 is what cross-entropy leaves out.")
+mistake("corrupt", corrupted(ordinary, low, lambda dice: dice < 0.9),
+        "Where `dice` is below 0.8, the mask is overwritten by `other`. Random are those from 0.8 to below 0.9 only.")
+mistake("corrupt", everywhere,
+        "Tokens that are not chosen are replaced, too. `dice` decides about chosen ones only: `chosen & (dice < 0.8)`.")
 mistake("corrupt", in_place,
         "`ids` has changed. Whoever called you still needs the text: make a new tensor, with `clone()`, `masked_fill` or "
         "`torch.where`.")
@@ -255,6 +265,14 @@ def sep_alone(a, b, cls_id, sep_id, max_length):
     return tokens, segments
 
 
+def three_alone(a, b, cls_id, sep_id, max_length):
+    return join_pair(a, b, cls_id, sep_id, max_length - (b is None))
+
+
+def uncut_alone(a, b, cls_id, sep_id, max_length):
+    return join_pair(a, b, cls_id, sep_id, 10**6 if b is None else max_length)
+
+
 mistake("join-pair", joined(lambda a, b, room: fairly(a, b, room + 3)),
         "The special tokens have no room: the row is longer than `max_length`. Two sentences share `max_length - 3`.")
 mistake("join-pair", cut_at_the_end,
@@ -274,6 +292,10 @@ mistake("join-pair", joined(fairly, lambda a, b: [0] * (len(a) + len(b) + 3)),
         "Every token has segment 0. Behind the first `[SEP]` it is 1.")
 mistake("join-pair", sep_alone,
         "A single sentence has two `[SEP]`. Where `b` is `None`, the row is `[CLS] a [SEP]`.")
+mistake("join-pair", three_alone,
+        "A single sentence is cut one token too short. Its row has two special tokens, not three: `max_length - 2`.")
+mistake("join-pair", uncut_alone,
+        "A single sentence is not shortened. It gets `max_length - 2` tokens.")
 mistake("join-pair", changing,
         "`a` or `b` has changed: `pop()` works on the list that you were given. Make a copy first: `a, b = list(a), list(b)`.")
 
@@ -369,6 +391,10 @@ mistake("label-pieces", labelled(lambda tag, count: [tag] + [0] * (count - 1)),
         "Further pieces have the label 0. That is a tag, and the loss would count it. −100 is what it leaves out.")
 mistake("label-pieces", labelled(first_only, 0, 0),
         "`[CLS]` and `[SEP]` have the label 0. They are no words: −100.")
+mistake("label-pieces", labelled(lambda tag, count: [tag] + [-100] * count),
+        "Each word has one label too many. The first of its `count` pieces has the tag: `count - 1` are left.")
+mistake("label-pieces", lambda tags, counts, max_length: label_pieces(tags, counts, max_length)[:-1],
+        "The label of `[SEP]` is missing. It is −100, at the end of every row.")
 mistake("label-pieces", without_marks,
         "`[CLS]` and `[SEP]` have no label at all. Then every label stands one place too far left.")
 mistake("label-pieces", sep_cut_off,
@@ -402,7 +428,7 @@ alternative("label-pieces", lambda tags, counts, max_length: [
 # </details>
 # <details><summary>Hint 3: where is the maximum?</summary>
 #
-# `argmax()` counts through the whole table. `divmod(index, n)` gives row and column.
+# `int(table.argmax())` counts through the whole table, row after row. `divmod(index, n)` gives row and column.
 # </details>
 
 # %% nbgrader={"grade_id": "best-span", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -477,6 +503,8 @@ mistake("best-span", searched(lambda length, first, last, longest: (length > 1) 
         "Spans of a single token are missing, and the limit is one too far. first = last is a span, of one token.")
 mistake("best-span", searched(lambda length, first, last, longest: (length >= 1) & (length <= longest)),
         "The answer may stand in the question. Both ends must be where `context` is True.")
+mistake("best-span", searched(lambda length, first, last, longest: (length <= 1) & (length > 1 - longest) & first & last),
+        "Your spans run backwards: the last token stands before the first. In the table the row is first, the column last.")
 mistake("best-span", multiplied,
         "The scores are multiplied. They are logits: two negative ones would make a large product. Add them.")
 mistake("best-span", zero_instead,
@@ -570,6 +598,8 @@ mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean
         "Offsets to the left are missing. Search −3 to 3.")
 mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean(dim=-1), high=0),
         "Offsets to the right are missing. In BERT a head can look ahead: search −3 to 3.")
+mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean(dim=-1), high=2),
+        "Offset 3 is missing. `range(-3, 3)` ends at 2: write `range(-3, 4)`.")
 mistake("find-offset", not_itself, "Offset 0 is missing: a head may look at the token itself.")
 mistake("find-offset", lambda weight: (find_offset(weight)[0] + 3, find_offset(weight)[1]),
         "This is the place in the list, 0 to 6. Subtract 3 to get the offset.")
