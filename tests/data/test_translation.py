@@ -132,6 +132,7 @@ def test_txlib_data_stands_in_where_there_is_no_checkout(tmp_path, monkeypatch):
         (gzip.compress(b""), "is empty"),
         (gzip.compress(b"Where is he?\tWo ist er?\nWho?\n"), "line 2: expected English, tab, translation"),
     ],
+    ids=["cut off", "not compressed", "not UTF-8", "empty", "a line without a tab"],
 )
 def test_broken_embedded_file(tmp_path, content, message):
     (tmp_path / "de-en.tsv.gz").write_bytes(content)

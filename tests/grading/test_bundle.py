@@ -36,7 +36,7 @@ VALUES = [None, True, 3, -(2**200), 0.5, math.nan, -math.inf, "word", "\ud800 ha
           torch.tensor([math.nan, math.inf]), np.ones((2, 2)), np.float64(1), object(), torch.ones(2).short()]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_whatever_a_check_writes_is_well_formed(value):
     assert problem(bundle(value, points=0.5)) is None
 
