@@ -66,7 +66,8 @@ print(f"{len(train_ids):,} characters to learn from, {len(unseen):,} that no tra
 #
 # How often does each character follow each other one? Count, divide each row by its sum, and you have a language model:
 # a table that says, for the last character, how likely each next one is. It is called the *bigram* model. (We start all
-# counts at 1, so that a pair that has never been seen is unlikely and not impossible.)
+# counts at 1, so that a pair that has never been seen is unlikely and not impossible.) In the figure, ⏎ is the end of a
+# line and ▁ a space.
 
 # %%
 count = torch.ones(V, V)                                           # (last, next)
@@ -109,8 +110,8 @@ for _ in range(200):
 print(decode(ids))
 
 # %% [markdown]
-# No word, but the rhythm of words. It needs to look back further. So count threes, fives, tens? Try. How many of the groups
-# of $k$ characters in the unseen play have ever occurred in the training plays?
+# Hardly a word, but the rhythm of words. It needs to look back further. So count threes, fives, tens? Try. How many of
+# the groups of $k$ characters in the unseen play have ever occurred in the training plays?
 
 # %%
 sample = range(0, len(texts.validation) - 20, 50)
@@ -198,9 +199,9 @@ class GPT(nn.Module):
 # %% [markdown]
 # ### 4.2 How it starts
 #
-# GPT-2 starts its biases at 0 and draws all matrices with a spread of 0.02. But not those that write into the residual stream: attention's
-# output and the feed-forward network's last matrix are made smaller by $\sqrt{2N}$, with $N$ blocks (Radford et al.
-# 2019, section 2.3, says $1/\sqrt{N}$, with $N$ *residual layers*; each block has two).
+# GPT-2 starts its biases at 0 and draws all matrices with a spread of 0.02. Two in each block write into the residual
+# stream: attention's output and the feed-forward network's last matrix. With $L$ blocks these are divided by $\sqrt{2L}$.
+# (Radford et al. 2019, section 2.3, says $1/\sqrt{N}$, with $N$ *residual layers*; each block has two.)
 
 
 # %%
@@ -215,8 +216,8 @@ def initialise(model, residual=True):
 
 
 # %% [markdown]
-# Why? Each writer adds something of its own, so the variances add up. $2N$ additions of variance $\sigma^2$ make
-# $2N\sigma^2$, and dividing each by $\sqrt{2N}$ makes $\sigma^2$ again, whatever the depth. Measure what all
+# Why? Each writer adds something of its own, so the variances add up. $2L$ additions of variance $\sigma^2$ make
+# $2L\sigma^2$, and dividing each by $\sqrt{2L}$ makes $\sigma^2$ again, whatever the depth. Measure what all
 # blocks together have added to the stream:
 
 
@@ -280,9 +281,9 @@ print(f"one pass {1000 * fast:.1f} ms, 64 passes {1000 * slow:.1f} ms")
 expect("The parallel pass is faster by a factor of", slow / fast, 10, 600)
 
 # %% [markdown]
-# A recurrent network (lesson 02) also learns from every place, but it has to walk there, step by step. Here all places are computed
-# at the same time, which is what GPUs are good at. This holds for *training* only. A model that writes has to wait for its own
-# words.
+# A recurrent network (lesson 02) also learns from every place, but it has to walk there, step by step. Here all places
+# are computed at the same time, which is what GPUs are good at. This holds for *training* only. A model that writes has
+# to wait for its own words.
 
 # %% [markdown]
 # ## 5 Train it
@@ -339,7 +340,7 @@ print(write(model, "ORSINO:\n", new=150))
 # $\ln V = 4.14$ nats. Now train.
 
 # %% tags=["nbval-ignore-output"]
-losses = train(model, 500, "training a GPT")
+losses = train(model, 400, "training a GPT")
 print(f"first loss {losses[0]:.2f}, mean of the last 50 {sum(losses[-50:]) / 50:.2f} nats a character")
 
 
@@ -363,9 +364,9 @@ expect("which is, in bits", loss_of["our GPT"] / math.log(2), 2.6, 3.0)
 
 # %% tags=["nbval-ignore-output"]
 smooth = torch.tensor(losses).unfold(0, 20, 1).mean(dim=-1)        # (step,): mean of 20 steps
-lines = {name: ([20, 500], [loss_of[name]] * 2) for name in ("frequencies", "pairs")}
+lines = {name: ([20, 400], [loss_of[name]] * 2) for name in ("frequencies", "pairs")}
 plots.lines(
-    {"training": (range(20, 501), smooth.tolist()), **lines, "unseen play": ([480, 500], [loss_of["our GPT"]] * 2)},
+    {"training": (range(20, 401), smooth.tolist()), **lines, "unseen play": ([380, 400], [loss_of["our GPT"]] * 2)},
     title="Soon the GPT leaves the table of pairs behind", xlabel="training step",
     ylabel="loss (nats a character)",
     alt="The training loss falls from above the line of frequencies, crosses the line of pairs after some fifty steps, "
@@ -378,7 +379,7 @@ print(write(model, "ORSINO:\n"))
 
 # %% [markdown]
 # Names in capitals, a colon, lines, many real words, all from half a minute of guessing. No sense, and that is no
-# surprise: 0.6 million parameters have read a quarter of a million characters. GPT-3 read 300 billion tokens.
+# surprise: 0.6 million parameters have read 200,000 characters. GPT-3 read 300 billion tokens.
 #
 # ### What does it do with a longer past?
 #
@@ -395,7 +396,7 @@ plots.lines(
     {"our GPT": (range(1, 65), by_place), "pairs": ([1, 64], [loss_of["pairs"]] * 2)}, xscale="log",
     title="The first few characters of the past help most", xlabel="characters that it has seen", ylabel="loss (nats)",
     alt="Loss by number of characters seen, on a logarithmic axis. With one it is near that of the bigram table. It falls "
-    "steeply up to four or five characters, and behind about ten hardly any more.",
+    "steeply up to three or four characters, and after about ten hardly any more.",
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -404,14 +405,19 @@ expect("Loss at the last ten places", sum(by_place[-10:]) / 10, 1.7, 2.1)
 
 # %% [markdown]
 # With one character it is about as good as the table, and it can't be much better: a table of pairs holds all that one
-# character tells. The next few help a lot. Behind about ten the curve is flat: the context holds 64, but in half a minute
+# character tells. The next few help a lot. After about ten the curve is flat: the context holds 64, but in half a minute
 # this model has learned to spell, and not yet to follow what is going on.
 
 # %% [markdown]
 # ## 6 Break it
 #
-# Four small models, $d = 64$ and 2 blocks, 250 steps each: one is right; one has no mask; one has a mask that leaks by
-# one, so that place $t$ also sees $t + 1$ (you write `>=` with an offset wrong by one, and nothing complains); one has no positions.
+# Four small models, $d = 64$ and 2 blocks, 200 steps each:
+#
+# - one is right;
+# - one has no mask;
+# - one has a mask that leaks: the offset is wrong by one, nothing complains, and place $t$ also sees $t + 1$;
+# - one has no positions.
+#
 # Decide first: whose training loss will be lowest?
 
 # %%
@@ -429,18 +435,18 @@ models, curves = {}, {}
 for name, (settings, mask) in broken.items():
     torch.manual_seed(0)
     models[name] = GPT(V, settings, layers=2)
-    curves[name] = train(models[name], 250, name, mask)
+    curves[name] = train(models[name], 200, name, mask)
 plots.lines(
-    {name: (range(20, 251), torch.tensor(curve).unfold(0, 20, 1).mean(dim=-1).tolist()) for name, curve in curves.items()},
+    {name: (range(20, 201), torch.tensor(curve).unfold(0, 20, 1).mean(dim=-1).tolist()) for name, curve in curves.items()},
     title="Two training losses that are too good to be true", xlabel="training step", ylabel="training loss (nats)",
     alt="Four training losses. The right model and the one without positions fall to a little over 2. The one without a "
     "mask and the one whose mask leaks by one fall to nearly 0.",
 )
 
 # %% [markdown]
-# A loss near 0 on Shakespeare means that the model knows every next character for certain. Nobody can. They *see* the answer: it
-# stands one place to the right. The honest test is what a model meets when it writes: a beginning, and nothing behind it.
-# Give each of them beginnings of 20 characters, and count only the last place.
+# A loss near 0 on Shakespeare means that the model knows every next character for certain. Nobody can. They *see* the
+# answer: it stands one place to the right. The honest test is what a model meets when it writes: a beginning, and
+# nothing after it. Give each of them beginnings of 20 characters, and count only the last place.
 
 
 # %%
@@ -454,7 +460,7 @@ def honest(model, mask, n=20):
 # %% tags=["nbval-ignore-output"]
 for name, (_, mask) in broken.items():
     final = sum(curves[name][-20:]) / 20
-    print(f"{name:13} training loss {final:.2f}, when nothing stands behind: {honest(models[name], mask):.2f}")
+    print(f"{name:13} training loss {final:.2f}, when nothing comes after: {honest(models[name], mask):.2f}")
 expect("Loss of the right model", honest(models["right"], causal()), 1.95, 2.45)
 expect("Training loss without mask", sum(curves["no mask"][-20:]) / 20, 0, 0.2)
 expect("… and its loss when it has to guess", honest(models["no mask"], None), 3, 30)
@@ -529,10 +535,10 @@ for name, settings in GPT2.items():
     print(f"{name:7} {settings.layers} blocks, d {block.d_model:4}, {block.heads:2} heads: {count_parameters(settings):13,}")
 
 # %% [markdown]
-# 124,439,808 is what is in the file that OpenAI published, to the last number. (The paper prints 117 million. It was
-# counted wrong, and later corrected by its authors.) Can you get there by hand?
+# 124,439,808 is what is in the file that OpenAI published, to the last number. (The paper prints 117 million, a miscount
+# that its authors corrected later.) Can you get there by hand? With $L$ blocks:
 #
-# $$\underbrace{V d}_\text{tokens} + \underbrace{n d}_\text{positions} + N\,(\underbrace{12 d^2 + 13 d}_\text{a block, lesson 06}) + \underbrace{2d}_\text{last norm}$$
+# $$\underbrace{V d}_\text{tokens} + \underbrace{n d}_\text{positions} + L\,(\underbrace{12 d^2 + 13 d}_\text{a block, lesson 06}) + \underbrace{2d}_\text{last norm}$$
 
 
 # %%
@@ -548,8 +554,8 @@ for name, settings in GPT2.items():
 # ## 8 GPT-3's table, row by row
 #
 # Brown et al. (2020) trained eight sizes, on 300 billion tokens each, with a context of 2,048. Their table 2.1 prints the
-# number of blocks, $d$, the heads and their size. Let us rebuild it: parameters by our formula, training cost as
-# $6 N D$ (section 9 shows why). Their appendix D prints both.
+# number of blocks, $d$, the heads and their size. Let us rebuild it: parameters by our formula, and the
+# operations of training as $6 N D$, with $N$ parameters and $D$ tokens (section 9 shows why). Their appendix D prints both.
 
 # %%
 print(f"{'':7}{'blocks':>6} {'d':>7}{'heads · size':>14}{'printed':>12}{'appendix':>11}{'by formula':>12}{'6ND':>10}{'appendix':>10}")
@@ -582,7 +588,7 @@ print(f"with both rows set right, all eight are within {largest:.1%} of the appe
 #
 # ### Parameters: where do they sit?
 #
-# Blocks grow with $N d^2$, the embedding with $V d$ only. In small models the embedding is a large part; in large ones it
+# Blocks grow with $L d^2$, the embedding with $V d$ only. In small models the embedding is a large part; in large ones it
 # hardly counts. That is why Kaplan et al. (2020) count models without it.
 
 # %%
@@ -600,10 +606,10 @@ plots.bars(
 # %% [markdown]
 # ### Operations: $2N$ forward, $6N$ to train
 #
-# Each parameter of a matrix takes part in one multiplication and one addition for each token: $2N$ operations. Backward
+# $N$ is the number of parameters. Each parameter of a matrix takes part in one multiplication and one addition for each token: $2N$ operations. Backward
 # does that twice, once for the gradient of the input and once for that of the weight: $6N$ in all. On top come attention's
-# scores and mixing, which have no parameters: $4 n d$ a token and block forward, three times that in training. Count them
-# with torch's counter, on GPT-2 small with a full context:
+# scores and mixing, which have no parameters: $4 n d$ a token and block forward, three times that in training. (Pairs that
+# the mask hides are counted, too.) Count them with torch's counter, on GPT-2 small with a full context:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -621,8 +627,9 @@ for name, factor, counter in (("forward", 1, forward), ("training", 3, both)):
     print(f"{name:8} counted {counted / 1e6:4.0f} million a token; {2 * factor}N {rule / 1e6:.0f}, with scores {(rule + scores) / 1e6:.0f}")
 
 # %% [markdown]
-# The rule of thumb leaves out the scores, here an eighth. How large is that share elsewhere? It is $4nd N_\text{blocks}$
-# against $2N$, and $N \approx 12 d^2 N_\text{blocks}$, so it is $n / 6d$:
+# The rule of thumb leaves out the scores, here 15 % on top of it. And elsewhere? Compare them with the blocks' matrices
+# alone: $4nd L$ against $2 \cdot 12 d^2 L$, which is $n / 6d$. (For GPT-2 small that is more than 15 %, since its $N$ is
+# one third embedding.)
 
 # %%
 for name, n, d in (("GPT-2 small", 1024, 768), ("GPT-3 175b", 2048, 12_288), ("GPT-3, context 100,000", 100_000, 12_288)):
@@ -665,11 +672,11 @@ sizes = {}
 for d, blocks in ((16, 2), (48, 2)):
     torch.manual_seed(0)
     tiny = GPT(V, BlockConfig(d, 2, 4 * d, norm="rms", activation="gelu", bias=False, position="rotary_half"), blocks)
-    train(tiny, 500, f"d = {d}")
+    train(tiny, 400, f"d = {d}")
     sizes[12 * d**2 * blocks] = validation(tiny)
 sizes[12 * 128**2 * 3] = loss_of["our GPT"]
 plots.lines(
-    {"after 500 steps": (list(sizes), list(sizes.values()))}, marker="o", xscale="log",
+    {"after 400 steps": (list(sizes), list(sizes.values()))}, marker="o", xscale="log",
     title="Ten times the parameters, a lower loss", xlabel="parameters in the blocks", ylabel="loss, unseen play (nats)",
     alt="; ".join(f"{size:,} parameters: {loss:.2f} nats" for size, loss in sizes.items()),
 )
@@ -722,7 +729,7 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 # as to the library's `labels`, then it is 8 · 63.
 # </details>
 #
-# **3. Your training loss is 0.03 nats after 500 steps, and the text that the model writes is garbage. What do you check first?**
+# **3. Your training loss is 0.03 nats after 400 steps, and the text that the model writes is garbage. What do you check first?**
 #
 # <details><summary>A. Whether the learning rate is too high</summary>
 #
@@ -730,7 +737,7 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 # </details>
 # <details><summary>B. Whether it has learned the text by heart</summary>
 #
-# In 500 steps it has not read the whole text even once. And what it knows by heart it could also write.
+# In 400 steps it has not read the whole text even once. And what it knows by heart it could also write.
 # </details>
 # <details><summary>C. Whether a place can see the next one</summary>
 #
@@ -774,7 +781,7 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 # - A language model gives each next token a probability. Its loss is the mean of $-\log p$ of what really came.
 # - GPT is a stack of blocks that look back only; text and answers are one text, shifted by one.
 # - The causal mask makes one pass equal to $n$ passes. A loss that is too good means that it leaks.
-# - $V d + n d + N(12 d^2 + 13 d) + 2d$ parameters, $2N$ operations a token forward, $6N$ to train.
+# - $N = V d + n d + L(12 d^2 + 13 d) + 2d$ parameters, $2N$ operations a token forward, $6N$ to train.
 # - Activations are most of the memory in training; when it writes, keys and values grow with the text.
 #
 # **Read** Radford et al. 2018, *Improving Language Understanding by Generative Pre-Training*, section 3.1. Radford et al. 2019,

@@ -110,6 +110,8 @@ mistake("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], pad_id, 
                                         filled([t[1:] for t in texts], -100, left=True)),
         "Filled up at the *front*. Here texts start at the left, and what is missing stands at the end. (There, the causal "
         "mask hides it from all real tokens.)")
+mistake("shift", shifted_as_a_whole,
+        "First filled up, then cut: so short texts still read their last token. Take `text[:-1]` of each text, then fill up.")
 mistake("shift", cut_to_the_shortest,
         "All texts are cut to the length of the shortest. Fill up the short ones instead: no token is to be lost.")
 alternative("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], pad_id), filled([t[1:] for t in texts], -100)))
@@ -193,6 +195,8 @@ mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") 
         "Divided twice: `cross_entropy` already takes the mean over the tokens. Use `reduction=\"sum\"`.")
 mistake("bits", all_counted,
         "Labels of −100 are counted, as if they were a token. They fill up and cost nothing.")
+mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") * labels.numel() / math.log(2) / characters,
+        "The mean is over the labels that count, and you multiply it by the number of *all* places. Use `reduction=\"sum\"`.")
 mistake("bits", mean_of_texts,
         "A mean of the texts' means: a token in a short text then weighs more than one in a long text. Sum over all.")
 mistake("bits", lambda logits, labels, characters: -nats(logits, labels) / math.log(2) / characters,
@@ -289,6 +293,8 @@ mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: 0 if tied 
         "With `tied=False` the output has a matrix of its own: vocab · d_model more.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V if not tied else 0),
         "The output matrix has no bias.")
+mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V if bias and not tied else 0),
+        "The output matrix has no bias, with `bias=True` neither.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: 1024 * d if c is None else 0),
         "With `context=None` nothing is learned about positions: rotary angles are computed.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: 0 if bias else (2 * N + 1) * d),
@@ -297,6 +303,8 @@ mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: -N * d * f
         "SwiGLU has *three* matrices: the gate, the widening and the narrowing one.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: N * (d - f) if bias else 0),
         "The bias of the widening matrix has d_ff numbers: as many as its output.")
+mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: N * (f - d) if bias else 0),
+        "The bias of the narrowing matrix has d_model numbers: as many as its output.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: N * 2 * d * (4 * d - f)),
         "The width in the middle is taken for 4 · d_model. Use `d_ff`.")
 mistake("count", lambda vocab, layers, d_model, d_ff, context, tied=True, bias=True, swiglu=False: (
@@ -339,7 +347,7 @@ def pack(documents: list[list[int]], end_id: int, n: int) -> Int[Tensor, "block 
 with check("pack") as show:
     documents = [show.randint(10, 99, show.random_size(low, low + 4)).tolist() for low in (5, 3, 8, 4)]
     show(pack(documents, 1, 4), "four documents, n = 4")
-    show(pack([[11, 12, 13]], 1, 3), "one document that fills one block, n = 3")
+    show(pack([[11, 12, 13, 14]], 1, 2), "one document that fills two blocks, n = 2")
     show(pack([[11, 12, 13, 14]], 1, 3), "one token is left over, n = 3")
     show(pack([[11, 12], [], [13, 14, 15, 16]], 1, 2), "one document is empty, n = 2")
 
@@ -354,8 +362,7 @@ def apart(documents, end_id, n):
 
 
 def between(documents, end_id, n):
-    text = joined(documents, behind=[end_id])[:-1]
-    return text.unfold(0, n + 1, n) if len(text) > n else text.new_empty(0, n + 1)
+    return joined(documents, behind=[end_id])[:-1].unfold(0, n + 1, n)
 
 
 def padded(documents, end_id, n):
@@ -477,6 +484,11 @@ def without_rest(model, ids, context, stride):
     return torch.cat([losses[context - stride if start else 0 :] for start, losses in starts]).mean()
 
 
+def stride_from_the_end(model, ids, context, stride):
+    new = [losses[-stride if start else 0 :] for start, losses in windows_of(model, ids, context, stride)]
+    return torch.cat(new).sum() / (len(ids) - 1)
+
+
 def not_shifted(model, ids, context, stride):
     total, predicted = torch.zeros(()), 0
     for start in range(0, len(ids), stride):
@@ -511,6 +523,9 @@ mistake("stride", first_part,
         "You count the *first* predictions of each window, those with the shortest past. Count the last ones: that is what "
         "the overlap is for.")
 mistake("stride", without_rest, "The last window is shorter, and you leave it out. Its tokens count, too.")
+mistake("stride", stride_from_the_end,
+        "The last window may be short. Then fewer than `stride` of its predictions are new. Leave out the first `context - "
+        "stride` of a window instead.")
 mistake("stride", not_shifted,
         "The model is asked for the token that it has just read. Predict the next one: labels are one place later.")
 mistake("stride", inside_windows,
