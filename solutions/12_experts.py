@@ -212,8 +212,8 @@ alternative("balance", lambda probabilities, real: (
 # ### Task 3 · First come, first served   ●●●○○ · 10 minutes · 3 points
 #
 # One expert a token. Each expert takes as many tokens as there is room for, in the order of the text; who comes later
-# is dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / N \rceil$. Return a mask that is `True` where the
-# token is **dropped**.
+# is dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / \text{experts} \rceil$. Return a mask that is
+# `True` where the token is **dropped**.
 #
 # <details><summary>Hint 1: round which way?</summary>
 #
@@ -462,7 +462,7 @@ alternative("mixture", with_masks)
 # A decoder like Mixtral. Each of its `layers` blocks has
 #
 # - attention with grouped queries: matrices for query and output, `d_model` × `d_model`, and for key and value,
-#   `d_model` × (`kv_heads` · `d_k`), where `d_k = d_model / heads`;
+#   `d_model` × (`kv_heads` · `d_k`), where `d_k = d_model // heads`;
 # - a router, and `experts` SwiGLU networks (three matrices `d_model` × `d_ff` each), of which a token uses `top_k`;
 # - two RMS norms, a gain each.
 #
