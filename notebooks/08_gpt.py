@@ -462,7 +462,7 @@ for name, (_, mask) in broken.items():
     final = sum(curves[name][-20:]) / 20
     print(f"{name:13} training loss {final:.2f}, when nothing comes after: {honest(models[name], mask):.2f}")
 expect("Loss of the right model", honest(models["right"], causal()), 1.95, 2.45)
-expect("Training loss without mask", sum(curves["no mask"][-20:]) / 20, 0, 0.2)
+expect("Training loss without mask", sum(curves["no mask"][-20:]) / 20, 0, 0.3)
 expect("… and its loss when it has to guess", honest(models["no mask"], None), 3, 30)
 
 # %% tags=["nbval-ignore-output"]
