@@ -73,7 +73,8 @@ for d_ff in (256, 512, 2048):
     print(f"d_ff = {d_ff:5}  {parameters(network):8,} parameters {operations(network, x):9,.0f} operations a token")
 
 # %% [markdown]
-# Parameters and operations grow in step, two operations a parameter. An English comma pays for everything the network
+# In the feed-forward network parameters and operations grow in step, two operations a parameter. (Attention has its
+# scores on top.) An English comma pays for everything the network
 # has stored about German plurals. Can a token pay only for the part that it needs?
 
 # %% [markdown]
@@ -121,7 +122,8 @@ plots.experts(
 #
 # ### 4.1 The router
 #
-# From now on sentences do not matter: all positions of all sentences are one long list of tokens.
+# From now on sentences do not matter: all positions of all sentences are one long list of tokens. Here are five random
+# ones, and a random router.
 
 
 # %%
@@ -146,6 +148,7 @@ for token in range(3):
 # ### 4.2 The definition, at full price
 #
 # The safest way to compute $y$: let *every* expert compute *every* token, and multiply what was not chosen by 0.
+# (Our `FeedForward` wants a batch, so `tokens[None]` makes one, and `[0]` takes it away again.)
 
 
 # %%
@@ -232,8 +235,8 @@ plots.lines(
 #
 # ### 4.5 Capacity: what if all want the same expert?
 #
-# On many machines each expert sits on its own, and its batch must have a size that is fixed beforehand. Switch gives
-# each expert room for
+# A large mixture is spread over many machines, an expert on each, and the size of an expert's batch must be fixed
+# beforehand. Switch gives each expert room for
 #
 # $$\text{capacity} = \left\lceil \text{capacity factor} \cdot \frac{\text{tokens} \cdot k}{N} \right\rceil$$
 #
@@ -267,7 +270,7 @@ plots.experts(
 )
 
 # %% [markdown]
-# Dropped words are an expert's answer that is missing, so one wants few of them. A larger factor drops fewer, and pays
+# A dropped word misses its expert's answer, so one wants few of them. A larger factor drops fewer, and pays
 # for seats that stay empty. The better cure is to send tokens evenly. Keep `within_capacity`: we will use it on trained
 # routers.
 
@@ -384,7 +387,8 @@ def train(networks, alpha=0.0, what="training", steps=300, seed=0, lr=5e-3):
 # %% [markdown]
 # Eight experts a block, one expert a token, and nothing that tells the router to be fair. Chance always favours someone
 # at the start. So that you see the same on every machine, we do not leave it to chance: expert 0 gets a bias of 2, a
-# head start of $e^2 \approx 7$ to one against each of the others. The bias is a parameter, so training may undo it.
+# head start of $e^2 \approx 7$ to one against each of the others. As only the best expert is asked, it gets nearly all
+# tokens at first. The bias is a parameter, so training may undo it.
 
 
 # %%
@@ -414,18 +418,18 @@ def ranked(shares, block=0, window=10):
 
 
 plots.lines(
-    ranked(runs["unbalanced"][2]), title="Left alone, a few experts take nearly all tokens (block 1)",
+    ranked(runs["unbalanced"][2]), title="Left alone, the busiest expert keeps most tokens (block 1)",
     xlabel="training step", ylabel="share of the tokens (%), mean of 10",
     alt="The busiest expert takes nearly all tokens at first, and most of them to the end. The second, the third and the "
     "other five together get a small part each.",
 )
 
 # %% [markdown]
-# Why? An expert that gets a few more tokens at first learns a little faster. Its answers help, so the router's gate for
-# it goes up, and it gets more tokens still. The rich get richer. An expert that gets no tokens gets no gradient
-# of its own. You pay memory for eight, and use one, two or three.
+# The others catch up a little, and far too slowly. Why? An expert that gets more tokens learns faster. Its answers help,
+# so the router's gate for it goes up, and it keeps its tokens or gets more still. The rich stay rich. An expert that
+# gets no tokens gets no gradient of its own. You pay memory for eight, and use one, two or three.
 #
-# One number for it: if the shares were $s_i$, how many *equally* busy experts would have the same entropy? This is
+# One number for it: if the shares are $s_i$, how many *equally* busy experts would have the same entropy? This is
 # $e^{H(s)}$. It is 8 when all work, and 1 when one does it all.
 
 
@@ -442,10 +446,12 @@ expect("Experts at work in block 1, unbalanced", effective(runs["unbalanced"][2]
 # %% [markdown]
 # ## 6 The cure: a loss for balance
 #
-# Let $f_i$ be the share of the tokens that go to expert $i$, and $P_i$ the mean probability the router gives it:
+# Of $M$ tokens, let $f_i$ be the share that goes to expert $i$, and $P_i$ the mean probability the router gives it:
 #
-# $$f_i = \frac{1}{n} \sum_t \mathbb{1}[i \in T_t] \qquad P_i = \frac{1}{n} \sum_t p_{t,i} \qquad
+# $$f_i = \frac{1}{M} \sum_t \mathbb{1}[i \in T_t] \qquad P_i = \frac{1}{M} \sum_t p_{t,i} \qquad
 # L = N \sum_{i=1}^{N} f_i P_i$$
+#
+# ($\mathbb{1}$ is 1 where the bracket is true, else 0.)
 #
 # **Why this?** We would like to make $\sum_i f_i^2$ small: for shares that add up to 1 it is smallest, $1/N$, when all
 # are equal (Cauchy–Schwarz: $1 = (\sum_i f_i \cdot 1)^2 \le N \sum_i f_i^2$). But $f$ is counted from an argmax. Move
@@ -514,8 +520,7 @@ expect("Experts at work in block 1, balanced", effective(runs["balanced"][2])[0]
 
 # %% [markdown]
 # The balance is mended, in spite of the head start. And the loss? Look at the two numbers, and at the curves. Here they
-# hardly differ: in 300 steps a few experts learn nearly as much as eight. Balance pays where experts sit on different
-# machines, as the next figure shows, and where a longer training needs all of the memory.
+# hardly differ: in 300 steps a few experts learn about as much as eight.
 
 # %% tags=["nbval-ignore-output"]
 def smooth(losses, window=20):
@@ -529,8 +534,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# How many tokens would be dropped at test time, at different capacity factors? Here is what each router
-# asks for, block 1:
+# So what is balance good for? A longer training may need all of the memory. And where room is fixed, as in section 4.5,
+# it decides how many tokens are dropped. Test text, block 1, at different capacity factors:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -604,7 +609,7 @@ swapped = language[torch.randperm(240)].repeat_interleave(n)        # (tokens,):
 mixed = torch.randperm(len(character))                              # (tokens,)
 
 # %% [markdown]
-# One more rival is needed. An *ß* alone gives German away, so an expert who only knows characters knows a bit of
+# One more baseline is needed. An *ß* alone gives German away, so an expert who only knows characters knows a bit of
 # language, too. We measure what the *character* says about the language, and what character *and* expert say together.
 
 # %% tags=["nbval-ignore-output"]
@@ -624,8 +629,8 @@ for block, layer in enumerate(mixtures(runs["balanced"][0]), 1):
           f"{information(character * 8 + expert[mixed], spoken):.3f}")
 
 # %% [markdown]
-# What the experts share out is *characters*: the expert tells a third to a half of the kind. Of the language it tells a
-# tenth at most. There is no German expert.
+# What the experts share out is *characters*: the expert tells a third to a half of the kind. Of the language it tells
+# about a tenth at most.
 #
 # But read the last line of each block. Character and expert *together* say clearly more about the language than the
 # character with a shuffled expert. So one and the same character goes partly different ways in different languages; the
@@ -644,7 +649,7 @@ def table(block, title, alt):
     )
 
 
-table(1, "Block 1: kinds of characters have their experts, languages do not",
+table(1, "Block 1: experts for characters, not for languages",
       "A table, rows are six kinds of characters and three languages, columns are experts. The rows of the kinds differ, "
       "each has a few experts that take most of it. The three rows of the languages are spread over all experts.")
 
@@ -656,6 +661,9 @@ table(2, "Block 2: kinds of characters again, and some language",
       "The same table for block 2. Again the rows of the kinds differ most. Each language uses nearly every expert, but not equally.")
 
 # %% [markdown]
+# Look down the columns: some expert may get most of its tokens from one language. Now look along the rows: no language
+# sends most of its tokens to one expert. So there is no expert for German, only experts that lean to it.
+#
 # Are your numbers normal?
 
 # %% tags=["nbval-ignore-output"]
@@ -681,8 +689,8 @@ for gated in (True, False):
     layer = Mixture(d_model, 64, experts=8, gated=gated)
     (layer(x) - wanted).square().mean().backward()
     gradient = layer.router.weight.grad                             # (experts, d_model), or None
-    print(f"gated {gated!s:5}: the router's gradient is", "0: there is none" if gradient is None
-          else f"above 0: {bool(gradient.norm() > 0)}")  # fmt: skip
+    print("with the gate:   " if gated else "without the gate:", "the router gets",
+          "no gradient" if gradient is None else f"a gradient, above 0: {bool(gradient.norm() > 0)}")  # fmt: skip
 
 # %% [markdown]
 # The argmax passes no gradient. The gate is the only way from the loss to the router: "this expert helped, give it
@@ -706,7 +714,8 @@ print(f"normalised, k = 1: the router's gradient is below 1e-6: {bool(layer.rout
 # Now the fair contest. Four models:
 #
 # - **dense**: one network, $d_{ff} = 64$.
-# - **Switch**: 8 experts of 64, one a token (our balanced run). The operations of *dense*, the parameters of *wide*.
+# - **Switch**: 8 experts of 64, one a token (our balanced run, with the head start that it had to undo). The operations
+#   of *dense*, but for the router; the parameters of *wide*.
 # - **Mixtral-like**: 8 experts of 32, two a token. Again the operations of *dense*, and half the parameters of *wide*.
 # - **wide**: one network, $d_{ff} = 512$. Eight times the operations.
 
@@ -746,9 +755,9 @@ plots.bars(
 
 # %% [markdown]
 # Read this soberly. At the operations of *dense*, the mixtures gain little. In trials with other seeds we saw between
-# −0.01 and 0.04 nats for one expert, 0.02 to 0.05 for two, and 0.06 to 0.09 for *wide*, at eight times the operations.
-# Switch has as many parameters as *wide*, but each of its experts has seen an eighth of the tokens, and in 300 steps
-# that is little to learn from.
+# −0.01 and 0.04 nats for one expert, 0.01 to 0.05 for two, and 0.06 to 0.09 for *wide*, at eight times the operations.
+# Switch has as many parameters as *wide*, but each of its experts has seen about an eighth of the tokens: in 300 steps
+# little to learn from. That is our guess at the reason; no cell here proves it.
 #
 # That is what a minute on a laptop can show. The large gains were measured in large trainings: Fedus et al. (2021,
 # section 3) report the loss of their dense T5-Base reached up to seven times as fast, on the same machines.
@@ -792,7 +801,7 @@ from txlib.layers import MixtureConfig, MixtureOfExperts, Routing
 show_source(MixtureOfExperts, Routing)
 
 # %% [markdown]
-# Same weights, same numbers; Switch with a capacity of 1, and Mixtral.
+# Same weights, same numbers; Switch with a capacity factor of 1, and Mixtral.
 
 # %%
 torch.manual_seed(0)
@@ -862,7 +871,7 @@ for batch in (1, 2, 4, 8, 16):
     print(f"{batch:2} tokens at a time touch {touched:.1f} of 8 experts")
 
 # %% [markdown]
-# From a dozen tokens on all weights are read anyway, and each expert has only a quarter of the batch to share the
+# From a dozen tokens on nearly all weights are read anyway, and each expert has only a quarter of the batch to share the
 # reading.
 #
 # **Expert parallelism.** Put different experts on different machines; attention runs everywhere on its own part of the
@@ -959,9 +968,11 @@ for batch in (1, 2, 4, 8, 16):
 # - A mixture has many feed-forward networks; a router sends each token to its best $k$. Parameters grow, operations
 #   stay.
 # - Gather by expert, compute, `index_add` back with the gate: equal to the dense loop, without the wasted work.
-# - The gate is the router's only gradient. Without a balance loss the rich get richer, and experts lie idle.
+# - The gate is the only way from the model's loss to the router. Without a balance loss the rich stay rich, and experts
+#   lie idle.
 # - $N \sum f_i P_i$ presses on busy experts; $f$ is counted, the gradient comes through $P$.
-# - Our experts shared out characters far more than languages. Memory has to hold all of them.
+# - Our experts shared out characters far more than languages.
+# - A token uses few experts, but memory has to hold all of them.
 #
 # **Read** Shazeer et al. 2017, *Outrageously Large Neural Networks*,
 # [arXiv:1701.06538](https://arxiv.org/abs/1701.06538), sections 2 and 4. Fedus et al. 2021, *Switch Transformers*,
