@@ -9,6 +9,9 @@ from jaxtyping import install_import_hook
 install_import_hook("txlib", "beartype.beartype")
 
 
+LONGEST_LESSON = 90      # seconds
+
+
 class TorchRandom:
     """Lets hypothesis seed torch for each example, so that a failure can be repeated and shrunk."""
 
@@ -31,6 +34,14 @@ hypothesis.settings.load_profile("txlib")      # pytest --hypothesis-profile=txl
 def pytest_collection_modifyitems(items: list) -> None:
     """The lessons take longest, so they begin: with several processes, all are busy to the end."""
     items.sort(key=lambda item: item.path.parent.name != "notebooks")
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """How long each lesson took; its test's report brings it here, from whichever process ran it."""
+    reports = [each for kind in ("passed", "failed") for each in terminalreporter.getreports(kind)]
+    for lesson, seconds in sorted(dict(each.user_properties)["lesson"] for each in reports if each.user_properties):
+        slow = f"  longer than {LONGEST_LESSON} s" if seconds > LONGEST_LESSON else ""
+        terminalreporter.write_line(f"lesson {lesson}: {seconds:.0f} s{slow}", yellow=bool(slow))
 
 
 @pytest.fixture(autouse=True)

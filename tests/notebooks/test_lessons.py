@@ -43,7 +43,7 @@ def test_lesson_gives_its_outputs(source, request, record_property):
         ran = run_lesson(read_lesson(source))
     except PapermillExecutionError as error:
         pytest.fail(f"{source.name}, cell {error.exec_count}:\n{error.source}\n{error}", pytrace=False)
-    record_property("seconds of a lesson", (source.stem, time.perf_counter() - start))
+    record_property("lesson", (source.stem, time.perf_counter() - start))
     if found := differences(source.with_suffix(".ipynb"), ran, request.session):
         advice = "If the new outputs are right, `make notebooks` and commit."
         pytest.fail("\n\n".join([f"{source.name} gives other outputs. {advice}", *found]), pytrace=False)
