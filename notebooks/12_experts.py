@@ -786,7 +786,7 @@ for name, shown in names.items():
     print(f"{shown:20} {1000 * min(times):5.1f} ms")
 
 # %% [markdown]
-# A mixture takes many times longer than its operations say: eight small products are slower than one large one, and
+# A mixture takes several times longer than its operations say: eight small products are slower than one large one, and
 # gathering and scattering move memory without computing anything. With $d = 64$ that is nearly all of the time. With
 # $d = 4096$ the products are large, and the rest counts for little.
 
