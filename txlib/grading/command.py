@@ -19,7 +19,7 @@ def grade(
                                                          "nbgrader's.")] = None,
     submissions: Annotated[Path | None, typer.Option(help="Folder of NAME.ipynb, or of NAME/anything.ipynb.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for grades, pages and the gradebook.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes at once; by default one more than cores.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes at once; by default two more than cores.")] = None,
     seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
     on_seeds: Annotated[str | None, typer.Option(metavar="SEED,…", help="On exactly these seeds, to repeat a grade; "
                                                  "`txlib grade explain` names them.")] = None,

@@ -23,7 +23,7 @@ from txlib.grading.worker import Job
 from txlib.grading.workers import Failed, cluster, on_cluster, on_this_machine, start_early
 
 SEEDS = 2
-JOBS = (os.cpu_count() or 1) + 1      # processes: each waits for its kernel about a third of the time
+JOBS = (os.cpu_count() or 1) + 2      # processes: each waits for its kernel most of the time
 Watch = Callable[[str, str, Result | None], None]      # submission, "queued" | "running" | "graded" | "kept", result
 
 
@@ -53,7 +53,7 @@ def grade(
     """Grade a folder of notebooks (`NAME.ipynb`, or `NAME/anything.ipynb`) into the folder `out`.
 
     Every submission has a row in the gradebook as soon as it is graded; the same call goes on where the last one
-    ended, and grades again only what has changed. `jobs` processes work at once, one more than cores by default; with
+    ended, and grades again only what has changed. `jobs` processes work at once, two more than cores by default; with
     `scheduler`, the address of a Dask scheduler, its workers do. `trust` allows less than a sealed sandbox.
     `seeds` says on how many seeds, drawn here after everything was handed in, or on which, to repeat a grade.
 
