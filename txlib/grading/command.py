@@ -1,6 +1,7 @@
 """`txlib grade`: grading for instructors, at the terminal."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +34,12 @@ def grade(
     for option, value in {"--assignment": assignment, "--submissions": submissions, "--out": out}.items():
         if value is None:
             raise ValueError(f"txlib grade needs {option}; see txlib grade --help")
-    from txlib.grading.grader import grade
-    from txlib.grading.show_progress import Display
+    from txlib.grading.sandbox import probe
+
+    with ThreadPoolExecutor(1) as meanwhile:      # the sandbox is tried while the grader is loaded
+        meanwhile.submit(probe)
+        from txlib.grading.grader import grade
+        from txlib.grading.show_progress import Display
 
     with Display() as display:
         try:
