@@ -22,7 +22,7 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
         raise ValueError(f"multihead draws 2 to 6 heads, got {heads}; choose e.g. 4")
     colours, strip, tall = PALETTE[:heads], 0.26, 1.2
     wide, middle = strip * heads, 2.4
-    rows = [middle + 1.65 * (1 - 2 * head / (heads - 1)) for head in range(heads)]      # the heads' heights
+    rows = [middle + 1.65 * (1 - 2 * head / (heads - 1)) for head in range(heads)]  # the heads' heights
     small = min(0.72, 3.0 / heads)
     with drawing():
         figure, (axes,) = panels(width=9.6, height=4.4)
@@ -34,8 +34,10 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
             for head, colour in enumerate(colours):
                 _box(axes, 2.25 + strip * head, height, strip, tall, colour)
             axes.text(2.25 + wide / 2, height + tall / 2 + 0.08, name, ha="center", va="bottom")
+        bracket, top, bottom = 2.45 + wide, middle + 1.65 + tall / 2, middle - 1.65 - tall / 2
+        axes.plot([bracket - 0.1, bracket, bracket, bracket - 0.1], [top, top, bottom, bottom], color=GREY)
         for head, (colour, height) in enumerate(zip(colours, rows, strict=True)):
-            _arrow(axes, (2.33 + wide, middle + (height - middle) * 0.6), (4.55, height))
+            _arrow(axes, (bracket, middle), (4.55, height))
             _box(axes, 4.65, height, small, small, colour, shade=0.35)
             axes.text(4.65 + small / 2, height, f"head {head}", ha="center", va="center", fontsize=8)
             _arrow(axes, (4.73 + small, height), (6.25, height))
