@@ -82,6 +82,26 @@ def root_mean_square(x, gain, bias, eps):
     return gain * x / (x.square().mean(-1, keepdim=True) + eps).sqrt() + bias
 
 
+def over_everything(x, gain, bias, eps):
+    return gain * (x - x.mean()) / (x.var(correction=0) + eps).sqrt() + bias
+
+
+def by_std(x, gain, bias, eps):
+    return gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + eps) + bias
+
+
+def two_roots(x, gain, bias, eps):
+    return gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=0) + eps).sqrt() + bias
+
+
+def mean_inside_only(x, gain, bias, eps):
+    return gain * x / (x.var(-1, keepdim=True, correction=0) + eps).sqrt() + bias
+
+
+def mean_on_top_only(x, gain, bias, eps):
+    return gain * (x - x.mean(-1, keepdim=True)) / (x.square().mean(-1, keepdim=True) + eps).sqrt() + bias
+
+
 mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, 0, eps) + bias,
         "Mean and variance run over the *first* axis, the batch. Then a word's result depends on other sentences. "
         "Each word is normalised by itself: use the last axis.")
@@ -90,11 +110,26 @@ mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -2, eps) +
         "Each word is normalised by itself: use the last axis.")
 mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, (-2, -1), eps) + bias,
         "One mean for the whole sentence. Each *word* has a mean and a variance of its own: use the last axis only.")
+mistake("layer-norm", over_everything,
+        "One mean and one variance for the whole tensor: `mean()` and `var()` without `dim` run over all axes. Each word "
+        "has its own: `dim=-1, keepdim=True`.")
 mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, eps, correction=1) + bias,
         "The variance is divided by d − 1. Layer norm uses the biased one, divided by d: `correction=0`.")
 mistake("layer-norm", eps_outside,
         "`eps` stands outside the root. Add it to the variance first, then take the root: with small vectors that is "
         "a great difference.")
+mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, 0.0) + bias,
+        "`eps` is not used. With these small vectors it makes a difference: add it to the variance.")
+mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, 1e-5) + bias,
+        "Your eps is always 0.00001, as `F.layer_norm` has it unless told otherwise. Use the `eps` you are given.")
+mistake("layer-norm", by_std,
+        "Two slips in one: `std` divides by d − 1 unless you say `correction=0`, and `eps` is added outside the root. "
+        "Take the variance, add `eps`, then take the root.")
+mistake("layer-norm", two_roots, "The root is taken twice: `std` is the root of the variance already. Start from the variance.")
+mistake("layer-norm", mean_inside_only,
+        "The mean is subtracted inside the variance only. What you divide has to lose its mean, too: `x - mean`.")
+mistake("layer-norm", mean_on_top_only,
+        "The mean is subtracted on top, but not inside the variance. Square the distances *from the mean*.")
 mistake("layer-norm", over_the_variance, "Divided by the variance. Divide by its *root*, the standard deviation.")
 mistake("layer-norm", root_mean_square,
         "The mean is not subtracted. That is RMS norm; layer norm takes the mean away first, also inside the variance.")
@@ -191,6 +226,26 @@ mistake("residual", wired(lambda x, f, norm, dropout: x + f(dropout(norm(x))),
         "Dropout acts on the sub-layer's *input*. It belongs on its output, right before the addition.")
 mistake("residual", wired(lambda x, f, norm, dropout: x + f(norm(x)), lambda x, f, norm, dropout: norm(x + f(x))),
         "Dropout is missing: apply it to the sub-layer's output.")
+mistake("residual", wired(pre, lambda x, f, norm, dropout: dropout(norm(x + f(x)))),
+        "In post-norm, dropout comes after the norm, where it erases parts of the stream. It belongs before the "
+        "addition: `x + dropout(…)` inside the norm.")
+mistake("residual", wired(lambda x, f, norm, dropout: x + f(dropout(norm(x))),
+                          lambda x, f, norm, dropout: dropout(norm(x + f(x)))),
+        "In both wirings dropout comes right after the norm. It belongs right after the *sub-layer*, before the addition.")
+mistake("residual", wired(lambda x, f, norm, dropout: dropout(x + f(norm(x))),
+                          lambda x, f, norm, dropout: dropout(norm(x + f(x)))),
+        "Dropout comes last of all, so it erases parts of the stream. It belongs on the branch, before the addition.")
+mistake("residual", wired(lambda x, f, norm, dropout: x + dropout(norm(f(x))), post),
+        "In pre-norm the norm stands *behind* the sub-layer. It comes before it: the sub-layer reads `norm(x)`.")
+mistake("residual", wired(lambda x, f, norm, dropout: norm(x) + dropout(f(x)), post),
+        "In pre-norm the norm is on the stream, and the sub-layer reads the bare `x`. It is the other way round: the "
+        "sub-layer reads `norm(x)`, and `x` goes by untouched.")
+mistake("residual", wired(lambda x, f, norm, dropout: norm(x + dropout(f(norm(x)))), post),
+        "In pre-norm there is a second norm around the sum. The stream must not pass through any.")
+mistake("residual", wired(pre, lambda x, f, norm, dropout: norm(x + dropout(f(norm(x))))),
+        "In post-norm the sub-layer reads `norm(x)`. It reads the bare `x`; there is one norm, around the sum.")
+mistake("residual", wired(lambda x, f, norm, dropout: x + dropout(f(x)), lambda x, f, norm, dropout: x + dropout(f(x))),
+        "There is no norm. Pre-norm has it before the sub-layer, post-norm around the sum.")
 alternative("residual", lambda x, sublayer, norm, dropout, norm_first: (
     dropout(sublayer(norm(x))) + x if norm_first else norm(dropout(sublayer(x)) + x)))
 
@@ -255,6 +310,15 @@ mistake("feed-forward", network(F.relu), "This is relu. Asked for is gelu, x · 
 mistake("feed-forward", network(lambda x: (1 + torch.erf(x / 2**0.5)) / 2),
         "This is Φ(x) alone. gelu multiplies it by x.")
 mistake("feed-forward", network(lambda x: x * (1 + torch.erf(x)) / 2), "In Φ, x is divided by √2 before erf.")
+mistake("feed-forward", network(lambda x: x * (1 + torch.erf(x / 2)) / 2),
+        "In Φ, x is divided by √2 before erf, not by 2.")
+mistake("feed-forward", network(lambda x: x * (1 + torch.erf(x / 2**0.5))),
+        "The half of Φ is missing: Φ(x) = ½ (1 + erf(x/√2)), so that it ends at 1.")
+mistake("feed-forward", network(lambda x: x * torch.erf(x / 2**0.5)),
+        "This is x · erf(x/√2). Φ lies between 0 and 1: add 1 to erf, and halve the sum.")
+mistake("feed-forward", lambda x, w1, b1, w2, b2: x + F.gelu(x @ w1 + b1) @ w2 + b2,
+        "You add `x`. The residual connection is the block's business; return what the network says, and no more.")
+mistake("feed-forward", lambda x, w1, b1, w2, b2: F.gelu(x @ w1) @ w2, "Both biases, `b1` and `b2`, are missing.")
 mistake("feed-forward", network(lambda x: x),
         "There is no activation in the middle. Two matrices in a row are just one matrix: nothing is computed.")
 mistake("feed-forward", lambda x, w1, b1, w2, b2: F.gelu((x @ w1 + b1) @ w2 + b2),
@@ -327,7 +391,18 @@ mistake("parameters", miscounted(lambda d, h, f, gated: f - d),
         "The matrix that narrows has a bias of `d_model` numbers: as long as its output, not as its input.")
 mistake("parameters", miscounted(lambda d, h, f, gated: -2 * d),
         "Half of the norms is missing. There are two norms, one for each sub-layer, and each has a gain *and* a bias.")
-mistake("parameters", miscounted(lambda d, h, f, gated: -4 * d), "The two norms are missing.")
+mistake("parameters", miscounted(lambda d, h, f, gated: -4 * d),
+        "This is 4 · d_model too few. Either the two norms are missing, or the biases of attention's four matrices.")
+mistake("parameters", miscounted(lambda d, h, f, gated: -(8 * d + (2 if gated else 1) * f + d)),
+        "Only matrices are counted. Each has a bias, too, and there are two norms, each with a gain and a bias.")
+mistake("parameters", miscounted(lambda d, h, f, gated: 4 * d * d // h - 4 * d * d),
+        "Attention's matrices are divided by the heads. Each *head* has a slice of d_model / heads; all heads together "
+        "have the whole matrices, so their number does not matter.")
+mistake("parameters", miscounted(lambda d, h, f, gated: -f if gated else 0),
+        "The gate's bias is missing: `d_ff` more numbers.")
+mistake("parameters", miscounted(lambda d, h, f, gated: f * d + d if gated else 0),
+        "With `gated` you count a second matrix that narrows. The gate *widens*: it has one more matrix from `d_model` to "
+        "`d_ff`, and its bias is `d_ff` long.")
 mistake("parameters", miscounted(lambda d, h, f, gated: -(f * d + d)),
         "The matrix that narrows is missing: the result has to come back to `d_model`.")
 mistake("parameters", lambda d_model, heads, d_ff, gated=False: block_parameters(d_model, heads, d_ff),
@@ -335,6 +410,10 @@ mistake("parameters", lambda d_model, heads, d_ff, gated=False: block_parameters
 mistake("parameters", lambda d_model, heads, d_ff, gated=False: 12 * d_model**2,
         "12 · d_model² is the rule of thumb: for d_ff = 4 · d_model, without biases, norms and gate. "
         "Here every number counts.")
+mistake("parameters", lambda d_model, heads, d_ff, gated=False: 12 * d_model**2 + 13 * d_model,
+        "12 · d_model² + 13 · d_model is right for d_ff = 4 · d_model and without a gate only. Keep `d_ff` in the formula.")
+mistake("parameters", lambda d_model, heads, d_ff, gated=False: block_parameters(d_model, heads, 4 * d_model, gated),
+        "This takes d_ff = 4 · d_model for granted. Use the `d_ff` you are given.")
 alternative("parameters", lambda d_model, heads, d_ff, gated=False: (
     4 * d_model**2 + (3 if gated else 2) * d_model * d_ff + 9 * d_model + (2 if gated else 1) * d_ff))
 
@@ -380,6 +459,15 @@ mistake("crossover", lambda d_model, d_ff: max(1, 2 * (d_ff - 2 * d_model)),
         "Only one of scores and mixing is counted. Each costs 2n²d.")
 mistake("crossover", lambda d_model, d_ff: max(1, 2 * d_model),
         "2 · d_model is right for d_ff = 4 · d_model only. Keep `d_ff` in the formula.")
+mistake("crossover", lambda d_model, d_ff: max(1, d_ff - d_model),
+        "Attention's projections are counted at half their price. There are four, and each costs 2nd²: together 8nd².")
+mistake("crossover", lambda d_model, d_ff: max(1, -(-d_ff // 2) - 2 * d_model),
+        "Only half of the feed-forward network is counted. It has two matrices of d · d_ff, 2nd·d_ff each.")
+mistake("crossover", lambda d_model, d_ff: max(1, 4 * d_model),
+        "4 · d_model is where scores and mixing *alone* overtake a network with d_ff = 4 · d_model. Count the projections, "
+        "too, and keep `d_ff` in the formula.")
+mistake("crossover", lambda d_model, d_ff: max(0, d_ff - 2 * d_model),
+        "A length of 0 is no length. Where the feed-forward network is narrow, the answer is 1.")
 mistake("crossover", lambda d_model, d_ff: d_ff - 2 * d_model,
         "A length is at least 1. Where the feed-forward network is narrow, attention costs more from the first word.")
 mistake("crossover", lambda d_model, d_ff: max(1, -(-(2 * d_ff - 3 * d_model) // 2)),
