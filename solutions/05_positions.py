@@ -86,14 +86,30 @@ def by_columns(length, d):
     return table
 
 
+def own_speeds(length, d):
+    angle = torch.arange(length)[:, None] * 10000 ** (-torch.arange(d) / d)
+    return torch.where(torch.arange(d) % 2 == 0, angle.sin(), angle.cos())
+
+
+mistake("sinusoidal", own_speeds,
+        "Each column has a speed of its own. A hand is a *pair*: columns $2c$ and $2c+1$ share the angle $i\\,\\omega_c$, so "
+        "there are $d/2$ speeds.")
+mistake("sinusoidal", lambda n, d: woven(angles(n, d, exponent=4.0).sin(), angles(n, d, exponent=4.0).cos()),
+        "Your hands slow down twice as fast as they should. `torch.arange(0, d, 2)` is $2c$ already: don't double it again.")
+mistake("sinusoidal", lambda n, d: torch.stack([angles(n, d).sin(), angles(n, d).cos()]).reshape(n, d),
+        "`stack` put the sines and the cosines on a new *first* axis, and `reshape` then mixed up positions. Stack along the last axis, "
+        "`dim=-1`, so that each sine has its cosine beside it.")
+mistake("sinusoidal", lambda n, d: woven(angles(n, d).sin(), torch.zeros(n, d // 2)),
+        "The sines are right, but the odd columns are still empty: they are the cosines of the same angles.")
 alternative("sinusoidal", by_columns)
 
 # %% [markdown]
 # ### Task 2 · Which row for which distance?   ●●○○○ · 8 minutes · 2 points
 #
 # Shaw's attention keeps a table with one vector for each distance $-k \dots k$, so $2k + 1$ rows. Return the matrix that says
-# which row of the table query $i$ and key $j$ use. The distance is key minus query, $j - i$; what is farther than
-# $k$, on either side, uses the row of $k$. Distance $-k$ is row 0.
+# which row of the table query $i$ and key $j$ use. The distance is key minus query, $j - i$. What is farther than $k$ in
+# the future uses the row of $k$; what is farther in the past, the row of $-k$. Distance $-k$ is row 0. Rows are whole
+# numbers.
 #
 # <details><summary>Hint 1: all distances at once</summary>
 #
@@ -139,6 +155,31 @@ mistake("buckets", lambda n, k: distances(n).clamp(-k, k),
         "end of the table.")
 mistake("buckets", lambda n, k: distances(n).abs().clamp(max=k),
         "Your rows are the same for past and future. The sign of the distance matters: *before* is not *after*.")
+mistake("buckets", lambda n, k: distances(n).abs().clamp(max=k) + k,
+        "You added $k$, but took away the sign before. Now a key two before the query and a key two behind it share a row, and rows "
+        "below $k$ are never used.")
+mistake("buckets", lambda n, k: distances(n).clamp(max=k) + k,
+        "The far future is clipped, the far past is not: it gets rows below 0, which torch counts from the end of the table.")
+mistake("buckets", lambda n, k: distances(n).clamp(min=-k) + k,
+        "The far past is clipped, the far future is not: it gets rows above $2k$, and the table has none there.")
+mistake("buckets", lambda n, k: (distances(n) + k).clamp(0, k),
+        "Once $k$ is added, rows go from 0 to $2k$. You clipped to 0 … $k$, so all keys of the future share row $k$ with the query itself.")
+mistake("buckets", lambda n, k: distances(n).clamp(0, 2 * k),
+        "You clipped to the rows' range before you moved the distances there. The past has negative distances: all of it went "
+        "to 0. Clip to $-k \\dots k$, then add $k$.")
+mistake("buckets", lambda n, k: distances(n) + n - 1,
+        "This gives a row to each of the $2n - 1$ distances, as if nothing were clipped. The table has $2k + 1$ rows: clip to "
+        "$-k \\dots k$ and add $k$, not $n - 1$.")
+mistake("buckets", lambda n, k: distances(n).clamp(-k, k) + n,
+        "Clipped well, but you moved by $n$. The smallest distance is $-k$, so adding $k$ makes it row 0.")
+mistake("buckets", lambda n, k: distances(n).clamp(-k, k - 1) + k,
+        "Clipped one too early on the side of the future. `clamp` includes both of its ends: `clamp(-k, k)` gives $2k + 1$ values.")
+mistake("buckets", lambda n, k: torch.where(distances(n).abs() > k, k, distances(n)) + k,
+        "Far past and far future share one row. What is too far to the left uses the row of $-k$, row 0.")
+mistake("buckets", lambda n, k: distances(n).clamp(-k, k).float() + k,
+        "The numbers are right, but they are floats, and floats can't index a table. Leave out what makes them floats: "
+        "`torch.arange(n)` gives whole numbers.")
+alternative("buckets", lambda n, k: (distances(n) + k).clamp(0, 2 * k))
 alternative("buckets", lambda n, k: torch.tensor([[min(max(j - i, -k), k) + k for j in range(n)] for i in range(n)]))
 
 # %% [markdown]
@@ -149,7 +190,8 @@ alternative("buckets", lambda n, k: torch.tensor([[min(max(j - i, -k), k) + k fo
 # attention: entry $(i, j)$, $j \le i$, is the score of query $i$ for distance $i - j$ into the past. Entries of the
 # future, $j > i$, must be **0**.
 #
-# Do it with pad and reshape, no loop and no `gather`. The lesson draws it.
+# Do it with pad and reshape. A loop or `gather` would give the same numbers, but miss the point: the check lets a loop
+# pass, and a grader is told of each `gather`. The lesson draws it, for one head.
 #
 # <details><summary>Hint 1: padding</summary>
 #
@@ -196,6 +238,26 @@ mistake("skew", lambda x: skewed(x, last=True).tril(),
 mistake("skew", lambda x: F.pad(x, (1, 0)).mT[:, 1:].tril(),
         "You transposed where a reshape is needed. Reshape reads on row by row and cuts elsewhere; transpose "
         "exchanges rows and columns.")
+mistake("skew", lambda x: skewed(x, right=True, last=True).tril(),
+        "You padded on the right and dropped the last row, so nothing has moved to its key: the farthest distance still stands first. "
+        "Pad on the left, and drop the *first* row.")
+mistake("skew", lambda x: skewed(x).triu(),
+        "You kept the wrong half. The past of query $i$ are the keys $j \\le i$, on and below the diagonal.")
+mistake("skew", lambda x: skewed(x).triu(1),
+        "You set the past to 0 and kept the left-overs. It is the future, above the diagonal, that has to go.")
+mistake("skew", lambda x: skewed(x).tril(-1),
+        "The diagonal is missing. Each query also has a score for distance 0, for itself.")
+mistake("skew", lambda x: skewed(x.tril()),
+        "You cut before you moved. In the matrix by distance, the future is not above the diagonal: first skew, then set it to 0.")
+mistake("skew", lambda x: skewed(x).masked_fill(torch.ones(x.shape[-2:]).triu(1).bool(), -torch.inf),
+        "The future should be 0 here, not $-\\infty$. These scores are added to $q \\cdot k$, and the causal mask comes after that.")
+mistake("skew", lambda x: F.pad(x, (1, 0)).reshape(x.shape[1] + 1, -1, x.shape[1])[1:].transpose(0, 1).tril(),
+        "With one head it is right, with more they get mixed up: you read on from one head into the next. Keep the heads as the first axis: "
+        "`reshape(heads, n + 1, n)`.")
+mistake("skew", lambda x: F.pad(x, (1, 0)).reshape(-1, x.shape[1] + 1, x.shape[1])[1:].tril(),
+        "`[1:]` has dropped the first *head*. The first row of each head is `[:, 1:]`.")
+mistake("skew", lambda x: F.pad(x, (1, 0)).reshape(-1, x.shape[1] + 1, x.shape[1]).tril(),
+        "There are $n + 1$ rows now, one too many, and each score stands a row too low. Which row holds nothing of use?")
 mistake("skew", lambda x: x.tril(), "The scores have not moved: column $c$ is still a distance, not a key.")
 mistake("skew", lambda x: skewed(x.flip(-1)).tril(),
         "Your distances run the wrong way: you reversed the columns. They come farthest first already, and that is what "
@@ -218,7 +280,7 @@ alternative("skew", picked)
 #
 # $$x'_{2c} = x_{2c} \cos i\omega_c - x_{2c+1} \sin i\omega_c \qquad x'_{2c+1} = x_{2c} \sin i\omega_c + x_{2c+1} \cos i\omega_c$$
 #
-# The first row of `x` stands at position `offset`, as in decoding with a cache.
+# The first row of `x` stands at position `offset`, as in decoding with a cache. Leave `x` itself as it is.
 #
 # <details><summary>Hint 1: the two entries of all pairs</summary>
 #
@@ -253,12 +315,13 @@ with check("rotate", atol=1e-4) as show:
     show(rotate(x, offset=2, base=100.0), "from position 2, with base 100")
 
 # %% tags=["mistakes"]
-def turn(x, offset=0, base=10000.0, *, half=False, sign=1, same=False, exponent=2.0):
+def turn(x, offset=0, base=10000.0, *, half=False, sign=1, same=False, exponent=2.0, signs=(-1, 1)):
     _, length, d = x.shape
     frequency = base ** (-exponent * (0 if same else 1) * torch.arange(d // 2) / d)
     angle = sign * torch.arange(offset, offset + length)[:, None] * frequency
     first, second = x.chunk(2, dim=-1) if half else (x[..., 0::2], x[..., 1::2])
-    turned = [first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()]
+    minus, plus = signs
+    turned = [first * angle.cos() + minus * second * angle.sin(), first * angle.sin() + plus * second * angle.cos()]
     return torch.cat(turned, dim=-1) if half else torch.stack(turned, dim=-1).flatten(-2)
 
 
@@ -285,6 +348,63 @@ mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, expone
 mistake("rotate", joined,
         "The turning is right, but you joined all first entries, then all second ones. Put each pair side by side again, "
         "with `stack` and `flatten`.")
+
+
+def overwritten(x, offset=0, base=10000.0):
+    angle = torch.arange(offset, offset + x.shape[-2])[:, None] * base ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+    out = x.clone()
+    even, odd = out[..., 0::2], out[..., 1::2]                      # views, not copies
+    out[..., 0::2] = even * angle.cos() - odd * angle.sin()
+    out[..., 1::2] = even * angle.sin() + odd * angle.cos()
+    return out
+
+
+def in_place(x, offset=0, base=10000.0):
+    return x.copy_(turn(x, offset, base))
+
+
+def by_angles(x, angle):                                            # an angle for each column
+    other = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
+    return x * angle.cos() + other * angle.sin()
+
+
+def columns_alone(x, offset=0, base=10000.0):
+    place, d = torch.arange(offset, offset + x.shape[-2])[:, None], x.shape[-1]
+    return by_angles(x, place * base ** (-torch.arange(d) / d))
+
+
+def repeated(x, offset=0, base=10000.0):
+    place, d = torch.arange(offset, offset + x.shape[-2])[:, None], x.shape[-1]
+    return by_angles(x, place * (base ** (-torch.arange(0, d, 2) / d)).repeat(2))
+
+
+def late_offset(x, offset=0, base=10000.0):
+    place, d = torch.arange(x.shape[-2])[:, None], x.shape[-1]
+    return by_angles(x, (place * base ** (-torch.arange(0, d, 2) / d) + offset).repeat_interleave(2, dim=-1))
+
+
+mistake("rotate", overwritten,
+        "The first entries are right, the second ones are not. `x[..., 0::2]` is a *view*: once you wrote the new first "
+        "entries into the tensor, the second ones were computed from them. Compute both, then write.")
+mistake("rotate", in_place,
+        "You have turned `x` itself, so the next call turned a vector that was turned already. Return a new tensor; the "
+        "caller still needs the old one.")
+mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, signs=(1, 1)),
+        "Both signs are plus. A turn needs one minus: the first entry *loses* $x_{2c+1} \\sin i\\omega_c$. Do lengths stay, as hint 3 asks?")
+mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, signs=(-1, -1)),
+        "Both signs are minus. At position 0, where nothing should turn, your second entries have changed their sign, and elsewhere lengths don't stay.")
+mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset + 1, base),
+        "Everything is turned one step too far. Positions count from 0: with offset 0 the first row does not turn at all.")
+mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, exponent=-2.0),
+        "The exponent has lost its minus sign: your pairs turn faster and faster from left to right.")
+mistake("rotate", late_offset,
+        "You added `offset` to the *angle*. It is a number of positions: add it before you multiply with $\\omega_c$, or all "
+        "pairs jump by the same angle.")
+mistake("rotate", columns_alone,
+        "The two entries of a pair turn by different angles. There are $d/2$ speeds: columns $2c$ and $2c+1$ share one.")
+mistake("rotate", repeated,
+        "You repeated the speeds as a block, $\\omega_0 \\omega_1 \\dots \\omega_0 \\omega_1 \\dots$, which suits halves. Neighbours need "
+        "$\\omega_0 \\omega_0 \\omega_1 \\omega_1 \\dots$: `repeat_interleave`.")
 
 
 def complex_numbers(x, offset=0, base=10000.0):
