@@ -5,6 +5,7 @@ import shutil
 import sys
 
 import pytest
+import torch
 
 from txlib import cli
 from txlib.layers import BlockConfig
@@ -42,6 +43,16 @@ def test_it_writes(generate, monkeypatch):
     written = greedy.splitlines()[0].removeprefix("Alice was")
     stopped = generate(*options, "--greedy", "--stop", written[5:8], "Alice was")[1]
     assert stopped == "Alice was" + written[: written.index(written[5:8])] + "\n"
+
+
+@pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="no x86 CPU")
+def test_it_writes_the_same_with_half_the_bytes(generate):
+    options = ("--model", MODEL, "--max-new-tokens", 12, "--device", "cpu", "--greedy", "Alice was")
+    exact = generate(*options)[1]
+    assert generate(*options, "--weights", "fp16")[1] == exact
+    status, rounded, _ = generate(*options, "--weights", "int8")
+    assert status == 0 and rounded.startswith(exact[:12])
+    assert "weights='int2' is unknown; choose one of fp16, int8" in generate(*options, "--weights", "int2")[2]
 
 
 @pytest.mark.usefixtures("unchecked")

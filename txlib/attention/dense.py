@@ -1,5 +1,6 @@
 """Dense attention: every allowed pair is computed."""
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,8 +12,9 @@ from txlib.attention.masks import MaskLike, as_dense
 class DenseAttention(nn.Module):
     """`attention` as a module. The default mechanism of every model (Vaswani et al. 2017, §3.2.1).
 
-    Short sequences on a CPU run the definition itself, which is the fastest way there to train; long ones and
-    GPUs run torch's fused kernel, which never holds the whole matrix of scores. Both give the same numbers.
+    Short sequences on a CPU run the definition itself, which is the fastest way there to train; long ones, GPUs and
+    decoding token by token run torch's fused kernel, which never holds the whole matrix of scores. Both give the same
+    numbers.
 
     Args:
         dropout: share of the weights dropped while training.
@@ -32,7 +34,10 @@ class DenseAttention(nn.Module):
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """See `attention`."""
         dropout = self.dropout if self.training else 0.0
-        fused = self.fused if self.fused is not None else q.is_cuda or q.shape[-2] * k.shape[-2] > 256 * 256
+        fused = self.fused
+        if fused is None:
+            decoding = q.shape[-2] == 1 and not torch.is_grad_enabled()
+            fused = q.is_cuda or decoding or q.shape[-2] * k.shape[-2] > 256 * 256
         if not fused:
             return attention(q, k, v, mask, dropout=dropout)
         allowed = as_dense(mask, q, k)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -122,6 +121,7 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
         self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
+        self.joined: nn.Module | None = None           # all three of self-attention, where `pack_weights` joined them
         self.mechanism = DenseAttention(dropout) if mechanism is None else mechanism
         self.rotary = rotary
         self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
@@ -151,15 +151,16 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("cross-attention needs a KeyValueCache(fixed=True), self-attention one that grows")
         if offset is None:
             offset = 0 if cache is None or cache.fixed else len(cache)
-        q = self.query_norm(self.split(self.query(x)))                            # (batch, heads, query, head_dim)
+        known = cache is not None and cache.fixed and len(cache) > 0              # the memory was projected before
+        queries, keys, values = self.project(x, None if known else x if memory is None else memory)
+        q = self.query_norm(self.split(queries))                                  # (batch, heads, query, head_dim)
         if self.rotary is not None:
             q = self.rotary(q, offset=offset)
-        if cache is not None and cache.fixed and len(cache):
-            k, v = cache.k, cache.v                                               # the memory, projected before
+        if known:
+            k, v = cache.k, cache.v
         else:
-            source = x if memory is None else memory
-            k = self.key_norm(self.split(self.key(source)))                       # (batch, kv_heads, key, head_dim)
-            v = self.split(self.value(source))                                    # (batch, kv_heads, key, head_dim)
+            k = self.key_norm(self.split(keys))                                   # (batch, kv_heads, key, head_dim)
+            v = self.split(values)                                                # (batch, kv_heads, key, head_dim)
             if self.rotary is not None:
                 k = self.rotary(k, offset=offset if memory is None else 0)
             if cache is not None:
@@ -170,11 +171,22 @@ class MultiHeadAttention(nn.Module):
             mask = mask.shift(offset)
         if self.recorder is not None:
             self.recorder.append(self.mechanism.weights(q, k, mask).detach())
-        return self.output(rearrange(self.mechanism(q, k, v, mask), "b h n d -> b n (h d)"))
+        return self.output(self.mechanism(q, k, v, mask).transpose(1, 2).flatten(start_dim=2))
+
+    def project(
+        self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key memory_dim"] | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Queries of x, keys and values of the source, where one is given; heads side by side in the last axis."""
+        if self.joined is not None:
+            shared = self.kv_heads * self.head_dim
+            return self.joined(x).split((self.heads * self.head_dim, shared, shared), dim=-1)
+        if source is None:
+            return self.query(x), None, None
+        return self.query(x), self.key(source), self.value(source)
 
     def split(self, x: Float[Tensor, "batch length joined"]) -> Float[Tensor, "batch some_heads length head_dim"]:
         """The heads side by side in the last axis, moved to an axis of their own."""
-        return rearrange(x, "b n (h d) -> b h n d", d=self.head_dim)
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
 
 def check_heads(d_model: int, heads: int) -> None:

@@ -5,6 +5,7 @@ from txlib.layers.embedding import TokenEmbedding
 from txlib.layers.feedforward import FeedForward
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
 from txlib.layers.norm import LayerNorm, RMSNorm
+from txlib.layers.packed import PackedLinear, pack_weights
 from txlib.layers.position import LearnedPosition, Rotary, SinusoidalPosition, make_position, sinusoidal
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "LearnedPosition",
     "MixtureConfig",
     "MixtureOfExperts",
+    "PackedLinear",
     "RMSNorm",
     "Rotary",
     "Routing",
@@ -22,5 +24,6 @@ __all__ = [
     "TokenEmbedding",
     "TransformerBlock",
     "make_position",
+    "pack_weights",
     "sinusoidal",
 ]

@@ -150,7 +150,7 @@ class GPT(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Unnormalised log-probabilities of the next token."""
-        return F.linear(hidden, self.output_weight)
+        return F.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from txlib.layers.packed import PackedLinear
 from txlib.models.bert import Bert, BertConfig
 from txlib.models.families import FAMILIES, Family, Name
 from txlib.models.gpt import GPTConfig
@@ -77,6 +78,8 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
     """
     from safetensors.torch import save_file
 
+    if any(isinstance(module, PackedLinear) for module in model.modules()):
+        raise PretrainedError("packed weights cannot be saved; save the model before pack_weights")
     folder, family = Path(folder), family_of(model)
     settings = {"model_type": family.model_type, **family.write(model)}
     said, meant = (settings_that_count(config) for config in (family.read(settings), model.config))

@@ -71,6 +71,7 @@ class Transformer(nn.Module):
         self.encoder = Stack(block, config.encoder_layers)
         self.decoder = Stack(block, config.decoder_layers, cross=True)
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
+        self.output: nn.Module | None = None                       # the embedding's matrix, until `pack_weights`
 
     def forward(
         self,
@@ -129,7 +130,9 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Unnormalised log-probabilities of the next token."""
-        return F.linear(hidden, self.output_weight, self.output_bias)
+        if self.output is not None:
+            return self.output(hidden)
+        return F.linear(hidden, self.embedding.weight, self.output_bias)
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:

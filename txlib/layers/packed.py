@@ -1,0 +1,114 @@
+"""Weights in fewer bytes, for decoding on a CPU.
+
+A model that writes reads all its weights for each token, and does little with each: how many bytes they take decides
+how fast it writes. Here they are packed once into the order in which FBGEMM, which comes with torch for x86, reads them.
+"""
+
+import warnings
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from txlib.attention import MultiHeadAttention
+from txlib.layers.block import TransformerBlock
+
+KINDS = ("fp16", "int8")
+
+
+def pack_weights(model: nn.Module, weights: str) -> nn.Module:
+    """Pack every linear layer of a model, and the output projection that its embedding lends it, where they are.
+
+    What is not a matrix stays float32. The model is in eval mode then; it can be neither trained nor saved.
+
+    Args:
+        weights: "fp16" or "int8"; see `PackedLinear`.
+
+    Returns:
+        the same model.
+
+    Raises:
+        ValueError: for an unknown kind, a model that lies on a GPU, or a torch without FBGEMM.
+    """
+    check_packing(weights, next(iter(model.parameters())).device)
+    model.float()
+    if getattr(model, "output", model) is None:                     # tied to the embedding
+        model.output = PackedLinear(model.output_weight, getattr(model, "output_bias", None), weights)
+    for module in list(model.modules()):
+        if isinstance(module, TransformerBlock):
+            join_projections(module.self_attention, weights)
+        for name, layer in list(module.named_children()):
+            if isinstance(layer, nn.Linear):
+                setattr(module, name, PackedLinear(layer.weight, layer.bias, weights))
+    return model.eval()
+
+
+def join_projections(attention: MultiHeadAttention, weights: str) -> None:
+    """One layer in place of three: queries, keys and values are made of the same vectors in self-attention."""
+    parts = attention.query, attention.key, attention.value
+    bias = None if attention.query.bias is None else torch.cat([part.bias for part in parts])
+    attention.joined = PackedLinear(torch.cat([part.weight for part in parts]), bias, weights)
+    attention.query = attention.key = attention.value = None
+
+
+class PackedLinear(nn.Module):
+    """A linear layer with packed weights: for prediction only, on a CPU.
+
+    "fp16" keeps 11 significant bits of each weight and computes in float32. "int8" rounds each row of the matrix to 255
+    steps of its own size, and the layer's input, on the fly, to 128 steps between its least and its largest number
+    (dynamic quantization): so what one row of a batch gives depends a little on the others.
+
+    Args:
+        weight, bias: of the layer that this one takes the place of.
+        kind: "fp16" or "int8".
+
+    Raises:
+        ValueError: as `pack_weights`.
+    """
+
+    def __init__(
+        self, weight: Float[Tensor, "out_features in_features"], bias: Float[Tensor, "out_features"] | None, kind: str
+    ):
+        super().__init__()
+        check_packing(kind, weight.device)
+        self.kind, self.shape = kind, tuple(weight.shape)
+        weight, bias = weight.detach(), None if bias is None else bias.detach()
+        if kind == "fp16":
+            self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+        else:
+            self.packed = torch.ops.quantized.linear_prepack(in_steps(weight), bias)
+
+    def forward(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch out_features"]:
+        """W x + b.
+
+        Raises:
+            RuntimeError: while training: there is no gradient.
+        """
+        if self.training:
+            raise RuntimeError("packed weights cannot be trained: call model.eval(), or load the model again")
+        if self.kind == "fp16":
+            return torch.ops.quantized.linear_dynamic_fp16.default(x, self.packed)
+        return torch.ops.quantized.linear_dynamic.default(x, self.packed, True)
+
+    def extra_repr(self) -> str:
+        out_features, in_features = self.shape
+        return f"in_features={in_features}, out_features={out_features}, weights={self.kind}"
+
+
+def check_packing(weights: str, device: torch.device) -> None:
+    """Refuse what cannot be packed."""
+    if weights not in KINDS:
+        raise ValueError(f"weights={weights!r} is unknown; choose one of {', '.join(KINDS)}")
+    engines = torch.backends.quantized.supported_engines
+    able = "fbgemm" in engines and (weights != "int8" or hasattr(torch, "quantize_per_channel"))    # deprecated
+    if device.type != "cpu" or not able:
+        raise ValueError(f"weights={weights!r} needs an x86 CPU; here the model lies on {device.type!r} and torch has "
+                         f"the engines {', '.join(engines)}. model.bfloat16() halves the weights anywhere")  # fmt: skip
+
+
+def in_steps(weight: Float[Tensor, "out_features in_features"]) -> Tensor:
+    """Each row as whole multiples, -127 to 127, of a step of its own, as torch's quantized tensor."""
+    step = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)          # (out_features,)
+    with warnings.catch_warnings():                                 # torch means to replace this type of tensor
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.quantize_per_channel(weight, step, torch.zeros_like(step, dtype=torch.long), 0, torch.qint8)
