@@ -22,7 +22,8 @@ from txlib.grading import check
 
 # %% [markdown]
 # `attention(q, k, v, mask)` is the function of lesson 03. It takes (batch, heads, length, d_k), and works in each head
-# of each sentence. The mask may be `None`, or have any shape that broadcasts to (batch, heads, query, key).
+# of each sentence. The mask may be `None`, or has four axes, (batch, heads, query, key). The first three may be 1: then
+# it is the same for all sentences, heads or queries.
 
 # %% [markdown]
 # ### Task 1 · Split and join   ●●○○○ · 8 minutes · 2 points
@@ -105,6 +106,22 @@ mistake("split-join", {"split": lambda x, heads: split(x, heads).transpose(2, 3)
 mistake("split-join", {"join": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)},
         "`join` deals the heads' columns out in turn. All of head 0's columns come first, then head 1's: "
         "`transpose(1, 2)` is enough.")
+mistake("split-join", {"split": lambda x, heads: x.view(*x.shape[:2], heads, -1), "join": lambda x: x.flatten(2)},
+        "Neither function transposes: `split` gives `(b, n, heads, d_k)`. Joining what was split gives the original, so "
+        "that test passes. But attention works on the last two axes: it would let the heads of one word attend to each "
+        "other.")
+mistake("split-join", {"split": split_interleaved, "join": lambda x: x.permute(0, 2, 3, 1).flatten(2)},
+        "Both functions deal the columns out like cards: head 0 gets columns 0, h, 2h … One undoes the other, but head 0 "
+        "should get the first `d_k` columns: in the `view`, `heads` comes before `d_k`.")
+mistake("split-join", {"split": lambda x, heads: x.transpose(1, 2).reshape(x.shape[0], heads, x.shape[1], -1)},
+        "`split` transposes before it divides, and so takes several words' entries of one column as one row. Divide the "
+        "last axis first, with `view`; then swap words and heads.")
+mistake("split-join", {"split": lambda x, heads: torch.stack(x.split(heads, dim=-1), dim=1)},
+        "torch's `split` takes the *size* of a piece, not how many there are. Give it `d_k`, or use `chunk(heads, dim=-1)`.")
+mistake("split-join", {"split": lambda x, heads: x.view(*x.shape[:2], heads, -1).permute(2, 0, 1, 3)},
+        "`split` brings the heads to the very front. The batch stays first: `(b, heads, n, d_k)`.")
+mistake("split-join", {"join": lambda x: torch.cat(x.unbind(dim=1), dim=1)},
+        "`join` puts the heads one below the other, as if they were more words. They belong side by side: `dim=-1`.")
 alternative("split-join", {"split": lambda x, heads: torch.stack(x.chunk(heads, dim=-1), dim=1),
                            "join": lambda x: torch.cat(x.unbind(dim=1), dim=-1)})
 
@@ -163,6 +180,26 @@ mistake("parameters", lambda d_model, heads, kv_heads: parameters(d_model, heads
         "those projections have `kv_heads * d_k` of them.")
 mistake("parameters", lambda d_model, heads, kv_heads: float(parameters(d_model, heads, kv_heads)),
         "The number is right, but it is a float. `/` always makes one; `//` stays with whole numbers.")
+mistake("parameters", lambda d_model, heads, kv_heads: 4 * d_model * d_model,
+        "Four full matrices and nothing else. Two things are missing: the biases; and with fewer `kv_heads`, the key and "
+        "value matrices have fewer columns.")
+mistake("parameters", lambda d_model, heads, kv_heads: 3 * (d_model * d_model + d_model),
+        "Three full projections. The fourth is missing, the output; and with fewer `kv_heads`, the key and value matrices "
+        "have fewer columns.")
+mistake("parameters", lambda d_model, heads, kv_heads: 2 * (d_model + 1) * (d_model + d_model // kv_heads),
+        "You divide `d_model` by `kv_heads`. A key head is as wide as a query head, `d_model // heads`, and there are "
+        "`kv_heads` of them.")
+mistake("parameters", lambda d_model, heads, kv_heads: 2 * (d_model + 1) * (d_model + d_model // heads),
+        "That is one key head and one value head. There are `kv_heads` of each.")
+mistake("parameters", lambda d_model, heads, kv_heads: 2 * (d_model + 1) * d_model + 2 * (
+        d_model // heads * kv_heads + 1) * (d_model // heads * kv_heads),
+        "Your key and value matrices are square. They have fewer *columns*, but they still read all of x: `d_model` rows.")
+mistake("parameters", lambda d_model, heads, kv_heads: (d_model + 1) * (3 * d_model + d_model // heads * kv_heads),
+        "Only one of the two matrices is narrower in your count. Keys *and* values have `kv_heads` heads.")
+mistake("parameters", lambda d_model, heads, kv_heads: (d_model + 1) * (2 * d_model + d_model // heads * kv_heads),
+        "Keys and values are counted once. Each has a projection of its own.")
+mistake("parameters", lambda d_model, heads, kv_heads: 2 * d_model * (d_model + d_model // heads * kv_heads) + 4,
+        "Each projection has one bias in your count. It has one for each output *column*.")
 alternative("parameters", lambda d_model, heads, kv_heads:
             2 * (d_model + 1) * (d_model + d_model * kv_heads // heads))
 
@@ -263,6 +300,47 @@ mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
         "Queries and keys are swapped: row i then holds how much word i is *found*, not what it looks for.")
 
 
+def half_viewed(x, w_q, w_k, w_v, w_o, heads, mask=None):
+    q, k, v = (split_without_transpose(x @ w, heads) for w in (w_q, w_k, w_v))
+    return join(attention(q, k, v, mask)) @ w_o
+
+
+def own_strip(x, w_q, w_k, w_v, w_o, heads, mask=None):
+    blocks = torch.block_diag(*[torch.ones(x.shape[-1] // heads, x.shape[-1] // heads)] * heads)
+    return self_attention(x, w_q * blocks, w_k * blocks, w_v * blocks, w_o, heads, mask)
+
+
+def inverted_mask(x, w_q, w_k, w_v, w_o, heads, mask=None):
+    return self_attention(x, w_q, w_k, w_v, w_o, heads, None if mask is None else ~mask)
+
+
+def without_split(x, w_q, w_k, w_v, w_o, heads, mask=None):
+    return attention(x @ w_q, x @ w_k, x @ w_v, mask) @ w_o
+
+
+mistake("self-attention", half_viewed,
+        "The heads are split with a bare `view`: head 0 then holds the first *words*. Divide the last axis, then "
+        "transpose, as your `split` of task 1 does.")
+mistake("self-attention", own_strip,
+        "Each head reads only its own strip of `x`. It reads *all* of x: only the matrices' columns are cut into strips.")
+mistake("self-attention", inverted_mask,
+        "The mask is inverted. `True` means *may attend*, here and in `attention`: hand it on as it is.")
+mistake("self-attention", without_split,
+        "The heads are not split: this is one wide head. (`attention` takes three axes too, but a mask has four.)")
+mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
+        self_attention(x, w_q, w_k, torch.eye(x.shape[-1]), w_o, heads, mask),
+        "The values are `x` itself. They have a projection, too: `x @ w_v`.")
+mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
+        self_attention(x, w_q, w_k, w_k, w_o, heads, mask),
+        "The values are made with `w_k`. Use `w_v`: what a word is found by is one thing, what it hands over another.")
+mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
+        x + self_attention(x, w_q, w_k, w_v, w_o, heads, mask),
+        "You add `x` to the result. A block does that (lesson 06), but not attention itself.")
+mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
+        self_attention(x, w_q * (x.shape[-1] // heads) ** 0.5, w_k, w_v, w_o, heads, mask),
+        "The scores are not divided by √d_k. `attention` does that for you.")
+
+
 def by_strips(x, w_q, w_k, w_v, w_o, heads, mask=None):
     strips = zip(w_q.chunk(heads, 1), w_k.chunk(heads, 1), w_v.chunk(heads, 1), strict=True)
     answers = []
@@ -310,11 +388,11 @@ def cross_attention(
 with check("cross-attention") as show:
     heads, d_model = 3, 12
     w = show.randn(4, d_model, d_model) / d_model**0.5
+    x, memory = show.randn(3, 5, d_model), show.randn(3, 5, d_model)
+    show(cross_attention(x, memory, torch.tensor([3, 4, 2]), *w, heads), "n = 5, m = 5, lengths 3, 4, 2")
     n, m = show.random_size(3, 5), show.random_size(6, 8)
-    x, memory = show.randn(3, n, d_model), show.randn(3, m, d_model)
-    show(cross_attention(x, memory, torch.tensor([m, m - 2, 2]), *w, heads), f"n = {n}, m = {m}, lengths {m}, {m - 2}, 2")
-    x, memory = show.randn(2, 5, d_model), show.randn(2, 5, d_model)
-    show(cross_attention(x, memory, torch.tensor([3, 5]), *w, heads), "n = 5, m = 5, lengths 3, 5")
+    x, memory = show.randn(2, n, d_model), show.randn(2, m, d_model)
+    show(cross_attention(x, memory, torch.tensor([m - 2, m]), *w, heads), f"n = {n}, m = {m}, lengths {m - 2}, {m}")
 
 # %% tags=["mistakes"]
 def crossed(x, key_source, value_source, mask, w, heads):
@@ -362,6 +440,45 @@ def zeroed(x, memory, lengths, *w_heads):
     return crossed(x, emptied, emptied, None, w, heads)
 
 
+def values_of_x(x, memory, lengths, *w_heads):
+    *w, heads = w_heads
+    return crossed(x, memory, x, real(memory, lengths)[:, None, None], w, heads)
+
+
+def keys_of_x(x, memory, lengths, *w_heads):
+    *w, heads = w_heads
+    return crossed(x, x, memory, real(memory, lengths)[:, None, None], w, heads)
+
+
+def self_attending(x, memory, lengths, *w_heads):
+    return self_attention(x, *w_heads, real(memory, lengths)[:, None, None])
+
+
+def turned_unmasked(x, memory, lengths, *w_heads):
+    *w, heads = w_heads
+    return crossed(memory, x, x, None, w, heads)
+
+
+def turned_mask_of_memory(x, memory, lengths, *w_heads):
+    *w, heads = w_heads
+    return crossed(memory, x, x, real(memory, lengths)[:, None, None], w, heads)
+
+
+def on_heads(x, memory, lengths, *w_heads):
+    *w, heads = w_heads
+    return crossed(x, memory, memory, real(memory, lengths)[None, :, None], w, heads)
+
+
+def after_softmax(x, memory, lengths, w_q, w_k, w_v, w_o, heads):
+    q, k, v = split(x @ w_q, heads), split(memory @ w_k, heads), split(memory @ w_v, heads)
+    _, weights = attention(q, k, v, return_weights=True)
+    return join((weights * real(memory, lengths)[:, None, None]) @ v) @ w_o
+
+
+def same_length(x, memory, lengths, *w_heads):
+    return cross_attention(x, memory, lengths.max().expand(len(x)), *w_heads)
+
+
 def same_projection(x, memory, lengths, w_q, w_k, w_v, w_o, heads):
     return cross_attention(x, memory, lengths, w_q, w_k, w_k, w_o, heads)
 
@@ -380,10 +497,35 @@ mistake("cross-attention", from_query_side,
 mistake("cross-attention", turned_round,
         "Queries and memory are swapped: your output has one row a *German* word. `x` asks, `memory` answers.")
 mistake("cross-attention", zeroed,
-        "You set the padding rows to zero. A key of zeros has score 0, and $e^0 = 1$: it still takes its share. Mask the "
+        "You set the padding rows to zero. A key of zeros has score 0, and e⁰ = 1: it still takes its share. Mask the "
         "scores instead.")
 mistake("cross-attention", same_projection,
         "The values are made with `w_k`. What is found by and what is handed over have separate projections: use `w_v`.")
+
+mistake("cross-attention", values_of_x,
+        "The values are made of `x`. Keys *and* values come from the `memory`: what is found there is handed over. (Where "
+        "n and m differ, the shapes don't fit.)")
+mistake("cross-attention", keys_of_x,
+        "The keys are made of `x`. Keys *and* values come from the `memory`. (Where n and m differ, the shapes don't fit.)")
+mistake("cross-attention", self_attending,
+        "Keys and values are made of `x`, so this is self-attention, and the mask fits only where n and m are equal. They "
+        "must come from the `memory`.")
+for turned in (turned_unmasked, turned_mask_of_memory):
+    mistake("cross-attention", turned,
+            "Queries and memory are swapped: `x` asks, so queries are made of `x`, keys and values of the `memory`.")
+mistake("cross-attention", on_heads,
+        "The mask's sentences stand on the axis of the *heads*: (1, b, 1, m). Here b and heads happened to be equal. It "
+        "is (b, 1, 1, m).")
+mistake("cross-attention", after_softmax,
+        "The weights on the padding are set to zero *after* the softmax, so the others no longer add up to 1. Hand the "
+        "mask to `attention`.")
+mistake("cross-attention", same_length,
+        "All sentences get the mask of the longest. Each has a length of its own: compare with `lengths[:, None]`.")
+mistake("cross-attention", lambda x, memory, lengths, w_q, w_k, w_v, w_o, heads:
+        cross_attention(x, memory, lengths, w_q, w_k, w_v, torch.eye(x.shape[-1]), heads),
+        "The output projection `w_o` is missing.")
+mistake("cross-attention", lambda x, memory, lengths, *w_heads: cross_attention(x, memory, lengths - 1, *w_heads),
+        "One real row too few: with `lengths[i] = 3` the real rows are 0, 1 and 2.")
 
 
 def by_sentences(x, memory, lengths, *w_heads):
@@ -472,6 +614,14 @@ mistake("grouped", lambda q, k, v, mask=None: grouped_attention(q, k, v), "The m
 mistake("grouped", lambda q, k, v, mask=None: attention(
         q.unflatten(1, (k.shape[1], -1)).mean(dim=2), k, v, mask),
         "Your result has only as many heads as the keys have. All query heads stay; they share what they look at.")
+mistake("grouped", lambda q, k, v, mask=None: attention(q[:, : k.shape[1]], k, v, mask),
+        "You keep only as many query heads as there are key heads. All query heads stay; they share keys and values.")
+mistake("grouped", lambda q, k, v, mask=None: grouped_attention(q, k, v, None if mask is None else ~mask),
+        "The mask is inverted. `True` means *may attend*, here and in `attention`: hand it on as it is.")
+mistake("grouped", lambda q, k, v, mask=None: join(grouped_attention(q, k, v, mask)),
+        "You have joined the heads. Here they stay apart: return the mixtures, `(b, h, n, d_k)`.")
+mistake("grouped", lambda q, k, v, mask=None: grouped_attention(q, k, v, mask).unflatten(1, (k.shape[1], -1)).sum(dim=2),
+        "You have added up the query heads of a group. Each keeps its own mixture: the result has `h` heads.")
 
 
 def in_groups(q, k, v, mask=None):

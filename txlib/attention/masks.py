@@ -136,7 +136,8 @@ def as_dense(
     fits = mask.dim() == 4 and all(have in (1, want) for have, want in zip(mask.shape, expected, strict=True))
     if not fits or mask.shape[-1] != expected[-1]:
         raise ValueError(
-            f"mask has shape {tuple(mask.shape)}, expected (batch, heads, query, key) = {expected} (1 broadcasts)"
+            f"mask has shape {tuple(mask.shape)}, expected (batch, heads, query, key) = {expected}; "
+            "the first three may be 1"
         )
     return mask
 
