@@ -27,6 +27,13 @@ def test_the_input_is_drawn_as_three_rows():
     assert texts.count("+") == 2 * 4
 
 
+def test_a_long_input_has_a_row_of_boxes_for_each_segment():
+    (axes,) = plots.input_sum(["token"] * 20, [0] * 8 + [1] * 12, title="", alt="").axes
+    drawn = [text for text in axes.texts if text.get_text() == "token" and text.get_ha() == "center"]
+    heights = [text.get_position()[1] for text in drawn]
+    assert len(set(heights[:8])) == len(set(heights[8:])) == 1 and heights[0] > heights[8]
+
+
 def test_head_kinds_circles_the_strongest_head():
     values = torch.zeros(2, 3)
     values[1, 2] = 0.5

@@ -10,10 +10,14 @@ def test_a_line_in_and_a_line_out_for_each_choice_and_only_one_where_it_is_dropp
     dropped = torch.zeros(3, 3, dtype=torch.bool)
     dropped[2, 0] = True
     picture = plots.experts(weights, list("abc"), dropped=dropped, title="t", alt="a")
-    styles = [line.get_linestyle() for line in picture.axes[0].lines]
-    assert styles.count("-") == 2 * 3 and styles.count("--") == 1
+    lines = picture.axes[0].lines
+    kept, lost = ([line for line in lines if line.get_linestyle() == style] for style in ("-", "--"))
+    assert len(kept) == 2 * 3 and len(lost) == 1
+    assert lost[0].get_color() not in {line.get_color() for line in kept}            # the colour of no expert
+    assert [line.get_marker() for line in lines].count("x") == 1
+    assert any("dropped" in text.get_text() for text in picture.axes[0].texts)
     assert picture.alt == "a"
-    widths = sorted({line.get_linewidth() for line in picture.axes[0].lines if line.get_linestyle() == "-"})
+    widths = sorted({line.get_linewidth() for line in kept})
     assert widths == sorted([5 * weights[0, 2].item(), 5 * weights[0, 0].item(), 5.0])
 
 

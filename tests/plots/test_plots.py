@@ -5,6 +5,7 @@ import torch
 
 from txlib import plots
 from txlib.attention import causal, everything, sliding_window
+from txlib.plots.picture import WIDEST
 
 WEIGHTS = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
 
@@ -63,6 +64,45 @@ def test_lines_are_labelled_at_their_ends_without_overlap():
     labels = {text.get_text(): text.xyann[1] for text in axes.texts}
     assert labels.keys() == {"one", "two"}
     assert abs(labels["one"] - labels["two"]) >= 13
+
+
+def test_labels_that_would_overlap_move_apart_both_ways():
+    picture = plots.lines({"low": [1.0, 1.0], "one": [1.0, 3.0], "two": [2.0, 3.0], "three": [0.0, 3.0]},
+                          title="", alt="", xlabel="", ylabel="")  # fmt: skip
+    moved = {text.get_text(): text.xyann[1] for text in picture.axes[0].texts}
+    assert moved["low"] == pytest.approx(0)
+    assert sorted(moved[name] for name in ("one", "two", "three")) == pytest.approx([-13, 0, 13])
+
+
+def test_a_dashed_line_lies_above_the_other_and_a_mark_has_its_name():
+    picture = plots.lines({"over": [1.0, 2.0], "under": [1.0, 2.0]}, dashed=["over"], mark=("end of training", 1.5),
+                          title="", alt="", xlabel="", ylabel="")  # fmt: skip
+    (axes,) = picture.axes
+    over, under, mark = axes.lines
+    assert over.is_dashed() and not under.is_dashed() and over.get_zorder() > under.get_zorder()
+    assert list(mark.get_xdata()) == [1.5, 1.5]
+    assert [text.get_text() for text in axes.texts] == ["over", "under", "end of training"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 12])
+def test_many_panels_stand_in_rows_that_can_be_read_beside_a_text(count):
+    weights = torch.full((count, 6, 12), 1 / 12)
+    masks = {f"mask {number}": causal() for number in range(count)}
+    for picture in (plots.heads(weights, title="", alt=""), plots.mask(masks, 8)):
+        assert len(picture.axes) == count
+        assert picture.figure.get_figwidth() <= WIDEST
+        first = [axes for axes in picture.axes if axes.get_subplotspec().is_first_col()]
+        assert {axes.get_ylabel() for axes in first} == {"query"}
+
+
+def test_the_title_of_several_panels_stands_clear_of_theirs():
+    picture = plots.mask({"a": causal(), "b": causal(), "c": causal(), "d": causal(), "e": causal()}, 12)
+    picture.figure.draw_without_rendering()
+    title = picture.figure.texts[0].get_window_extent()
+    for axes in picture.axes:
+        assert axes._left_title.get_window_extent().y1 < title.y0
+    above, *_, below = picture.axes
+    assert below._left_title.get_window_extent().y1 < above.xaxis.label.get_window_extent().y0
 
 
 def test_save_writes_what_the_name_says(tmp_path):

@@ -8,10 +8,11 @@ from matplotlib.patches import Circle, FancyBboxPatch
 from torch import Tensor
 
 from txlib.plots.matrices import _cells
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
+from txlib.plots.picture import GREY, PALETTE, WIDEST, Picture, drawing, fit, headline, panels
 
 FROM_LEFT, FROM_RIGHT, BOTH_WAYS = PALETTE[0], PALETTE[1], PALETTE[2]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
+INCH = 0.48                                     # inches: the narrowest box of a token
 
 
 def readers(*, words: int = 4, title: str, alt: str) -> Picture:
@@ -61,21 +62,23 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
         ("position", POSITION, list(map(str, range(len(tokens))))),
     ]
     wide = [max(1.0, 0.2 * len(token) + 0.3) for token in tokens]
+    places = _places(wide, segments, longest=(WIDEST - 1.2) / INCH)
+    longest, lines = max(left + width for (_, left), width in zip(places, wide, strict=True)), places[-1][0] + 1
     with drawing():
-        figure, (axes,) = panels(width=1.2 + 0.48 * sum(wide), height=2.7)
-        axes.set(xlim=(-2.2, sum(wide)), ylim=(-2.55, 0.6))
+        figure, (axes,) = panels(width=1.2 + INCH * longest, height=0.6 + 2.1 * lines)
+        axes.set(xlim=(-2.2, longest), ylim=(0.65 - 3.3 * lines, 0.6))
         axes.axis("off")
         for level, (name, colour, texts) in enumerate(rows):
-            axes.text(-0.25, -level, name, ha="right", va="center", color=GREY)
-            left = 0.0
-            for text, width in zip(texts, wide, strict=True):
-                corner = (left + 0.12, -level - 0.24)
+            for line in range(lines):
+                axes.text(-0.25, -level - 3.3 * line, name, ha="right", va="center", color=GREY)
+            for text, width, (line, left) in zip(texts, wide, places, strict=True):
+                height = -level - 3.3 * line
+                corner = (left + 0.12, height - 0.24)
                 box = FancyBboxPatch(corner, width - 0.24, 0.48, "round,pad=0.06", facecolor=colour, alpha=0.45)
                 axes.add_patch(box)
-                axes.text(left + width / 2, -level, text, ha="center", va="center", fontsize=9)
+                axes.text(left + width / 2, height, text, ha="center", va="center", fontsize=9)
                 if level:
-                    axes.text(left + width / 2, 0.5 - level, "+", ha="center", va="center", color=GREY, fontsize=9)
-                left += width
+                    axes.text(left + width / 2, height + 0.5, "+", ha="center", va="center", color=GREY, fontsize=9)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -92,20 +95,32 @@ def head_kinds(
     """
     layers, heads = next(iter(kinds.values())).shape
     with drawing():
-        width, height = 0.9 + len(kinds) * (0.35 + size * heads), 1.7 + size * layers
-        figure, all_axes = panels(len(kinds), width=width, height=height, sharey=True)
-        for axes, (name, values) in zip(all_axes, kinds.items(), strict=True):
+        down, across, size = fit(len(kinds), heads, size, smallest=0.2, margin=0.9, gap=0.35)
+        width, height = 0.9 + across * (0.35 + size * heads), 0.4 + down * (0.9 + size * layers)
+        figure, all_axes = panels(len(kinds), width=width, height=height, columns=across, sharey=True)
+        for number, (axes, (name, values)) in enumerate(zip(all_axes, kinds.items(), strict=True)):
             _cells(axes, values, numbers=False, limit=1.0)
             axes.set_title(name, fontweight="normal", fontsize=11)
-            axes.set(xlabel="head", aspect="equal")
+            axes.set(xlabel="head", ylabel="" if number % across else "layer", aspect="equal")
             axes.set_xticks(range(0, heads, 2), range(1, heads + 1, 2))
             axes.set_yticks(range(layers), range(1, layers + 1))
             axes.tick_params(length=0)
             best = divmod(int(values.argmax()), heads)
             axes.add_patch(Circle(best[::-1], 0.62, fill=False, edgecolor=PALETTE[1], linewidth=1.8, clip_on=False))
-        all_axes[0].set_ylabel("layer")
         headline(figure, title)
         return Picture(figure, alt)
+
+
+def _places(wide: Sequence[float], segments: Sequence[int], *, longest: float) -> list[tuple[int, float]]:
+    """The line and the left edge of each box; what is too long for one line has a new one for each segment."""
+    places, line, left = [], 0, 0.0
+    for number, width in enumerate(wide):
+        other = number > 0 and segments[number] != segments[number - 1]
+        if left + width > longest or (other and sum(wide) > longest):
+            line, left = line + 1, 0.0
+        places.append((line, left))
+        left += width
+    return places
 
 
 def _stack(axes: Axes, left: int | float, words: int, read: Sequence[tuple[int, int]], colour: str) -> None:

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+from txlib.plots.ticks import readable
+
+Values = Sequence[int | float]
 
 
 def lines(
-    series: Mapping[str, Sequence[float] | tuple[Sequence[float], Sequence[float]]],
+    series: Mapping[str, Values | tuple[Values, Values]],
     *,
     title: str,
     alt: str,
@@ -18,8 +20,10 @@ def lines(
     xscale: str = "linear",
     yscale: str = "linear",
     marker: str = "",
-    width: float = 6.4,
-    height: float = 3.6,
+    dashed: Sequence[str] = (),
+    mark: tuple[str, int | float] | None = None,
+    width: int | float = 6.4,
+    height: int | float = 3.6,
 ) -> Picture:
     """One line a name, labelled at its right end.
 
@@ -28,18 +32,27 @@ def lines(
         title: what to see. alt: the same for a reader who cannot see it.
         xscale, yscale: "linear" or "log".
         marker: matplotlib's mark for each point.
+        dashed: names of lines that are drawn dashed, above the others, so that what lies under them shows.
+        mark: a name and an x, where a dotted vertical line is drawn.
     """
     with drawing():
         figure, (axes,) = panels(width=width, height=height)
+        across, along = [], []
         for (name, values), colour in zip(series.items(), PALETTE * 3, strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
-            axes.plot(x, y, label=name, color=colour, marker=marker)
+            over = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
+            axes.plot(x, y, label=name, color=colour, marker=marker, **over)
+            across, along = [*across, *x], [*along, *y]
         axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
         axes.margins(y=0.1)
         axes.set_title(title)
-        if xscale == "linear":
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=all(float(value).is_integer() for value in x)))
+        readable(axes.xaxis, across)
+        readable(axes.yaxis, along)
         _label_ends(axes)
+        if mark is not None:
+            axes.axvline(mark[1], color=GREY, linestyle=":", linewidth=1.5, zorder=1)
+            axes.annotate(mark[0], (mark[1], 1), xycoords=("data", "axes fraction"), xytext=(5, 0),
+                          textcoords="offset points", va="top", color=GREY)  # fmt: skip
         return Picture(figure, alt)
 
 
@@ -60,26 +73,38 @@ def bars(
         axes.invert_yaxis()
         axes.set(xlabel=xlabel, xscale="log" if log else "linear")
         axes.margins(x=0.15)
+        readable(axes.xaxis, list(values.values()))
         axes.tick_params(axis="y", length=0)
         axes.set_title(title)
         return Picture(figure, alt)
 
 
-def _label_ends(axes: Axes) -> None:
-    """Each line's name beside its last point, moved apart where two would overlap."""
+def _label_ends(axes: Axes, room: int | float = 13) -> None:
+    """Each line's name beside its last point; where two would overlap, all of that heap move apart, up and down."""
     axes.figure.draw_without_rendering()            # settles the scales
-    transform = axes.transData.transform
-    ends = [(transform((line.get_xdata()[-1], line.get_ydata()[-1]))[1], line) for line in axes.lines]
-    room, last = 13.0, float("-inf")
-    for height, line in sorted(ends, key=lambda end: end[0]):
-        placed = max(height, last + room)
+    ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in axes.lines]
+    wanted = [axes.transData.transform(end)[1] for end in ends]
+    for line, end, height, placed in zip(axes.lines, ends, wanted, _apart(wanted, room), strict=True):
         axes.annotate(
             line.get_label(),
-            (line.get_xdata()[-1], line.get_ydata()[-1]),
+            end,
             xytext=(6, placed - height),
             textcoords="offset points",
             color=line.get_color() or GREY,
             va="center",
             annotation_clip=False,
         )
-        last = placed
+
+
+def _apart(heights: Sequence[float], room: int | float) -> list[float]:
+    """Heights at least `room` apart, in the same order, and as near the wanted ones as can be."""
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    heaps: list[tuple[float, int]] = []             # each of labels that touch: its middle, how many
+    for each in order:
+        middle, count = heights[each], 1
+        while heaps and middle - heaps[-1][0] < room * (count + heaps[-1][1]) / 2:
+            below, many = heaps.pop()
+            middle, count = (middle * count + below * many) / (count + many), count + many
+        heaps.append((middle, count))
+    placed = [middle + room * (place - (count - 1) / 2) for middle, count in heaps for place in range(count)]
+    return [placed[order.index(each)] for each in range(len(heights))]

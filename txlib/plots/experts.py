@@ -9,6 +9,7 @@ from torch import Tensor
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
 
 TOKEN, EXPERT, OUT = 0.0, 2.0, 4.0     # the columns
+STOP = 1.62                            # where the line of a dropped token ends
 
 
 def experts(
@@ -26,7 +27,7 @@ def experts(
         weights: each token's weight for each expert, 0 where the expert is not chosen.
         tokens: what is written on the left.
         title: what to see. alt: the same for a reader who cannot see it.
-        dropped: True where the expert was chosen but had no room left: a dashed line that ends there.
+        dropped: True where the expert was chosen but had no room left: a dashed grey line that ends in a cross.
         names: of the experts; "expert 0", "expert 1" … unless given.
     """
     count, number = weights.shape
@@ -39,7 +40,9 @@ def experts(
             for expert, height in enumerate(heights):
                 weight = float(weights[token, expert])
                 if dropped is not None and dropped[token, expert]:
-                    _line(axes, TOKEN, token, EXPERT, height, PALETTE[1], 1.5, dashed=True)
+                    end = token + (height - token) * STOP / EXPERT
+                    _line(axes, TOKEN, token, STOP, end, GREY, 1.5, dashed=True)
+                    axes.plot(STOP, end, "x", color=GREY, markersize=9, markeredgewidth=2.5, linestyle="none")
                 elif weight > 0:
                     colour, out = PALETTE[expert % 6], True
                     _line(axes, TOKEN, token, EXPERT, height, colour, 5 * weight)
@@ -48,11 +51,15 @@ def experts(
             _box(axes, OUT, token, label if out else "–", "#e8e8e8" if out else "white")
         for expert, height in enumerate(heights):
             used = bool((weights[:, expert] > 0).any())
-            _box(axes, EXPERT, height, names[expert], PALETTE[expert % 6] if used else GREY, colour="white")
+            look = {"face": PALETTE[expert % 6], "colour": "white"} if used else {"face": "white", "colour": GREY}
+            _box(axes, EXPERT, height, names[expert], **look)
         for place, label in ((TOKEN, "token"), (EXPERT, "chosen experts"), (OUT, "weighted sum")):
             axes.text(place, -1.3, label, ha="center", va="center", color=GREY)
+        if dropped is not None and dropped.any():
+            legend = "– – ×  asked, but full: the token is dropped"
+            axes.text(OUT, count - 0.1, legend, ha="right", va="center", color=GREY, fontsize=10)
         axes.axis("off")
-        axes.set(xlim=(-0.4, 4.4), ylim=(count - 0.3, -1.7))
+        axes.set(xlim=(-0.4, 4.4), ylim=(count + 0.2, -1.7))
         axes.set_title(title)
         return Picture(figure, alt)
 

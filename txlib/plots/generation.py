@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib import colormaps
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from txlib.plots.picture import GREY, PALETTE, SEQUENTIAL, Picture, drawing, headline, panels
+from txlib.plots.ticks import ROUND
 
 Shares = Sequence[float]
 
@@ -19,7 +21,7 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
     """
     rows = max(len(shares) for shares, _ in steps)
     with drawing():
-        figure, (axes,) = panels(width=0.7 + 0.95 * len(steps), height=1.1 + 0.5 * rows)
+        figure, (axes,) = panels(width=0.7 + 0.9 * len(steps), height=1.1 + 0.5 * rows)
         for column, (shares, chosen) in enumerate(steps):
             for row, (token, share) in enumerate(shares.items()):
                 picked, number = token == chosen, f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
@@ -57,7 +59,7 @@ def candidates(
             axes.set_yticks([] if same else places, [] if same else tokens)
             axes.set(ylim=(rows - 0.4, -0.6), xlabel="probability")
             axes.tick_params(axis="y", length=0)
-            axes.locator_params(axis="x", nbins=4)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=3, steps=ROUND))
             axes.set_title(name, fontweight="normal", fontsize=11)
         figure.supxlabel("grey: the model's own; blue: what is drawn from", x=0.99, ha="right", fontsize=9, color=GREY)
         headline(figure, title)

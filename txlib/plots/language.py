@@ -42,6 +42,6 @@ def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -
                 box = (query - 0.33, place - 0.3)
                 axes.add_patch(FancyBboxPatch(box, 0.66, 0.6, "round,pad=0.03", facecolor=colour, edgecolor="none"))
                 axes.text(query, place, text, ha="center", va="center", family="monospace", fontsize=12)
-        for place, text in ((0.0, "it reads"), (2.65, "N blocks,\nlooking\nback only"), (5.3, "it is to\npredict")):
+        for place, text in ((0.0, "it reads"), (2.65, "blocks,\nlooking\nback only"), (5.3, "it is to\npredict")):
             axes.text(-0.75, place, text, ha="right", va="center", color=GREY)
         return Picture(figure, alt)

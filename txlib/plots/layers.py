@@ -8,7 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from txlib.plots.matrices import _cells, _name_cells
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
+from txlib.plots.picture import GREY, PALETTE, Picture, drawing, fit, headline, panels
 
 STREAM, BRANCH, NORM, SUBLAYER = 0.0, 1.45, PALETTE[4], PALETTE[5]
 
@@ -55,8 +55,9 @@ def vectors(
     """
     count, dimension = next(iter(layers.values())).shape
     with drawing():
-        width, height = 1.4 + len(layers) * (0.3 + size * dimension), 1.3 + 0.3 * count
-        figure, all_axes = panels(len(layers), width=width, height=height, sharey=True)
+        down, across, size = fit(len(layers), dimension, size, smallest=0.1, margin=1.4, gap=0.3)
+        width, height = 1.4 + across * (0.3 + size * dimension), 0.4 + down * (0.9 + 0.3 * count)
+        figure, all_axes = panels(len(layers), width=width, height=height, columns=across, sharey=True)
         for axes, (name, x) in zip(all_axes, layers.items(), strict=True):
             _cells(axes, x, numbers=False, diverging=True)
             _name_cells(axes, rows, None)

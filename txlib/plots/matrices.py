@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from txlib.attention import Mask
-from txlib.plots.picture import PALETTE, SEQUENTIAL, Picture, drawing, headline, panels
+from txlib.plots.picture import PALETTE, SEQUENTIAL, Picture, drawing, fit, headline, panels
 
 
 def heatmap(
@@ -53,6 +54,8 @@ def heads(
     names: Sequence[str] | None = None,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
+    xlabel: str = "key",
+    ylabel: str = "query",
     numbers: bool = False,
     size: float = 0.32,
 ) -> Picture:
@@ -63,13 +66,15 @@ def heads(
     """
     count, query, key = weights.shape
     with drawing():
-        figure, all_axes = panels(count, width=1.2 + count * (0.4 + size * key), height=1.6 + size * query, sharey=True)
+        smallest = 0.4 if numbers else 0.2
+        down, across, size = fit(count, key, size, smallest=smallest, margin=1.2, gap=0.4)
+        width, height = 1.2 + across * (0.4 + size * key), 0.4 + down * (1.2 + size * query)
+        figure, all_axes = panels(count, width=width, height=height, columns=across, sharey=True)
         for head, axes in enumerate(all_axes):
             _cells(axes, weights[head], numbers=numbers, limit=1.0)
             _name_cells(axes, rows, columns)
             axes.set_title(names[head] if names else f"head {head}", fontweight="normal", fontsize=11)
-            axes.set_xlabel("key")
-        all_axes[0].set_ylabel("query")
+            axes.set(xlabel=xlabel, ylabel="" if head % across else ylabel)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -89,15 +94,17 @@ def mask(
         f"{name}: {each.pairs(length)} of {length * length} pairs" for name, each in named.items()
     )
     with drawing():
-        figure, all_axes = panels(len(named), width=0.6 + 2.9 * len(named), height=3.4)
-        for axes, (name, each) in zip(all_axes, named.items(), strict=True):
+        down, across, size = fit(len(named), 1, 2.9, smallest=2.2, margin=0.6, gap=0)
+        shape = {"width": 0.6 + size * across, "height": 0.4 + (size + 0.6) * down, "columns": across}
+        figure, all_axes = panels(len(named), **shape)
+        for number, (axes, (name, each)) in enumerate(zip(all_axes, named.items(), strict=True)):
             colours = ListedColormap(["white", PALETTE[0]])
             cells = each.dense(length)[0, 0]
             axes.pcolormesh(cells, vmin=0, vmax=1, cmap=colours, edgecolors="#d9d9d9", linewidth=0.4)
-            axes.set(aspect="equal", xlim=(0, length), ylim=(length, 0), xlabel="key")
+            axes.set(aspect="equal", xlim=(0, length), ylim=(length, 0))
+            axes.set(xlabel="key", ylabel="" if number % across else "query")
             _integer_ticks(axes, length)
             axes.set_title(name, fontweight="normal", fontsize=11)
-        all_axes[0].set_ylabel("query")
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -123,13 +130,17 @@ def _cells(axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False
 def _name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:
     if columns is not None:
         axes.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     if rows is not None:
         axes.set_yticks(range(len(rows)), rows)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     axes.tick_params(length=0)
 
 
 def _integer_ticks(axes: Axes, length: int) -> None:
-    step = max(1, length // 8)
+    step = -(-length // 8)
     places = torch.arange(0, length, step)
     axes.set_xticks(places + 0.5, places.tolist())
     axes.set_yticks(places + 0.5, places.tolist())

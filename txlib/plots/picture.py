@@ -13,6 +13,11 @@ PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 GREY = "#6b6b6b"
 SEQUENTIAL = "Blues"
+WIDEST = 9.8
+"""Inches: a figure that is wider cannot be read beside a page of text."""
+
+HEADLINE = 0.3
+"""Inches above the panels, for the title of all."""
 
 STYLE = {
     "axes.prop_cycle": matplotlib.cycler(color=PALETTE),
@@ -64,13 +69,46 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def panels(columns: int = 1, *, width: float = 6.4, height: float = 3.6, **options) -> tuple[Figure, list[Axes]]:
-    """A new figure with axes side by side; sizes in inches, for the whole figure."""
+def panels(
+    count: int = 1, *, width: float = 6.4, height: float = 3.6, columns: int | None = None, **options
+) -> tuple[Figure, list[Axes]]:
+    """A new figure with axes side by side; sizes in inches, for the whole figure.
+
+    Args:
+        count: how many axes.
+        columns: how many stand in a row; unless given, all.
+    """
+    columns = columns or count
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False, **options)[0]
-    return figure, list(axes)
+    axes = figure.subplots(-(-count // columns), columns, squeeze=False, **options).flatten()
+    for unused in axes[count:]:
+        unused.remove()
+    return figure, list(axes[:count])
+
+
+def fit(
+    count: int, cells: int, size: int | float, *, smallest: int | float, margin: int | float, gap: int | float
+) -> tuple[int, int, float]:
+    """How to keep a figure of several panels within `WIDEST`: smaller cells first, then more than one row.
+
+    Args:
+        count: of panels. cells: across one panel.
+        size: of a cell at most, and `smallest`, at least. margin: beside all panels. gap: beside each. All in inches.
+
+    Returns:
+        rows and columns of panels, and the size of a cell.
+    """
+    room = WIDEST - margin
+    columns = min(count, max(1, int(room / (gap + smallest * cells))))
+    rows = -(-count // columns)
+    columns = -(-count // rows)                     # rows that are equally full
+    return rows, columns, min(size, max(smallest, (room / columns - gap) / cells))
 
 
 def headline(figure: Figure, title: str) -> None:
-    """The title of a figure with several panels."""
-    figure.suptitle(title + "\n", x=0.01, ha="left", fontweight="bold", fontsize=12, linespacing=0.4)
+    """The title of a figure with several panels, in a strip of its own above them."""
+    height = figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - HEADLINE / height), h_pad=0.1)
+    for axes in figure.axes:
+        axes.set_anchor("N")                        # room that a panel does not use is below it
+    figure.text(0.01, 1 - 0.04 / height, title, ha="left", va="top", fontweight="bold", fontsize=12)

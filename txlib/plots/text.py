@@ -7,7 +7,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
 
-CHARACTER, ROW, GAP = 0.105, 0.46, 0.05     # inches: a character's width, a row's height, the room between two tokens
+CHARACTER, ROW, GAP = 0.088, 0.44, 0.03     # inches: a character's width, a row's height, the room between two tokens
+INSIDE = 0.07                               # inches: the room in a token's box, left and right together
 SHADES = [tuple(0.7 + 0.3 * part for part in to_rgb(colour)) for colour in PALETTE[:4]]
 
 
@@ -18,14 +19,14 @@ def tokens(rows: Mapping[str, Sequence[str]], *, title: str, alt: str) -> Pictur
         rows: name of the way → its tokens, as they are to be read.
         title: what to see. alt: the same for a reader who cannot see it.
     """
-    widths = [sum(CHARACTER * len(token) + GAP + 0.1 for token in row) for row in rows.values()]
+    widths = [sum(CHARACTER * len(token) + GAP + INSIDE for token in row) for row in rows.values()]
     with drawing():
         figure, (axes,) = panels(width=max([*widths, 3.0]) + 1.9, height=ROW * len(rows) + 0.55)
         for place, (name, row) in enumerate(rows.items()):
             axes.text(-0.12, -place * ROW, name, ha="right", va="center", color=GREY)
             left = 0.0
             for i, token in enumerate(row):
-                width = CHARACTER * len(token) + 0.1
+                width = CHARACTER * len(token) + INSIDE
                 box = FancyBboxPatch(
                     (left, -place * ROW - 0.14), width, 0.28, "round,pad=0,rounding_size=0.05",
                     facecolor=SHADES[i % len(SHADES)], edgecolor="none",
@@ -33,7 +34,7 @@ def tokens(rows: Mapping[str, Sequence[str]], *, title: str, alt: str) -> Pictur
                 axes.add_patch(box)
                 axes.text(
                     left + width / 2, -place * ROW, token.replace(" ", "▁"), ha="center", va="center",
-                    family="monospace", fontsize=11,
+                    family="monospace", fontsize=10,
                 )  # fmt: skip
                 left += width + GAP
         axes.set(xlim=(-1.4, max(widths) + 0.05), ylim=(-ROW * (len(rows) - 0.45), 0.3), aspect="equal")
