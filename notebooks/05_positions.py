@@ -14,7 +14,8 @@
 # %% [markdown]
 # ## 1 The problem: attention reads a bag of words
 #
-# Two real sentences, as good as opposite in meaning, with exactly the same words:
+# A *bag of words* says which words a text has, and how often, but not in which order. We will see that attention reads
+# nothing more. What the lesson needs for it is bare torch, and what you built before: attention, masks and heads.
 
 # %%
 import re
@@ -29,7 +30,10 @@ from txlib.attention import MultiHeadAttention, attention, causal, sliding_windo
 from txlib.data import translation
 from txlib.lesson import expect, progress, prove_equal, show_source
 
+# %% [markdown]
+# Two real sentences from games, as good as opposite in meaning, with exactly the same words:
 
+# %%
 def words(sentence):
     return re.findall(r"\w+", sentence.lower())
 
@@ -54,7 +58,8 @@ w_q, w_k, w_v = torch.randn(3, d_model, d_model) * d_model**-0.5   # (3, d_model
 
 
 def attend(x):                                                     # (n, d_model)
-    return attention(*((x @ w)[None, None] for w in (w_q, w_k, w_v)))[0, 0]    # (n, d_model)
+    q, k, v = ((x @ w)[None, None] for w in (w_q, w_k, w_v))       # (batch, heads, n, d_model): one batch, one head
+    return attention(q, k, v)[0, 0]                                # (n, d_model)
 
 
 def found(sentence, word):
@@ -97,8 +102,8 @@ for number in (1, 4, 9):
 # ## 2 The idea in one picture
 #
 # The weight that a query gives to a key comes out of a short chain: word vector, query and key, score, weight. Position
-# can enter at three places, and each remedy of this lesson uses one of these doors. (Shaw's has a side door, too: it
-# also adds to the values.)
+# can enter at three places, and each remedy of this lesson uses one of these doors. The names are new; each gets a
+# section of its own. (Shaw's has a side door, too: it also adds to the values.)
 
 # %%
 plots.entrances(
@@ -118,12 +123,12 @@ plots.entrances(
 # %% [markdown]
 # ## 3 Learned: a vector for each place
 #
-# The simplest remedy. Beside the table of word vectors, keep a second table with one vector for each position, add row
-# $i$ to word $i$, and let training find out what to put there:
+# The simplest remedy. Beside the table of word vectors, keep a second table with one vector $p_i$ for each position, add
+# row $i$ to word $i$, and let training find out what to put there:
 #
 # $$x_i \leftarrow x_i + p_i$$
 #
-# (Gehring et al. 2017; BERT and GPT-2 do this.)
+# (Gehring et al. 2017; BERT and GPT-2 do this.) Does this tell our two enemies apart?
 
 # %%
 torch.manual_seed(0)
@@ -148,8 +153,8 @@ attend_learned(won).sum().backward()
 print("rows with a gradient:", table.grad.norm(dim=-1).nonzero().flatten().tolist(), "of", max_length)
 
 # %% [markdown]
-# A row learns only from sentences long enough to reach it. Row 8 and later keep their random start values, and a
-# sentence of 13 words has no row at all. Remember this for section 9.
+# A row learns only from sentences long enough to reach it. Row 8 and later keep their random start values, and for the
+# 13th word of a sentence there is no row at all. Remember this for section 9.
 
 # %% [markdown]
 # ## 4 Sinusoidal: places from a formula
@@ -160,9 +165,12 @@ print("rows with a gradient:", table.grad.norm(dim=-1).nonzero().flatten().tolis
 # $$\text{PE}(i, 2c) = \sin(i\,\omega_c) \qquad \text{PE}(i, 2c+1) = \cos(i\,\omega_c)
 # \qquad \omega_c = 10000^{-2c/d_\text{model}}$$
 #
-# Think of a clock with many hands. The first hand turns fast, about once in 6 positions. With 64 dimensions there are
-# 32 hands, and the last turns once in about 47,000. Each hand is two numbers, its sine and its cosine, and all hands
-# together say what time it is.
+# Think of a clock with many hands, numbered $c = 0, 1, 2, \dots$ The first hand turns fast, about once in 6 positions.
+# With 64 dimensions there are 32 hands, and the last turns once in about 47,000. Each hand is two numbers, its sine and
+# its cosine, and all hands together say what time it is.
+#
+# In the picture red is $+1$, white 0 and blue $-1$. On the right the hands have hardly left their start in 40 positions:
+# their sines are still white, their cosines still red. That makes the stripes.
 
 
 # %%
@@ -192,7 +200,8 @@ plots.heatmap(
 # $$\text{PE}(i) \cdot \text{PE}(j) = \sum_c \cos\big((j - i)\,\omega_c\big).$$
 #
 # The places are gone. Only the distance is left. Look: along each diagonal of the table of all dot products, every
-# number is the same.
+# number is the same. (Dark is large. Three before and three after give the same number, since
+# $\cos(-a) = \cos(a)$. The side has to come from the projections, and the next part says how.)
 
 # %%
 dot = position @ position.T                                        # (position, position)
@@ -208,9 +217,15 @@ plots.heatmap(
 # %% [markdown]
 # ### A shift is a rotation
 #
-# To move from position $i$ to $i + s$, every hand turns by a fixed angle $s\,\omega_c$, wherever it stood. So one
-# matrix $R_s$ does it for all positions: small 2 × 2 rotations along the diagonal. This is why the authors hoped that
-# a model could learn to attend by distance: "three words back" is one linear map.
+# To move from position $i$ to $i + s$, every hand turns by a fixed angle $a = s\,\omega_c$, wherever it stood:
+#
+# $$\begin{pmatrix} \sin(i\,\omega_c + a) \\ \cos(i\,\omega_c + a) \end{pmatrix} =
+# \begin{pmatrix} \cos a & \sin a \\ -\sin a & \cos a \end{pmatrix}
+# \begin{pmatrix} \sin i\,\omega_c \\ \cos i\,\omega_c \end{pmatrix}$$
+#
+# The matrix does not know $i$. So one matrix $R_s$ does it for all positions: these small rotations along its diagonal.
+# This is why the authors hoped that a model could learn to attend by distance: "three words back" is one linear map, and
+# the projections to queries and keys are linear maps.
 
 # %%
 def shift_matrix(s, d):
@@ -259,13 +274,15 @@ for d in (64, 512):
 # If distance is what counts, why not say it directly? Shaw et al. (2018) keep a learned vector $a^K$ for each
 # distance, and add it to the key; and a second vector $a^V$, added to the value:
 #
-# $$e_{ij} = \frac{q_i \cdot (k_j + a^K_{ij})}{\sqrt{d_k}} \qquad\qquad z_i = \sum_j \alpha_{ij}\,(v_j + a^V_{ij})$$
+# $$\text{score}_{ij} = \frac{q_i \cdot (k_j + a^K_{ij})}{\sqrt{d_k}} \qquad\qquad
+# \text{out}_i = \sum_j \alpha_{ij}\,(v_j + a^V_{ij})$$
 #
-# Here $\alpha_{ij}$ is the softmax of $e_{ij}$ over $j$. So the score can say "I like what stands just before me", and
-# the output can say "what I found stood just before me".
+# Here $\alpha_{ij}$ is the softmax of $\text{score}_{ij}$ over $j$. So the score can say "I like what stands just
+# before me", and the output can say "what I found stood just before me".
 #
 # **Which row?** There are $2n - 1$ distances. To keep the tables small, far distances share a row: the distance
-# $j - i$ is *clipped* to $-k \dots k$. Then $k$ is added, because rows count from 0.
+# $j - i$ is *clipped* to $-k \dots k$. Then $k$ is added, because rows count from 0. (This $k$ is the paper's letter for
+# the farthest distance that counts. It has nothing to do with the keys $k_j$.)
 
 # %%
 def buckets(n, k):
@@ -275,9 +292,10 @@ def buckets(n, k):
 
 
 plots.heatmap(
-    buckets(8, 3).float(), rows=list("01234567"), columns=list("01234567"), numbers=False, size=0.45,
-    title="k = 3: each near diagonal has its own row, far ones share",
-    alt="An 8 by 8 table with equal values along each diagonal. Distances of 3 and more, on either side, are equal.",
+    buckets(8, 3).float(), rows=list("01234567"), columns=list("01234567"), size=0.45,
+    title="k = 3: far keys share a row of the table",
+    alt="An 8 by 8 table of row numbers, equal along each diagonal: 3 on the main diagonal, 4, 5, 6 to its right, 2, 1, 0 "
+    "to its left. All keys 3 or more before the query have 0, all 3 or more after it have 6.",
 )
 
 # %% [markdown]
@@ -296,11 +314,12 @@ def shaw_naive(q, k, v, a_k, a_v):
 
 # %% [markdown]
 # **Then the efficient way.** Multiply out: $q_i \cdot (k_j + a^K_{ij}) = q_i \cdot k_j + q_i \cdot a^K_{ij}$. The
-# first part is ordinary attention. For the second, each query meets each of the $2k+1$ vectors once, and the score is
-# picked (`gather`) by bucket. It is a *bias* on the scores, and `attention` takes one.
+# first part is ordinary attention. For the second, each query meets each of the $2k+1$ vectors once, and then each pair
+# picks its number: `gather` reads, for each query and key, the column that the bucket names. The result is a *bias* on
+# the scores, and `attention` takes one.
 #
-# With the values it is the other way round. Weights that fall into the same bucket are added up first (`scatter_add`),
-# then meet their $a^V$ once.
+# With the values it is the other way round. Weights that fall into the same bucket are added up first, then meet their
+# $a^V$ once. `scatter_add` is `gather` backwards: it adds each weight to the column that its bucket names.
 
 
 # %%
@@ -321,13 +340,17 @@ prove_equal(shaw(q, k, v, a_k, a_v), shaw_naive(q, k, v, a_k, a_v), what="Naive 
 # %% [markdown]
 # ## 6 Skewing: the same scores without picking
 #
-# Music has long memories. Huang et al. (2019) wanted no clipping: a vector $e$ for every distance to the past, up to
-# the whole length. Picking from such a table is slow on an accelerator, because neighbouring scores come from
-# far-apart places. They found that a matrix product and a *reshape* do it.
+# Music has long memories. Huang et al. (2019) wanted no clipping: a vector $e_{i-j}$ for every distance to the past, up
+# to the whole length, and for each head:
+#
+# $$\text{score}_{ij} = \frac{q_i \cdot k_j + q_i \cdot e_{i-j}}{\sqrt{d_k}} \qquad j \le i$$
+#
+# Picking needs an index for every pair, and the naive way even a vector for every pair. They found that a matrix product
+# and a *reshape* do it.
 #
 # Multiply all queries with all distance vectors, the farthest first. This gives a matrix by (query, distance). But
 # attention needs it by (query, key). Watch four queries. The number **32** means: query 3, distance 2 into the past.
-# (Queries are counted from 1 in this picture.)
+# (Queries and keys are counted from 1 in this picture only, so that each number has two digits.)
 
 # %%
 n = 4
@@ -346,11 +369,12 @@ plots.rearranging(
 )
 
 # %% [markdown]
-# In the last matrix, row 3 reads 32, 31, 30: key 1 is two back, key 2 one back, key 3 is the query itself. The padding
-# makes each row one longer, so each row of the new cut begins one place earlier than the row before.
+# In the last matrix, row 3 reads 32, 31, 30: key 1 is two back, key 2 one back, key 3 is the query itself. Why does it
+# work? The padded rows have 5 numbers, the new ones 4. So each new row begins one place earlier in its padded row than
+# the new row before it: with 10, then with 21, with 32, with 43.
 #
 # Above the diagonal stand left-overs from other rows. That is no harm *if* a causal mask hides the future, and wrong
-# without one.
+# without one. The test below picks one by one, and compares where the mask looks.
 
 
 # %%
@@ -379,6 +403,9 @@ prove_equal(skewed[..., seen], picked[..., seen], what="Skewed and picked one by
 # \begin{pmatrix} q_{2c} \\ q_{2c+1} \end{pmatrix}$$
 #
 # The frequencies are the old ones, with $d_k$ in place of $d_\text{model}$, because this happens in each head.
+#
+# (For the picture, `rearrange` reshapes and transposes by names: `"n (pair two) -> pair n two"` cuts the last axis into
+# pairs of two, and puts the pairs first.)
 
 
 # %%
@@ -407,14 +434,14 @@ torch.manual_seed(0)
 one_q, one_k = torch.randn(2, 16)                                  # (d_k,) each
 turned_q, turned_k = rotate(one_q.expand(103, 16)), rotate(one_k.expand(103, 16))   # (place, d_k) each
 score = (turned_q[3:] * turned_k[:-3]).sum(dim=-1)                 # (100,): the key stands 3 before the query
-print("scores at distance -3, places 3, 50 and 102:", [f"{score[i]:.3f}" for i in (0, 47, 99)])
+print("scores at distance -3, places 3, 50 and 102:", *(f"{score[i]:7.3f}" for i in (0, 47, 99)))
 score = (turned_q[50] * turned_k).sum(dim=-1)                      # (103,): one query, all keys
-print("scores at distances -3, 0 and 3:            ", [f"{score[i]:.3f}" for i in (47, 50, 53)])
+print("scores at distances -3, 0 and 3:            ", *(f"{score[i]:7.3f}" for i in (47, 50, 53)))
 prove_equal(turned_q.norm(dim=-1), one_q.norm().expand(103), what="Lengths before and after turning")
 
 # %% [markdown]
-# Nothing is learned, nothing is added to the words, and lengths stay. Rotary is what most of today's language models
-# use.
+# One distance, one score, at all places. Other distances have other scores, and before is not after. Nothing is learned,
+# nothing is added to the words, and lengths stay. Rotary is what most of today's language models use.
 #
 # ### Two layouts, one idea
 #
@@ -442,10 +469,11 @@ print("without reordering, the scores differ by up to",
 #
 # The last one is the simplest. Press et al. (2022) subtract a penalty from the score that grows with the distance:
 #
-# $$e_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} - m_t\,|j - i| \qquad\qquad m_t = 2^{-8t/h}, \quad t = 1 \dots h$$
+# $$\text{score}_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} - m_t\,|j - i| \qquad\qquad m_t = 2^{-8t/h}, \quad t = 1 \dots h$$
 #
-# Each of the $h$ heads has its own fixed slope, head $t$ the slope $m_t$. Steep heads see the last few words, flat
-# heads see far. (That is for $h$ a power of two; the library handles others.)
+# Each of the $h$ heads has its own fixed slope, head $t$ the slope $m_t$. Steep heads see the last dozen words, flat
+# heads see far. (That is for $h$ a power of two; the library handles others.) To see the slopes alone, make all words
+# alike, and look at the weights of the last of 40 queries.
 
 
 # %%
@@ -456,13 +484,14 @@ def alibi(n, heads):
 
 
 nothing = torch.zeros(1, 4, 40, 8)                                 # (batch, heads, n, d_k): all words alike
-weight = attention(nothing, nothing, nothing, causal(), bias=alibi(40, 4)[None], return_weights=True)[1][0, :, -1]
+_, weight = attention(nothing, nothing, nothing, causal(), bias=alibi(40, 4)[None], return_weights=True)
+last = weight[0, :, -1]                                            # (heads, key): the last query's weights
 plots.lines(
-    {f"slope 1/{4**head}": (range(-39, 1), weight[head - 1].tolist()) for head in (1, 2, 3, 4)},
+    {f"slope 1/{4**head}": (range(-39, 1), last[head - 1].tolist()) for head in (1, 2, 3, 4)},
     title="If all words were alike, steep heads would look near, flat ones everywhere", xlabel="distance of the key",
     ylabel="attention weight",
     alt="Four curves of attention weight over distances from -39 to 0. The steepest head puts nearly all weight on the "
-    "last few words; the flattest spreads it almost evenly.",
+    "last dozen words; the flattest spreads it almost evenly.",
 )
 
 # %% [markdown]
@@ -486,7 +515,9 @@ print(f"{len(train):,} letters to train on, {len(test):,} to test on, {V} differ
 
 # %% [markdown]
 # The model. `place` is the first door, `look` holds the other two, and `forward` knows nothing about positions.
-# (Every model has all tables, and trains only those it uses.)
+# (Every model has all tables, and trains only those it uses. The learned one and the skewed one have 128 rows, because
+# we will test on 128 letters. With the pattern `"b n (three h d) -> three b h n d"`, `rearrange` cuts one wide projection
+# into q, k and v, and each into heads.)
 
 # %%
 class Reader(nn.Module):
@@ -506,6 +537,9 @@ class Reader(nn.Module):
         found = rearrange(look(self, q, k, v), "b h n d -> b n (h d)")       # (batch, n, d_model)
         return self.read(torch.cat([x, found], dim=-1))            # (batch, n, V)
 
+# %% [markdown]
+# Now the doors. Each kind of position is a line or two, made of the functions that you have built. Only `"none"` uses
+# nothing.
 
 # %%
 def place(model, x):                                               # (batch, n, d_model)
@@ -528,7 +562,8 @@ def look(model, q, k, v):                                          # (batch, hea
 
 
 # %% [markdown]
-# The training is the same for all: same text, same batches, same steps. Only the word `kind` differs.
+# The training is the same for all: same text, same batches, same steps. Only the word `kind` differs. The loss is kept
+# for each place of the window, because we will want to see where a reader fails.
 
 # %%
 def fit(kind, steps=300, **options):
@@ -556,7 +591,9 @@ def loss_by_position(model, n):
 
 # %% [markdown]
 # What should we compare with? A table of letter pairs: how often does each letter follow each other one? It needs no
-# attention, only the last letter. Whoever is no better than that has learned nothing from the letters before.
+# attention, only the last letter. Whoever is no better than that has learned nothing from the letters before. The loss
+# is the cross-entropy, in *nats*, which means with the natural logarithm. Guessing blindly among 43 signs would cost
+# $\ln 43 = 3.8$ of them.
 
 # %% tags=["nbval-ignore-output"]
 count = torch.full((V, V), 0.1).index_put((train[:-1], train[1:]), torch.tensor(1.0), accumulate=True)
@@ -571,6 +608,9 @@ plots.bars(
     "learned and sinusoidal better still; Shaw, skewed and rotary are best.",
 )
 
+# %% [markdown]
+# Are your numbers normal ones?
+
 # %% tags=["nbval-ignore-output"]
 expect("Loss without positions", short["none"], 2.2, 2.4)
 expect("Loss with rotary positions", short["rotary"], 1.7, 2.1)
@@ -580,8 +620,8 @@ expect("What the worst of three distances gains over the best of two places", by
 
 # %% [markdown]
 # **Break it: no positions.** The reader without positions is hardly better than the table of pairs. It sees which
-# letters have occurred, not where. Any position helps a lot, and those that know distances help most: "the letter
-# before me" is the same rule at every place, and they need to learn it only once.
+# letters have occurred, not where. Any position helps a lot. Shaw, skewed and rotary, which know distances, help most:
+# "the letter before me" is the same rule at every place, and they need to learn it only once.
 #
 # (The causal mask itself tells a little: a letter with much to look at must stand late. Deeper models without positions
 # learn to use that, see Haviv et al. 2022, [arXiv:2203.16634](https://arxiv.org/abs/2203.16634).)
@@ -611,12 +651,16 @@ smooth = {kind: loss.unfold(0, 8, 4).mean(dim=-1).tolist() for kind, loss in lon
 picture = plots.lines(
     {kind: (range(8, LONG + 1, 4), loss) for kind, loss in smooth.items()},
     title="Beyond the trained length, some lose their way", xlabel="place in the text",
-    ylabel="loss (nats), mean of 8", height=4.4,
+    ylabel="loss (nats), mean of 8 places", height=4.4,
     alt="Loss against place, with a dotted line at 32. Beyond it learned and sinusoidal jump up at once and rotary "
     "climbs above them all; skewed rises slowly; Shaw and ALiBi stay flat.",
 )
 picture.axes[0].axvline(N, color="grey", linestyle=":")
+picture.axes[0].set_xticks(range(N, LONG + 1, N))
 picture
+
+# %% [markdown]
+# A point of a curve is the mean of the 8 places that end there. Now the same in numbers, one column for each 32 places:
 
 # %% tags=["nbval-ignore-output"]
 print(f"{'places':>11}   1–32  33–64  65–96  97–128")
@@ -666,7 +710,7 @@ expect("Learned's loss beyond 32, with the window", rescued["learned"], 2.3, 3.6
 # | learned | added to words | places | max_length · d_model | fails; at max_length it ends |
 # | sinusoidal | added to words | places | none | fails |
 # | Shaw | score and value | clipped distances | 2 (2k + 1) · d_k a layer | holds |
-# | skewed | score | past distances | h · max_length · d_k a layer | degrades |
+# | skewed | score | past distances | h · max_length · d_k a layer | gets worse slowly; a window mends it |
 # | rotary | query and key | distances | none | fails; a window mends it |
 # | ALiBi | score | distances | none | holds |
 
@@ -684,7 +728,8 @@ show_source(library_sinusoidal, SinusoidalPosition, LearnedPosition)
 
 # %% [markdown]
 # Two things are new. `layout="concatenated"` puts all sines first, as the released code of the paper does, and
-# `offset` is the position of the first row, for decoding word by word. And the errors say what to do:
+# `offset` is the position of the first row, for decoding word by word. `SinusoidalPosition` keeps the rows that it has
+# computed, and makes more when a longer text comes. And the errors say what to do:
 
 # %%
 prove_equal(sinusoidal(60, 64), library_sinusoidal(60, 64), what="Your sinusoids and the library's")
@@ -696,10 +741,14 @@ for wrong in (lambda: library_sinusoidal(4, 5), lambda: LearnedPosition(32, 64)(
 
 # %% [markdown]
 # Rotary is a module that `MultiHeadAttention` calls on queries and keys. The others are *mechanisms*, called as
-# `mechanism(q, k, v, mask)` like every mechanism of this course.
+# `mechanism(q, k, v, mask)` like every mechanism of this course. Their parent, `RelativeAttention`, calls `attention`
+# with the `bias` that each of them computes; its `weights` are the same weights before they meet the values.
 
 # %%
 show_source(Rotary, ShawAttention)
+
+# %% [markdown]
+# You will recognise your own lines. With the same tables, do both give the same numbers?
 
 # %%
 torch.manual_seed(0)
@@ -725,7 +774,8 @@ except ValueError as error:
 #
 # Now rotary inside `MultiHeadAttention`. First whole, against your own functions with its weights. Then word by word
 # with a cache, as a decoder writes. The third word arrives alone, as a tensor of length 1. It must be turned as
-# position 2, not as position 0: the length of the cache is its *offset*. Keys in the cache have been turned already.
+# position 2, not as position 0: the length of the cache is its *offset*. Keys in the cache have been turned already. In
+# the last lines we forget the offset, on purpose. (One word at a time needs no mask, as you know from lesson 04.)
 
 # %%
 layer = MultiHeadAttention(64, 4, rotary=Rotary(16))
@@ -745,10 +795,12 @@ print(f"with the offset forgotten, the last word's output is off by {wrong:.0%} 
 # %% [markdown]
 # ## 11 What it costs
 #
-# Adding or turning costs $n\,d$ operations: nothing beside attention. A bias costs $n^2$ additions. Only the naive
-# Shaw form hurts, in memory: it holds a vector for each *pair*, $n \cdot n \cdot d_k$ numbers, where skewing holds one
-# for each *distance*, $n \cdot d_k$, and scores, $n^2$. We count by catching the largest tensor that each of them
-# makes.
+# Adding or turning costs $n\,d$ operations: nothing beside attention. ALiBi costs $n^2$ additions. Skewing's bias is one
+# more matrix product, as large as that of the scores; Shaw's is a smaller one, with $2k + 1$ columns. Only the naive Shaw
+# form hurts, in memory: it holds a vector for each *pair*, $n \cdot n \cdot d_k$ numbers. Skewing holds a vector for each
+# *distance*, $n \cdot d_k$ numbers, and a score for each pair, $n^2$.
+#
+# Count it. Torch hands each operation to this class while it is active, and the class remembers the largest result.
 
 # %%
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -762,25 +814,28 @@ class Largest(TorchDispatchMode):
         self.numbers = max(self.numbers, out.numel() if isinstance(out, torch.Tensor) else 0)
         return out
 
+# %% [markdown]
+# To be fair to all, nothing is clipped: Shaw gets a row for each of the $2n - 1$ distances.
 
+# %%
 for n in (64, 128, 256, 512):
     q = k = v = torch.randn(1, 1, n, 64)                           # (batch, heads, n, d_k)
     a = torch.randn(2 * n - 1, 64)                                 # (bucket, d_k): no clipping
     e = torch.randn(1, n, 64)                                      # (heads, distance, d_k)
     with Largest() as naive:
         shaw_naive(q, k, v, a, a)
+    with Largest() as gather:
+        shaw(q, k, v, a, a)
     with Largest() as skewing:
         skew(q @ e.mT)
-    print(f"n {n:4}: largest tensor naive {naive.numbers:10,} = n²·64; skewing {skewing.numbers:8,} = n²+n")
+    print(f"n {n:3}, largest tensor: naive {naive.numbers:10,} = 64n²; "
+          f"gather {gather.numbers:7,} = 2n²-n; skewing {skewing.numbers:7,} = n²+n")
 
 # %% [markdown]
-# The factor is $d_k$: 64 here. For music of 2048 events with $d$ = 512 over 8 heads, the naive tensor takes 8.6 GB in
-# every layer, and the distance vectors 4.2 MB (Huang et al. 2019 print nearly the same). And now with the clock:
+# The naive tensor is $d_k$ times larger: 64 here. For music of 2048 events with $d$ = 512 over 8 heads, it takes 8.6 GB
+# in every layer, and the distance vectors 4.2 MB (Huang et al. 2019 print nearly the same). Does the clock agree?
 
 # %% tags=["nbval-ignore-output"]
-import time
-from itertools import pairwise
-
 q = k = v = torch.randn(1, 4, 512, 64)                             # (batch, heads, n, d_k)
 a, e = torch.randn(2 * 16 + 1, 64), torch.randn(4, 512, 64)        # (bucket, d_k), (heads, distance, d_k)
 ways = {
@@ -791,10 +846,21 @@ ways = {
     "Shaw": lambda: shaw(q, k, v, a, a, causal()),
     "Shaw, naive": lambda: shaw_naive(q, k, v, a, a),
 }
-times = {}
-for name, way in ways.items():
-    start = [(time.perf_counter(), way())[0] for _ in range(4)] + [time.perf_counter()]
-    times[name] = 1000 * min(after - before for before, after in pairwise(start))
+
+# %% [markdown]
+# Each runs four times, and the fastest run counts.
+
+# %% tags=["nbval-ignore-output"]
+import time
+
+
+def milliseconds(way):
+    start = time.perf_counter()
+    way()
+    return 1000 * (time.perf_counter() - start)
+
+
+times = {name: min(milliseconds(way) for _ in range(4)) for name, way in ways.items()}
 plots.bars(
     times, title="Only the naive form is expensive", xlabel="milliseconds for 512 positions, 4 heads", format="{:.0f}",
     alt="Bars of running time: five kinds within a small factor of plain attention, the naive Shaw form far slower.",
@@ -892,8 +958,9 @@ plots.bars(
 # - Learned and sinusoidal vectors tell each word its place; the sinusoids hold distances in their dot products.
 # - Shaw and skewing score distances with learned vectors. Rotary gets distances by turning queries and keys. ALiBi
 #   fades with distance.
-# - Reading letters, distances beat places. Beyond the trained length only clipped or fading distances held.
-# - The naive Shaw form needs $n^2 d_k$ numbers; gather or skewing avoid it. Nobody notices the cost of the others.
+# - Reading letters, Shaw, skewing and rotary beat added places. Beyond the trained length only clipped or fading
+#   distances held.
+# - The naive Shaw form needs $n^2 d_k$ numbers; gather or skewing avoid it. The others cost little beside attention.
 #
 # **Read** Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), sections 3.4 and 3.5. Shaw et al.
 # 2018, [arXiv:1803.02155](https://arxiv.org/abs/1803.02155), sections 3.1 to 3.3. Huang et al. 2019, *Music
