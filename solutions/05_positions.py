@@ -24,7 +24,8 @@ from txlib.grading import check
 #
 # $$\text{PE}(i, 2c) = \sin(i\,\omega_c) \qquad \text{PE}(i, 2c+1) = \cos(i\,\omega_c) \qquad \omega_c = 10000^{-2c/d}$$
 #
-# where $i$ is the position and $d$ the width. You may take $d$ to be even.
+# where $i$ is the position and $d$ the width. You may take $d$ to be even. (Padding counts as position 0; later a mask hides
+# it.)
 #
 # <details><summary>Hint 1: the frequencies</summary>
 #
@@ -118,7 +119,7 @@ alternative("sinusoidal", by_columns)
 # ### Task 2 · Which row for which distance?   ●●○○○ · 10 minutes · 2 points
 #
 # Shaw's attention keeps a table with one vector for each distance $-k \dots k$, so $2k + 1$ rows. Return the matrix that
-# says which row of the table each query and key use. This time with a cache: there are `keys` keys at the positions
+# says which row of the table belongs to each query and key. This time with a cache: there are `keys` keys at the positions
 # $0, 1, 2, \dots$, and the queries are the *last* `queries` of these positions. (Without a cache both numbers are equal.)
 #
 # The distance is the key's position minus the query's. What is farther than $k$ in the future uses the row of $k$; what is
