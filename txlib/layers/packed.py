@@ -1,7 +1,7 @@
 """Weights in fewer bytes, for decoding on a CPU.
 
 A model that writes reads all its weights for each token, and does little with each: how many bytes they take decides
-how fast it writes. Here they are packed once into the order in which FBGEMM, which comes with torch for x86, reads them.
+how fast it writes. Here they are packed once, in the order in which FBGEMM, a part of torch for x86, reads them.
 """
 
 import warnings

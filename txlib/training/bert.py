@@ -32,7 +32,10 @@ from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, plan_memo
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MASKED = 0.15               # share of the tokens that are asked for (§3.1, Task #1); of these
 REPLACED, RANDOM = 0.8, 0.1     # share that becomes [MASK], and that becomes any token; the rest stays as it is
-SHORTER = 0.5               # share of the inputs that do not fill the context, as what comes later rarely does
+SHORT, PART = 0.9, 4        # share of the inputs that take at most a quarter of the context (appendix A.2: 90 % of the
+                            # steps): most is learned from near neighbours, and short inputs cost less
+NEXT = 0.1                  # weight of the next sentence's loss. The paper's is 1; but at first its gradient is mostly
+                            # noise, which Muon, made for directions and not sizes, would follow
 SENTENCE = re.compile(r"[^.!?]+[.!?]*")
 
 Document = list[list[int]]  # the tokens of its sentences, in order
@@ -61,15 +64,15 @@ class Preset:
 
 
 _SMALL = replace(BERT["base"].block, d_model=128, heads=4, d_ff=512, dropout=0.0, attention_dropout=0.0)
-_MUON = TrainConfig(lr=2e-3, muon_lr=0.01, warmup=100, checkpoint_every=200, validate_every=1000)
+_MUON = TrainConfig(lr=3e-3, muon_lr=0.015, warmup=100, checkpoint_every=200, validate_every=1000)
 _PAPER = TrainConfig(lr=1e-4, weight_decay=0.01, warmup=10_000, checkpoint_every=1000, validate_every=5000)
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(_SMALL, 2, 256, 2_048, 4_000, _MUON, minutes=3.0),
-    "small": Preset(replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1), 4, 256, 4_096, 8_000, _MUON, minutes=20.0),
+    "tiny": Preset(_SMALL, 4, 256, 4_096, 4_000, _MUON, minutes=60.0),
+    "small": Preset(replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1), 4, 256, 4_096, 8_000, _MUON, minutes=240.0),
     "base": Preset(BERT["base"].block, 12, 512, 16_384, 131_072, _PAPER, minutes=720.0),
 }
-"""`tiny` is for a lesson, `small` for a laptop; `base` is the paper's model and schedule, for a GPU, with a vocabulary
+"""`tiny` made the checkpoint that comes with the course, `small` is for a night on a laptop; `base` is the paper's model and schedule, for a GPU, with a vocabulary
 that suits the text that comes with the course."""
 
 
@@ -127,16 +130,17 @@ def encode(documents: Mapping[str, list[list[str]]], encoder: BytePairEncoder) -
 def make_pairs(documents: Mapping[str, list[Document]], room: int, chance: random.Random) -> list[Pair]:
     """Cut all documents into pairs of texts, half of which get another second text than the one that follows.
 
-    A text is one or more whole sentences, as many as fit into `room` tokens for both; a share of `SHORTER` of the pairs
-    gets less room. The other second text is from a random place of the same source, so that style does not give it
-    away; what it took the place of begins the next pair. What is too long is cut off at the end.
+    A text is one or more whole sentences, as many as fit into `room` tokens for both. A share of `SHORT` of the pairs
+    gets a quarter of that room, the rest any size, so that the model knows inputs of every length. The other second
+    text is from a random place of the same source, so that style does not give it away; what it took the place of
+    begins the next pair. What is too long is cut off at the end.
     """
     pairs = []
     for of_source in documents.values():
         for document in of_source:
             start = 0
             while start + 1 < len(document):
-                size = chance.randint(min(16, room), room) if chance.random() < SHORTER else room
+                size = max(2, room // PART) if chance.random() < SHORT else chance.randint(min(16, room), room)
                 end = max(start + 2, fill(document, start, size))
                 middle = chance.randint(start + 1, end - 1)
                 first, label = join(document[start:middle])[: size - 1], int(chance.random() < 0.5)
@@ -224,14 +228,14 @@ def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "as
 
 
 def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, int]:
-    """The loss that `train` wants. For each token asked for it is the paper's: the mean loss of the gaps plus that of
+    """The loss that `train` wants. For each token asked for it is the mean loss of the gaps plus `NEXT` times that of
     the next sentences.
     """
     tokens, follows = guesses(model, batch)
     labels = batch["labels"][batch["labels"] != IGNORED]                            # (asked,)
     count = max(len(labels), 1)
     of_gaps = F.cross_entropy(tokens.float(), labels, reduction="sum")
-    return of_gaps + count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
+    return of_gaps + NEXT * count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
 
 
 @torch.no_grad()
