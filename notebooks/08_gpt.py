@@ -201,6 +201,7 @@ class GPT(nn.Module):
 #
 # GPT-2 starts its biases at 0 and draws all matrices with a spread of 0.02. Two in each block write into the residual
 # stream: attention's output and the feed-forward network's last matrix. With $L$ blocks these are divided by $\sqrt{2L}$.
+# (In this lesson the number of blocks is $L$, because $N$ is needed: with GPT it always counts parameters.)
 # (Radford et al. 2019, section 2.3, says $1/\sqrt{N}$, with $N$ *residual layers*; each block has two.)
 
 
@@ -276,11 +277,14 @@ def seconds(work, times=5):
 
 
 fast = seconds(lambda: probe(ids))
-slow = seconds(lambda: [probe(ids[:, : t + 1]) for t in range(64)])
+slow = sum(seconds(lambda t=t: probe(ids[:, : t + 1])) for t in range(64))
 print(f"one pass {1000 * fast:.1f} ms, 64 passes {1000 * slow:.1f} ms")
 expect("The parallel pass is faster by a factor of", slow / fast, 10, 600)
 
 # %% [markdown]
+# Why so much? The loop computes the beginning again and again, $1 + 2 + \dots + 64 = 2{,}080$ places instead of 64, and
+# each of its 64 passes calls every layer anew, which for a text as short as this takes about as long as the computing.
+#
 # A recurrent network (lesson 02) also learns from every place, but it has to walk there, step by step. Here all places
 # are computed at the same time, which is what GPUs are good at. This holds for *training* only. A model that writes has
 # to wait for its own words.
@@ -367,7 +371,7 @@ smooth = torch.tensor(losses).unfold(0, 20, 1).mean(dim=-1)        # (step,): me
 lines = {name: ([20, 400], [loss_of[name]] * 2) for name in ("frequencies", "pairs")}
 plots.lines(
     {"training": (range(20, 401), smooth.tolist()), **lines, "unseen play": ([380, 400], [loss_of["our GPT"]] * 2)},
-    title="Soon the GPT leaves the table of pairs behind", xlabel="training step",
+    dashed=lines, title="Soon the GPT leaves the table of pairs behind", xlabel="training step",
     ylabel="loss (nats a character)",
     alt="The training loss falls from above the line of frequencies, crosses the line of pairs after some fifty steps, "
     "and ends below 2. The loss on the unseen play is a little higher.",
@@ -393,7 +397,7 @@ with torch.no_grad():
     logits = torch.cat([model(part) for part in read.split(100)])  # (windows, n, vocab)
 by_place = F.cross_entropy(logits.transpose(1, 2), following, reduction="none").mean(dim=0).tolist()     # (n,)
 plots.lines(
-    {"our GPT": (range(1, 65), by_place), "pairs": ([1, 64], [loss_of["pairs"]] * 2)}, xscale="log",
+    {"our GPT": (range(1, 65), by_place), "pairs": ([1, 64], [loss_of["pairs"]] * 2)}, xscale="log", dashed=["pairs"],
     title="The first few characters of the past help most", xlabel="characters that it has seen", ylabel="loss (nats)",
     alt="Loss by number of characters seen, on a logarithmic axis. With one it is near that of the bigram table. It falls "
     "steeply up to three or four characters, and after about ten hardly any more.",
@@ -440,11 +444,11 @@ plots.lines(
     {name: (range(20, 201), torch.tensor(curve).unfold(0, 20, 1).mean(dim=-1).tolist()) for name, curve in curves.items()},
     title="Two training losses that are too good to be true", xlabel="training step", ylabel="training loss (nats)",
     alt="Four training losses. The right model and the one without positions fall to a little over 2. The one without a "
-    "mask and the one whose mask leaks by one fall to nearly 0.",
+    "mask and the one whose mask leaks by one fall to between 0.1 and 0.2.",
 )
 
 # %% [markdown]
-# A loss near 0 on Shakespeare means that the model knows every next character for certain. Nobody can. They *see* the
+# A loss of 0.1 on Shakespeare means that the model knows nearly every next character for certain. Nobody can. They *see* the
 # answer: it stands one place to the right. The honest test is what a model meets when it writes: a beginning, and
 # nothing after it. Give each of them beginnings of 20 characters, and count only the last place.
 
