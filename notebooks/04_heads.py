@@ -19,10 +19,6 @@
 # row adds up to 1. So a single head can spend half on each noun. Here is what it hears:
 
 # %%
-import copy
-import re
-from collections import Counter
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -58,6 +54,10 @@ print(f"with two rows the sentences differ by {(heard[0] - heard[1]).norm():.1f}
 # The words become numbers as in lesson 03: 0 is padding, 1 is any word that is not common.
 
 # %%
+import re
+from collections import Counter
+
+
 def words(sentence):
     return re.findall(r"\w+", sentence.lower())
 
@@ -72,6 +72,11 @@ def encode(sentences, ids):
     return nn.utils.rnn.pad_sequence(rows, batch_first=True)       # (sentence, longest)
 
 
+# %% [markdown]
+# The sentences are those of lesson 03, from the dialogues of computer games. The English ones will do for now; the
+# German ones wait for section 6.
+
+# %%
 splits = translation("games", max_words=12)
 pairs, held_out = ([p for p in split if all(3 <= len(words(s)) <= 12 for s in p)] for split in splits[:2])
 (german, english), (german_test, english_test) = zip(*pairs), zip(*held_out)
@@ -102,7 +107,8 @@ class OneHead(nn.Module):
 
 # %% [markdown]
 # And the task around it. A word's vector is the sum of what it is and where it stands (lesson 05 is about the second
-# part). After attention, one linear layer names the word on the left, another the word on the right.
+# part). After attention, one linear layer names the word on the left, another the word on the right. The first and the
+# last word are not asked: they have one neighbour only.
 
 
 # %%
@@ -114,15 +120,19 @@ class Neighbours(nn.Module):
 
     def forward(self, ids):                                        # (batch, n)
         x = self.word(ids) + self.place.weight[: ids.shape[1]]     # (batch, n, d_model)
-        heard = self.attend(x, (ids > 0)[:, None, None])[:, 1:-1]  # (batch, n - 2, d_model): who has two neighbours
+        heard = self.attend(x, (ids > 0)[:, None, None])[:, 1:-1]  # (batch, n - 2, d_model): not the two ends
         real = ids[:, 2:] > 0                                      # (batch, n - 2): not padding
         asked = ids[:, :-2][real], ids[:, 2:][real]                # (word,), (word,): what should be named
         return self.left(heard[real]), self.right(heard[real]), *asked      # (word, vocabulary) twice, (word,) twice
 
 
+# %% [markdown]
+# Training is a loop like that of lesson 03. Right and left count alike.
+
+
 # %%
-def play(attend, d_model=64, steps=300):
-    torch.manual_seed(0)
+def play(attend, d_model=64, steps=300, seed=0):
+    torch.manual_seed(seed)
     model = Neighbours(attend(d_model), d_model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
     for _ in progress(range(steps), "naming neighbours"):
@@ -131,20 +141,36 @@ def play(attend, d_model=64, steps=300):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    with torch.no_grad():
-        left, right, at_left, at_right = model(target_test)
+    return model
+
+
+# %% [markdown]
+# On sentences that it has not seen we count three things: how often the left neighbour is named rightly, how often the
+# right one, and how often both.
+
+
+# %%
+@torch.no_grad()
+def score(model):
+    left, right, at_left, at_right = model(target_test)            # (word, vocabulary) twice, (word,) twice
     common = (at_left > 1) & (at_right > 1)                        # (word,): count only neighbours with a name
     left, right = (left.argmax(dim=-1) == at_left)[common], (right.argmax(dim=-1) == at_right)[common]
-    print(f"words that name their left neighbour: {left.float().mean():.0%}   right neighbour: {right.float().mean():.0%}")
-    return model, (left & right).float().mean().item()
+    both = (left & right).float().mean().item()
+    print(f"named rightly: left neighbour {left.float().mean():.0%}, right {right.float().mean():.0%}, both {both:.0%}")
+    return both
 
+
+# %% [markdown]
+# One head, then:
 
 # %% tags=["nbval-ignore-output"]
-one, both_one = play(OneHead)
+one = play(OneHead)
+both_one = score(one)
 expect("Share of words that name both neighbours, one head", both_one, 0.0, 0.55)
 
 # %% [markdown]
-# It names one of the two far more often than both. What does the head look at?
+# Both at once is rare. What does the head look at? Here are its weights for one sentence. (The first and the last row
+# mean nothing: those words were never asked.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -155,14 +181,24 @@ def look(model, title, alt):
                        alt=alt, numbers=True)
 
 
-look(one, "One head: half to each side, or all to one",
-     "Attention weights of six words on each other. Rows spread their weight over the left and right neighbour or give "
-     "up one of them.")
+look(one, "One head: one row for two neighbours",
+     "Attention weights of six words on each other. The words between the first and the last spread their weight over "
+     "the left and right neighbour, about half to each.")
 
 # %% [markdown]
-# It either gives half to each side, and then cannot tell which half is which; or it gives up one side altogether. Could
-# it not spend 0.7 on the left and 0.3 on the right, and so mark them? The result is still one sum of two word vectors.
-# A linear layer that reads the word with the weight 0.3 out of that sum would read the louder one even more clearly.
+# It gives about half to each side, and then it cannot tell which half is which. That is one bad way out. Started from
+# other random numbers, it may find another:
+
+# %% tags=["nbval-ignore-output"]
+both_again = score(play(OneHead, seed=1))
+expect("Share of words that name both neighbours, another start", both_again, 0.0, 0.55)
+
+# %% [markdown]
+# A head that names one side nearly always and the other side hardly ever has given up a side altogether.
+#
+# Could it not spend 0.7 on the left and 0.3 on the right, and so mark them? The result is still one sum of two word
+# vectors. A linear layer that reads the word with the weight 0.3 out of that sum would read the louder one even more
+# clearly.
 #
 # What we want is two rows of weights for each word.
 
@@ -199,9 +235,8 @@ plots.multihead(
 class LoopedHeads(nn.Module):
     def __init__(self, d_model, heads):
         super().__init__()
-        def narrow():
-            return nn.ModuleList(nn.Linear(d_model, d_model // heads, bias=False) for _ in range(heads))
-        self.query, self.key, self.value = narrow(), narrow(), narrow()
+        self.query, self.key, self.value = (
+            nn.ModuleList(nn.Linear(d_model, d_model // heads, bias=False) for _ in range(heads)) for _ in range(3))
         self.output = nn.Linear(d_model, d_model, bias=False)
 
     def forward(self, x, mask=None):                               # (batch, n, d_model), (batch, 1, 1, n)
@@ -220,19 +255,23 @@ class LoopedHeads(nn.Module):
 # the number of parameters.
 
 # %% tags=["nbval-ignore-output"]
-two, both_two = play(lambda d_model: LoopedHeads(d_model, heads=2))
+two = play(lambda d_model: LoopedHeads(d_model, heads=2))
+both_two = score(two)
 for name, model in (("one head", one), ("two heads", two)):
     print(f"{name}: {sum(p.numel() for p in model.attend.parameters()):,} parameters in attention")
 expect("Share of words that name both neighbours, two heads", both_two, 0.8, 1.0)
 
+# %% [markdown]
+# The same task, and nearly solved. What do the two heads look at?
+
 # %% tags=["nbval-ignore-output"]
 look(two, "Two heads: one looks left, the other looks right",
-     "Two weight matrices of six words on each other. In one, nearly all weight stands just left of the diagonal, in "
-     "the other just right of it.")
+     "Two weight matrices of six words on each other. Between the first and the last row, nearly all weight of one "
+     "stands just left of the diagonal, and of the other just right of it.")
 
 # %% [markdown]
-# Nobody told the heads to share out the work. It was the only way to bring the loss down. (The first word has no left
-# neighbour and the last no right one. They are not asked, so their rows there mean nothing.)
+# Nobody told the heads to share out the work. It was the only way to bring the loss down. (Again, look at the rows
+# between the first and the last.)
 
 # %% [markdown]
 # ## 4 Build it: all heads at once
@@ -254,9 +293,9 @@ query, key, value, output = (nn.Linear(d_model, d_model, bias=False) for _ in ra
 q, k, v = query(x), key(x), value(x)                               # each (batch, n, d_model)
 
 # %% [markdown]
-# **Step 2: split.** Of the 8 columns of each word, head 0 gets the first two, head 1 the next two, and so on. Dividing
-# the last axis in two is a `view`. The head axis then stands behind the words, and `transpose` brings it in front of
-# them.
+# **Step 2: split.** Of the 8 columns of each word, head 0 gets the first two, head 1 the next two, and so on. (The
+# equation counts heads from 1, Python from 0.) Dividing the last axis in two is a `view`. The head axis then stands
+# behind the words, and `transpose` brings it in front of them.
 
 
 # %%
@@ -273,7 +312,8 @@ prove_equal(split(q, heads)[:, 1], q[:, :, 2:4], what="Head 1 and columns 2 and 
 # ### The trap
 #
 # Why two lines? `x.view(batch, heads, n, d_k)` gives the same shape in one. Try it on an `x` that is easy to read: each
-# word's row is filled with the word's own number. Then every cell below says which word it comes from.
+# word's row is filled with the word's own number. Then every cell below says which word it comes from; in each head it
+# should be words 0, 1, 2, 3, 4, 5.
 
 # %%
 numbered = torch.arange(n).view(1, n, 1).expand(1, n, d_model).float().contiguous()     # (1, n, d_model)
@@ -281,9 +321,9 @@ right = split(numbered, heads)                                     # (1, heads, 
 wrong = numbered.view(1, heads, n, d_k)                            # (1, heads, n, d_k): same shape, no error
 print("same shape:", right.shape == wrong.shape)
 plots.heatmap(
-    torch.cat([right[0, :, :, 0], wrong[0, :, :, 0]]), size=0.55, xlabel="row of the head: should be word 0 … 5",
-    rows=[f"{how}, head {head}" for how in ("right", "wrong") for head in range(heads)], ylabel="split",
-    columns=[str(i) for i in range(n)], title="Viewed straight to (batch, heads, n, d_k), words get mixed up",
+    torch.cat([right[0, :, :, 0], wrong[0, :, :, 0]]), size=0.55, xlabel="row of the head", ylabel="",
+    rows=[f"{how}, head {head}" for how in ("right", "wrong") for head in range(heads)],
+    columns=[str(i) for i in range(n)], title="With view alone, words are mixed up",
     alt="Which word each row of each head was cut from. Split rightly, every head holds words 0 to 5 in order. Split "
     "wrongly, head 0 holds pieces of words 0 and 1 only, head 3 of words 4 and 5.",
 )
@@ -340,8 +380,7 @@ prove_equal(out, looped(x), what="All heads at once and the loop of the equation
 #
 # Wrong shapes stop a program. Wrong order does not, so you need a test. Here is a good one: use a causal mask, and ask
 # by gradient which words each output depends on. It must be itself and its past: everything up to the diagonal, nothing
-# beyond. Three versions: the right one; one that merges the heads before it transposes; one that takes the shortcut
-# both ways.
+# beyond.
 
 # %%
 def influence(split, join):
@@ -352,6 +391,10 @@ def influence(split, join):
     return (torch.stack(rows) > 1e-7).float()                      # (n, n), output and input: 1 where it depends
 
 
+# %% [markdown]
+# Three versions: the right one; one that merges the heads before it transposes; one that takes the shortcut both ways.
+
+# %%
 def split_wrong(x, heads):
     return x.view(x.shape[0], heads, x.shape[1], -1)               # (batch, heads, n, d_k): no transpose
 
@@ -360,32 +403,37 @@ def join_wrong(x):
     return x.reshape(x.shape[0], x.shape[2], -1)                   # (batch, n, d_model): no transpose
 
 
+# %% [markdown]
+# Six words have 15 places in the future, above the diagonal, and 21 on it and below.
+
+# %%
 versions = {"right": (split, join), "merged too early": (split, join_wrong), "both wrong": (split_wrong, join_wrong)}
 reach = torch.stack([influence(*version) for version in versions.values()])            # (version, n, n)
 for name, matrix in zip(versions, reach):
     future, past = int(matrix.triu(1).sum()), int((1 - matrix).tril().sum())
     print(f"{name:16} future seen: {future:2} of 15 places   past missing: {past:2} of 21 places")
-picture = plots.heads(
+plots.heads(
     reach, names=list(versions), size=0.42, title="Which words reach which output, under a causal mask",
+    xlabel="input word", ylabel="output word",
     alt="Input words that reach each output. Right: all up to the diagonal. Merged too early: nearly all, future too. "
-    "Both wrong: only a few just left of the diagonal.",
+    "Both wrong: only the word itself and at most the one before it.",
 )
-for axes in picture.axes:
-    axes.set(xlabel="input word", ylabel="output word" if axes is picture.axes[0] else "")
-picture
 
 # %% [markdown]
 # Merged too early, the model reads the future through a mask that forbids it. It will score wonderfully in training,
 # and fail when it has to write by itself.
 #
-# With both shortcuts the mask holds, by luck. A head is now a short stretch of the text, so a word sees what stands
-# just before it, and the rest of its past is gone. The two mistakes hide each other in `join(split(x)) == x`, and a
+# With both shortcuts the mask holds, by luck. A head is now a short stretch of the text, so a word sees itself and at
+# most the word before it, and the rest of its past is gone. The two mistakes hide each other in `join(split(x)) == x`, and a
 # test for the future alone would pass. So test both halves.
 
 # %% [markdown]
 # ## 5 What more heads cost
 #
-# The matrices have the same size for any $h$. Let torch count, for $d_{model} = 128$ and a sentence of 64 words:
+# The matrices have the same size for any $h$. And the operations? Multiplying an $(a, b)$ by a $(b, c)$ matrix takes
+# $abc$ multiplications and as many additions. So the four projections take $4 \cdot 2nd^2 = 8nd^2$ operations, for
+# short with $d$ for $d_{model}$, and scores and mixing $2n^2d$ each. Let torch count, for $d_{model} = 128$ and a
+# sentence of 64 words:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -452,12 +500,14 @@ m_x, n_x = torch.randn(*m_ids.shape, 32), torch.randn(*n_ids.shape, 32)      # (
 layer, mask = ManyHeads(32, heads=4), (m_ids > 0)[:, None, None]   # mask: (3, 1, 1, m)
 out = layer(n_x, m_x, mask)                                        # (3, n, d_model)
 print("m =", m_ids.shape[1], " n =", n_ids.shape[1], " out", tuple(out.shape), " weights", tuple(layer.weight.shape))
+print("real German words:", (m_ids > 0).sum(dim=-1).tolist())
 padding = layer.weight * ~mask                                     # (3, heads, n, m): what goes to padding
 print(f"attention spent on padding: {padding.sum():.0f}")
 
 # %% [markdown]
 # The output has as many rows as there are *queries*. How would you notice a missing mask? Pad the German sentences
-# further. A padded sentence is still the same sentence, so nothing may change.
+# further. A padded sentence is still the same sentence, so nothing may change. (The mask must grow, too: `F.pad` fills
+# with 0, here `False`.)
 
 # %%
 longer = F.pad(m_x, (0, 0, 0, 4))                                  # (3, m + 4, d_model): four more padding rows
@@ -497,6 +547,10 @@ class Gap(nn.Module):
         return self.name(found[target > 1])                        # (gap, word): for common words only
 
 
+# %% [markdown]
+# Training, with a learning rate that rises quickly and then falls to nearly zero (lesson 07 says why):
+
+
 # %%
 def train(attend, steps=400, seed=0, what="filling gaps"):
     torch.manual_seed(seed)
@@ -513,11 +567,21 @@ def train(attend, steps=400, seed=0, what="filling gaps"):
     return model
 
 
+# %% [markdown]
+# A test on new sentences gives two numbers. One is the share of gaps that are filled rightly. The other is the loss:
+# minus the natural logarithm of the probability that the hidden word got, on average. Its unit is the *nat*. A loss of
+# 3 nats is a probability of $e^{-3}$, or 1 in 20.
+
+
+# %%
 @torch.no_grad()
 def test(model, source=source_test):
     logits, truth = model(source, target_test), target_test[target_test > 1]           # (gap, word), (gap,)
     return F.cross_entropy(logits, truth).item(), (logits.argmax(dim=-1) == truth).float().mean().item()
 
+
+# %% [markdown]
+# With four heads:
 
 # %% tags=["nbval-ignore-output"]
 model = train(lambda: ManyHeads(128, heads=4))
@@ -526,7 +590,7 @@ expect("Gaps filled rightly", right, 0.4, 0.55)
 expect("Loss on new sentences", loss, 2.7, 3.3)
 
 # %% [markdown]
-# Nearly half of all gaps, on sentences it has never seen. How much of that comes from German? Hand each English
+# More than four gaps in ten, among some 800 words to choose from. How much of that comes from German? Hand each English
 # sentence the German of its neighbour in the list, and see.
 
 # %% tags=["nbval-ignore-output"]
@@ -534,6 +598,9 @@ loss_wrong, right_wrong = test(model, source_test.roll(1, dims=0))
 expect("Gaps filled rightly with another sentence's German", right_wrong, 0.0, 0.25)
 
 # %% [markdown]
+# Less than half of that is left. (A wrong sentence also misleads, so a model that had never seen German might do a
+# little better. But this one lives on German.)
+#
 # ### What do the heads look at?
 #
 # Here is a new sentence. Row *king* is the gap at *king*: the model is told *the* and *of* only, and where the gap is.
@@ -545,6 +612,7 @@ def draw(number):
     model(encode([german_test[number]], german_ids), encode([english_test[number]], english_ids))
     return plots.heads(
         model.attend.weight[0], rows=english_words, columns=german_words, title="Four heads, four ways to look",
+        xlabel="German word", ylabel="hidden word",
         alt="Four matrices, English gaps by German words. Some heads put much weight on the hidden word's translation; "
         "others look at other places.",
     )
@@ -553,6 +621,8 @@ def draw(number):
 draw(english_test.index("I am the king of this domain!"))
 
 # %% [markdown]
+# Heads differ: in row *king*, some put nearly all their weight on *könig*, others none.
+#
 # One sentence can be lucky, so we count over all test sentences. For common words with a known translation, what share
 # of a head's weight goes to the translation of the *hidden* word, which the query has not seen? And to the translation
 # of the word before and after the gap, which it has?
@@ -574,6 +644,9 @@ def share(asked, weight):                                          # (sentence, 
     return (weight * here[:, None]).sum(dim=-1).transpose(1, 2)[rows].mean(dim=0)      # (heads,)
 
 
+# %% [markdown]
+# For comparison, the column *by chance* is what a head would get that looks at all real words alike.
+
 # %% tags=["nbval-ignore-output"]
 test(model)
 weight = model.attend.weight                                       # (sentence, heads, n, m)
@@ -593,6 +666,9 @@ expect("Best head's share on the hidden word", share(target_test, weight).amax()
 # gets.
 
 # %% tags=["nbval-ignore-output"]
+import copy
+
+
 def without(model, head):
     model = copy.deepcopy(model)
     d_k = model.attend.output.weight.shape[1] // model.attend.heads
@@ -620,19 +696,20 @@ plots.bars(
 # %% tags=["nbval-ignore-output"]
 losses = {4: loss}
 for heads in (1, 2, 8, 16):
-    losses[heads] = test(train(lambda heads=heads: ManyHeads(128, heads), what=f"{heads} heads"))[0]
+    losses[heads] = test(train(lambda heads=heads: ManyHeads(128, heads), what=f"heads: {heads}"))[0]
 losses = dict(sorted(losses.items()))
 expect("What 8 heads gain over 1", losses[1] - losses[8], 0.05, 0.6)
 plots.lines(
-    {"loss": (list(losses), list(losses.values()))}, marker="o", xlabel="heads", ylabel="loss on new sentences (nats)",
-    title="The first few heads help most",
-    alt="Test loss against the number of heads: it falls steeply from 1 to 4 heads, then slowly.",
+    {"loss": (list(losses), list(losses.values()))}, xscale="log", marker="o", xlabel="heads",
+    ylabel="loss on new sentences (nats)", title="The first few heads help most",
+    alt="Test loss against the number of heads, 1 to 16, each twice the one before: the first doublings bring most.",
 )
 
 # %% [markdown]
 # The first few heads bring most; then the curve flattens. More heads are also narrower: with 16, each query and key
 # has 8 entries to describe what it looks for. Vaswani et al. measured the same on a model a hundred times as large
-# (table 3, rows A). There 1 head is 0.9 BLEU worse than the best, 8 and 16 are equal, and 32 are worse again.
+# (table 3, rows A), in BLEU, a score of translations from 0 to 100 that lesson 07 explains. There 1 head is 0.9 worse
+# than the best, 8 and 16 are equal, and 32 are worse again.
 #
 # ### Break it: the trap, in training
 #
@@ -658,8 +735,9 @@ expect("What the wrong reshape costs", loss_mixed - loss, 0.2, 2.0)
 # %% [markdown]
 # ## 9 Open the library
 #
-# `txlib`'s module is the same five steps. What is new: biases, `kv_heads` and `cache`, which the next two sections
-# explain, and places for a positional scheme and for another mechanism.
+# `txlib`'s module is the same five steps; find them in `forward`. New are biases, and `kv_heads` and `cache`, which
+# the next two sections explain. Pass over the rest for now: `rotary` is a positional scheme (lesson 05), `mechanism` a
+# place for other kinds of attention, `qk_norm` and `dropout` are aids for training.
 
 # %%
 from txlib.attention import KeyValueCache, MultiHeadAttention, padding, recording
@@ -697,7 +775,7 @@ prove_equal(library(x, memory, mask=mask), out, tolerance=1e-4, what="The librar
 with recording(library) as seen:
     library(x, memory, mask=mask)
 weight = seen[""][0]                                               # (batch, heads, n, m); "" is the layer itself
-print("recorded:", tuple(weight.shape), f"; on padding: {(weight * ~mask).sum():.0f}")
+print(f"recorded: {tuple(weight.shape)}; on padding: {(weight * ~mask).sum():.0f}")
 
 # %% [markdown]
 # ## 10 Fewer keys and values: grouped queries
@@ -757,6 +835,9 @@ print(f"8 key and value heads: loss {losses[8]:.2f}; one for all: {loss_shared:.
 expect("What sharing costs", loss_shared - losses[8], -0.1, 0.3)
 
 # %% [markdown]
+# Eight ways to look at one set of keys lose little against eight sets. One way to look loses much more.
+
+# %% [markdown]
 # ## 11 Word by word: the key–value cache
 #
 # A decoder writes one word, appends it, and asks again. With a causal mask, the earlier words never see the new one. So
@@ -778,6 +859,12 @@ def write(layer, x):                                               # (1, n, d_mo
     return torch.cat(out, dim=1)                                   # (1, n, d_model)
 
 
+# %% [markdown]
+# No mask is needed: what lies in the future has not been written yet. Compare it with the whole text at once under a
+# causal mask, and with writing that keeps nothing and begins again for each word:
+
+
+# %%
 @torch.no_grad()
 def write_again(layer, x):                                         # without a cache: the whole text for each new word
     return torch.cat([layer(x[:, : t + 1], mask=causal())[:, -1:] for t in range(x.shape[1])], dim=1)
@@ -789,8 +876,7 @@ prove_equal(write(layer, x), layer(x, mask=causal()), what="Word by word with a 
 prove_equal(write(layer, x), write_again(layer, x), what="With and without a cache")
 
 # %% [markdown]
-# No mask is needed in `write`: what lies in the future has not been written yet. The library's cache does the same, and
-# takes several words at a time as well.
+# The library's cache does the same, and takes several words at a time as well.
 
 # %%
 with torch.no_grad():
@@ -814,13 +900,13 @@ for n in (16, 64, 256):
 
 # %% [markdown]
 # Without a cache, the projections alone are done $1 + 2 + \dots + n \approx n^2/2$ times. With it, $n$ times. That is
-# why every program that writes text keeps one, and why its size, in the last section, matters.
+# why every program that writes text keeps one, and why its size, in section 10, matters.
 
 # %% [markdown]
 # ## 12 What it costs
 #
-# The four projections cost $8nd^2$ operations ($2 \cdot n \cdot d \cdot d$ each), scores and mixing $4n^2d$. Which one
-# rules? They are equal at $n = 2d$. Here for $d_{model} = 512$, as in the paper:
+# Back to section 5: the four projections cost $8nd^2$ operations, scores and mixing $4n^2d$. Which one rules? They are
+# equal at $n = 2d$. Here for $d_{model} = 512$, as in the paper:
 
 # %%
 lengths, d = [16, 64, 256, 1024, 4096, 16384], 512
@@ -859,14 +945,14 @@ def milliseconds(heads, n=512, repeats=9):
 
 
 plots.bars(
-    {f"{heads} heads": milliseconds(heads) for heads in (1, 2, 4, 8, 16)}, xlabel="milliseconds, 512 words",
+    {f"heads: {heads}": milliseconds(heads) for heads in (1, 2, 4, 8, 16)}, xlabel="milliseconds, 512 words",
     format="{:.1f}", title="Same operations, more time: each head has its own weights",
     alt="Time of one layer for 1, 2, 4, 8 and 16 heads: it grows with the number of heads.",
 )
 
 # %% [markdown]
 # It does, on a CPU: $hn^2$ weights are written to memory, read, and exponentiated. Counting operations is not the whole
-# story when memory is the narrow place. Lesson 20 builds on this.
+# story when memory is the bottleneck. Lesson 20 builds on this.
 
 # %% [markdown]
 # ## 13 Quiz
@@ -918,7 +1004,8 @@ plots.bars(
 # </details>
 # <details><summary>B. (5, 1, 7, 1)</summary>
 #
-# That would forbid some *queries* everything, and let the others look at the padding.
+# That says which *queries* are real. It would forbid some of them everything, and let the others look at the padding.
+# (`attention` refuses it.)
 # </details>
 # <details><summary>C. (5, 1, 7, 7)</summary>
 #
