@@ -54,6 +54,7 @@ def test_sparse_powers_of_ten_go_through_one():
         ([1e5, 1e6], ["100k", "1M"]),
         ([1e-4, 1e-2, 1.0], ["0.0001", "0.01", "1"]),
         ([1e-6, 1e-3, 1.0], ["10⁻⁶", "10⁻³", "1"]),
+        ([0.0, 1e9], ["0", "10⁹"]),
         ([2e9, 1e10], ["2·10⁹", "10¹⁰"]),
     ],
 )
@@ -66,6 +67,8 @@ def test_a_linear_axis_counts_in_round_steps():
     assert written(picture, "x") == ["100", "200", "300", "400"]
     assert written(picture, "y") == ["2.0", "2.5", "3.0", "3.5"]
     assert written(drawn([1, 2, 3], [0, 1, 2]), "x") == ["1", "2", "3"]
+    assert written(drawn([0, 2400], [0, 20_000]), "x") == ["0", "500", "1,000", "1,500", "2,000", "2,500"]
+    assert written(drawn([0, 2400], [0, 20_000]), "y") == ["0", "5k", "10k", "15k", "20k"]
 
 
 def test_bars_keep_their_names_and_have_plain_numbers():

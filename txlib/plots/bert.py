@@ -26,7 +26,7 @@ def readers(*, words: int = 4, title: str, alt: str) -> Picture:
     with drawing():
         gap = words + 0.4                                            # from ELMo's one reader to the other
         shares = {"width_ratios": [words, gap + words, words]}
-        figure, (gpt, elmo, bert) = panels(3, width=1.0 + 0.55 * (3 * words + gap), height=4.0, gridspec_kw=shares)
+        figure, (gpt, elmo, bert) = panels(3, width=1.0 + 0.53 * (3 * words + gap), height=4.0, gridspec_kw=shares)
         for axes, name in ((gpt, "GPT: from the left"), (elmo, "ELMo: one from each side, then joined"),
                            (bert, "BERT: both ways")):  # fmt: skip
             axes.set_title(name, fontweight="normal", fontsize=11, loc="center")
@@ -129,7 +129,7 @@ def _stack(axes: Axes, left: int | float, words: int, read: Sequence[tuple[int, 
         for i, j in read:
             _arrow(axes, (left + i, 1.5 * layer), (left + j, 1.5 * (layer + 1)), colour)
     for i in range(words):
-        axes.text(left + i, -0.5, f"word {i + 1}", ha="center", va="center", fontsize=8, color=GREY)
+        axes.text(left + i, -0.5, f"word {i + 1}", ha="center", va="center", fontsize=9, color=GREY)
         for layer in range(3):
             _node(axes, left + i, 1.5 * layer, colour if layer else GREY)
 
@@ -137,7 +137,7 @@ def _stack(axes: Axes, left: int | float, words: int, read: Sequence[tuple[int, 
 def _node(axes: Axes, x: int | float, y: int | float, colour: str, name: str = "") -> None:
     axes.add_patch(Circle((x, y), 0.2, facecolor="white", edgecolor=colour, linewidth=1.8, zorder=3))
     if name:
-        axes.text(x + 0.35, y, name, ha="left", va="center", fontsize=8, color=GREY)
+        axes.text(x + 0.35, y, name, ha="left", va="center", fontsize=9, color=GREY)
 
 
 def _arrow(axes: Axes, start: tuple, end: tuple, colour: str) -> None:

@@ -6,7 +6,7 @@ from matplotlib import colormaps
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from txlib.plots.picture import GREY, PALETTE, SEQUENTIAL, Picture, drawing, headline, panels
+from txlib.plots.picture import GREY, PALETTE, SEQUENTIAL, WIDEST, Picture, drawing, headline, panels
 from txlib.plots.ticks import ROUND
 
 Shares = Sequence[float]
@@ -21,7 +21,7 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
     """
     rows = max(len(shares) for shares, _ in steps)
     with drawing():
-        figure, (axes,) = panels(width=0.7 + 0.9 * len(steps), height=1.1 + 0.5 * rows)
+        figure, (axes,) = panels(width=0.7 + 0.87 * len(steps), height=1.1 + 0.5 * rows)
         for column, (shares, chosen) in enumerate(steps):
             for row, (token, share) in enumerate(shares.items()):
                 picked, number = token == chosen, f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
@@ -45,11 +45,11 @@ def candidates(
     Args:
         shares: name of a panel → (tokens, shares before, shares after). Panels with the same tokens share their names.
         title: what to see. alt: the same for a reader who cannot see it.
-        width: of the whole figure, in inches.
+        width: of the whole figure, in inches; at most `WIDEST`.
     """
     count, rows = len(shares), max(len(tokens) for tokens, _, _ in shares.values())
     with drawing():
-        figure, all_axes = panels(count, width=width or 1.2 + 2.3 * count, height=1.5 + 0.25 * rows)
+        figure, all_axes = panels(count, width=min(width or 1.2 + 2.3 * count, WIDEST), height=1.5 + 0.25 * rows)
         named = None
         for axes, (name, (tokens, before, after)) in zip(all_axes, shares.items(), strict=True):
             places = range(len(tokens))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from txlib.attention import Mask
 from txlib.plots.picture import PALETTE, SEQUENTIAL, Picture, drawing, fit, headline, panels
+from txlib.plots.ticks import ROUND
 
 
 def heatmap(
@@ -131,11 +132,11 @@ def _name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] |
     if columns is not None:
         axes.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=ROUND, integer=True))
     if rows is not None:
         axes.set_yticks(range(len(rows)), rows)
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=8, steps=ROUND, integer=True))
     axes.tick_params(length=0)
 
 

@@ -1,7 +1,7 @@
 """Ticks that can be read: few of them, at round numbers, written plainly."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from matplotlib.axis import Axis
 from matplotlib.ticker import Formatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
@@ -15,11 +15,11 @@ def readable(axis: Axis, values: Sequence[int | float] = ()) -> None:
     """Give an axis of a chart few ticks at round numbers, whatever its scale.
 
     Args:
-        values: what is drawn along it. Whole numbers get whole ticks; powers of two get powers of two on a logarithmic
-            axis.
+        values: what is drawn along it. Whole numbers get whole ticks; powers of two, up to 2^20, get powers of two on
+            a logarithmic axis.
     """
     if axis.get_scale() == "log":
-        doubling = len(set(values)) > 2 and all(math.log2(value).is_integer() for value in values)
+        doubling = len(set(values)) > 2 and all(value <= 2**20 and math.log2(value).is_integer() for value in values)
         axis.set_major_locator(LogTicks(doubling=doubling))
         axis.set_major_formatter(_Plain())
         axis.set_minor_locator(NullLocator() if doubling else LogLocator(subs=range(2, 10)))
@@ -27,13 +27,15 @@ def readable(axis: Axis, values: Sequence[int | float] = ()) -> None:
     else:
         whole = bool(len(values)) and all(float(value).is_integer() for value in values)
         axis.set_major_locator(MaxNLocator(nbins=MOST - 2, steps=ROUND, integer=whole))
+        if max(values, default=0) >= 1000:
+            axis.set_major_formatter(_Plain())
 
 
 def plain(values: Sequence[int | float]) -> list[str]:
     """How the ticks of one axis are written: 0.01, 500, 1,024; with k and M where some have five digits or more; all as
     powers of ten where some are far out."""
     if any(value >= 1e9 or 0 < value < 0.99e-4 for value in values):
-        return [_power(value) for value in values]
+        return [_power(value) if value > 0 else _number(value, short=False) for value in values]
     return [_number(value, short=max(values) >= 10_000) for value in values]
 
 
@@ -63,8 +65,8 @@ class LogTicks(Locator):
 
 
 class _Plain(Formatter):
-    def format_ticks(self, values: Sequence[int | float]) -> list[str]:
-        return plain(values)
+    def format_ticks(self, values: Iterable[int | float]) -> list[str]:
+        return plain([float(value) for value in values])
 
     def __call__(self, x: int | float, pos: int | None = None) -> str:
         return plain([x])[0]

@@ -35,7 +35,7 @@ def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: 
         axes.text(DECODER + 1.95, 4.0, "× N", ha="left", va="center", fontsize=12)
         axes.plot([ENCODER, ENCODER, 2.3, 2.3], [4.55, 5.6, 5.6, 4.0], color=CROSS, linewidth=2.2)
         _arrow(axes, (2.3, 4.0), (DECODER - 1.5, 4.0), CROSS)
-        memory = "memory: a vector a source word"
+        memory = "memory: one vector a source word"
         axes.text(ENCODER, 5.72, memory, ha="center", va="bottom", color=CROSS, fontweight="bold")
         _arrow(axes, (DECODER, 6.1), (DECODER, 6.75))
         _box(axes, DECODER, 7.15, "embedding again,\ntransposed; softmax", PLAIN)
