@@ -10,7 +10,7 @@
 # - count the parameters and the training cost of the paper's models.
 #
 # **You need** lessons 03 to 06. **It takes** about 75 minutes to read and try; all cells together run in about a minute
-# and a half on a laptop. Most of that is training.
+# on a laptop. Most of that is training.
 
 # %% [markdown]
 # ## 1 The problem: a sentence in, another sentence out
@@ -19,11 +19,14 @@
 
 # %%
 import math
+from copy import deepcopy
+from dataclasses import replace
 from statistics import mean
 
 import torch
 import torch.nn.functional as F
 from sacrebleu import corpus_bleu
+from safetensors.torch import load_file
 from torch import nn
 
 from txlib import plots
@@ -38,8 +41,8 @@ for german, english in [pair for pair in short.test if len(pair[0]) < 45][6:300:
     print(f"{german:46} {english}")
 
 # %% [markdown]
-# Two things stand in the way of translating word by word. The two sides have different lengths, and the words come in
-# another order. How often?
+# Two things stand in the way of translating word by word. The words come in another order: *Bericht
+# erstatten* stands last, *report* in the middle. And the two sides have different lengths. How often?
 
 # %%
 lengths = [(len(german.split()), len(english.split())) for german, english in short.train]
@@ -84,8 +87,9 @@ plots.encoder_decoder(
 #
 # ### 3.1 Words to numbers
 #
-# Lesson 01's byte-pair encoding gives pieces of words their numbers. One vocabulary serves both languages, so that names
-# and endings are shared. Three numbers are special: padding, the start and the end of a sentence.
+# Lesson 01's byte-pair encoding gives pieces of words their numbers; `▁` stands for the space before a word. One
+# vocabulary serves both languages, so that names and endings are shared. Three numbers are special: `PAD`, padding,
+# `BOS`, the start, and `EOS`, the end of a sentence.
 
 # %%
 vocabulary = Vocabulary.train([side for pair in everything.train for side in pair], size=4000)
@@ -94,8 +98,8 @@ print("special:", PAD, BOS, EOS)
 print([vocabulary.token(id) for id in vocabulary.encode("Die Zwergenkönige schlafen.")])
 
 # %% [markdown]
-# A batch is a matrix. Short sentences are filled up: the source with `PAD`, and the *labels*, which the decoder is to
-# write, with −100, which no loss counts.
+# A batch is a matrix. `collate` sets an `EOS` behind each sentence and fills the short ones up: the source with `PAD`,
+# and the *labels*, which the decoder is to write, with −100, which no loss counts.
 
 # %%
 encoded = list(zip(*(vocabulary.encode_batch(side) for side in zip(*short.train)), strict=True))
@@ -127,7 +131,8 @@ for read, write in zip(shift_right(example.labels)[0].tolist(), example.labels[0
 #
 # Source, target and output share *one* matrix (§3.4 of the paper). Its rows start with entries of variance $1/d$. Read
 # as an embedding and multiplied by $\sqrt{d}$, they have variance 1, the size that a block expects. Used as the output
-# layer, unscaled, a normalised vector times a row gives a score of variance 1, a soft start for the softmax.
+# layer, unscaled, a normalised vector times a row gives a score of variance 1, a soft start for the softmax. (With one
+# exception, which you will meet when the training starts.)
 
 
 # %%
@@ -142,6 +147,10 @@ class Embedding(nn.Module):
         return self.dropout(x * self.weight.shape[1] ** 0.5)
 
 
+# %% [markdown]
+# Count both variances:
+
+# %%
 torch.manual_seed(0)
 embedding = Embedding(4000, 192, dropout=0.0)
 x = embedding(example.input_ids)                                   # (batch, source, d_model)
@@ -213,9 +222,10 @@ class Transformer(nn.Module):
 
 
 # %% [markdown]
-# Our model is small: $d = 192$ with 4 heads, two blocks in each stack. Three choices are younger than the paper, and
-# all come from lessons 05 and 06: pre-norm, rotary positions instead of added sinusoids, and normalised queries and
-# keys (`qk_norm`). With little time to train, they help.
+# Our model is small: $d = 192$ with 4 heads, two blocks in each stack. Four choices are younger than the paper. You
+# know pre-norm (lesson 06) and rotary positions instead of added sinusoids (lesson 05; `rotary_half` is the layout in
+# halves). New are `qk_norm`, a norm on each query and key before they are multiplied, and `zero_output`: the last matrix
+# of each sub-layer starts at 0, so that at first each block only passes its input on.
 
 # %%
 config = BlockConfig(
@@ -228,8 +238,8 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 
 # %% [markdown]
 # Do the masks hold? Change the last target word: no earlier prediction may change. Change the padding: nothing may
-# change. A model right after its start would pass for the wrong reason (`zero_output` makes its blocks pass their input
-# on), so we shake all weights first.
+# change. A model right after its start would pass for the wrong reason, since its blocks do nothing yet. So we shake all
+# weights first.
 
 
 # %%
@@ -243,6 +253,11 @@ probe = Transformer(len(vocabulary), config, layers=2).eval()
 with torch.no_grad():
     for weight in probe.parameters():
         weight.add_(0.05 * torch.randn_like(weight))
+
+# %% [markdown]
+# This shaken model is our probe, here and in section 8.
+
+# %%
 read = shift_right(example.labels)                                 # (batch, target)
 other_end = torch.cat([read[:, :-1], torch.full_like(read[:, :1], 99)], dim=1)   # (batch, target): another last word
 other_padding = example.input_ids.masked_fill(example.attention_mask == 0, 99)   # (batch, source)
@@ -277,6 +292,9 @@ logits = torch.randn(*example.labels.shape, len(vocabulary))       # (batch, tar
 theirs = F.cross_entropy(logits.flatten(0, 1), example.labels.flatten(), ignore_index=-100, label_smoothing=0.1)
 prove_equal(smoothed_loss(logits, example.labels), theirs, what="Ours and torch's smoothed loss")
 
+# %% [markdown]
+# To see what it does, give the right word some score and all others 0, and let the score grow:
+
 # %%
 gap = torch.linspace(0, 20, 81)                                    # (81,): how far the right score is above the rest
 scores = torch.zeros(81, 1, len(vocabulary))                       # (81, 1, vocab): all others 0
@@ -288,6 +306,9 @@ plots.lines(
     ylabel="loss (nats)", alt="Loss against the right word's score. Without smoothing it falls to 0 and stays. With "
     "smoothing it has its lowest point near a score of 10, and rises beyond.",
 )
+
+# %% [markdown]
+# Where is the lowest point, and how sure is the model there?
 
 # %%
 best = gap[torch.tensor(curves["ε = 0.1"]).argmin()].item()
@@ -302,8 +323,8 @@ print(f"and the loss there is {min(curves['ε = 0.1']):.1f}, not 0")
 #
 # $$\text{lr}(t) = d_\text{model}^{-0.5} \cdot \min\!\left(t^{-0.5},\; t \cdot \text{warmup}^{-1.5}\right)$$
 #
-# (Equation 3, with warmup = 4000.) It rises in a straight line, then falls with $1/\sqrt{t}$. For a run whose length we
-# know, a straight line down to 0 does better. Both, with their peak at 1:
+# (Equation 3, with warmup = 4000.) It rises in a straight line, then falls with $1/\sqrt{t}$, for ever. For a run whose
+# length is known beforehand, as ours is, a straight line down to 0 is usual today.
 
 
 # %%
@@ -315,6 +336,10 @@ def up_and_down(step, steps, warmup):
     return min(step / warmup, (steps + 1 - step) / (steps + 1 - warmup))
 
 
+# %% [markdown]
+# Both, drawn with their peak at 1:
+
+# %%
 steps = range(50, 20001, 50)
 plots.lines(
     {
@@ -325,6 +350,9 @@ plots.lines(
     alt="Two curves that rise to 1. The paper's peaks at step 4000 and falls with one over the root. The other peaks at "
     "step 800 and falls in a straight line to 0 at step 20,000.",
 )
+
+# %% [markdown]
+# And how high is the paper's peak?
 
 # %%
 print(f"peak of the paper's base model: {noam(4000, 512):.1e}, of the big one: {noam(4000, 1024):.1e}")
@@ -346,9 +374,9 @@ for name, groups in {"as they come": as_they_come, "by length": by_length}.items
 # ### 4.4 The loop
 #
 # The paper's optimiser is Adam with $\beta = (0.9, 0.98)$. We use AdamW with the same for the embedding and the norms,
-# and *Muon* (Jordan et al. 2024) for the matrices inside the blocks: it turns each update into the nearest orthogonal
-# matrix, so that all directions learn at one speed. In a run as short as ours it makes the difference between words
-# and sentences.
+# and *Muon* (Jordan et al. 2024) for the matrices inside the blocks: it turns each update into (about) the nearest
+# orthogonal matrix, so that all directions learn at one speed. It was invented to train small language models in record
+# time. Each group of weights has its own highest rate, `peak`.
 
 
 # %%
@@ -360,6 +388,11 @@ def make_optimizers(model):
         torch.optim.Muon([{"params": inside, "peak": 0.02}], lr=0.02, momentum=0.95, weight_decay=0.0),
         torch.optim.AdamW([{"params": rest, "peak": 3e-3}], lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0),
     ]
+
+
+# %% [markdown]
+# One step: predict, measure, differentiate. Gradients with a norm above 1 are cut down to 1. `rate` is the schedule's
+# height, from 0 to 1.
 
 
 # %%
@@ -376,27 +409,52 @@ def learn(model, optimizers, batch, rate):
     return loss.item()
 
 
+# %% [markdown]
+# And the loop: batches of at most 1,000 tokens, source and target together, in random order, with a warm-up of a tenth
+# of all steps.
+
+
 # %%
-def train(model, steps, what, rate=1.0, seed=0):
-    groups = [group for epoch in range(6) for group in batches_by_length(encoded, 1000, seed=seed, epoch=epoch)]
+def train(model, steps, what, rate=1.0, seed=0, stop=None):        # stop: after so many of the steps
+    groups = batches_by_length(encoded, 1000, seed=seed)
     optimizers, losses = make_optimizers(model.to(device()).train()), []
     torch.manual_seed(seed)
-    for step, group in enumerate(progress(groups[:steps], what), start=1):
+    for step, group in enumerate(progress(groups[: stop or steps], what), start=1):
         batch = collate([encoded[index] for index in group], BOS, EOS, PAD).to(device())
         losses.append(learn(model, optimizers, batch, rate * up_and_down(step, steps, warmup=steps // 10)))
     model.eval()
     return losses
 
 
+# %% [markdown]
+# Now train the new model on the short sentences, for 140 steps: a bit over 100,000 tokens, or half a minute.
+
 # %% tags=["nbval-ignore-output"]
-losses = train(model, 240, "training from nothing")
+losses = train(model, 140, "training from nothing")
 smooth = torch.tensor(losses).unfold(0, 10, 1).mean(dim=-1)        # (step,): mean of 10 steps
-expect("Loss at the end", smooth[-1].item(), 4.0, 5.8)
+expect("Loss at the end", smooth[-1].item(), 4.6, 5.6)
 plots.lines(
     {"training": (range(10, 10 + len(smooth)), smooth.tolist())}, title="The first half minute of learning",
     xlabel="training step", ylabel="loss (nats), mean of 10",
-    alt="The loss falls steeply in the first steps and then slowly.",
+    alt="The loss starts near 13, falls steeply to about 6 in the first 40 steps, and then slowly to about 5.",
 )
+
+# %% [markdown]
+# Does the start surprise you? Guessing blindly among 4,000 tokens would cost $\log 4000 = 8.3$, and this is far worse. It
+# is the exception of section 3.3. At first each block passes its input on, so what leaves the decoder is, normalised, the
+# embedding of the word just *read*. Times the same matrix, that word's own row gives a score of $\sqrt{d} \approx 14$.
+
+# %%
+torch.manual_seed(0)
+fresh = Transformer(len(vocabulary), config, layers=2).eval()
+read = shift_right(example.labels)                                 # (batch, target)
+with torch.no_grad():
+    logits = fresh(example.input_ids, example.attention_mask, read)              # (batch, target, vocab)
+print(f"a new model bets on the word it has just read at {(logits.argmax(-1) == read).float().mean():.0%} of the places")
+print(f"that word's score is {logits.max():.1f}, the others' spread {logits.std():.1f}")
+
+# %% [markdown]
+# The first 40 steps or so unlearn this.
 
 # %% [markdown]
 # ## 5 Write a translation
@@ -421,6 +479,11 @@ def greedy(model, input_ids, attention_mask, max_length=20):
     return written[:, 1:]                                          # (batch, length), without BOS
 
 
+# %% [markdown]
+# What stands behind the first `EOS` does not count. From here on we measure on sentences that no training step has
+# seen.
+
+
 # %%
 def text(ids):
     return vocabulary.decode(ids[: ids.index(EOS)] if EOS in ids else ids)
@@ -432,24 +495,26 @@ def translate(model, sentences):
     return [text(ids) for ids in greedy(model.eval(), batch.input_ids, batch.attention_mask).tolist()]
 
 
-german, english = zip(*short.test[::2], strict=True)               # every other one; no training step has seen them
+german, english = zip(*short.test[::3], strict=True)               # every third sentence of the test set
 show = [number for number, sentence in enumerate(german) if len(sentence.split()) in (4, 5, 6)][5:95:9]
 
+# %% [markdown]
+# So, what has our model learned in half a minute?
 
 # %% tags=["nbval-ignore-output"]
 first = translate(model, german)
 for index in show[:6]:
-    print(f"{german[index]:44} {english[index]:40} {first[index]}")
+    print(f"{german[index]}\n    human: {english[index]}\n    model: {first[index]}")
 
 # %% [markdown]
-# Left the source, in the middle the human's translation, right ours. The model has learned what English in these games
-# sounds like, and little more: stock phrases, often loosely tied to the source.
+# It has learned with which words English sentences in these games begin, and how they end. In between it stammers, and
+# only now and then has anything to do with the source.
 #
 # ### 5.2 BLEU
 #
 # We need a number. **BLEU** (Papineni et al. 2002) counts how many of the translation's runs of 1, 2, 3 and 4 words
 # also occur in the human's, takes the geometric mean of the four shares, and punishes translations that are too short.
-# 0 means no run of four words in common anywhere, 100 means identical. Good translations of news reach 30 to 45,
+# Near 0 means hardly a run of four words in common anywhere, 100 means identical. Good translations of news reach 30 to 45,
 # because a human would often have said it differently, too. We use `sacrebleu`, so that our numbers mean what
 # everybody's mean.
 
@@ -460,7 +525,7 @@ def bleu(translations):
 
 
 print(f"{len(german)} sentences")
-expect("BLEU after half a minute", bleu(first), 0, 12)
+expect("BLEU after half a minute", bleu(first), 0, 6)
 
 # %% [markdown]
 # ### 5.3 Twelve minutes longer
@@ -477,8 +542,6 @@ expect("BLEU after half a minute", bleu(first), 0, 12)
 # the same parts under the same names, and the vocabulary was learned from the same sentences.
 
 # %%
-from safetensors.torch import load_file
-
 folder = shipped("translation-tiny")
 print("same vocabulary:", Vocabulary.load(folder / "vocabulary.json").to_dict() == vocabulary.to_dict())
 weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
@@ -487,21 +550,9 @@ print(model.load_state_dict(weights))
 
 # %% tags=["nbval-ignore-output"]
 loaded = translate(model.to(device()), german)
-expect("BLEU as it comes", bleu(loaded), 18, 26)
-
-# %% [markdown]
-# And now *you* go on with it: the loop above, some ten seconds on the short sentences, with a small learning rate. Do
-# not expect a jump. The shipped weights are an average over many steps, and ten seconds are little beside twelve
-# minutes; BLEU stays about where it is. What counts is that your loop trains the library's model, and does not break it.
-
-# %% tags=["nbval-ignore-output"]
-train(model, 80, "training on", rate=0.1, seed=1)
-continued = translate(model, german)
-expect("BLEU after your training", bleu(continued), 15, 28)
-
-# %% tags=["nbval-ignore-output"]
 for index in show:
-    print(f"{german[index]}\n      human: {english[index]}\n    30 s: {first[index]}\n    longer: {continued[index]}")
+    print(f"{german[index]}\n      human: {english[index]}\n    30 s: {first[index]}\n    12 min: {loaded[index]}")
+expect("BLEU after twelve minutes", bleu(loaded), 20, 25)
 
 # %% [markdown]
 # These sentences were in no training set. Not all is right. But read the last lines against the German: subjects,
@@ -510,6 +561,32 @@ for index in show:
 
 # %% tags=["nbval-ignore-output"]
 translate(model, ["Wo ist der König?", "Wir müssen die Orks besiegen!", "Ich habe kein Gold.", "Ihr seid zu spät."])
+
+# %% [markdown]
+# Would your loop go on from here? Ten more steps on a copy, with a tenth of the learning rate. BLEU is too coarse for so
+# small a change, so we look at the loss on the test sentences, with teacher forcing:
+
+
+# %%
+@torch.no_grad()
+def test_loss(model):
+    pairs = zip(vocabulary.encode_batch(german), vocabulary.encode_batch(english), strict=True)
+    batch = collate(list(pairs), BOS, EOS, PAD).to(device())
+    read = shift_right(batch.labels)                               # (batch, target)
+    return smoothed_loss(model.eval()(batch.input_ids, batch.attention_mask, read), batch.labels).item()
+
+
+# %% [markdown]
+# Before and after:
+
+# %% tags=["nbval-ignore-output"]
+longer = deepcopy(model)
+train(longer, 10, "training on", rate=0.1, seed=1)
+expect("Loss before", test_loss(model), 3.1, 3.2)
+expect("Loss after ten more steps", test_loss(longer), 3.1, 3.25)
+
+# %% [markdown]
+# It neither gains nor breaks. Your loop fits the library's model; ten steps are just little beside 2,800.
 
 # %% [markdown]
 # ### 5.4 Beam search
@@ -523,6 +600,10 @@ translate(model, ["Wo ist der König?", "Wir müssen die Orks besiegen!", "Ich h
 # %%
 def worth(score, words, power=0.6):
     return score / ((5 + len(words) - 1) / 6) ** power             # BOS is not counted
+
+
+# %% [markdown]
+# The search itself, for one sentence. `going` and `ended` hold pairs of a sum and the words so far.
 
 
 # %%
@@ -544,21 +625,25 @@ def beam(model, ids, beams=4, max_length=20):                      # ids (1, sou
     return max(ended or going, key=lambda each: worth(*each))
 
 
+# %% [markdown]
+# One beam is greedy. How often do four find something that the model itself thinks likelier?
+
 # %% tags=["nbval-ignore-output"]
 def compare(index):
     ids = torch.tensor([[*vocabulary.encode(german[index]), EOS]], device=device())          # (1, source)
     return beam(model, ids, beams=1), beam(model, ids)
 
 
-found = [compare(index) for index in progress(range(30), "searching")]
+found = [compare(index) for index in progress(range(20), "searching")]
 better = [index for index, (one, four) in enumerate(found) if worth(*four) > worth(*one) + 1e-4]
 worse = [index for index, (one, four) in enumerate(found) if worth(*four) < worth(*one) - 1e-4]
-print(f"of 30 sentences, the beam finds a likelier translation for {len(better)}, a less likely one for {len(worse)}")
+print(f"of {len(found)} sentences, the beam finds a likelier translation for {len(better)}, a less likely one for {len(worse)}")
 for index in better[:3]:
     one, four = (text(words[1:]) for _, words in found[index])
     print(f"\n{german[index]}\n   greedy: {one}\n   beam 4: {four}\n   human:  {english[index]}")
 
 # %% [markdown]
+# (Less likely? Yes, a beam can lose, too: when four other beginnings push out the one that greedy would have kept.)
 # Likelier to the model is not always better to a reader. On whole test sets the beam is usually worth about one BLEU.
 # Section 8 measures it with the library's version, which does all sentences at once.
 
@@ -602,11 +687,14 @@ class Cheater(Transformer):
         return self.decoder(x, None, memory, readable(attention_mask))           # None: every word sees all words
 
 
+# %% [markdown]
+# The same start, the same batches, the same learning rates; 80 of the 140 steps are enough.
+
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 cheater = Cheater(len(vocabulary), config, layers=2)
-cheater_losses = train(cheater, 120, "without the causal mask")
-curves = {"without mask": cheater_losses, "with mask": losses[:120]}
+cheater_losses = train(cheater, 140, "without the causal mask", stop=80)
+curves = {"with mask": losses[:80], "without mask": cheater_losses}
 smooth = {name: torch.tensor(curve).unfold(0, 10, 1).mean(dim=-1).tolist() for name, curve in curves.items()}
 plots.lines(
     {name: (range(10, 10 + len(curve)), curve) for name, curve in smooth.items()},
@@ -614,12 +702,15 @@ plots.lines(
     ylabel="loss (nats), mean of 10", alt="Two loss curves. Without the mask the loss falls far below the other.",
 )
 
+# %% [markdown]
+# A champion, it seems. Let it write:
+
 # %% tags=["nbval-ignore-output"]
-cheated = translate(cheater, german)
-for index in show[:4]:
-    print(f"{german[index]:44} {cheated[index]}")
-expect("Loss without the mask", smooth["without mask"][-1], 0.8, 3.0)
-expect("BLEU without the mask", bleu(cheated), 0, 2)
+cheated = translate(cheater, [german[index] for index in show])
+for index, written in list(zip(show, cheated, strict=True))[:4]:
+    print(f"{german[index]:44} it writes: {written!r}")
+expect("Loss without the mask", smooth["without mask"][-1], 1.5, 4.5)
+expect("Right translations among ten", sum(english[index] == each for index, each in zip(show, cheated)), 0, 0)
 
 # %% [markdown]
 # Position $t$ reads, one place to the right, exactly the word it is to write. Copying it is easier than translating, so
@@ -632,14 +723,12 @@ expect("BLEU without the mask", bleu(cheated), 0, 2)
 # keys. Take the same weights, and leave the rotation out:
 
 # %% tags=["nbval-ignore-output"]
-from dataclasses import replace
-
 lost = Transformer(len(vocabulary), replace(config, position="none"), layers=2)
 lost.load_state_dict(model.state_dict())
 without_positions = translate(lost.to(device()), german)
 for index in show[:4]:
     print(f"{german[index]:44} {without_positions[index]}")
-expect("BLEU without positions", bleu(without_positions), 3, 16)
+expect("BLEU without positions", bleu(without_positions), 5, 16)
 
 # %% [markdown]
 # About half of the BLEU is gone. Simple sentences survive, where each word follows from the last one and the source's
@@ -690,8 +779,8 @@ by_beam = [
 ]
 same = sum(by_beam[index] == text(words[1:]) for index, (_, (_, words)) in enumerate(found))
 print(f"the same as your beam: {same} of {len(found)}")
-expect("BLEU, greedy", bleu(continued), 15, 28)
-expect("BLEU, beam of 4", bleu(by_beam), 16, 30)
+expect("BLEU, greedy", bleu(loaded), 20, 25)
+expect("BLEU, beam of 4", bleu(by_beam), 20, 28)
 
 # %% [markdown]
 # ## 9 What it costs
@@ -740,13 +829,13 @@ for name, hours in {"base": 12, "big": 3.5 * 24}.items():
 # %% [markdown]
 # That is what the GPUs *could* have done. What was needed? Each weight costs 2 operations a token forward and 4
 # backward. Base ran 100,000 steps, each with about 25,000 source and 25,000 target tokens; the encoder sees the ones,
-# decoder and output the others.
+# decoder and output the others. Ours were 140 steps with about 450 tokens a side.
 
 # %%
 needed = 6 * count(512, 2048) * 25_000 * 100_000
 print(f"base: 6 × weights × tokens = {needed:.1e}, which is {needed / 3.3e18:.0%} of what the GPUs could have done")
-here = 6 * sum(weight.numel() for weight in model.parameters()) * 450 * 240
-print(f"our half minute: about {here:.0e}, {needed / here:,.0f} times less")
+here = 6 * sum(weight.numel() for weight in model.parameters()) * 450 * 140
+print(f"our half minute: about {here:.0e}, {needed / here:.0e} times less")
 
 # %% [markdown]
 # A utilisation of under a third is ordinary. Lesson 21 is about raising it.
@@ -756,9 +845,9 @@ print(f"our half minute: about {here:.0e}, {needed / here:,.0f} times less")
 # Twenty minutes on a laptop, with the library's loop: checkpoints, weight averages, bf16, and resuming after Ctrl-C.
 #
 # ```
-# txlib train translation                     20 minutes, d = 256, three blocks
+# txlib train translation                     # 20 minutes, d = 256, three blocks
 # txlib translate --model runs/wesnoth-de-en-small "Wo ist der König?"
-# txlib train translation --preset base       the paper's model: for a GPU
+# txlib train translation --preset base       # the paper's model: for a GPU
 # ```
 
 # %% [markdown]
@@ -782,8 +871,8 @@ print(f"our half minute: about {here:.0e}, {needed / here:,.0f} times less")
 # each source word.
 # </details>
 #
-# **2. The validation loss of your translator is 0.3 after an hour; your colleague's good model has 2.5. What do you
-# check first?**
+# **2. The validation loss of your translator (plain cross-entropy) is 0.3 after an hour; your colleague's good model has
+# 2.5. What do you check first?**
 #
 # <details><summary>A. The learning rate</summary>
 #
