@@ -374,7 +374,8 @@ plots.rearranging(
 # the new row before it: with 10, then with 21, with 32, with 43.
 #
 # Above the diagonal stand left-overs from other rows. That is no harm *if* a causal mask hides the future, and wrong
-# without one. The test below picks one by one, and compares where the mask looks.
+# without one. (The exercise has a version for both sides.) The test below picks one by one, and compares where the mask
+# looks.
 
 
 # %%
@@ -488,7 +489,7 @@ _, weight = attention(nothing, nothing, nothing, causal(), bias=alibi(40, 4)[Non
 last = weight[0, :, -1]                                            # (heads, key): the last query's weights
 plots.lines(
     {f"slope 1/{4**head}": (range(-39, 1), last[head - 1].tolist()) for head in (1, 2, 3, 4)},
-    title="If all words were alike, steep heads would look near, flat ones everywhere", xlabel="distance of the key",
+    title="With all words alike, steep heads look near, flat ones everywhere", xlabel="distance of the key",
     ylabel="attention weight",
     alt="Four curves of attention weight over distances from -39 to 0. The steepest head puts nearly all weight on the "
     "last dozen words; the flattest spreads it almost evenly.",
