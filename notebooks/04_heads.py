@@ -169,8 +169,8 @@ both_one = score(one)
 expect("Share of words that name both neighbours, one head", both_one, 0.0, 0.55)
 
 # %% [markdown]
-# Both at once is rare. What does the head look at? Here are its weights for one sentence. (The first and the last row
-# mean nothing: those words were never asked.)
+# It names the one or the other far more often than both. What does the head look at? Here are its weights for one
+# sentence. (The first and the last row mean nothing: those words were never asked.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -696,7 +696,7 @@ plots.bars(
 # %% tags=["nbval-ignore-output"]
 losses = {4: loss}
 for heads in (1, 2, 8, 16):
-    losses[heads] = test(train(lambda heads=heads: ManyHeads(128, heads), what=f"heads: {heads}"))[0]
+    losses[heads] = test(train(lambda heads=heads: ManyHeads(128, heads), what=f"h = {heads}"))[0]
 losses = dict(sorted(losses.items()))
 expect("What 8 heads gain over 1", losses[1] - losses[8], 0.05, 0.6)
 plots.lines(
@@ -737,7 +737,8 @@ expect("What the wrong reshape costs", loss_mixed - loss, 0.2, 2.0)
 #
 # `txlib`'s module is the same five steps; find them in `forward`. New are biases, and `kv_heads` and `cache`, which
 # the next two sections explain. Pass over the rest for now: `rotary` is a positional scheme (lesson 05), `mechanism` a
-# place for other kinds of attention, `qk_norm` and `dropout` are aids for training.
+# place for other kinds of attention, `joined` a faster way to keep three projections; `qk_norm` and `dropout` help in
+# training.
 
 # %%
 from txlib.attention import KeyValueCache, MultiHeadAttention, padding, recording
@@ -945,7 +946,7 @@ def milliseconds(heads, n=512, repeats=9):
 
 
 plots.bars(
-    {f"heads: {heads}": milliseconds(heads) for heads in (1, 2, 4, 8, 16)}, xlabel="milliseconds, 512 words",
+    {f"h = {heads}": milliseconds(heads) for heads in (1, 2, 4, 8, 16)}, xlabel="milliseconds, 512 words",
     format="{:.1f}", title="Same operations, more time: each head has its own weights",
     alt="Time of one layer for 1, 2, 4, 8 and 16 heads: it grows with the number of heads.",
 )
