@@ -13,6 +13,8 @@ seed = 0
 mode = "learn"
 
 # %%
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -67,7 +69,17 @@ mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * step**-0.
 mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(step**-0.5, step / warmup),
         "The rising line ends at 1, not where the falling curve begins: it is `step * warmup ** -1.5`.")
 mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * step * warmup**-1.5,
-        "It only rises. Take the smaller of the two terms.")
+        "It only rises. Take the smaller of the two terms; the other one falls: `step ** -0.5`.")
+mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(step**-0.5, step * warmup**-0.5),
+        "`warmup` has the power −0.5. The rising line is `step * warmup ** -1.5`.")
+mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(step**-0.5, (step * warmup) ** -1.5),
+        "The power −1.5 takes in `step`. It belongs to `warmup` alone: `step * warmup ** -1.5`.")
+mistake("learning-rate", lambda step, d_model, warmup: min(d_model**-0.5 * step**-0.5, step * warmup**-1.5),
+        "$d_{model}^{-0.5}$ multiplies the first term only. It stands before the minimum, and scales both.")
+mistake("learning-rate", lambda step, d_model, warmup: warmup**0.5 * min(step**-0.5, step * warmup**-1.5),
+        "This has its peak at 1, as in the lesson's figure. Asked for is the rate itself, with $d_{model}^{-0.5}$.")
+mistake("learning-rate", lambda step, d_model, warmup: torch.tensor(learning_rate(step, d_model, warmup)),
+        "The number is right, but a learning rate is a `float`, not a tensor.")
 mistake("learning-rate", lambda step, d_model, warmup: d_model**0.5 * min(step**-0.5, step * warmup**-1.5),
         "`d_model` has the wrong sign in its power: you multiply by its root instead of dividing.")
 mistake("learning-rate", lambda step, d_model, warmup: learning_rate(step + 1, d_model, warmup),
@@ -130,6 +142,28 @@ def shift_left(labels):
     return filled(torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], EOS)], dim=1))
 
 
+def shifted_from(start, labels):
+    return torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+
+
+def filled_in_place(labels):
+    labels[labels == -100] = PAD
+    return shifted_from(BOS, labels)
+
+
+mistake("shift-right", filled_in_place,
+        "The result is right, but your function has replaced the −100 in the labels themselves. The loss would count the "
+        "padding. Make a new tensor: `masked_fill` without the underscore.")
+mistake("shift-right", lambda labels: filled(shifted_from(EOS, labels)),
+        "The first token is `EOS`. It is the start token, `BOS`, that tells the decoder to begin.")
+mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(shifted_from(BOS, labels) == -100, EOS),
+        "You put `EOS` where a −100 remains. A sentence ends once; what follows is `PAD`.")
+mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(labels == -100, PAD),
+        "An `EOS` has become `PAD`. You look for −100 in the labels; look for it in what you have shifted.")
+mistake("shift-right", lambda labels: filled(torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], PAD)], dim=1)),
+        "This shifts to the *left*, and there is no `BOS`: the decoder would read the word after the one it is to write.")
+mistake("shift-right", lambda labels: filled(torch.cat([torch.full_like(labels[:1], BOS), labels[:-1]], dim=0)),
+        "The *sentences* are shifted. Words stand along `dim=1`.")
 mistake("shift-right", lambda labels: filled(labels.roll(1, dims=1)),
         "`roll` brings the *last* label to the front. The decoder must begin with `BOS`.")
 mistake("shift-right", lambda labels: filled(torch.cat([torch.full_like(labels[:, :1], PAD), labels[:, :-1]], dim=1)),
@@ -154,6 +188,9 @@ alternative("shift-right", lambda labels: torch.nn.functional.pad(
 # Sentences of different lengths stand in one batch, each filled up at the end. Build the mask for the decoder's
 # self-attention: query $i$ may attend to key $j$ if $j$ is not later than $i$, *and* key $j$ of that sentence is a real
 # token. `attention_mask` is 1 at real tokens. The result is (batch, 1, n, n): the axis of 1 is for the heads.
+#
+# (The lesson's decoder did without the second condition: its padding stands at the end, where no real word looks.
+# Where padding may stand in front, you need both.)
 #
 # <details><summary>Hint 1: two masks</summary>
 #
@@ -224,13 +261,25 @@ mistake("decoder-mask", causal_only, "Padding is not hidden: the keys of short s
 mistake("decoder-mask", padding_only, "The future is not hidden. Join in the causal mask with `&`.")
 mistake("decoder-mask", either, "You join with `|`, *or*. A key must be past *and* real: `&`.")
 mistake("decoder-mask", of_queries,
-        "The padding mask lies along the *queries*. It is the keys that must not be read: put `attention_mask` on the last axis.")
+        "The rows of padding are empty: the padding mask lies along the *queries*. It is the keys that must not be read: "
+        "put `attention_mask` on the last axis, and only there.")
 mistake("decoder-mask", upper, "The causal mask is the wrong way round: each query sees the future, and not the past.")
 mistake("decoder-mask", strict, "A token may look at itself. The diagonal is `True`; without it the first word sees nothing.")
 mistake("decoder-mask", lambda attention_mask: ~decoder_mask(attention_mask),
         "The mask is inverted. Here `True` means *may attend*.")
 mistake("decoder-mask", lambda attention_mask: decoder_mask(attention_mask)[:, 0],
         "The axis for the heads is missing: (batch, 1, n, n). Without it, sentences would be taken for heads.")
+mistake("decoder-mask", lambda attention_mask: parts_of(attention_mask)[0][None, None],
+        "This is the causal mask alone, one for all sentences. Join in the padding of each sentence with `&`.")
+mistake("decoder-mask", lambda attention_mask: parts_of(attention_mask)[1],
+        "This is the padding mask alone, (batch, 1, 1, n). Join in the causal mask with `&`; that also gives the shape.")
+mistake("decoder-mask", lambda attention_mask: parts_of(attention_mask)[0] & ~parts_of(attention_mask)[1],
+        "The padding is inverted: you allow *only* padding. `attention_mask` is 1 at real tokens already.")
+mistake("decoder-mask", lambda attention_mask: decoder_mask(attention_mask).long(),
+        "The numbers are right, but a mask is boolean: use `&` on booleans, or `.bool()` at the end.")
+mistake("decoder-mask", lambda attention_mask: torch.zeros(decoder_mask(attention_mask).shape).masked_fill(
+            ~decoder_mask(attention_mask), float("-inf")),
+        "This is a mask to *add* to the scores, 0 and −∞. In this course a mask is boolean: `True` where a query may look.")
 alternative("decoder-mask", lambda attention_mask: torch.stack(
     [torch.ones_like(row).outer(row).tril().bool()[None] for row in attention_mask]))
 
@@ -243,7 +292,7 @@ alternative("decoder-mask", lambda attention_mask: torch.stack(
 # $$q(k) = (1 - \epsilon)\,[k = y] + \frac{\epsilon}{V} \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
 #
 # Return the mean over the labels that count. Labels of −100 don't. (`F.cross_entropy` does all that in one call; here
-# you are to write it with `log_softmax`.)
+# you are to write it with `log_softmax`. The check looks at numbers only, but a grader is told who calls it.)
 #
 # <details><summary>Hint 1: throw away first</summary>
 #
@@ -336,6 +385,68 @@ mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits,
 mistake("smoothed-loss", padding_as_word, "The labels of −100 are counted as if they were word 0. Leave them out.")
 mistake("smoothed-loss", lambda logits, labels, smoothing: -smoothed_loss(logits, labels, smoothing),
         "The sign is missing. A log-probability is negative, a loss is positive.")
+
+
+def target_of(labels, vocab, smoothing):
+    """The labels that count, and q for each."""
+    label = labels[labels != -100]
+    return label, torch.full((len(label), vocab), smoothing / vocab)
+
+
+def overwritten(logits, labels, smoothing):
+    label, q = target_of(labels, logits.shape[-1], smoothing)
+    q[torch.arange(len(label)), label] = 1 - smoothing
+    return -(q * logits[labels != -100].log_softmax(dim=-1)).sum(dim=-1).mean()
+
+
+def over_the_vocabulary(logits, labels, smoothing):
+    return smoothed_loss(logits, labels, smoothing) / logits.shape[-1]
+
+
+def more_than_one(logits, labels, smoothing):
+    return smoothed_loss(logits, labels, smoothing) + smoothing * smoothed_loss(logits, labels, 0.0)
+
+
+def padding_in_one_term(logits, labels, smoothing):
+    everywhere = -logits.log_softmax(dim=-1).mean()
+    return (1 - smoothing) * smoothed_loss(logits, labels, 0.0) + smoothing * everywhere
+
+
+def by_sentence(logits, labels, smoothing):
+    each = [smoothed_loss(*pair, smoothing) for pair in zip(logits[:, None], labels[:, None], strict=True)]
+    return torch.stack(each).mean()
+
+
+def along_the_sentence(logits, labels, smoothing):
+    log_p, counted = logits.log_softmax(dim=1), labels != -100
+    of_label = log_p[counted].gather(-1, labels[counted][:, None])[:, 0]
+    return -((1 - smoothing) * of_label + smoothing * log_p[counted].mean(dim=-1)).mean()
+
+
+def each_word(logits, labels, smoothing):
+    log_p = logits[labels != -100].log_softmax(dim=-1)
+    of_label = log_p.gather(-1, labels[labels != -100][:, None])[:, 0]
+    return -((1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1))
+
+
+mistake("smoothed-loss", overwritten,
+        "The label's own share of ε is missing: you *set* its q to 1 − ε. Add 1 − ε to the ε / V that it has already.")
+mistake("smoothed-loss", over_the_vocabulary,
+        "You divide by V as well: a mean over words *and* vocabulary. Sum over the vocabulary; take the mean over the "
+        "labels that count.")
+mistake("smoothed-loss", more_than_one,
+        "The label keeps its full weight of 1. It gets 1 − ε, so that all of q adds up to 1.")
+mistake("smoothed-loss", padding_in_one_term,
+        "The term with ε counts the padding, too. Throw the labels of −100 away before both terms.")
+mistake("smoothed-loss", by_sentence,
+        "This is a mean of the sentences' means, so a word in a short sentence weighs more. Take one mean over all words.")
+mistake("smoothed-loss", along_the_sentence,
+        "The softmax runs along the sentence. A probability is shared out among the *vocabulary*: `dim=-1`.")
+mistake("smoothed-loss", each_word, "You return one loss a word. The task asks for their mean.")
+mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits, labels, 0.1),
+        "Your smoothing is always 0.1. Use the `smoothing` you are given.")
+mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits, labels, smoothing).item(),
+        "The number is right, but without a tensor there is no gradient. Leave out `.item()`.")
 alternative("smoothed-loss", lambda logits, labels, smoothing: torch.nn.functional.cross_entropy(
     logits.flatten(0, 1), labels.flatten(), ignore_index=-100, label_smoothing=smoothing))
 
@@ -364,9 +475,6 @@ alternative("smoothed-loss", lambda logits, labels, smoothing: torch.nn.function
 # </details>
 
 # %% nbgrader={"grade_id": "greedy", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-from collections.abc import Callable
-
-
 def greedy(step: Callable[[Tensor], Tensor], batch: int, max_length: int) -> Int[Tensor, "batch written"]:
     """At each step the likeliest token, until all sentences have ended."""
     ### BEGIN SOLUTION
@@ -393,7 +501,7 @@ def toy_decoder(ends: list[int], offset: int, vocab: int = 12) -> Callable[[Tens
         length = torch.arange(1, written.shape[1] + 1)             # (length,): tokens read at each position
         word = 3 + (written.cumsum(dim=1) * 5 + length * offset) % (vocab - 3)   # (batch, length): from 3 on
         word = torch.where(length > torch.tensor(ends)[:, None], EOS, word)      # (batch, length)
-        return 4 * torch.nn.functional.one_hot(word, vocab).float() - 1          # (batch, length, vocab)
+        return 4 * torch.nn.functional.one_hot(word, vocab) - torch.linspace(0, 1, vocab)   # (batch, length, vocab)
 
     return step
 
@@ -432,6 +540,33 @@ mistake("greedy", lambda *a: decode(*a, pad=False),
 mistake("greedy", lambda *a: decode(*a, words=torch.argmin), "This takes the *least* likely token: `argmax`.")
 mistake("greedy", lambda step, batch, max_length: greedy(step, batch, max_length + 1),
         "The result may be one token too long: `max_length` does not count `BOS`.")
+
+
+def ended_early(step, batch, max_length, *, start=BOS, lose_end=False, remember=True, drop_last=False):
+    written, done = torch.full((batch, 1), start), torch.zeros(batch, dtype=torch.bool)
+    for _ in range(max_length):
+        word = step(written)[:, -1].argmax(dim=-1)
+        ends = done | (word == EOS)
+        word = word.masked_fill(ends if lose_end else done, PAD)
+        done = ends if remember else word == EOS
+        if drop_last and ends.all():
+            break
+        written = torch.cat([written, word[:, None]], dim=1)
+        if done.all():
+            break
+    return written[:, 1:]
+
+
+mistake("greedy", lambda *a: ended_early(*a, lose_end=True),
+        "The `EOS` itself has become `PAD`. Fill up what stands *behind* it: update `done` after the word is chosen.")
+mistake("greedy", lambda *a: ended_early(*a, remember=False),
+        "`done` forgets: it only knows who ended in this round. Once ended, always ended: `done | (word == EOS)`.")
+mistake("greedy", lambda *a: ended_early(*a, drop_last=True),
+        "The last column is missing. Append the tokens first, then leave the loop.")
+mistake("greedy", lambda *a: ended_early(*a, start=PAD), "Begin with a column of `BOS`, not of `PAD`.")
+mistake("greedy", lambda step, batch, max_length: greedy(step, batch, max_length - 1),
+        "The result may be one token short: `max_length` does not count `BOS`.")
+mistake("greedy", lambda *a: greedy(*a).tolist(), "The tokens are right, but asked for is a tensor. Leave out `.tolist()`.")
 
 
 def by_list(step, batch, max_length):
