@@ -37,6 +37,10 @@ words = sentence.lower().replace(".", " .").split()
 n, d_model, heads = len(words), 64, 4
 print(words)
 
+# %% [markdown]
+# Twelve attention layers with random matrices, and the words as random vectors plus their positions (lesson 05). We
+# keep what each layer hands to the next.
+
 
 # %%
 def attention_layer():
@@ -172,15 +176,18 @@ plots.lines(
 
 # %% [markdown]
 # The words still drift together, since each layer adds some of the common average. But slowly, and training can work
-# against it, because now the gradient arrives:
+# against it, because now the gradient arrives. How large is it, compared with a model that has no layer at all, where
+# the output *is* the input?
 
 # %%
+nothing = pull(0)                                                  # the gradient when the output is the input
 for depth in (1, 2, 4):
-    print(f"layers: {depth:2}   gradient at the input: {pull(depth, residual=True):.0f}")
-print("layers: 12   more than 100:", pull(12, residual=True) > 100)
+    print(f"layers: {depth:2}   gradient at the input: {pull(depth, residual=True) / nothing:.1f} times that of no layer")
+print(f"layers: 12   more than 100 times that of no layer: {pull(12, residual=True) > 100 * nothing}")
 
 # %% [markdown]
-# It arrives too well. Twelve layers, and it has grown more than a hundredfold. The stream itself grows, too:
+# It arrives too well: with each layer it grows, and after twelve it is more than a hundred times what it was. The
+# stream itself grows, too:
 
 # %%
 for depth in (0, 4, 8, 12):
@@ -354,13 +361,16 @@ def silu(x):
 
 
 x = torch.linspace(-4, 2, 241)                                     # (241,)
-curves = {"relu": F.relu, "gelu": gelu, "gelu, tanh": gelu_tanh, "silu": silu}
+curves = {"relu": F.relu, "gelu": gelu, "silu": silu}
 plots.lines(
     {name: (x.tolist(), curve(x).tolist()) for name, curve in curves.items()},
     title="Smooth activations dip below 0 before they rise", xlabel="x", ylabel="activation(x)",
-    alt="Four curves. relu is 0 for negative x and x above. gelu and silu are smooth, and dip a little below 0 for "
-    "negative x. The two forms of gelu cannot be told apart.",
+    alt="Three curves. relu is 0 for negative x and x above. gelu and silu are smooth, and dip a little below 0 for "
+    "negative x, silu further than gelu.",
 )
+
+# %% [markdown]
+# The two forms of gelu would lie on top of each other, so only one is drawn. How much do they differ?
 
 # %%
 prove_equal(gelu(x), F.gelu(x), what="Ours and torch's gelu")
@@ -374,17 +384,23 @@ print(f"the two forms differ by at most {(gelu(x) - gelu_tanh(x)).abs().max():.5
 #
 # $$\text{SwiGLU}(x) = \big(\text{silu}(x W_g) \odot x W_1\big)\, W_2$$
 #
-# The other projection may be negative, so the gate's curve can also be turned around. It needs three matrices instead
-# of two; models that use it take $d_\text{ff} = \frac{8}{3} d$ instead of $4d$, so that the cost stays.
+# Here is one entry in the middle, for four values of $x W_1$. Where $x W_g$ is negative, the gate is nearly shut: little
+# passes, whatever $x W_1$ says. Where it is positive, $x W_1$ passes, the more the further the gate is open, and with
+# its own sign.
 
 # %%
-gate = torch.linspace(-4, 2, 121)                                  # (121,): what silu sees
+gate = torch.linspace(-4, 2, 121)                                  # (121,): one entry of x W_g, which silu sees
 plots.lines(
-    {f"other = {other:g}": (gate.tolist(), (silu(gate) * other).tolist()) for other in (2.0, 1.0, 0.5, -1.0)},
-    title="SwiGLU: one projection opens the gate, the other is let through", xlabel="gate projection",
-    ylabel="gate · other", alt="Four curves of silu times 2, 1, 0.5 and -1. All are near 0 for a negative gate. For a "
-    "positive gate they rise with the other projection's value, and fall where it is negative.",
+    {f"x W₁ = {value}": (gate.tolist(), (silu(gate) * other).tolist())
+     for value, other in {"2": 2.0, "1": 1.0, "0.5": 0.5, "−1": -1.0}.items()},
+    title="SwiGLU: x W₁ passes where the gate is open", xlabel="x W_g, what opens the gate", ylabel="silu(x W_g) · x W₁",
+    alt="Four curves of silu times 2, 1, 0.5 and −1. All are near 0 where x W_g is negative. Where it is positive, "
+    "they rise with x W₁, and fall where x W₁ is negative.",
 )
+
+# %% [markdown]
+# A gate needs three matrices instead of two; models that use it take $d_\text{ff} = \frac{8}{3} d$ instead of $4d$, so
+# that the cost stays.
 
 # %% [markdown]
 # **Where the parameters are.** Attention has four matrices of $d \times d$, the feed-forward network two of
@@ -451,6 +467,10 @@ def bare(x, sublayer, norm):
     return sublayer(x)
 
 
+# %% [markdown]
+# The block has two sub-layers, each with a norm of its own, and hands both to the same wiring.
+
+
 # %%
 class Block(nn.Module):
     def __init__(self, d_model, heads, d_ff, wiring=pre_norm, dropout=0.0):
@@ -496,6 +516,10 @@ class CharacterModel(nn.Module):
         return self.last @ self.embedding.T                        # (batch, n, character): a score for each
 
 
+# %% [markdown]
+# The text is the English side of our sentence pairs, one after the other. A batch is cut from it at random places, and
+# each character is to predict the next.
+
 # %%
 text = "\n".join(english for _, english in pairs)
 alphabet = sorted(set(text))
@@ -535,12 +559,16 @@ def gradient_of_blocks(wiring, blocks=16, starts=4):
     return total / starts                                          # (block,)
 
 
+# %% [markdown]
+# First the wirings without norms, beside pre-norm:
+
+# %%
 wirings = {"pre-norm": pre_norm, "post-norm": post_norm}
 wirings |= {"no residual": no_residual, "no norm": no_norm, "neither": bare}
 gradient = {name: gradient_of_blocks(wiring) for name, wiring in progress(wirings.items(), "gradients")}
 plots.lines(
     {name: gradient[name].tolist() for name in ("pre-norm", "no norm", "neither")},
-    title="Without norms gradients explode; without residuals, too, they vanish",
+    title="No norms: gradients explode. No residuals either: they vanish",
     xlabel="block (16 is next to the output)", ylabel="gradient norm", yscale="log",
     alt="Gradient norm of each of 16 blocks on a logarithmic axis. Pre-norm stays near 1. No norm: from about 1 at the "
     "output up to over 1000 at the input. Neither: from about 1 at the output down to below 0.001 at the input.",
@@ -610,13 +638,19 @@ by_frequency = -(alone * alone.clamp(min=1e-9).log()).sum().item()
 by_pairs = -(count / count.sum() * pair.clamp(min=1e-9).log()).sum().item()
 print(f"loss by frequency {by_frequency:.2f}, by pairs {by_pairs:.2f} nats a character")
 
+# %% [markdown]
+# Now train all four. Which of them will pass below the pairs?
+
 # %% tags=["nbval-ignore-output"]
 runs = {
     "pre-norm": train(pre_norm, what="pre-norm"),
-    "pre, warm-up": train(pre_norm, warm_up=150, what="pre-norm, warm-up"),
     "post-norm": train(post_norm, what="post-norm"),
     "post, warm-up": train(post_norm, warm_up=150, what="post-norm, warm-up"),
+    "pre, warm-up": train(pre_norm, warm_up=150, what="pre-norm, warm-up"),
 }
+
+# %% [markdown]
+# The losses jump from batch to batch, so we draw means of 20 steps, and the two rivals as level lines.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -632,6 +666,9 @@ plots.lines(
     alt="Four loss curves. Pre-norm falls fastest, with or without warm-up, and passes below the line of pairs. "
     "Post-norm with warm-up follows later. Post-norm without warm-up stays on the line of frequencies.",
 )
+
+# %% [markdown]
+# Is your result normal? We compare the mean of the last 50 steps with what we found.
 
 # %% tags=["nbval-ignore-output"]
 final = {name: sum(losses[-50:]) / 50 for name, (losses, _) in runs.items()}
@@ -652,6 +689,9 @@ plots.lines(
     alt="The share that tells characters apart during training, logarithmic. All three fall at first. Pre-norm and "
     "post-norm with warm-up come back up to more than one half. Post-norm without warm-up falls below 0.001 and stays.",
 )
+
+# %% [markdown]
+# The share after the last step, as a number:
 
 # %% tags=["nbval-ignore-output"]
 expect("Share at the end, post-norm", runs["post-norm"][1][-1], 0, 0.01)
@@ -681,6 +721,9 @@ class AttentionOnly(Block):
         return self.wiring(x, lambda y: self.self_attention(y, mask=mask), self.self_attention_norm)
 
 
+# %% [markdown]
+# The whole pre-norm block has been trained already; here are the three that lack a part.
+
 # %% tags=["nbval-ignore-output"]
 runs["no residual"] = train(no_residual, what="no residual")
 runs["no norm"] = train(no_norm, what="no norm")
@@ -692,6 +735,9 @@ plots.lines(
     alt="Four loss curves. The whole pre-norm block falls lowest, below the line of pairs. Without feed-forward it "
     "falls later and ends above the line of pairs. Without residual and without norm it stays on the line of frequencies.",
 )
+
+# %% [markdown]
+# The numbers to it, and the share that tells characters apart:
 
 # %% tags=["nbval-ignore-output"]
 final = {name: sum(losses[-50:]) / 50 for name, (losses, _) in runs.items()}
@@ -765,6 +811,9 @@ def into_torch(ours, theirs):
     return theirs.eval()
 
 
+# %% [markdown]
+# With our weights in its matrices, torch's layer must say the same as our block:
+
 # %%
 for name, wiring in {"pre-norm": pre_norm, "post-norm": post_norm}.items():
     ours = shaken(Block(64, 4, 256, wiring))
@@ -786,6 +835,9 @@ for d in (64, 512, 1024):
     block = Block(d, 8, 4 * d)
     counted, formula = parameters(block), 12 * d**2 + 13 * d
     print(f"d {d:4}: {counted:10,} parameters, 12d² + 13d = {formula:10,}; 12d² alone is {12 * d**2 / counted:.1%}")
+
+# %% [markdown]
+# And which part has how many?
 
 # %%
 block = Block(512, 8, 2048)

@@ -125,6 +125,10 @@ mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, 1e-5) 
 mistake("layer-norm", by_std,
         "Two slips in one: `std` divides by d − 1 unless you say `correction=0`, and `eps` is added outside the root. "
         "Take the variance, add `eps`, then take the root.")
+mistake("layer-norm", lambda x, gain, bias, eps: (
+            gain * (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) + bias),
+        "`std` divides by d − 1 unless you say `correction=0`, and `eps` is not used. Take the variance, divided by d, add "
+        "`eps`, then take the root.")
 mistake("layer-norm", two_roots, "The root is taken twice: `std` is the root of the variance already. Start from the variance.")
 mistake("layer-norm", mean_inside_only,
         "The mean is subtracted inside the variance only. What you divide has to lose its mean, too: `x - mean`.")
@@ -133,6 +137,8 @@ mistake("layer-norm", mean_on_top_only,
 mistake("layer-norm", over_the_variance, "Divided by the variance. Divide by its *root*, the standard deviation.")
 mistake("layer-norm", root_mean_square,
         "The mean is not subtracted. That is RMS norm; layer norm takes the mean away first, also inside the variance.")
+mistake("layer-norm", lambda x, gain, bias, eps: normalised(x, -1, eps),
+        "Gain and bias are missing: multiply by the one, then add the other.")
 mistake("layer-norm", lambda x, gain, bias, eps: normalised(x, -1, eps) + bias,
         "The gain is missing: multiply each entry by it, before the bias is added.")
 mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, eps),
@@ -246,6 +252,16 @@ mistake("residual", wired(pre, lambda x, f, norm, dropout: norm(x + dropout(f(no
         "In post-norm the sub-layer reads `norm(x)`. It reads the bare `x`; there is one norm, around the sum.")
 mistake("residual", wired(lambda x, f, norm, dropout: x + dropout(f(x)), lambda x, f, norm, dropout: x + dropout(f(x))),
         "There is no norm. Pre-norm has it before the sub-layer, post-norm around the sum.")
+mistake("residual", wired(pre, lambda x, f, norm, dropout: x + dropout(f(x))),
+        "Post-norm has no norm. It comes last, around the whole sum.")
+mistake("residual", wired(pre, lambda x, f, norm, dropout: norm(x) + dropout(f(x))),
+        "In post-norm the norm is around `x` alone. It comes last, around the whole sum.")
+mistake("residual", wired(pre, lambda x, f, norm, dropout: norm(x + f(x))),
+        "Dropout is missing in post-norm. It acts on the sub-layer's output in both wirings.")
+mistake("residual", wired(lambda x, f, norm, dropout: x + f(norm(x)), post),
+        "Dropout is missing in pre-norm. It acts on the sub-layer's output in both wirings.")
+mistake("residual", wired(lambda x, f, norm, dropout: dropout(f(norm(x))), post),
+        "Pre-norm has no residual: the sub-layer replaces `x`. Its output has to be *added* to `x`.")
 alternative("residual", lambda x, sublayer, norm, dropout, norm_first: (
     dropout(sublayer(norm(x))) + x if norm_first else norm(dropout(sublayer(x)) + x)))
 
@@ -312,6 +328,10 @@ mistake("feed-forward", network(lambda x: (1 + torch.erf(x / 2**0.5)) / 2),
 mistake("feed-forward", network(lambda x: x * (1 + torch.erf(x)) / 2), "In Φ, x is divided by √2 before erf.")
 mistake("feed-forward", network(lambda x: x * (1 + torch.erf(x / 2)) / 2),
         "In Φ, x is divided by √2 before erf, not by 2.")
+mistake("feed-forward", network(lambda x: x * (1 + torch.erf(x * 2**0.5)) / 2),
+        "In Φ, x is *divided* by √2 before erf, not multiplied.")
+mistake("feed-forward", network(torch.sigmoid), "This is the sigmoid alone. gelu is x · Φ(x), with erf.")
+mistake("feed-forward", network(torch.tanh), "This is tanh. Asked for is gelu, x · Φ(x), with erf.")
 mistake("feed-forward", network(lambda x: x * (1 + torch.erf(x / 2**0.5))),
         "The half of Φ is missing: Φ(x) = ½ (1 + erf(x/√2)), so that it ends at 1.")
 mistake("feed-forward", network(lambda x: x * torch.erf(x / 2**0.5)),
@@ -398,6 +418,12 @@ mistake("parameters", miscounted(lambda d, h, f, gated: -(8 * d + (2 if gated el
 mistake("parameters", miscounted(lambda d, h, f, gated: 4 * d * d // h - 4 * d * d),
         "Attention's matrices are divided by the heads. Each *head* has a slice of d_model / heads; all heads together "
         "have the whole matrices, so their number does not matter.")
+mistake("parameters", miscounted(lambda d, h, f, gated: d - f if gated else 0),
+        "The gate's bias is as long as its *output*: `d_ff` numbers.")
+mistake("parameters", miscounted(lambda d, h, f, gated: d * d + d - d * f - f if gated else 0),
+        "The gate is counted as a d_model × d_model matrix. It leads from `d_model` to `d_ff`.")
+mistake("parameters", lambda d_model, heads, d_ff, gated=False: float(block_parameters(d_model, heads, d_ff, gated)),
+        "The number is right, but a count is an `int`. Divide with `//`, or not at all.")
 mistake("parameters", miscounted(lambda d, h, f, gated: -f if gated else 0),
         "The gate's bias is missing: `d_ff` more numbers.")
 mistake("parameters", miscounted(lambda d, h, f, gated: f * d + d if gated else 0),

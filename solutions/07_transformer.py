@@ -78,6 +78,12 @@ mistake("learning-rate", lambda step, d_model, warmup: min(d_model**-0.5 * step*
         "$d_{model}^{-0.5}$ multiplies the first term only. It stands before the minimum, and scales both.")
 mistake("learning-rate", lambda step, d_model, warmup: warmup**0.5 * min(step**-0.5, step * warmup**-1.5),
         "This has its peak at 1, as in the lesson's figure. Asked for is the rate itself, with $d_{model}^{-0.5}$.")
+mistake("learning-rate", lambda step, d_model, warmup: learning_rate(step, d_model, 4000),
+        "`warmup` is always 4000. Use the `warmup` you are given.")
+mistake("learning-rate", lambda step, d_model, warmup: learning_rate(step, 512, warmup),
+        "`d_model` is always 512. Use the `d_model` you are given.")
+mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(1.0, step / warmup),
+        "It rises and then stays. Behind the warm-up the rate falls: `step ** -0.5`.")
 mistake("learning-rate", lambda step, d_model, warmup: torch.tensor(learning_rate(step, d_model, warmup)),
         "The number is right, but a learning rate is a `float`, not a tensor.")
 mistake("learning-rate", lambda step, d_model, warmup: d_model**0.5 * min(step**-0.5, step * warmup**-1.5),
@@ -158,6 +164,8 @@ mistake("shift-right", lambda labels: filled(shifted_from(EOS, labels)),
         "The first token is `EOS`. It is the start token, `BOS`, that tells the decoder to begin.")
 mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(shifted_from(BOS, labels) == -100, EOS),
         "You put `EOS` where a −100 remains. A sentence ends once; what follows is `PAD`.")
+mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(shifted_from(BOS, labels) == -100, BOS),
+        "You put `BOS` where a −100 remains. A sentence begins once; what follows its end is `PAD`.")
 mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(labels == -100, PAD),
         "An `EOS` has become `PAD`. You look for −100 in the labels; look for it in what you have shifted.")
 mistake("shift-right", lambda labels: filled(torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], PAD)], dim=1)),
@@ -423,6 +431,12 @@ def along_the_sentence(logits, labels, smoothing):
     return -((1 - smoothing) * of_label + smoothing * log_p[counted].mean(dim=-1)).mean()
 
 
+def beyond_the_floor(logits, labels, smoothing):
+    label, q = target_of(labels, logits.shape[-1], smoothing)
+    q[torch.arange(len(label)), label] += 1 - smoothing
+    return smoothed_loss(logits, labels, smoothing) + torch.xlogy(q, q).sum(dim=-1).mean()
+
+
 def each_word(logits, labels, smoothing):
     log_p = logits[labels != -100].log_softmax(dim=-1)
     of_label = log_p.gather(-1, labels[labels != -100][:, None])[:, 0]
@@ -442,6 +456,9 @@ mistake("smoothed-loss", by_sentence,
         "This is a mean of the sentences' means, so a word in a short sentence weighs more. Take one mean over all words.")
 mistake("smoothed-loss", along_the_sentence,
         "The softmax runs along the sentence. A probability is shared out among the *vocabulary*: `dim=-1`.")
+mistake("smoothed-loss", beyond_the_floor,
+        "This is how far p is from q: the entropy of q is subtracted (the *KL divergence*). It has the same gradient, but "
+        "asked for is −Σ q log p as it stands.")
 mistake("smoothed-loss", each_word, "You return one loss a word. The task asks for their mean.")
 mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits, labels, 0.1),
         "Your smoothing is always 0.1. Use the `smoothing` you are given.")
