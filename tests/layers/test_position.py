@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from txlib.layers import LearnedPosition, Rotary, SinusoidalPosition, sinusoidal
+from txlib.layers import LearnedPosition, Rotary, RotaryScaling, SinusoidalPosition, sinusoidal
 
 even = st.integers(1, 8).map(lambda n: 2 * n)
 
@@ -132,3 +132,20 @@ def test_rotary_gradient():
 def test_wrong_values_are_refused(make, words, unchecked):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_scaled_rotary_slows_what_is_slow():
+    """Turns in a context of 100: 15.9 and 1.59 and fewer. The first pair is kept, the last ones are 8 times slower."""
+    frequency = 10_000.0 ** (-torch.arange(0, 8, 2) / 8)
+    kept = RotaryScaling(8, context=100, fast=3)(frequency) / frequency
+    share = (100 / (2 * torch.pi) * 0.1 - 1) / 2
+    assert_close(kept, torch.tensor([1.0, share + (1 - share) / 8, 1 / 8, 1 / 8]))
+    q = torch.randn(1, 2, 9, 8)
+    slow, plain = Rotary(8, scaling=RotaryScaling(4)), Rotary(8)
+    assert_close(slow(q[:, :, :1], offset=12), plain(q[:, :, :1], offset=3))     # position interpolation
+
+
+@pytest.mark.parametrize(("changes", "message"), [({"factor": 0.5}, "factor=0.5 must be"), ({"slow": 5.0}, "slow=5.0")])
+def test_scaling_that_makes_no_sense(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RotaryScaling(**{"factor": 2.0, "context": 10, **changes})

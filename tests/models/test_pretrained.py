@@ -41,6 +41,16 @@ DECODERS = {
         transformers.LlamaConfig(**LLAMA, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-2,
                                  rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
     ),
+    "llama-3.1": lambda: (                                                  # one pair kept, one between, two slowed
+        "LlamaForCausalLM",
+        transformers.LlamaConfig(**{**LLAMA, "num_attention_heads": 2}, rope_parameters={
+            "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 100,
+            "low_freq_factor": 1.0, "high_freq_factor": 3.0}),
+    ),
+    "llama-interpolated": lambda: (
+        "LlamaForCausalLM",
+        transformers.LlamaConfig(**LLAMA, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}),
+    ),
     "mixtral": lambda: (
         "MixtralForCausalLM",
         transformers.MixtralConfig(**LLAMA, num_local_experts=5, num_experts_per_tok=2),

@@ -6,7 +6,14 @@ from txlib.layers.feedforward import FeedForward
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
 from txlib.layers.norm import LayerNorm, RMSNorm
 from txlib.layers.packed import PackedLinear, pack_weights
-from txlib.layers.position import LearnedPosition, Rotary, SinusoidalPosition, make_position, sinusoidal
+from txlib.layers.position import (
+    LearnedPosition,
+    Rotary,
+    RotaryScaling,
+    SinusoidalPosition,
+    make_position,
+    sinusoidal,
+)
 
 __all__ = [
     "BlockCache",
@@ -19,6 +26,7 @@ __all__ = [
     "PackedLinear",
     "RMSNorm",
     "Rotary",
+    "RotaryScaling",
     "Routing",
     "SinusoidalPosition",
     "TokenEmbedding",

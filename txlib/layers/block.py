@@ -20,7 +20,7 @@ from txlib.attention.multihead import check_heads
 from txlib.layers.feedforward import FeedForward, dropout
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts
 from txlib.layers.norm import make_norm
-from txlib.layers.position import Rotary
+from txlib.layers.position import Rotary, RotaryScaling
 
 ADDED_POSITIONS = ("none", "sinusoidal", "sinusoidal_concatenated", "learned")      # the model adds them to its input
 ROTARY_POSITIONS = {"rotary": "interleaved", "rotary_half": "half"}
@@ -45,7 +45,7 @@ class BlockConfig:
         kv_heads, qk_norm: see `MultiHeadAttention`.
         position: "none", "sinusoidal", "sinusoidal_concatenated" and "learned" are added by the model; "rotary",
             "rotary_half", "shaw", "skewed" and "alibi" act inside self-attention.
-        rotary_base: see `Rotary`.
+        rotary_base, rotary_scaling: see `Rotary`.
         mechanism: makes the mechanism of self-attention, `mechanism(config) -> module`; None for dense attention.
         ffn: experts in place of the one feed-forward network, each of width d_ff; None for the one.
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
@@ -66,6 +66,7 @@ class BlockConfig:
     qk_norm: bool = False
     position: str = "none"
     rotary_base: float = 10000.0
+    rotary_scaling: RotaryScaling | None = None
     mechanism: Callable[["BlockConfig"], nn.Module] | None = None
     ffn: MixtureConfig | None = None
     zero_output: bool = False
@@ -88,8 +89,9 @@ class BlockConfig:
     @classmethod
     def from_dict(cls, values: dict) -> "BlockConfig":
         """The config that `dataclasses.asdict` wrote."""
-        ffn = values.get("ffn")
-        return cls(**{**values, "ffn": None if ffn is None else MixtureConfig(**ffn)})
+        nested = {"ffn": MixtureConfig, "rotary_scaling": RotaryScaling}
+        return cls(**{name: nested[name](**value) if name in nested and value is not None else value
+                      for name, value in values.items()})  # fmt: skip
 
 
 def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAttention:
@@ -106,13 +108,15 @@ def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAtte
         mechanism = config.mechanism(config)
     else:
         mechanism = DenseAttention(config.attention_dropout)
-    layout = ROTARY_POSITIONS.get(config.position)
+    layout, rotary = ROTARY_POSITIONS.get(config.position), None
+    if layout is not None:
+        rotary = Rotary(config.head_dim, base=config.rotary_base, layout=layout, scaling=config.rotary_scaling)
     return MultiHeadAttention(
         config.d_model,
         config.heads,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
-        rotary=Rotary(config.head_dim, base=config.rotary_base, layout=layout) if layout else None,
+        rotary=rotary,
         qk_norm=config.qk_norm,
         bias=config.bias if config.attention_bias is None else config.attention_bias,
     )

@@ -1,5 +1,7 @@
 """Where am I? Attention does not see the order of its input; these give it one."""
 
+import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -85,6 +87,38 @@ def make_position(position: str, max_length: int, d_model: int) -> nn.Module | N
     return None
 
 
+@dataclass(frozen=True)
+class RotaryScaling:
+    """Slower turns, so that a context longer than that of pre-training brings no angles that were never seen.
+
+    Args:
+        factor: how many times slower; the new context is at most as many times longer.
+        context: that of pre-training, where only slow pairs of dimensions are slowed, as in Llama 3.1; None: all are,
+            which is position interpolation (Chen et al. 2023, §2.3).
+        slow, fast: pairs that turn at most `slow` times in that context are slowed by the factor, those that turn at
+            least `fast` times not at all; in between, in proportion.
+    """
+
+    factor: int | float
+    context: int | None = None
+    slow: int | float = 1.0
+    fast: int | float = 4.0
+
+    def __post_init__(self):
+        if self.factor < 1:
+            raise ValueError(f"factor={self.factor} must be at least 1: how many times slower the turns are")
+        if not 0 <= self.slow < self.fast:
+            raise ValueError(f"slow={self.slow} must be less than fast={self.fast}, and neither below 0")
+
+    def __call__(self, frequency: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs"]:
+        """The frequencies in radians a position, slowed."""
+        if self.context is None:
+            return frequency / self.factor
+        turns = self.context * frequency / (2 * math.pi)
+        kept = ((turns - self.slow) / (self.fast - self.slow)).clamp(0, 1)
+        return kept * frequency + (1 - kept) * frequency / self.factor
+
+
 class Rotary(nn.Module):
     """Turns each pair of dimensions by an angle proportional to the position (Su et al. 2021, §3.2).
 
@@ -95,17 +129,25 @@ class Rotary(nn.Module):
         base: θ of the paper; the slowest pair turns once in 2π · base^(1 - 2 / head_dim) positions.
         layout: which dimensions make a pair: "interleaved" neighbours (0, 1), (2, 3) … as in the paper, or "half",
             (0, d/2), (1, d/2 + 1) …, as Llama's checkpoints are stored.
+        scaling: slows the turns for a longer context.
 
     Raises:
         ValueError: when head_dim is odd.
     """
 
-    def __init__(self, head_dim: int, *, base: float = 10000.0, layout: Literal["interleaved", "half"] = "interleaved"):
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        layout: Literal["interleaved", "half"] = "interleaved",
+        scaling: RotaryScaling | None = None,
+    ):
         super().__init__()
         check_even(head_dim, "rotary positions")
         if layout not in ("interleaved", "half"):
             raise ValueError(f"layout={layout!r} is unknown; choose 'interleaved' or 'half'")
-        self.head_dim, self.base, self.layout = head_dim, base, layout
+        self.head_dim, self.base, self.layout, self.scaling = head_dim, base, layout, scaling
 
     def forward(
         self, x: Float[Tensor, "batch heads length head_dim"], offset: int = 0
@@ -113,7 +155,10 @@ class Rotary(nn.Module):
         """x with the vector at position offset + i turned by that position's angles."""
         position = torch.arange(offset, offset + x.shape[-2], device=x.device)
         pair = torch.arange(0, self.head_dim, 2, device=x.device)
-        angle = position[:, None] * self.base ** (-pair / self.head_dim)    # (length, head_dim / 2), always in float32
+        frequency = self.base ** (-pair / self.head_dim)                    # (head_dim / 2,), always in float32
+        if self.scaling is not None:
+            frequency = self.scaling(frequency)
+        angle = position[:, None] * frequency                               # (length, head_dim / 2)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         if self.layout == "interleaved":
             first, second = x[..., 0::2], x[..., 1::2]                      # (batch, heads, length, head_dim / 2)

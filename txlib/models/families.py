@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from txlib.layers import BlockConfig, MixtureConfig
+from txlib.layers import BlockConfig, MixtureConfig, RotaryScaling
 from txlib.models import bert
 from txlib.models.bert import Bert, BertConfig
 from txlib.models.gpt import GPT, GPTConfig
@@ -161,13 +161,31 @@ GPT2 = Family(
 # Llama and Mixtral --------------------------------------------------------------------------------------------------
 
 
-def rotary_base(settings: Settings, default: float) -> float:
-    """θ, from the newer or the older way to write it; what stretches positions is refused."""
+def read_rotary(settings: Settings, default: float) -> dict[str, Any]:
+    """θ and what slows the turns, from the newer or the older way to write them."""
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ValueError(f"rope_scaling={kind!r} is not supported, only 'default'")
-    return rope.get("rope_theta", settings.get("rope_theta", default))
+    if kind == "default":
+        scaling = None
+    elif kind == "linear":
+        scaling = RotaryScaling(rope["factor"])
+    elif kind == "llama3":
+        scaling = RotaryScaling(rope["factor"], rope["original_max_position_embeddings"], rope["low_freq_factor"],
+                                rope["high_freq_factor"])  # fmt: skip
+    else:
+        raise ValueError(f"rope_scaling={kind!r} is not supported, only default, linear and llama3")
+    return {"rotary_base": rope.get("rope_theta", settings.get("rope_theta", default)), "rotary_scaling": scaling}
+
+
+def write_rotary(block: BlockConfig) -> dict[str, Any]:
+    """The newer way."""
+    scaling, base = block.rotary_scaling, {"rope_theta": block.rotary_base}
+    if scaling is None:
+        return {"rope_type": "default", **base}
+    if scaling.context is None:
+        return {"rope_type": "linear", "factor": scaling.factor, **base}
+    return {"rope_type": "llama3", "factor": scaling.factor, "original_max_position_embeddings": scaling.context,
+            "low_freq_factor": scaling.slow, "high_freq_factor": scaling.fast, **base}  # fmt: skip
 
 
 def read_llama(settings: Settings, *, base: float = 10000.0, eps: float = 1e-6) -> GPTConfig:
@@ -192,7 +210,7 @@ def read_llama(settings: Settings, *, base: float = 10000.0, eps: float = 1e-6) 
         attention_dropout=settings.get("attention_dropout") or 0.0,
         kv_heads=None if kv_heads == heads else kv_heads,
         position="rotary_half",
-        rotary_base=rotary_base(settings, base),
+        **read_rotary(settings, base),
     )
     return GPTConfig(
         settings["vocab_size"],
@@ -216,7 +234,7 @@ def write_llama(model: GPT) -> dict[str, Any]:
         "intermediate_size": block.d_ff, "num_hidden_layers": config.layers,
         "max_position_embeddings": config.max_length, "hidden_act": "silu", "rms_norm_eps": block.norm_eps,
         "rope_theta": block.rotary_base, "mlp_bias": block.bias,
-        "rope_parameters": {"rope_type": "default", "rope_theta": block.rotary_base},
+        "rope_parameters": write_rotary(block),
         "attention_bias": block.bias if block.attention_bias is None else block.attention_bias,
         "attention_dropout": block.attention_dropout, "tie_word_embeddings": config.tie_embeddings,
         "initializer_range": config.init_std, "bos_token_id": config.bos_id, "eos_token_id": config.eos_id,
