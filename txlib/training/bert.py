@@ -34,8 +34,6 @@ MASKED = 0.15               # share of the tokens that are asked for (§3.1, Tas
 REPLACED, RANDOM = 0.8, 0.1     # share that becomes [MASK], and that becomes any token; the rest stays as it is
 SHORT, PART = 0.9, 4        # share of the inputs that take at most a quarter of the context (appendix A.2: 90 % of the
                             # steps): most is learned from near neighbours, and short inputs cost less
-NEXT = 0.1                  # weight of the next sentence's loss. The paper's is 1; but at first its gradient is mostly
-                            # noise, which Muon, made for directions and not sizes, would follow
 SENTENCE = re.compile(r"[^.!?]+[.!?]*")
 
 Document = list[list[int]]  # the tokens of its sentences, in order
@@ -68,7 +66,7 @@ _MUON = TrainConfig(lr=3e-3, muon_lr=0.015, warmup=100, checkpoint_every=200, va
 _PAPER = TrainConfig(lr=1e-4, weight_decay=0.01, warmup=10_000, checkpoint_every=1000, validate_every=5000)
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(_SMALL, 4, 256, 4_096, 4_000, _MUON, minutes=60.0),
+    "tiny": Preset(_SMALL, 4, 256, 4_096, 4_000, _MUON, minutes=45.0),
     "small": Preset(replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1), 4, 256, 4_096, 8_000, _MUON, minutes=240.0),
     "base": Preset(BERT["base"].block, 12, 512, 16_384, 131_072, _PAPER, minutes=720.0),
 }
@@ -119,9 +117,12 @@ def corpus(part: str, folder: Path | str | None = None) -> dict[str, list[list[s
 
 
 def encode(documents: Mapping[str, list[list[str]]], encoder: BytePairEncoder) -> dict[str, list[Document]]:
-    """Token ids of every sentence; documents of a single one are left out, as nothing follows in them."""
+    """Token ids of every sentence; documents of a single one are left out, as nothing follows in them.
+
+    Each begins with a space, as within a text, so that its first word is the same token as everywhere else.
+    """
     return {
-        source: [[encoder.encode(sentence, special_tokens=False) for sentence in document]
+        source: [[encoder.encode(" " + sentence, special_tokens=False) for sentence in document]
                  for document in of_source if len(document) > 1]
         for source, of_source in documents.items()
     }  # fmt: skip
@@ -228,14 +229,14 @@ def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "as
 
 
 def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, int]:
-    """The loss that `train` wants. For each token asked for it is the mean loss of the gaps plus `NEXT` times that of
+    """The loss that `train` wants. For each token asked for it is the paper's: the mean loss of the gaps plus that of
     the next sentences.
     """
     tokens, follows = guesses(model, batch)
     labels = batch["labels"][batch["labels"] != IGNORED]                            # (asked,)
     count = max(len(labels), 1)
     of_gaps = F.cross_entropy(tokens.float(), labels, reduction="sum")
-    return of_gaps + NEXT * count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
+    return of_gaps + count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
 
 
 @torch.no_grad()
