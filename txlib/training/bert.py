@@ -70,8 +70,8 @@ PRESETS: dict[str, Preset] = {
     "small": Preset(replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1), 4, 256, 4_096, 8_000, _MUON, minutes=240.0),
     "base": Preset(BERT["base"].block, 12, 512, 16_384, 131_072, _PAPER, minutes=720.0),
 }
-"""`tiny` made the checkpoint that comes with the course, `small` is for a night on a laptop; `base` is the paper's model and schedule, for a GPU, with a vocabulary
-that suits the text that comes with the course."""
+"""`tiny` made the checkpoint that comes with the course, `small` is for a night on a laptop; `base` is the paper's
+model and schedule, for a GPU, with a vocabulary that suits the text that comes with the course."""
 
 
 class Pair(NamedTuple):
