@@ -749,7 +749,8 @@ for wrong in (lambda: library_sinusoidal(4, 5), lambda: LearnedPosition(32, 64)(
 show_source(Rotary, ShawAttention)
 
 # %% [markdown]
-# You will recognise your own lines. With the same tables, do both give the same numbers?
+# You will recognise your own lines. What is new is `scaling`: it slows the turns, for texts longer than any that a model
+# was trained on (lesson 11). With the same tables, do both give the same numbers?
 
 # %%
 torch.manual_seed(0)
