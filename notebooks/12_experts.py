@@ -784,7 +784,7 @@ expect("Gain of two of eight over dense", final["dense"] - final["two of eight"]
 x = torch.randn(24, n, d_model)                                     # (batch, n, d_model)
 for name, shown in names.items():
     network, times = runs[name][0].blocks[0].network, []
-    for _ in range(8):
+    for _ in range(24):
         start = time.perf_counter()
         network(x).sum().backward()
         times.append(time.perf_counter() - start)
