@@ -533,7 +533,7 @@ lengths = [64, 128, 256, 512, 1024, 2048]
 measured = [milliseconds(n) for n in lengths]
 square = [measured[-1] * (n / lengths[-1]) ** 2 for n in lengths]
 plots.lines(
-    {"measured": (lengths, measured), "n²": (lengths, square)}, xscale="log", yscale="log",
+    {"measured": (lengths, measured), "n²": (lengths, square)}, xscale="log", yscale="log", dashed=["n²"],
     title="Long inputs cost the square of their length", xlabel="length n", ylabel="milliseconds", marker="o",
     alt="Time against length on logarithmic axes. The measured line approaches the straight line of slope 2.",
 )

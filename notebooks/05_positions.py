@@ -649,16 +649,13 @@ expect("What it costs to forget the scale", forgotten - short["sinusoidal"], 0.0
 # %% tags=["nbval-ignore-output"]
 long = {kind: loss_by_position(models[kind], LONG) for kind in kinds}          # (LONG,) each
 smooth = {kind: loss.unfold(0, 8, 4).mean(dim=-1).tolist() for kind, loss in long.items()}     # means of 8 places
-picture = plots.lines(
-    {kind: (range(8, LONG + 1, 4), loss) for kind, loss in smooth.items()},
+plots.lines(
+    {kind: (range(8, LONG + 1, 4), loss) for kind, loss in smooth.items()}, mark=("trained to here", N),
     title="Beyond the trained length, some lose their way", xlabel="place in the text",
     ylabel="loss (nats), mean of 8 places", height=4.4,
     alt="Loss against place, with a dotted line at 32. Beyond it learned and sinusoidal jump up at once and rotary "
     "climbs above them all; skewed rises slowly; Shaw and ALiBi stay flat.",
 )
-picture.axes[0].axvline(N, color="grey", linestyle=":")
-picture.axes[0].set_xticks(range(N, LONG + 1, N))
-picture
 
 # %% [markdown]
 # A point of a curve is the mean of the 8 places that end there. Now the same in numbers, one column for each 32 places:

@@ -65,7 +65,7 @@ def name(id):
 p = next_logits("Alice was").softmax(dim=-1)                       # (vocab,)
 likeliest = {name(id): p[id].item() for id in p.topk(10).indices.tolist()}
 plots.bars(
-    likeliest, title="“Alice was …”: what may come next", xlabel="probability",
+    likeliest, title="After “Alice was”, no token is likely", xlabel="probability",
     alt="; ".join(f"{token}: {share:.2f}" for token, share in likeliest.items()),
 )
 
@@ -157,7 +157,7 @@ def draw(logits, ids):
 
 drawn = decode(write("Alice was", draw, new=10))
 plots.choices(
-    steps, title="Drawn: " + drawn.replace("\n", "⏎"),
+    steps, title="Drawn, not always the likeliest: " + drawn.replace("\n", "⏎"),
     alt="Ten columns, one a step. Each lists the four likeliest next tokens with their probabilities, and the "
     "drawn one in a frame, which is sometimes not among the four. Together: " + drawn,
 )
@@ -266,8 +266,8 @@ curves = {
     for prompt in ("Alice was", "The March")
 }
 plots.lines(
-    curves | {"ln V": ([0.1, 10], [math.log(V)] * 2)}, xscale="log", title="Entropy rises with temperature, up to ln V",
-    xlabel="temperature T", ylabel="entropy (nats)",
+    curves | {"ln V": ([0.1, 10], [math.log(V)] * 2)}, xscale="log", dashed=["ln V"],
+    title="Entropy rises with temperature, up to ln V", xlabel="temperature T", ylabel="entropy (nats)",
     alt="Entropy against temperature from 0.1 to 10 for two prompts. Both rise from near 0 to near ln V = 6.9. The "
     "prompt The March stays near 0 much longer.",
 )
