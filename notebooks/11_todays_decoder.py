@@ -964,7 +964,9 @@ expect("What the larger base saves beyond 128", beyond["as it is"] - beyond["bas
 #
 # In `txlib` there is one decoder, `GPT`. What you swapped by class, its config says by name: `norm="rms"`,
 # `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`. (Its `qk_norm=True` takes layer norm, as
-# Dehghani et al. do.) The parts, as the library has them:
+# Dehghani et al. do.) `rotary_scaling` is a third way to reach beyond the trained length, that of Llama 3.1: only the
+# slow pairs turn more slowly; the fast ones, which tell neighbours apart, stay as they are. The parts, as the library
+# has them:
 
 # %%
 from txlib.layers import BlockConfig, FeedForward, Rotary
