@@ -14,7 +14,7 @@ import txlib.training.bert as recipe
 import txlib.training.finetune as tuning
 from txlib.data import Splits, reviews, sentence_pairs, spans, tags
 from txlib.models.bert import Bert, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
-from txlib.models.pretrained import load_pretrained
+from txlib.models.pretrained import load_pretrained, save_pretrained
 from txlib.models.stack import IGNORED
 from txlib.text import BytePairEncoder, load_tokenizer
 from txlib.training import TrainConfig
@@ -222,6 +222,13 @@ def test_every_task_is_measured_and_saved(tuned):
     again = chosen.score(tuning.answer(model, chosen, chosen.splits.test))
     assert {name: result[name] for name in again} == again
     assert all(0 <= result[name] <= 1 and 0 <= result[f"baseline_{name}"] <= 1 for name in again)
+
+
+def test_halves_are_tuned_as_whole_numbers(run, tmp_path):
+    save_pretrained(load_pretrained(run[0] / "model", dtype=torch.float16), tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes((run[0] / "model" / "tokenizer.json").read_bytes())
+    bert, _ = tuning.load_encoder(tmp_path)
+    assert {weight.dtype for weight in bert.parameters()} == {torch.float32}
 
 
 def test_a_killed_tuning_resumed_gives_the_same(tuned, run, tmp_path, monkeypatch):

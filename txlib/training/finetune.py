@@ -365,7 +365,7 @@ def load_encoder(source: Path | str) -> tuple[Bert, Reader]:
         ValueError: when the folder holds no BERT, or a tokenizer of another kind.
     """
     folder = find_folder(model_folder(source))
-    model = load_pretrained(folder)
+    model = load_pretrained(folder, dtype=torch.float32)      # also where the file holds halves
     bert = model if isinstance(model, Bert) else getattr(model, "bert", None)
     if bert is None:
         raise ValueError(f"{folder} holds a {type(model).__name__}, not a BERT; give what `txlib train bert` wrote")
