@@ -9,8 +9,8 @@
 # - put four different heads on it, one linear layer each, and fine-tune them;
 # - measure what the heads of a real pre-trained BERT look at.
 #
-# **You need** lessons 01 and 03 to 07. **It takes** about 75 minutes to read and try; all cells together run in about
-# a minute on a laptop. A fifth of that is pre-training.
+# **You need** lessons 01 and 03 to 07. **It takes** about 75 minutes to read and try; all cells together run in
+# little more than a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: a gap
@@ -29,9 +29,9 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import Mask, causal, everything, recording
-from txlib.data import pad, reviews, sentence_pairs, shakespeare, spans, tags, verses
+from txlib.data import pad, reviews, sentence_pairs, spans, tags, verses
 from txlib.layers import BlockConfig, LayerNorm, LearnedPosition, TokenEmbedding, sinusoidal
-from txlib.lesson import device, expect, minilm, progress, prove_equal, show_source
+from txlib.lesson import device, expect, minilm, progress, prove_equal, shipped, show_source
 from txlib.models.stack import Stack
 from txlib.text import BytePairEncoder
 from txlib.training.optimizers import optimizers
@@ -239,16 +239,15 @@ print(f"word 0 reaches itself in one layer in {others[0, 0]:.0f} ways, in two la
 #
 # ### 4.1 Masked language modelling
 #
-# First we need words as numbers. Lesson 01's byte-pair encoding learns 2,000 word pieces from the three texts of this
-# lesson: the Bible in both Englishes, reviews of women's clothing, and Shakespeare. Four tokens are special. You will
-# meet them all.
+# First we need words as numbers. Lesson 01's byte-pair encoding has learned 4,096 word pieces from the three texts of
+# this lesson: the Bible in both Englishes, reviews of women's clothing, and Shakespeare. They come with a BERT that you
+# will meet in section 5. The last five tokens are special. `[UNK]`, *unknown*, is for pieces that a vocabulary cannot
+# write; ours is made of bytes and can write everything. The other four you will meet soon.
 
 # %%
-SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
 clothing = reviews("stars")                                        # Review(text, label)
-texts = [side for pair in bible.train for side in pair] + [review.text for review in clothing.train]
-pieces = BytePairEncoder.train([" " + text for text in texts] + [shakespeare().train], 2000, SPECIAL)
-PAD, CLS, SEP, MASK = (pieces.special_tokens[name] for name in SPECIAL)
+pieces = BytePairEncoder.load(shipped("bert-tiny") / "tokenizer.json")
+PAD, UNK, CLS, SEP, MASK = sorted(pieces.special_tokens.values())
 
 
 def encode(text):
@@ -256,7 +255,7 @@ def encode(text):
 
 
 print([pieces.token(id) for id in encode("The king's dress was unbelievable.")])
-print("special:", PAD, CLS, SEP, MASK, "of", len(pieces))
+print(len(pieces), "tokens; special:", pieces.special_tokens)
 
 # %% [markdown]
 # Choose 15 % of the tokens. The model is to guess these, and only these count in the loss:
@@ -507,17 +506,17 @@ def pretrain(steps, seed=0):
 
 
 # %% tags=["nbval-ignore-output"]
-model, history = pretrain(200)
+model, history = pretrain(80)
 
 # %% tags=["nbval-ignore-output"]
 smooth = history.unfold(0, 20, 1).mean(dim=-1)                     # (step, 2): mean of 20 steps
-expect("Loss of masked tokens at the end", smooth[-1, 0].item(), 5.5, 6.6)
+expect("Loss of masked tokens at the end", smooth[-1, 0].item(), 5.7, 7)
 plots.lines(
     {name: (range(20, 20 + len(smooth)), values.tolist())
      for name, values in zip(("masked tokens", "next sentence"), smooth.T)},
     title="Masked tokens: a start. The next sentence: next to nothing yet", xlabel="training step",
     ylabel="loss (nats), mean of 20",
-    alt="Two loss curves. That of masked tokens falls from 7.6 to about 6. That of the next sentence stays at "
+    alt="Two loss curves. That of masked tokens falls from 8 to about 6.4. That of the next sentence stays at "
     "about 0.7, the level of guessing.",
 )
 
@@ -548,13 +547,50 @@ def rivals(seen, labels):                                          # (batch, n) 
 torch.manual_seed(1)
 batch, labels, random_b = batch_of(held_out, 600, random.Random(1))
 answers = labels[labels != -100]                                   # (count,)
-with torch.no_grad():
-    guesses = model(batch, labels)[0].argmax(dim=-1)               # (count,)
 share = rivals(batch[0].cpu(), labels.cpu())
-share["our BERT"] = (guesses == answers).float().mean().item()
+
+
+@torch.no_grad()
+def guesses_of(model):
+    return model(batch, labels)[0].argmax(dim=-1)                  # (count,)
+
+
+share["ours, 80 steps"] = (guesses_of(model) == answers).float().mean().item()
+for name, part in share.items():
+    print(f"{name:16} {part:4.0%}")
+expect("Masked tokens right", share["ours, 80 steps"], 0.05, 0.2)
+
+# %% [markdown]
+# Be honest: this is a BERT in its first seconds. It has learned which tokens are frequent, and uses their neighbours
+# hardly at all. Who *counts* left and right neighbours guesses far more. Masked tokens teach slowly: our run asked for
+# some 11,000 of them. The real one made a million steps of about 20,000 questions each.
+#
+# ### What patience buys
+#
+# So we took the library's recipe, four blocks instead of two, and the same texts, with the plays besides:
+#
+# ```
+# txlib train bert --preset tiny --steps 11017
+# ```
+#
+# It ran for 51 minutes on one processor core, and asked for 5.7 million tokens. What came out lies in
+# `data/checkpoints/bert-tiny`. Its parts have the names of *our* classes, so the weights fit in. (Section 7 proves that
+# both compute the same.)
+
+# %%
+from txlib import load_pretrained
+
+torch.manual_seed(0)
+model = PreTraining(len(pieces), block, layers=4, max_length=256).to(here).eval()
+model.load_state_dict(load_pretrained(shipped("bert-tiny"), dtype=torch.float32).state_dict())
+print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
+
+# %% tags=["nbval-ignore-output"]
+guesses = guesses_of(model)                                        # (count,)
+share["the recipe's"] = (guesses == answers).float().mean().item()
 plots.bars(
     share, xlabel="share of masked tokens guessed right", format="{:.0%}",
-    title="Half a minute is not enough: counting neighbours does better",
+    title="Reading both ways beats counting, given time",
     alt="; ".join(f"{name}: {part:.0%}" for name, part in share.items()),
 )
 
@@ -570,15 +606,14 @@ def next_sentence_right(sources, count=300):
     return (model(batch, labels)[1].argmax(dim=-1) == random_b).float().mean().item()
 
 
-expect("Masked tokens right", share["our BERT"], 0.08, 0.2)
-expect("Next sentence right, B from anywhere", next_sentence_right(held_out), 0.42, 0.9)
-expect("Next sentence right, B from the same book", sum(next_sentence_right([each]) for each in held_out) / 2, 0.4, 0.8)
+expect("Masked tokens right", share["the recipe's"], 0.42, 0.48)
+expect("Next sentence right, B from anywhere", next_sentence_right(held_out), 0.58, 0.74)
+expect("Next sentence right, B from the same book", sum(next_sentence_right([each]) for each in held_out) / 2, 0.54, 0.7)
 
 # %% [markdown]
-# Be honest: this is a BERT in its first minute. It has learned which tokens are frequent, and seems to use their
-# neighbours hardly at all: who counts left and right neighbours guesses more than twice as many. Whether B follows A,
-# it can hardly say better than a coin, wherever B comes from. Masked tokens teach slowly. Our run asked for some
-# 28,000 of them; the real one made a million steps of about 20,000 questions each.
+# Nearly every second gap is filled right, where counting gets three in ten. The next sentence comes harder: two thirds,
+# where a coin gets half. That B comes from another book helps hardly. The recipe drew its random sentences from the same
+# book, so the model had to learn more than style; and it has only begun to.
 #
 # What did the random and the kept tokens teach it? Split the answers by what the model saw at the place.
 
@@ -590,9 +625,11 @@ for name, part in places.items():
     print(f"saw {name:17} right {right:4.0%}   repeats what it saw {repeated:4.0%}")
 
 # %% [markdown]
-# Most of its right answers are tokens that were kept: it repeats what it sees. It does so far less often where it
-# sees a random token, so it has found out that a visible token is probably right, but not always. At a `[MASK]` it is
-# hardly better than the most frequent token. The gaps show why:
+# At a `[MASK]`, two in five. Where the token was kept, it says so nearly always. Where it sees a random token, it
+# repeats it hardly ever; it finds what stood there as often as if the place were masked. It has learned to doubt what
+# does not fit, which is what the random tokens are for.
+#
+# Now ask it yourself: one gap, its four best guesses.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -607,6 +644,10 @@ def fill(text, best=4):
 
 for text in (" And God ____ unto Moses.", " the king ____ Israel", " i love ____ dress!", " it is too ____ for me."):
     print(f"{text:28} {'   '.join(fill(text)[0])}")
+
+# %% [markdown]
+# Grammar, and the tone of each book: *spake* belongs to the Bible, *short* to the dresses. What the words stand for, it
+# can hardly know from so little text.
 
 # %% [markdown]
 # ## 6 Four heads
@@ -736,8 +777,8 @@ def fine_tune(bert, task, examples, steps, size=16, seed=0):
     _, loss_of, outputs, pooled = TASKS[task]
     torch.manual_seed(seed)
     head, chance = Head(bert, outputs, pooled).to(here), random.Random(seed)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=1e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps, pct_start=0.1)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=5e-4, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-4, total_steps=steps, pct_start=0.1)
     for _ in progress(range(steps), f"fine-tuning on {task}"):
         drawn = chance.sample(examples, size)
         loss = loss_of(head(inputs(drawn)), targets(drawn))
@@ -761,10 +802,10 @@ def right_labels(head, examples):
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
-fresh = PreTraining(len(pieces), block).bert
+fresh = PreTraining(len(pieces), block, layers=4).bert
 scores = {
-    "from random weights": right_labels(fine_tune(fresh, "reviews", few, 60), judged),
-    "from our pre-training": right_labels(fine_tune(deepcopy(model.bert), "reviews", few, 60), judged),
+    "from random weights": right_labels(fine_tune(fresh, "reviews", few, 80), judged),
+    "from pre-training": right_labels(fine_tune(deepcopy(model.bert), "reviews", few, 80), judged),
 }
 
 
@@ -795,22 +836,24 @@ scores["counting words"] = (counting(bags(judged)) == judged_labels).float().mea
 # %% tags=["nbval-ignore-output"]
 plots.bars(
     scores, xlabel="share of the test reviews labelled right", format="{:.0%}",
-    title="What 400 labelled reviews teach",
+    title="400 reviews teach more to who has read before",
     alt="; ".join(f"{name}: {share:.0%}" for name, share in scores.items()),
 )
 
 # %% tags=["nbval-ignore-output"]
-expect("Right, from random weights", scores["from random weights"], 0.45, 0.85)
-expect("Right, from our pre-training", scores["from our pre-training"], 0.5, 0.9)
-expect("Right, counting words", scores["counting words"], 0.65, 0.9)
+expect("Right, from random weights", scores["from random weights"], 0.4, 0.65)
+expect("Right, from pre-training", scores["from pre-training"], 0.6, 0.82)
+expect("Right, counting words", scores["counting words"], 0.62, 0.8)
 
 # %% [markdown]
-# With so little pre-training, it makes little difference where you start, and neither start beats counting words. The
-# shape alone is worth nothing; it has to *read*. Section 8 looks at a BERT that has read.
+# The shape alone is worth little: from random weights, 400 reviews bring it not far beyond a coin. The same steps, from
+# the pre-trained weights, bring it to where counting words is, or a little further. (Another `seed` moves it by a few
+# points.) So simple a rival is hard to beat: this BERT of a million parameters has read a million words, and people read
+# more.
 #
 # ### 6.2 The other three
 #
-# A few seconds each, from the same pre-trained encoder. Do not expect more than a start. **Tags** first. Few words
+# A few seconds each, from the same pre-trained encoder. **Tags** first. Few words
 # are names, so the share of right tags says little: who never tags anything gets more than 97 %. F1 is the harmonic
 # mean of two shares: how many of the tagged words are names, and how many of the names are tagged. The test play is
 # *Julius Caesar*; its names are new. We train on sentences that have names, and test on all kinds.
@@ -829,11 +872,11 @@ def tag_counts(head, examples):
 tested = tags().test[:400]
 hits, said, true = tag_counts(tagger, [of_tags(tagged) for tagged in tested])
 print(f"{sum(len(tagged.words) for tagged in tested):,} words, {true} names; {said} words tagged, {hits} of them names")
-expect("F1 of names", 2 * hits / (said + true), 0.1, 0.85)
+expect("F1 of names", 2 * hits / (said + true), 0.55, 0.85)
 
 # %% [markdown]
-# This head gets furthest: it finds many names that it has never seen. But it also tags much that is no name. Probably
-# it goes by capital letters; we have not measured it.
+# About two thirds of the names are found, though the model has never seen them, and most of what it tags is one. Does
+# it go by capital letters? Write the names small, and you will know; we have not measured it.
 #
 # **Spans.** The best span is the pair of places with the highest sum of scores, the end not before the start. Two
 # questions to the answer: is it a speaker's name at all? And is it the right one?
@@ -852,25 +895,25 @@ def answer(head, asked, longest=8):
 
 
 # %% tags=["nbval-ignore-output"]
-reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 50, size=8)
+reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 45, size=8)
 found = [(answer(reader, asked), asked) for asked in spans().test if len(of_span(asked)[1]) < 190]
 named = [said in re.findall(r"^(.+?):", asked.context, re.MULTILINE) for said, asked in found]
 chance = [1 / len(set(re.findall(r"^(.+?):", asked.context, re.MULTILINE))) for _, asked in found]
 print(f"{len(found)} questions; guessing among the speakers would get {sum(chance) / len(chance):.0%}")
-expect("It says a speaker's name", sum(named) / len(found), 0, 1)
-expect("It says the right one", sum(said == asked.answer for said, asked in found) / len(found), 0, 0.6)
+expect("It says a speaker's name", sum(named) / len(found), 0.8, 1)
+expect("It says the right one", sum(said == asked.answer for said, asked in found) / len(found), 0.15, 0.6)
 
 # %% [markdown]
-# It begins to learn *where* speakers stand, so that some answers are names. Which of them it is, it cannot tell: the
-# right one comes no more often than by guessing among the speakers. It would have to find the quoted line in the
-# text, and then look back to its beginning.
+# It has learned *where* speakers stand: its answers are names. Which of them it is, it can hardly tell: the right one
+# comes little more often than by guessing among the speakers. It would have to find the quoted line in the text, and
+# then look back to its beginning.
 #
 # **Pairs.** Here a rule without any learning is a rival to take seriously: count the words that both verses share.
 
 # %% tags=["nbval-ignore-output"]
-matcher = fine_tune(deepcopy(model.bert), "pairs", TASKS["pairs"][0], 40)
+matcher = fine_tune(deepcopy(model.bert), "pairs", TASKS["pairs"][0], 80)
 pairs = sentence_pairs().test
-expect("Right on verse pairs", right_labels(matcher, [of_pair(pair) for pair in pairs[:400]]), 0.45, 0.9)
+expect("Right on verse pairs", right_labels(matcher, [of_pair(pair) for pair in pairs[:400]]), 0.65, 0.9)
 
 
 def overlap(pair):
@@ -882,7 +925,8 @@ middle = sorted(map(overlap, sentence_pairs().train))[len(sentence_pairs().train
 print(f"by shared words: {sum((overlap(pair) > middle) == bool(pair.label) for pair in pairs) / len(pairs):.0%}")
 
 # %% [markdown]
-# The rule wins by far, since old and new English share most of their words. Always look for the stupid rival first.
+# Three in four or more, after ten seconds. And yet the rule wins by far, since old and new English share most of their
+# words. Always look for the stupid rival first.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -963,7 +1007,6 @@ for name, sizes in BERT.items():
 # Where it is not installed, the cells of this section run on your own model, and the numbers are its own.
 
 # %% tags=["nbval-ignore-output"]
-from txlib.models.pretrained import load_pretrained
 from txlib.text import load_tokenizer
 
 folder = minilm()
@@ -971,11 +1014,10 @@ if folder:
     name, bert, tokenizer = "MiniLM", load_pretrained(folder), load_tokenizer(folder)
     token = tokenizer.tokenizer.id_to_token
 else:
-    name, bert, token = "our small BERT", LibraryBert(config).eval(), pieces.token
-    bert.load_state_dict(model.bert.state_dict())
+    name, bert, token = "our small BERT", load_pretrained(shipped("bert-tiny"), dtype=torch.float32).bert, pieces.token
 
 
-def tokens_of(text, length=64):                                    # [CLS] … [SEP], at most `length` of them
+def tokens_of(text, length=48):                                    # [CLS] … [SEP], at most `length` of them
     ids = [id for id in tokenizer.encode(text) if id != 0] if folder else [CLS, *encode(text), SEP]         # 0: padding
     return ids if len(ids) <= length else [*ids[: length - 1], ids[-1]]
 
@@ -1006,7 +1048,7 @@ train_vectors, test_vectors = meaning([text_of(each) for each in few]), meaning(
 by_probe = linear_on(train_vectors, few_labels, decay=1.0)
 scores[f"{name}, linear probe"] = (by_probe(test_vectors) == judged_labels).float().mean().item()
 plots.bars(
-    scores, xlabel="share of the test reviews labelled right", format="{:.0%}", title="The same 400 labelled reviews",
+    scores, xlabel="share of the test reviews labelled right", format="{:.0%}", title="Moods: nobody is far ahead of counting words",
     alt="; ".join(f"{name}: {share:.0%}" for name, share in scores.items()),
 )
 
@@ -1014,7 +1056,7 @@ plots.bars(
 expect("Right, linear probe", scores[f"{name}, linear probe"], 0.55, 0.95)
 
 # %% [markdown]
-# Well ahead of our own BERT, though nothing in it was trained for moods; and yet, with 400 examples, no better than
+# As good as our own BERT, though it was not trained for these reviews at all, and with 400 examples no better than
 # counting words. It has learned what a sentence is *about*. So ask it that. The verse pairs need no training at all:
 # two verses say the same if their vectors point the same way. The half of the pairs with the higher dot product gets a
 # yes.
@@ -1029,9 +1071,8 @@ right_share = sum(yes == bool(pair.label) for yes, pair in zip(says_yes, some)) 
 expect(f"Right on verse pairs, {name} without any training", right_share, 0.45, 1)
 
 # %% [markdown]
-# With MiniLM 96 %, where our own encoder got about half, after fine-tuning. (The rule of shared words,
-# made for this very case, is still ahead.) Both encoders have the same shape. What differs is their size and the
-# reading.
+# With MiniLM 96 %, where our own encoder stayed below nine in ten, after fine-tuning. (The rule of shared words, made
+# for this very case, is still ahead.) Both encoders have the same shape. What differs is their size and the reading.
 #
 # **Which vector?** MiniLM's sentence vector is the mean of the last `hidden`, because that is what it was trained for.
 # BERT's `pooled` was trained for the next-sentence task; fine-tuning makes it fit for yours.
@@ -1103,7 +1144,7 @@ plots.heads(
     torch.stack([weight[layer, head] for layer, head in strongest]),
     rows=list(map(token, ids)), columns=list(map(token, ids)),
     names=[f"{kind}: layer {layer + 1}, head {head + 1}" for kind, (layer, head) in zip(kinds, strongest)], size=0.24,
-    title="One head of each kind",
+    title="Each kind of head shows in its weights",
     alt="Five weight matrices over the tokens of one sentence. One has its weight one place left of the diagonal, one "
     "right of it, one in the first column, one in a column near the end, and one is evenly pale.",
 )

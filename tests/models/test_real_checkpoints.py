@@ -11,7 +11,7 @@ from txlib.generation import Sampling, Writer, generate
 from txlib.lesson import minilm, shipped
 from txlib.models import Bert
 from txlib.models.pretrained import load_pretrained
-from txlib.text import load_tokenizer
+from txlib.text import BytePairEncoder, load_tokenizer
 
 close = {"rtol": 1e-5, "atol": 1e-5}
 PROMPT = "Alice was beginning to get very tired of sitting by her sister on the bank"
@@ -54,6 +54,23 @@ def test_checksums(folder):
     for line in (folder / "SHA256SUMS").read_text().splitlines():
         checksum, name = line.split()
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == checksum
+
+
+@torch.no_grad()
+def test_the_small_bert_is_that_of_transformers_and_fills_gaps():
+    """It knows a verse's grammar: the words that it finds likeliest are verbs, and the other library finds the same."""
+    folder = shipped("bert-tiny")
+    ours = load_pretrained(folder, dtype=torch.float32)
+    theirs = transformers.BertForPreTraining.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = BytePairEncoder.load(folder / "tokenizer.json")
+    cls, sep, mask = (tokenizer.special_tokens[name] for name in ("[CLS]", "[SEP]", "[MASK]"))
+    row = [cls, *tokenizer.encode(" And God"), mask, *tokenizer.encode(" unto Moses, saying,"), sep]
+    ids = torch.tensor([row])
+    mine, other = ours(ids), theirs(ids)
+    assert_close(mine.prediction_logits, other.prediction_logits, rtol=1e-5, atol=1e-4)
+    assert_close(mine.seq_relationship_logits, other.seq_relationship_logits, **close)
+    best = mine.prediction_logits[0, row.index(mask)].topk(3).indices.tolist()
+    assert {" spake", " said"} & {tokenizer.decode([token]) for token in best}
 
 
 MINILM = minilm()
