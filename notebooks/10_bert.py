@@ -848,8 +848,7 @@ expect("Right, counting words", scores["counting words"], 0.62, 0.8)
 # %% [markdown]
 # The shape alone is worth little: from random weights, 400 reviews bring it not far beyond a coin. The same steps, from
 # the pre-trained weights, bring it to where counting words is, or a little further. (Another `seed` moves it by a few
-# points.) So simple a rival is hard to beat: this BERT of a million parameters has read a million words, and people read
-# more.
+# points.) So simple a rival is hard to beat for a BERT of a million parameters that has read a million words.
 #
 # ### 6.2 The other three
 #
