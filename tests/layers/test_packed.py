@@ -114,6 +114,8 @@ def test_what_packed_weights_cannot_do(tmp_path):
     with pytest.raises(PretrainedError, match="packed weights cannot be saved"):
         save_pretrained(model, tmp_path)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="packed already"):
+        pack_weights(model, "fp16")
     with pytest.raises(RuntimeError, match=r"cannot be trained: call model.eval\(\)"):
         model.train()(torch.tensor([[1, 2]]))
 

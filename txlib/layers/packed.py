@@ -28,8 +28,10 @@ def pack_weights(model: nn.Module, weights: str) -> nn.Module:
         the same model.
 
     Raises:
-        ValueError: for an unknown kind, a model that lies on a GPU, or a torch without FBGEMM.
+        ValueError: for an unknown kind, a packed model, one that lies on a GPU, or a torch without FBGEMM.
     """
+    if any(isinstance(module, PackedLinear) for module in model.modules()):
+        raise ValueError("the model is packed already; load it again to pack it in another way")
     check_packing(weights, next(iter(model.parameters())).device)
     model.float()
     if getattr(model, "output", model) is None:                     # tied to the embedding
