@@ -245,7 +245,8 @@ def check_prompts(ids: Tensor, mask: Tensor | None, context: int, max_new_tokens
 
 def check_positive(name: str, value: int | float) -> None:
     if not value > 0:
-        hint = "; for the likeliest token each time use greedy search: sampling=None" if name == "temperature" else ""
+        greedy = "; for the likeliest token each time use greedy search: sampling=None, or --greedy"
+        hint = greedy if name == "temperature" else ""
         raise ValueError(f"{name}={value} must be above 0{hint}")
 
 
