@@ -1,5 +1,7 @@
 """Shapes written in annotations are checked at run time while the tests run; random numbers repeat."""
 
+import sys
+
 import hypothesis
 import jaxtyping
 import pytest
@@ -56,3 +58,17 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def txlib(monkeypatch, capsys):
+    """`txlib …` in this process: (exit status, stdout, stderr)."""
+    from txlib.cli import main
+
+    def run(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run

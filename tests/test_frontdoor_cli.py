@@ -7,20 +7,7 @@ import sys
 
 import pytest
 
-from txlib import cli, lab
-
-
-@pytest.fixture
-def txlib(monkeypatch, capsys):
-    """Run the command here; returns exit status, stdout and stderr."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code or 0, *capsys.readouterr()
-
-    return run
+from txlib import lab
 
 
 @pytest.mark.usefixtures("unchecked")

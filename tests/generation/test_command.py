@@ -3,11 +3,11 @@
 import io
 import shutil
 import sys
+from functools import partial
 
 import pytest
 import torch
 
-from txlib import cli
 from txlib.layers import BlockConfig
 from txlib.lesson import shipped
 from txlib.models import Bert, BertConfig
@@ -17,17 +17,9 @@ MODEL = shipped("glassllm-en")
 
 
 @pytest.fixture
-def generate(monkeypatch, capsys):
-    """Run the command; returns (exit status, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["txlib", "generate", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out, err = capsys.readouterr()
-        return stopped.value.code or 0, out, err
-
-    return run
+def generate(txlib):
+    """`txlib generate …`."""
+    return partial(txlib, "generate")
 
 
 def test_it_writes(generate, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 from dataclasses import replace
 
 import pytest
@@ -355,20 +354,6 @@ def test_minilm_can_be_tuned(tmp_path):
 
 
 # The commands
-
-
-@pytest.fixture
-def txlib(monkeypatch, capsys):
-    """`txlib …` in this process: (exit status, stdout, stderr)."""
-    from txlib.cli import main
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 def test_train_then_finetune(txlib, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 
 import pytest
 import torch
@@ -151,20 +150,6 @@ def test_the_memory_is_printed_first(tmp_path, capsys):
 
 
 # The command
-
-
-@pytest.fixture
-def txlib(monkeypatch, capsys):
-    """`txlib …` in this process: (exit status, stdout, stderr)."""
-    from txlib.cli import main
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 def test_train_then_generate(txlib, tmp_path, few_characters):

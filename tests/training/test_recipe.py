@@ -188,21 +188,7 @@ def test_translate_on_the_command_line(run):
     assert result.stdout == f"{expected[0]}\n\n{expected[1]}\n"
 
 
-@pytest.fixture
-def in_process(monkeypatch, capsys):
-    """`txlib …` in this process: (exit status, stdout, stderr)."""
-    from txlib.cli import main
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, *capsys.readouterr()
-
-    return run
-
-
-def test_command_line_errors_are_one_line(run, tmp_path, in_process):
+def test_command_line_errors_are_one_line(run, tmp_path, txlib):
     truncated = tmp_path / "truncated"
     Translator.load(run[0] / "model").save(truncated)
     weights = truncated / "model.safetensors"
@@ -217,7 +203,7 @@ def test_command_line_errors_are_one_line(run, tmp_path, in_process):
         (["train", "translation", "--device", "abacus", "--out", tmp_path / "out"], "device 'abacus' is not there"),
         (["train", "translation", "--preset", "mini", "--out", run[0]], "already holds a run"),
     ):
-        status, out, error = in_process(*arguments)
+        status, out, error = txlib(*arguments)
         assert (status, out, error.count("\n")) == (2, "", 1), error
         assert error.startswith("txlib: ") and message in error
     assert not (tmp_path / "out").exists()
