@@ -366,6 +366,9 @@ loss_of["our GPT"] = validation(model)
 expect("Loss on the unseen play, nats a character", loss_of["our GPT"], 1.8, 2.1)
 expect("which is, in bits", loss_of["our GPT"] / math.log(2), 2.6, 3.0)
 
+# %% [markdown]
+# Where on its way did it pass the two tables? Single batches jump about, so each point is the mean of 20 steps.
+
 # %% tags=["nbval-ignore-output"]
 smooth = torch.tensor(losses).unfold(0, 20, 1).mean(dim=-1)        # (step,): mean of 20 steps
 lines = {name: ([20, 400], [loss_of[name]] * 2) for name in ("frequencies", "pairs")}
@@ -433,6 +436,9 @@ broken = {
     "right": (small, causal()), "no mask": (small, None), "leaks by one": (small, leaky),
     "no positions": (without, causal()),
 }
+
+# %% [markdown]
+# Two hundred steps for each, from the same start. Before you run it: which loss will be the lowest?
 
 # %% tags=["nbval-ignore-output"]
 models, curves = {}, {}

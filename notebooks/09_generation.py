@@ -259,6 +259,9 @@ for T in (0.5, 1.0, 2.0):
     variance = (p * (z - (p * z).sum()).square()).sum()
     print(f"T = {T}: autograd {t.grad:.3f}, Var(z) / T³ = {variance / T**3:.3f}")
 
+# %% [markdown]
+# It does. And so looks the entropy over a wide range of temperatures, for two beginnings:
+
 # %%
 grid = torch.logspace(-1, 1, 41)                                   # (41,)
 curves = {
@@ -431,6 +434,9 @@ def sampler(*changes, seed=0):
     return choose
 
 
+# %% [markdown]
+# Five settings, one beginning. Which of these texts would you believe to be written by a person?
+
 # %% tags=["nbval-ignore-output"]
 ways = {
     "greedy, penalty 1.3": lambda logits, ids: penalise(logits, ids, 1.3).argmax().item(),
@@ -488,6 +494,9 @@ texts |= {
     "pure sampling": write(prompt, sampler(seed=3), new=60),
     "human": encode(HUMAN)[: start + 60],
 }
+
+# %% [markdown]
+# Two numbers for each text: how likely its tokens are to the model, and how many of its runs of four are different.
 
 # %% tags=["nbval-ignore-output"]
 measured = {}
@@ -579,6 +588,9 @@ def keys_of(ids, allowed):
         x = x + block.feed_forward(block.feed_forward_norm(x))
     return torch.stack(keys)[:, 0]                                 # (layer, kv_heads, n, d_k)
 
+
+# %% [markdown]
+# Two texts that differ in their last three tokens only. How far do the keys move, as a share of their length?
 
 # %%
 ids = encode("Alice was not a bit hurt, and she")
@@ -724,6 +736,9 @@ def milliseconds(step, repeats=20):
         times.append(1000 * (time.perf_counter() - start))
     return min(times)                                              # the least disturbed
 
+
+# %% [markdown]
+# Now one step with and one without a cache, at growing lengths:
 
 # %% tags=["nbval-ignore-output"]
 lengths, without, cached = [64, 128, 256, 512, 1024], [], []
@@ -1027,6 +1042,9 @@ from txlib.generation import (
 )
 
 show_source(keep_top_k, keep_top_p, keep_min_p, penalise_repetition)
+
+# %% [markdown]
+# Fifty random rows of logits, the same for both. What is cut off must be cut off in both, and the rest must agree.
 
 # %%
 torch.manual_seed(0)
