@@ -27,6 +27,7 @@ test-fast: $(VENV)/installed-dev ## Run the library's tests, no notebooks and no
 
 lint: $(VENV)/installed-dev ## Look over the style of the code
 	$(BIN)/ruff check . $(ARGS)
+	$(BIN)/ruff format --check .
 
 notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb (one: ARGS=notebooks/03_attention.py)
 	$(BIN)/python -m txlib.notebooks $(ARGS)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"      # before tokenizers is loaded
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # before tokenizers is loaded
 
 from compare import Row, in_turns, median, save, table
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -24,8 +24,8 @@ from txlib.text import BytePairEncoder
 
 VOCABULARY = 4096
 SIZES = {"1 MB": 1_000_000, "10 MB": 10_000_000}
-LIMITS = {"1 MB": 1.2, "10 MB": 1.0}        # times the peer's training time
-FASTER = 3                                  # times the peer's encoding
+LIMITS = {"1 MB": 1.2, "10 MB": 1.0}  # times the peer's training time
+FASTER = 3  # times the peer's encoding
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -72,19 +72,24 @@ def main() -> None:
                 raise SystemExit("the two give different ids: nothing to compare")
 
             def ours_anew(path: Path = path, text: str = text) -> float:
-                encoder = BytePairEncoder.load(path)        # a new one has no pieces in mind
+                encoder = BytePairEncoder.load(path)  # a new one has no pieces in mind
                 return cpu_seconds(lambda: encoder.encode(text))
 
             def theirs_anew(path: Path = path, lines: list[str] = lines) -> float:
                 tokenizer = Tokenizer.from_file(str(path))
                 return cpu_seconds(lambda: tokenizer.encode_batch_fast(lines))
 
-            found = in_turns({
-                f"train {name}, peer": lambda text=text: cpu_seconds(lambda: their_training(text)),
-                f"train {name}, ours": lambda text=text: cpu_seconds(lambda: BytePairEncoder.train([text], VOCABULARY)),
-                f"encode {name}, peer": theirs_anew,
-                f"encode {name}, ours": ours_anew,
-            }, arguments.rounds)  # fmt: skip
+            found = in_turns(
+                {
+                    f"train {name}, peer": lambda text=text: cpu_seconds(lambda: their_training(text)),
+                    f"train {name}, ours": lambda text=text: cpu_seconds(
+                        lambda: BytePairEncoder.train([text], VOCABULARY)
+                    ),
+                    f"encode {name}, peer": theirs_anew,
+                    f"encode {name}, ours": ours_anew,
+                },
+                arguments.rounds,
+            )
         middle = {way: median(values) for way, values in found.items()}
         for what in ("train", "encode"):
             peer, ours = (middle[f"{what} {name}, {who}"] for who in ("peer", "ours"))

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable
 
-os.environ["OMP_NUM_THREADS"] = "1"             # before torch is loaded
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
 
 import torch
 import torch.nn.functional as F
@@ -29,11 +29,11 @@ from txlib.training.language import PRESETS, make_encoder, make_model, validatio
 
 ITERATIONS, BATCH, CONTEXT = 2000, 12, 64
 WARMUP, RATE, LAST_RATE, DECAY, BETAS = 100, 1e-3, 1e-4, 0.1, (0.9, 0.99)
-TIMED = 20                                      # steps that tell how many fit into given seconds
-LIMIT = 1.65                                    # nats a character, where the peer has 1.90
-SOONER = 0.3                                    # share of the time after which ours should have the peer's loss
+TIMED = 20  # steps that tell how many fit into given seconds
+LIMIT = 1.65  # nats a character, where the peer has 1.90
+SOONER = 0.3  # share of the time after which ours should have the peer's loss
 
-Outcome = tuple[float, float, int]              # validation loss, CPU seconds, steps
+Outcome = tuple[float, float, int]  # validation loss, CPU seconds, steps
 
 
 def peer_model(vocabulary: int) -> GPT:
@@ -60,8 +60,8 @@ def peer(train_ids: torch.Tensor, unseen: torch.Tensor, vocabulary: int, seconds
             for group in optimizer.param_groups:
                 group["lr"] = rate if step >= warmup else RATE * (step + 1) / (warmup + 1)
             starts = torch.randint(len(train_ids) - CONTEXT, (BATCH, 1))
-            windows = train_ids[starts + torch.arange(CONTEXT + 1)]         # (batch, context + 1)
-            logits = model(windows[:, :-1]).logits                          # (batch, context, vocab)
+            windows = train_ids[starts + torch.arange(CONTEXT + 1)]  # (batch, context + 1)
+            logits = model(windows[:, :-1]).logits  # (batch, context, vocab)
             F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -88,7 +88,7 @@ def ours(train_ids: torch.Tensor, unseen: torch.Tensor, vocabulary: int, seconds
         progress = train(model, batches, window_loss, preset.training, steps=steps, quiet=True)
         return model, progress.cpu_seconds
 
-    run(TIMED)                                                              # the first steps are slower
+    run(TIMED)  # the first steps are slower
     steps = max(1, int(seconds / (run(TIMED)[1] / TIMED)))
     model, took = run(steps)
     return validation_loss(model, unseen, CONTEXT), took, steps
@@ -123,20 +123,27 @@ def main() -> None:
         return took
 
     for seed in range(arguments.rounds):
-        took = note("peer", lambda: peer(*their_ids, len(numbers), arguments.seconds, seed))       # noqa: B023
-        note("ours", lambda: ours(*our_ids, len(encoder), took, seed))                             # noqa: B023
-        note("ours sooner", lambda: ours(*our_ids, len(encoder), SOONER * took, seed))             # noqa: B023
+        took = note("peer", lambda: peer(*their_ids, len(numbers), arguments.seconds, seed))  # noqa: B023
+        note("ours", lambda: ours(*our_ids, len(encoder), took, seed))  # noqa: B023
+        note("ours sooner", lambda: ours(*our_ids, len(encoder), SOONER * took, seed))  # noqa: B023
     middle = {what: median(values) for what, values in measured.items()}
-    sizes = [sum(weight.numel() for weight in model.parameters()) / 1e6
-             for model in (peer_model(len(numbers)), make_model(PRESETS["small"], len(encoder)))]
+    sizes = [
+        sum(weight.numel() for weight in model.parameters()) / 1e6
+        for model in (peer_model(len(numbers)), make_model(PRESETS["small"], len(encoder)))
+    ]
     limit = None if arguments.seconds or source != "tinyshakespeare" else LIMIT
     rows = [
         Row("parameters", "millions", *sizes, sizes[0]),
         Row("training", "CPU s", middle["peer, CPU s"], middle["ours, CPU s"]),
         Row("validation loss", "nats a character", middle["peer, loss"], middle["ours, loss"], limit),
-        Row(f"validation loss after {SOONER:g} of the time", "nats", middle["peer, loss"], middle["ours sooner, loss"],
-            middle["peer, loss"]),
-    ]  # fmt: skip
+        Row(
+            f"validation loss after {SOONER:g} of the time",
+            "nats",
+            middle["peer, loss"],
+            middle["ours sooner, loss"],
+            middle["peer, loss"],
+        ),
+    ]
     print(table(rows))
     if arguments.save:
         print(save("charlm", rows, measured, ["torch", "txlib-course"]))

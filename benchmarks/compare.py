@@ -22,7 +22,7 @@ class Row:
     unit: str
     peer: float
     ours: float
-    limit: float | None = None      # what ours should stay below, or above where more is better
+    limit: float | None = None  # what ours should stay below, or above where more is better
     more_is_better: bool = False
 
     @property
@@ -38,7 +38,7 @@ def in_turns(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, lis
     """
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds):
-        for name in list(ways)[::-1 if number % 2 else 1]:
+        for name in list(ways)[:: -1 if number % 2 else 1]:
             found[name].append(ways[name]())
             print(f"round {number + 1} of {rounds}, {name}: {found[name][-1]:.3f}", flush=True)
     return found
@@ -65,8 +65,12 @@ def save(name: str, rows: Iterable[Row], measured: dict[str, list[float]], packa
     """Write `results/NAME.json`: the rows, every single measurement, the date, the machine, the versions."""
     result = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(),
-                    "load": [round(each, 2) for each in os.getloadavg()]},
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "system": platform.platform(),
+            "load": [round(each, 2) for each in os.getloadavg()],
+        },
         "versions": {"python": platform.python_version()} | {each: _version(each) for each in packages},
         "rows": [asdict(row) | {"ratio": row.ratio} for row in rows],
         "measured": measured,

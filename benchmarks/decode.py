@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-os.environ["OMP_NUM_THREADS"] = "1"             # before torch is loaded
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
 
 import torch
 from compare import Row, in_turns, median, save, table
@@ -25,7 +25,7 @@ from txlib.generation import generate
 from txlib.layers import pack_weights
 
 PROMPT = 16
-LIMITS = {"fp32": None, "fp16": 2.2, "int8": 4.4}       # tokens a second, as multiples of the peer's
+LIMITS = {"fp32": None, "fp16": 2.2, "int8": 4.4}  # tokens a second, as multiples of the peer's
 BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 
 
@@ -88,8 +88,17 @@ def main() -> None:
     ways |= {kind: speed(lambda tokens, kind=kind: write_ours(kind, tokens)) for kind in BYTES}
     measured = in_turns(ways | {"bytes read a second": reading_speed}, arguments.rounds)
     middle = {what: median(values) for what, values in measured.items()}
-    rows = [Row(f"GPT-2 small, {kind} weights", "tokens/s", middle["peer"], middle[kind],
-                limit and limit * middle["peer"], more_is_better=True) for kind, limit in LIMITS.items()]  # fmt: skip
+    rows = [
+        Row(
+            f"GPT-2 small, {kind} weights",
+            "tokens/s",
+            middle["peer"],
+            middle[kind],
+            limit and limit * middle["peer"],
+            more_is_better=True,
+        )
+        for kind, limit in LIMITS.items()
+    ]
     print(table(rows))
     for kind, size in BYTES.items():
         share = middle[kind] * size * weights / middle["bytes read a second"]

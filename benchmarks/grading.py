@@ -27,35 +27,35 @@ from txlib.grading.release import release
 HERE = Path(__file__).parent
 SOURCE = HERE / "assignment" / "attention.py"
 NAME = "attention"
-LIMIT = 0.8      # seconds a submission on two cores
+LIMIT = 0.8  # seconds a submission on two cores
 PACKAGES = ("nbgrader", "nbconvert", "ipykernel", "jupyter-client", "papermill", "nbval", "torch", "txlib-course")
 
 # The same tests as asserts.
 ASSERTS = {
-    "check-scores": '''for shape in ((3, 5, 8), (4, 6, 7)):
+    "check-scores": """for shape in ((3, 5, 8), (4, 6, 7)):
     n, m, d_k = shape
     q, k = torch.randn(2, n, d_k), torch.randn(2, m, d_k)
     torch.testing.assert_close(scores(q[0], k[0]), torch.einsum("nd,md->nm", q[0], k[0]) / d_k**0.5)
-    torch.testing.assert_close(scores(q, k), torch.einsum("bnd,bmd->bnm", q, k) / d_k**0.5)''',
-    "check-causal-mask": '''for n in (1, 2, 7):
+    torch.testing.assert_close(scores(q, k), torch.einsum("bnd,bmd->bnm", q, k) / d_k**0.5)""",
+    "check-causal-mask": """for n in (1, 2, 7):
     expected = torch.tensor([[j <= i for j in range(n)] for i in range(n)])
-    torch.testing.assert_close(causal_mask(n), expected)''',
-    "check-attention": '''q, k, v = 2 * torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 3)
+    torch.testing.assert_close(causal_mask(n), expected)""",
+    "check-attention": """q, k, v = 2 * torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 3)
 for mask in (torch.ones(4, 4).bool(), torch.ones(4, 4).tril().bool()):
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    torch.testing.assert_close(attention(q, k, v, mask), expected)''',
+    torch.testing.assert_close(attention(q, k, v, mask), expected)""",
 }
 RIGHT = {
     "scores": "def scores(q, k):\n    return q @ k.mT / q.shape[-1] ** 0.5",
     "causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",
     "attention": "def attention(q, k, v, mask):\n"
-                 "    return scores(q, k).masked_fill(~mask, float('-inf')).softmax(-1) @ v",
+    "    return scores(q, k).masked_fill(~mask, float('-inf')).softmax(-1) @ v",
 }
-OTHER = {      # right too, in other words
+OTHER = {  # right too, in other words
     "scores": "def scores(q, k):\n    return torch.einsum('...nd,...md->...nm', q / q.shape[-1] ** 0.5, k)",
     "causal-mask": "def causal_mask(n):\n    i = torch.arange(n)\n    return i[None] <= i[:, None]",
     "attention": "def attention(q, k, v, mask):\n    weight = scores(q, k).exp() * mask\n"
-                 "    return weight / weight.sum(-1, keepdim=True) @ v",
+    "    return weight / weight.sum(-1, keepdim=True) @ v",
 }
 # Each submission's answers, and the points that they deserve.
 SUBMISSIONS = {
@@ -81,12 +81,24 @@ def main() -> None:
         raise SystemExit('nbgrader is missing; in the course\'s folder: pip install -c constraints.txt -e ".[bench]"')
     with tempfile.TemporaryDirectory() as folder:
         peer, ours = Peer(Path(folder, "nbgrader")), Ours(Path(folder, "txlib"))
-        measured = in_turns({"nbgrader": lambda: seconds(peer.grade) / len(SUBMISSIONS),
-                             "txlib": lambda: seconds(ours.grade) / len(SUBMISSIONS)}, options.rounds)
+        measured = in_turns(
+            {
+                "nbgrader": lambda: seconds(peer.grade) / len(SUBMISSIONS),
+                "txlib": lambda: seconds(ours.grade) / len(SUBMISSIONS),
+            },
+            options.rounds,
+        )
         peer.check_scores()
         ours.check_scores()
-    rows = [Row("grading a submission, feedback included", "s", median(measured["nbgrader"]),
-                median(measured["txlib"]), LIMIT)]
+    rows = [
+        Row(
+            "grading a submission, feedback included",
+            "s",
+            median(measured["nbgrader"]),
+            median(measured["txlib"]),
+            LIMIT,
+        )
+    ]
     print(table(rows))
     if options.save:
         print(save("grading", rows, measured, PACKAGES))
@@ -143,9 +155,18 @@ class Ours:
             write(folder / "submitted" / f"{student}.ipynb", answered(released, answers))
 
     def grade(self) -> None:
-        self.round += 1      # a new folder: nothing is known of earlier rounds
-        command("txlib.cli", "grade", "--assignment", f"solutions/{SOURCE.name}", "--submissions", "submitted",
-                "--out", f"results-{self.round}", folder=self.folder)
+        self.round += 1  # a new folder: nothing is known of earlier rounds
+        command(
+            "txlib.cli",
+            "grade",
+            "--assignment",
+            f"solutions/{SOURCE.name}",
+            "--submissions",
+            "submitted",
+            "--out",
+            f"results-{self.round}",
+            folder=self.folder,
+        )
         pages = list(self.folder.glob(f"results-{self.round}/feedback/*.html"))
         if len(pages) != len(SUBMISSIONS):
             raise SystemExit(f"txlib made {len(pages)} pages of {len(SUBMISSIONS)}")
@@ -192,8 +213,13 @@ def write(path: Path, notebook: object) -> None:
 def command(module: str, *words: str, folder: Path) -> None:
     """Run a command of this Python's environment; its last words where it fails."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run([sys.executable, "-m", module, *words], cwd=folder, env=os.environ | {"PATH": path},
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise SystemExit(f"{module} {' '.join(words)} failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
 

@@ -4,7 +4,7 @@ c = get_config()  # noqa: F821
 
 c.LabApp.default_url = "/lab/tree/notebooks/00_start_here.ipynb"
 c.ContentsManager.hide_globs = ["*.py", "*.pyc", "__pycache__", "*.egg-info", ".DS_Store", "*~"]
-c.ServerApp.allow_root = True      # in a container there is often no other user
+c.ServerApp.allow_root = True  # in a container there is often no other user
 
 # Ask for no news and no updates.
 c.LabApp.news_url = None

@@ -695,7 +695,7 @@ for gated in (True, False):
     (layer(x) - wanted).square().mean().backward()
     gradient = layer.router.weight.grad                             # (experts, d_model), or None
     print("with the gate:   " if gated else "without the gate:", "the router gets",
-          "no gradient" if gradient is None else f"a gradient, above 0: {bool(gradient.norm() > 0)}")  # fmt: skip
+          "no gradient" if gradient is None else f"a gradient, above 0: {bool(gradient.norm() > 0)}")
 
 # %% [markdown]
 # The argmax passes no gradient. The gate is the only way from the loss to the router: "this expert helped, give it
@@ -847,7 +847,7 @@ in_experts = sum(parameters(module.experts) for module in mixtral.modules() if i
 ffn = config.block.ffn
 active = total - in_experts * (ffn.experts - ffn.top_k) // ffn.experts
 print(f"{config.layers} blocks, d_model {config.block.d_model:,}, {ffn.experts} experts of d_ff {config.block.d_ff:,}, "
-      f"{ffn.top_k} a token")  # fmt: skip
+      f"{ffn.top_k} a token")
 print(f"in all {total:,}; of these in experts {in_experts:,} ({in_experts / total:.0%})")
 print(f"a token uses {active:,}")
 

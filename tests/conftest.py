@@ -11,7 +11,7 @@ from jaxtyping import install_import_hook
 install_import_hook("txlib", "beartype.beartype")
 
 
-LONGEST_LESSON = 90      # seconds
+LONGEST_LESSON = 90  # seconds
 
 
 class TorchRandom:
@@ -26,11 +26,11 @@ class TorchRandom:
         torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
-TORCH_RANDOM = TorchRandom()      # hypothesis holds it weakly
+TORCH_RANDOM = TorchRandom()  # hypothesis holds it weakly
 hypothesis.register_random(TORCH_RANDOM)
 hypothesis.settings.register_profile("txlib", max_examples=25, deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("txlib-long", max_examples=500, deadline=None)
-hypothesis.settings.load_profile("txlib")      # pytest --hypothesis-profile=txlib-long looks harder
+hypothesis.settings.load_profile("txlib")  # pytest --hypothesis-profile=txlib-long looks harder
 
 
 def pytest_collection_modifyitems(items: list) -> None:

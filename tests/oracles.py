@@ -15,9 +15,13 @@ def shake(module: nn.Module, size: float = 0.3) -> nn.Module:
 
 
 def loop_attention(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None, bias: Tensor | None = None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
     scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Attention by its definition: one query, one key at a time. Returns (out, weights)."""
     q, k, v = q.detach(), k.detach(), v.detach()
     batch, heads, queries, head_dim = q.shape
@@ -75,9 +79,15 @@ def torch_layer(block) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
     config, cross = block.config, block.cross_attention is not None
     kind = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
     theirs = kind(
-        config.d_model, config.heads, config.d_ff, dropout=0.0, activation=config.activation,
-        norm_first=config.norm_first, layer_norm_eps=config.norm_eps, batch_first=True,
-    ).to(block.feed_forward.widen.weight.dtype)  # fmt: skip
+        config.d_model,
+        config.heads,
+        config.d_ff,
+        dropout=0.0,
+        activation=config.activation,
+        norm_first=config.norm_first,
+        layer_norm_eps=config.norm_eps,
+        batch_first=True,
+    ).to(block.feed_forward.widen.weight.dtype)
     load_attention(theirs.self_attn, block.self_attention)
     norms = [block.self_attention_norm, block.feed_forward_norm]
     if cross:

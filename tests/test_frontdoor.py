@@ -65,7 +65,7 @@ def test_constraints_pin_every_requirement_and_theirs():
         seen.add((name, *sorted(requirement.extras)))
         try:
             lines = metadata.requires(name) or ()
-        except metadata.PackageNotFoundError:      # a peer of the benchmarks, which the tests do without
+        except metadata.PackageNotFoundError:  # a peer of the benchmarks, which the tests do without
             assert name in requirements("bench")
             lines = ()
         for line in lines:
@@ -73,7 +73,7 @@ def test_constraints_pin_every_requirement_and_theirs():
             extras = requirement.extras or {""}
             if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
                 waiting.append(needed)
-    missing = {name for name in missing if not name.startswith(("nvidia-", "cuda-", "triton"))}      # torch pins these
+    missing = {name for name in missing if not name.startswith(("nvidia-", "cuda-", "triton"))}  # torch pins these
     assert not missing, "add them to constraints.txt"
 
 
@@ -91,8 +91,11 @@ def test_readme_has_code_with_output():
 def test_readme_names_commands_that_exist():
     targets = set(re.findall(r"^([a-z-]+):", (COURSE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {"lab", "test"} <= targets
-    commands = [line.partition("  #")[0] for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-                for line in block.splitlines()]
+    commands = [
+        line.partition("  #")[0]
+        for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+        for line in block.splitlines()
+    ]
     commands += re.findall(r"`((?:make|txlib) [^`]*)`", README)
     assert len(commands) > 10
     for command in commands:

@@ -49,8 +49,20 @@ def test_data_lists_sizes_that_are_true(txlib):
 
 
 def test_train_then_translate(txlib, tmp_path, monkeypatch):
-    status, out, _ = txlib("train", "translation", "--data", "freedroidrpg", "--preset", "tiny", "--steps", 2,
-                           "--device", "cpu", "--out", tmp_path / "run")
+    status, out, _ = txlib(
+        "train",
+        "translation",
+        "--data",
+        "freedroidrpg",
+        "--preset",
+        "tiny",
+        "--steps",
+        2,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "run",
+    )
     assert status == 0 and re.match(r"BLEU \d+\.\d on the test sentences", out)
     status, of_arguments, _ = txlib("translate", "--model", tmp_path / "run", "Guten Morgen!", "", "Hallo.")
     assert status == 0 and of_arguments.count("\n") == 3

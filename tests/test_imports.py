@@ -27,7 +27,7 @@ def imported(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            if node.level:                                          # from .x import y
+            if node.level:  # from .x import y
                 package = path.relative_to(ROOT).with_suffix("").parts[: -node.level]
                 module = ".".join([*package, *([module] if module else [])])
             names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
@@ -44,7 +44,7 @@ def parts_of_txlib(package: str) -> set[str]:
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_imports_go_one_way(package):
     assert parts_of_txlib(package) <= MAY_IMPORT[package]
-    assert package in parts_of_txlib(package)                       # the search finds something
+    assert package in parts_of_txlib(package)  # the search finds something
 
 
 @pytest.mark.parametrize("package", MAY_NOT_IMPORT)

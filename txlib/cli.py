@@ -90,8 +90,9 @@ def data() -> None:
 @app.command()
 def release(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the exercises; by default exercises/ beside solutions/.")]
-    = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the exercises; by default exercises/ beside solutions/.")
+    ] = None,
 ) -> None:
     """Make exercises from their solutions.
 
@@ -109,8 +110,10 @@ def release(
 
 @app.command()
 def validate(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py, or a source "
-                                                                          "notebook of nbgrader's.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py, or a source notebook of nbgrader's."),
+    ],
 ) -> None:
     """Prove exercises before learners are graded by them.
 
@@ -163,14 +166,17 @@ def check(
 
 @app.command()
 def submit(
-    notebook: Annotated[Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/03_attention.ipynb")]
-    = None,
-    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The shared folder; by default $TXLIB_SUBMIT_TO.")]
-    = None,
+    notebook: Annotated[
+        Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/03_attention.ipynb")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The shared folder; by default $TXLIB_SUBMIT_TO.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Whose answers they are; by default your login name.")] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Hand it in although no answer is filled in.")] = False,
-    verify: Annotated[Path | None, typer.Option(metavar="RECEIPT", help="Instead: compare a receipt with what was "
-                                                                        "kept.")] = None,
+    verify: Annotated[
+        Path | None, typer.Option(metavar="RECEIPT", help="Instead: compare a receipt with what was kept.")
+    ] = None,
 ) -> None:
     """Hand in an exercise, and get a receipt.
 
@@ -193,8 +199,9 @@ app.add_typer(train, name="train")
 def translation(
     data: Annotated[str, typer.Option(help="Sentence pairs; `txlib data` lists them.")] = "wesnoth",
     pair: Annotated[str, typer.Option(help="From which language to which: de-en, fr-en, en-de, en-fr.")] = "de-en",
-    preset: Annotated[str, typer.Option(help="Size: tiny or small; base or big (Vaswani et al. 2017) for a GPU.")]
-    = "small",
+    preset: Annotated[
+        str, typer.Option(help="Size: tiny or small; base or big (Vaswani et al. 2017) for a GPU.")
+    ] = "small",
     minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
     steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
@@ -210,16 +217,26 @@ def translation(
 
     one_length(minutes, steps)
     out = out or Path("runs") / f"{data}-{pair}-{preset}"
-    result = train_translation(data, pair, preset=preset, minutes=minutes, steps=steps, device=_device(device), out=out,
-                               resume=resume, seed=seed)
+    result = train_translation(
+        data,
+        pair,
+        preset=preset,
+        minutes=minutes,
+        steps=steps,
+        device=_device(device),
+        out=out,
+        resume=resume,
+        seed=seed,
+    )
     print(f"BLEU {result['bleu']:.1f} on the test sentences (beam 4; greedy {result['bleu_greedy']:.1f})")
     print(f'Try it: txlib translate --model {out} "Guten Morgen!"')
 
 
 @train.command()
 def shakespeare(
-    source: Annotated[str, typer.Option(help="shakespeare: fourteen plays that come along; or tinyshakespeare.")]
-    = "shakespeare",
+    source: Annotated[
+        str, typer.Option(help="shakespeare: fourteen plays that come along; or tinyshakespeare.")
+    ] = "shakespeare",
     tokens: Annotated[str, typer.Option(help="characters, or bpe: byte pairs learnt from the text.")] = "characters",
     preset: Annotated[str, typer.Option(help="Size: small or medium; large for a GPU.")] = "small",
     minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
@@ -237,8 +254,17 @@ def shakespeare(
 
     one_length(minutes, steps)
     out = out or Path("runs") / f"{source}-{tokens}-{preset}"
-    result = train_language(source, tokens=tokens, preset=preset, minutes=minutes, steps=steps, device=_device(device),
-                            out=out, resume=resume, seed=seed)
+    result = train_language(
+        source,
+        tokens=tokens,
+        preset=preset,
+        minutes=minutes,
+        steps=steps,
+        device=_device(device),
+        out=out,
+        resume=resume,
+        seed=seed,
+    )
     print(f"Validation loss {result['validation_loss']:.3f} nats a token, {result['bits_per_byte']:.3f} bits a byte")
     print(f"\n{result['sample']}\n")
     print(f'Try it: txlib generate --model {out} "ROMEO:"')
@@ -262,11 +288,14 @@ def bert(
 
     one_length(minutes, steps)
     out = out or Path("runs") / f"bert-{preset}"
-    result = train_bert(preset=preset, minutes=minutes, steps=steps, device=_device(device), out=out, resume=resume,
-                        seed=seed)
+    result = train_bert(
+        preset=preset, minutes=minutes, steps=steps, device=_device(device), out=out, resume=resume, seed=seed
+    )
     for what, name in (("gaps filled", "gap"), ("what follows told", "next")):
-        print(f"{what:<17}  {result[f'{name}_accuracy']:6.1%}  "
-              f"(always the most frequent answer: {result[f'{name}_baseline']:.1%})")
+        print(
+            f"{what:<17}  {result[f'{name}_accuracy']:6.1%}  "
+            f"(always the most frequent answer: {result[f'{name}_baseline']:.1%})"
+        )
     print(f"Go on: txlib finetune bert --model {out} --task reviews")
 
 
@@ -276,12 +305,19 @@ app.add_typer(finetune, name="finetune")
 
 @finetune.command("bert")
 def finetune_bert(
-    model: Annotated[str | None, typer.Option(metavar="FOLDER", help="A BERT: what `txlib train bert` wrote, or any "
-                                                                     "other with its tokenizer.json.")] = None,
-    task: Annotated[str, typer.Option(help="reviews: liked or not; pairs: same verse or not; spans: find an answer; "
-                                           "tags: find names.")] = "reviews",
-    source: Annotated[str | None, typer.Option(help="For spans: shakespeare or xquad; for tags: shakespeare or "
-                                                    "wikigold.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="A BERT: what `txlib train bert` wrote, or any other with its tokenizer.json."
+        ),
+    ] = None,
+    task: Annotated[
+        str,
+        typer.Option(help="reviews: liked or not; pairs: same verse or not; spans: find an answer; tags: find names."),
+    ] = "reviews",
+    source: Annotated[
+        str | None, typer.Option(help="For spans: shakespeare or xquad; for tags: shakespeare or wikigold.")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Train for this long; 5 unless given.")] = None,
     steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
     lr: Annotated[float, typer.Option(help="The peak learning rate.")] = 1e-4,
@@ -300,8 +336,18 @@ def finetune_bert(
     if model is None and not resume:
         raise ValueError("--model FOLDER is missing: a BERT, such as `txlib train bert` writes")
     out = out or Path("runs") / f"bert-{task}"
-    result = finetune_bert(model, task, source=source, minutes=minutes, steps=steps, lr=lr, device=_device(device),
-                           out=out, resume=resume, seed=seed)
+    result = finetune_bert(
+        model,
+        task,
+        source=source,
+        minutes=minutes,
+        steps=steps,
+        lr=lr,
+        device=_device(device),
+        out=out,
+        resume=resume,
+        seed=seed,
+    )
     for name in [name.removeprefix("baseline_") for name in result if name.startswith("baseline_")]:
         print(f"{name.replace('_', ' '):<12} {result[name]:6.1%}  (baseline {result[f'baseline_{name}']:.1%})")
     print(f"Test split of {result['source']}: {result['about']}.")
@@ -310,8 +356,9 @@ def finetune_bert(
 @app.command()
 def translate(
     model: Annotated[Path, typer.Option(help="The folder that `txlib train translation` wrote.")],
-    sentences: Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]…", help="Without: the lines of stdin.")]
-    = None,
+    sentences: Annotated[
+        list[str] | None, typer.Argument(metavar="[SENTENCE]…", help="Without: the lines of stdin.")
+    ] = None,
 ) -> None:
     """Translate sentences with a trained model."""
     from txlib.training.runs import model_folder
@@ -327,21 +374,24 @@ def translate(
 
 @app.command()
 def generate(
-    model: Annotated[str, typer.Option(help="A folder as `transformers` or `txlib train shakespeare` writes it, or a "
-                                            "hub id.")],
+    model: Annotated[
+        str, typer.Option(help="A folder as `transformers` or `txlib train shakespeare` writes it, or a hub id.")
+    ],
     prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT]…", help="Without: all of stdin.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Stop after so many tokens.")] = 100,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token, instead of drawing.")] = False,
     temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that make up p.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Draw from tokens at least p times as likely as the first.")]
-    = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Draw from tokens at least p times as likely as the first.")
+    ] = None,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: repeat less.")] = 1.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
-    weights: Annotated[str | None, typer.Option(help="fp16 or int8: fewer bytes for each weight, for speed on an x86 "
-                                                     "CPU.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="fp16 or int8: fewer bytes for each weight, for speed on an x86 CPU.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Let a language model write on."""
@@ -362,8 +412,9 @@ def generate(
     writer = Writer(network, load_tokenizer(folder))
     for prompt in prompts or [sys.stdin.read()]:
         print(prompt, end="", flush=True)
-        for piece in writer.stream(prompt, max_new_tokens=max_new_tokens, sampling=None if greedy else sampling,
-                                   stop=stop or (), seed=seed):  # fmt: skip
+        for piece in writer.stream(
+            prompt, max_new_tokens=max_new_tokens, sampling=None if greedy else sampling, stop=stop or (), seed=seed
+        ):
             print(piece, end="", flush=True)
         print()
 

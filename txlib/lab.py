@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 COURSE = Path(__file__).parents[1]
-CONFIG = "lab"      # the folder with JupyterLab's settings for the course
+CONFIG = "lab"  # the folder with JupyterLab's settings for the course
 
 
 def start(arguments: Sequence[str] = ()) -> None:
@@ -22,5 +22,6 @@ def start(arguments: Sequence[str] = ()) -> None:
 
     os.chdir(COURSE)
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
-        [str(COURSE / CONFIG), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])])
+        [str(COURSE / CONFIG), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    )
     LabApp.launch_instance(argv=list(arguments))

@@ -22,7 +22,7 @@ def progress(items: Sequence, what: str) -> Iterator:
 
     start, shown = time.monotonic(), 0.0
     bar = display(Markdown(what), display_id=True)
-    if bar is None:                            # not in a notebook
+    if bar is None:  # not in a notebook
         yield from items
         return
     for done, item in enumerate(items):

@@ -1,7 +1,7 @@
 """Lessons: `notebooks/NN_name.py` is the source, and `NN_name.ipynb` beside it the same cells with their outputs.
 
-    python -m txlib.notebooks                              # all lessons; the same as `make notebooks`
-    python -m txlib.notebooks notebooks/03_attention.py
+python -m txlib.notebooks                              # all lessons; the same as `make notebooks`
+python -m txlib.notebooks notebooks/03_attention.py
 """
 
 import copy
@@ -17,7 +17,7 @@ from typing import Any
 from txlib.grading.release import KERNEL, QUIET, kernel_environment, write_notebook
 
 LESSONS = Path(__file__).parents[1] / "notebooks"
-TIMEOUT = 600      # seconds a cell; a lesson as a whole should stay under 90
+TIMEOUT = 600  # seconds a cell; a lesson as a whole should stay under 90
 
 
 def read_lesson(source: Path | str) -> Any:
@@ -39,7 +39,7 @@ def read_lesson(source: Path | str) -> Any:
         digest = hashlib.sha256(f"{cell.cell_type} {cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
         cell.id = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
-        for layout in ("lines_to_next_cell", "lines_to_end_of_cell_marker"):      # of the .py file
+        for layout in ("lines_to_next_cell", "lines_to_end_of_cell_marker"):  # of the .py file
             cell.metadata.pop(layout, None)
     return lesson
 
@@ -58,12 +58,19 @@ def run_lesson(lesson: Any) -> Any:
         os.environ.update(kernel_environment(TXLIB_HOME=folder))
         try:
             ran = papermill.execute_notebook(
-                lesson, None, cwd=folder, kernel_name=KERNEL["name"], progress_bar=False, execution_timeout=TIMEOUT,
-                extra_arguments=QUIET, coalesce_streams=True)
+                lesson,
+                None,
+                cwd=folder,
+                kernel_name=KERNEL["name"],
+                progress_bar=False,
+                execution_timeout=TIMEOUT,
+                extra_arguments=QUIET,
+                coalesce_streams=True,
+            )
         finally:
             os.environ.clear()
             os.environ.update(before)
-    for cell, executed in zip(lesson.cells, ran.cells, strict=True):      # without papermill's times and tags
+    for cell, executed in zip(lesson.cells, ran.cells, strict=True):  # without papermill's times and tags
         if cell.cell_type == "code":
             cell.execution_count = executed.execution_count
             cell.outputs = [output for output in executed.outputs if not _blank(output)]

@@ -32,9 +32,13 @@ def make(wheels: Path | None) -> dict[str, str]:
     for row in rows:
         text = plain(row["Review Text"] or "")
         if text:
-            by_rating.setdefault(row["Rating"], {})[text] = None      # each text once
-    twice = {text for rating, texts in by_rating.items() for text in texts
-             if any(text in others for other, others in by_rating.items() if other != rating)}  # fmt: skip
+            by_rating.setdefault(row["Rating"], {})[text] = None  # each text once
+    twice = {
+        text
+        for rating, texts in by_rating.items()
+        for text in texts
+        if any(text in others for other, others in by_rating.items() if other != rating)
+    }
     chosen = []
     fewest = min(len(texts.keys() - twice) for texts in by_rating.values())
     for rating, texts in by_rating.items():

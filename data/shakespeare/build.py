@@ -15,7 +15,7 @@ PLAYS = """
     tragedies/othello tragedies/romeo-and-juliet
 """
 SPEAKER = re.compile(r"\*\*(.+?)\*\*")
-INSIDE = r"(?:[^_*\]\n]|\n(?!\n))*"     # a paragraph
+INSIDE = r"(?:[^_*\]\n]|\n(?!\n))*"  # a paragraph
 STAGE_MARK = re.compile(  # _\[Aside]_, _Exit_, [Within]; a few are left open
     rf"_+\\?\[{INSIDE}\]?_+|_{INSIDE}(?:_|$)|\[{INSIDE}\]?", re.MULTILINE
 )

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from packages import build, wheel  # noqa: E402  (the folder above is not a package)
 
-WORDS = range(5, 26)        # on both sides
+WORDS = range(5, 26)  # on both sides
 BOOKS = """
     Genesis Exodus Leviticus Numbers Deuteronomy Joshua Judges Ruth 1_Samuel 2_Samuel 1_Kings 2_Kings 1_Chronicles
     2_Chronicles Ezra Nehemiah Esther Job Psalms Proverbs Ecclesiastes Song_of_Songs Isaiah Jeremiah Lamentations
@@ -24,8 +24,11 @@ def read(wheels: Path | None, version: str) -> dict[int, str]:
     """Verses by their number BBCCCVVV. The module is only parsed, not run."""
     with wheel(f"pythonbible-{version}==0.0.2", wheels) as archive:
         source = archive.read(f"pythonbible_{version}/plain_text_readers_bible.py").decode("utf-8")
-    call = next(node for node in ast.walk(ast.parse(source))
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Bible")  # fmt: skip
+    call = next(
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Bible"
+    )
     text, starts, ends = (ast.literal_eval(argument) for argument in call.args[1:4])
     return {number: text[start : ends[number]] for number, start in starts.items() if number in ends}
 

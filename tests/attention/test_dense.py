@@ -79,7 +79,7 @@ def test_gradient():
     q, k, v = qkv(2, 2, 3, 4, 2, requires_grad=True)
     bias = torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
     mask = torch.rand(2, 1, 3, 4) < 0.6
-    mask[0, 0, 1] = False                                           # one query sees nothing
+    mask[0, 0, 1] = False  # one query sees nothing
     assert torch.autograd.gradcheck(lambda q, k, v, bias: attention(q, k, v, mask, bias=bias), (q, k, v, bias))
 
 
@@ -119,7 +119,7 @@ def test_fused_kernel_and_definition_agree(size, data):
         assert_close(fused.grad, plain.grad)
 
 
-@pytest.mark.parametrize("length", [16, 300])                       # below and above the length where the kernel wins
+@pytest.mark.parametrize("length", [16, 300])  # below and above the length where the kernel wins
 def test_dense_attention_equals_the_definition_at_any_length(length):
     q, k, v = qkv(1, 2, length, length, 8, torch.float32)
     mechanism = DenseAttention()
@@ -129,14 +129,14 @@ def test_dense_attention_equals_the_definition_at_any_length(length):
 
 def test_dropout_keeps_the_mean_and_scales_what_it_keeps():
     q, k, _ = qkv(1, 1, 3, 4, 2)
-    values = torch.eye(4, dtype=torch.float64)[None, None]          # the output is then the dropped weights
+    values = torch.eye(4, dtype=torch.float64)[None, None]  # the output is then the dropped weights
     draws = [attention(q, k, values, dropout=0.25, return_weights=True) for _ in range(2000)]
     expected = loop_attention(q, k, values)[1]
     dropped = torch.stack([out for out, _ in draws])
     assert_close(dropped[dropped != 0], (expected / 0.75).expand_as(dropped)[dropped != 0])
     assert (dropped == 0).double().mean() == pytest.approx(0.25, abs=0.02)
     assert_close(dropped.mean(0), expected, atol=0.03, rtol=0)
-    assert_close(draws[0][1], expected)                             # the weights come back before dropout
+    assert_close(draws[0][1], expected)  # the weights come back before dropout
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -63,17 +63,19 @@ def test_padding_hides_what_lies_behind_each_sentence(real, query_length, key_le
     assert torch.equal(padding(torch.tensor(real)).dense(query_length, key_length), expected)
 
 
-leaves = st.sampled_from([
-    causal(),
-    everything(),
-    sliding_window(2),
-    dilated(2, 3),
-    global_tokens([]),
-    global_tokens([1, 6]),
-    block_local(3),
-    padding([2, 5, 0]),
-    Mask(lambda batch, head, query, key: (query + key) % 4 != head, heads=4),
-])  # fmt: skip
+leaves = st.sampled_from(
+    [
+        causal(),
+        everything(),
+        sliding_window(2),
+        dilated(2, 3),
+        global_tokens([]),
+        global_tokens([1, 6]),
+        block_local(3),
+        padding([2, 5, 0]),
+        Mask(lambda batch, head, query, key: (query + key) % 4 != head, heads=4),
+    ]
+)
 masks = st.recursive(
     leaves,
     lambda inner: st.one_of(
@@ -91,7 +93,7 @@ def test_the_laws_of_logic(a, b, c, query_length, key_length):
         left, right = (mask.dense(query_length, key_length) for mask in (left, right))
         return torch.equal(left, right)
 
-    assert same(~(a & b), ~a | ~b) and same(~(a | b), ~a & ~b)      # De Morgan
+    assert same(~(a & b), ~a | ~b) and same(~(a | b), ~a & ~b)  # De Morgan
     assert same(a & (b | c), (a & b) | (a & c))
     assert same(a & b, b & a) and same(a | b, b | a)
     assert same(~~a, a) and same(a & a, a)
@@ -110,8 +112,10 @@ def test_signs_mean_what_they_mean_for_tensors(a, b, query_length, key_length):
 def test_shift_gives_the_later_rows(mask, offset, query_length, key_length):
     later = mask.dense(offset + query_length, key_length)[:, :, offset:]
     assert torch.equal(mask.shift(offset).dense(query_length, key_length), later)
-    assert torch.equal(mask.shift(2).shift(offset).dense(query_length, key_length),
-                       mask.shift(2 + offset).dense(query_length, key_length))
+    assert torch.equal(
+        mask.shift(2).shift(offset).dense(query_length, key_length),
+        mask.shift(2 + offset).dense(query_length, key_length),
+    )
 
 
 @given(masks, lengths, lengths)
@@ -124,7 +128,7 @@ def test_pairs_are_counted(mask, query_length, key_length):
 def test_pairs_follow_the_papers(n, radius):
     assert everything().pairs(n) == n * n
     assert causal().pairs(n) == n * (n + 1) // 2
-    window = n * (2 * radius + 1) - radius * (radius + 1)           # n × w, less the two clipped corners
+    window = n * (2 * radius + 1) - radius * (radius + 1)  # n × w, less the two clipped corners
     assert sliding_window(radius).pairs(n) == window
     assert dilated(radius, 2).pairs(n) == n + 2 * sum(max(0, n - 2 * t) for t in range(1, radius + 1))
     assert global_tokens([0]).pairs(n) == 2 * n - 1
@@ -187,26 +191,29 @@ def test_flex_attention_sees_the_same_mask(name):
     k, v = torch.randn(2, 2, 3, key_length, 16)
     block_mask = mask.block_mask(query_length, key_length, block_size=16)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")                             # "slow unless compiled"
+        warnings.simplefilter("ignore")  # "slow unless compiled"
         flex = flex_attention(q, k, v, block_mask=block_mask)
     assert_close(flex, attention(q, k, v, mask))
     tiles = mask.dense(query_length, key_length).unflatten(3, (-1, 16)).unflatten(2, (-1, 16))
     assert torch.equal(block_mask.to_dense().bool(), tiles.any(dim=5).any(dim=3))
 
 
-@pytest.mark.parametrize("make, words", [
-    (lambda: sliding_window(-1), "radius >= 0, got -1"),
-    (lambda: dilated(2, 0), "dilation=0"),
-    (lambda: dilated(-2, 1), "radius=-2"),
-    (lambda: global_tokens([3, -1]), r"positions >= 0, got \[3, -1\]"),
-    (lambda: padding([3, -2]), "lengths >= 0, got -2"),
-    (lambda: padding([[1], [2]]), r"one integer length a sentence.*\(2, 1\)"),
-    (lambda: padding([1.5]), "one integer length a sentence"),
-    (lambda: block_local(0), "size >= 1, got 0"),
-    (lambda: blocks(0, torch.ones(1, 1, dtype=torch.bool)), "size >= 1, got 0"),
-    (lambda: Mask(lambda query: query), "takes 1 arguments"),
-    (lambda: padding([1, 2]) & padding([1, 2, 3]), "batch=2.*batch=3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: sliding_window(-1), "radius >= 0, got -1"),
+        (lambda: dilated(2, 0), "dilation=0"),
+        (lambda: dilated(-2, 1), "radius=-2"),
+        (lambda: global_tokens([3, -1]), r"positions >= 0, got \[3, -1\]"),
+        (lambda: padding([3, -2]), "lengths >= 0, got -2"),
+        (lambda: padding([[1], [2]]), r"one integer length a sentence.*\(2, 1\)"),
+        (lambda: padding([1.5]), "one integer length a sentence"),
+        (lambda: block_local(0), "size >= 1, got 0"),
+        (lambda: blocks(0, torch.ones(1, 1, dtype=torch.bool)), "size >= 1, got 0"),
+        (lambda: Mask(lambda query: query), "takes 1 arguments"),
+        (lambda: padding([1, 2]) & padding([1, 2, 3]), "batch=2.*batch=3"),
+    ],
+)
 def test_wrong_values_are_refused(make, words, unchecked):
     with pytest.raises(ValueError, match=words):
         make()
@@ -222,4 +229,4 @@ def test_a_mask_shows_how_it_was_made():
     assert repr(mask) == "(causal() & (sliding_window(2) | ~global_tokens([0])))"
     assert repr(padding([3, 1])) == "padding([3, 1])"
     assert repr(Mask(lambda query, key: query > key, name="past")) == "past"
-    assert torch.equal(eval(repr(mask)).dense(5), mask.dense(5))    # it can be typed in again
+    assert torch.equal(eval(repr(mask)).dense(5), mask.dense(5))  # it can be typed in again

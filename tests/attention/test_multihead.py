@@ -37,9 +37,13 @@ def test_self_attention_equals_torch(bias, dtype):
     x = torch.randn(3, 7, 12, dtype=dtype)
     mask = causal() & padding([7, 2, 4])
     out, weights = theirs(
-        x, x, x, attn_mask=~causal().dense(7)[0, 0], key_padding_mask=~padding([7, 2, 4]).dense(1, 7)[:, 0, 0],
+        x,
+        x,
+        x,
+        attn_mask=~causal().dense(7)[0, 0],
+        key_padding_mask=~padding([7, 2, 4]).dense(1, 7)[:, 0, 0],
         average_attn_weights=False,
-    )  # fmt: skip
+    )
     assert_close(ours(x, mask=mask), out)
     assert_close(ours(x, mask=mask.dense(7)), out)
     with recording(ours) as recorded:
@@ -72,7 +76,7 @@ def test_gradients_equal_torch():
 def test_shared_keys_and_values_equal_repeated_weights(kv_heads):
     ours, full = make(kv_heads=kv_heads), make()
 
-    def repeat(weight):                                             # (kv_heads · 3, …) → (4 · 3, …)
+    def repeat(weight):  # (kv_heads · 3, …) → (4 · 3, …)
         return weight.unflatten(0, (kv_heads, 3)).repeat_interleave(4 // kv_heads, dim=0).flatten(0, 1)
 
     state = ours.state_dict()
@@ -135,13 +139,13 @@ def test_the_memory_is_projected_once():
     layer.key.register_forward_hook(lambda *_: calls.append("key"))
     outs = [layer(step, memory, padding([4, 2]), cache=cache) for step in x.split(1, dim=1)]
     assert_close(torch.cat(outs, dim=1), layer(x, memory, padding([4, 2])))
-    assert len(calls) == 2 and len(cache) == 4                      # once cached, once without
+    assert len(calls) == 2 and len(cache) == 4  # once cached, once without
 
 
 def test_a_rotary_layer_reads_a_memory_from_its_beginning():
     layer, cache = make(rotary=Rotary(4), d_model=16), KeyValueCache(fixed=True)
     x, memory = torch.randn(2, 5, 16, **DOUBLE), torch.randn(2, 4, 16, **DOUBLE)
-    for kept in (None, cache):                                      # the memory's own positions start at 0 either way
+    for kept in (None, cache):  # the memory's own positions start at 0 either way
         outs = [layer(x[:, i : i + 1], memory, cache=kept, offset=i) for i in range(5)]
         assert_close(torch.cat(outs, dim=1), layer(x, memory))
 
@@ -153,7 +157,7 @@ def test_a_cache_follows_the_beams():
     rows = torch.tensor([2, 2, 0, 1])
     cache.reorder(rows)
     assert_close(layer(x[rows, 4:], mask=causal(), cache=cache), layer(x[rows], mask=causal())[:, 4:])
-    KeyValueCache().reorder(rows)                                   # nothing held, nothing to do
+    KeyValueCache().reorder(rows)  # nothing held, nothing to do
 
 
 def test_any_mechanism_is_called_with_heads_apart():
@@ -174,8 +178,9 @@ def test_recording_collects_by_name_and_stops():
             model["first"](x, mask=causal())
         model["second"](x, torch.randn(2, 3, 12, **DOUBLE))
     assert {name: [w.shape for w in list_] for name, list_ in weights.items()} == {
-        "first": [(2, 4, 5, 5)] * 2, "second": [(2, 4, 5, 3)],
-    }  # fmt: skip
+        "first": [(2, 4, 5, 5)] * 2,
+        "second": [(2, 4, 5, 3)],
+    }
     theirs = torch_attention(model["first"])
     _, expected = theirs(x, x, x, attn_mask=~causal().dense(5)[0, 0], average_attn_weights=False)
     assert_close(weights["first"], [expected] * 2)
@@ -200,13 +205,16 @@ def test_recording_inside_recording_resumes_the_outer_one():
     assert (len(outer[""]), len(inner[""])) == (1, 1)
 
 
-@pytest.mark.parametrize("options, words", [
-    ({"d_model": 510, "heads": 8}, "d_model=510 is not divisible by heads=8; choose e.g. 512"),
-    ({"d_model": 12, "heads": 0}, "heads=0 must be at least 1"),
-    ({"d_model": 0, "heads": 4}, "d_model=0 is not divisible by heads=4; choose e.g. 4"),
-    ({"d_model": 12, "heads": 4, "kv_heads": 3}, "heads=4 is not divisible by kv_heads=3; choose a divisor of 4"),
-    ({"d_model": 12, "heads": 4, "kv_heads": 0}, "kv_heads=0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"d_model": 510, "heads": 8}, "d_model=510 is not divisible by heads=8; choose e.g. 512"),
+        ({"d_model": 12, "heads": 0}, "heads=0 must be at least 1"),
+        ({"d_model": 0, "heads": 4}, "d_model=0 is not divisible by heads=4; choose e.g. 4"),
+        ({"d_model": 12, "heads": 4, "kv_heads": 3}, "heads=4 is not divisible by kv_heads=3; choose a divisor of 4"),
+        ({"d_model": 12, "heads": 4, "kv_heads": 0}, "kv_heads=0"),
+    ],
+)
 def test_wrong_sizes_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         MultiHeadAttention(**options)

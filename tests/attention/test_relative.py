@@ -32,9 +32,13 @@ def test_shaw_against_the_naive_tensors(lengths, max_distance, masked):
     query, key = lengths
     q, k, v = qkv(query, key)
     mechanism = shake(ShawAttention(4, max_distance).double())
-    row = torch.tensor([[min(max(j - (key - query + i), -max_distance), max_distance) + max_distance
-                         for j in range(key)] for i in range(query)])
-    a_k, a_v = mechanism.keys[row], mechanism.values[row]           # (query, key, head_dim)
+    row = torch.tensor(
+        [
+            [min(max(j - (key - query + i), -max_distance), max_distance) + max_distance for j in range(key)]
+            for i in range(query)
+        ]
+    )
+    a_k, a_v = mechanism.keys[row], mechanism.values[row]  # (query, key, head_dim)
     score = torch.einsum("bhid,bhijd->bhij", q, k[:, :, None] + a_k) / 4**0.5
     mask = padding([key, max(1, key - 2)]) if masked else None
     if masked:
@@ -67,7 +71,7 @@ def test_skew_against_picking_entries(lengths):
     for i in range(query):
         position = key - query + i
         for j in range(position + 1):
-            column = key - 1 - (position - j)                       # the last column belongs to distance 0
+            column = key - 1 - (position - j)  # the last column belongs to distance 0
             assert torch.equal(skewed[..., i, j], by_distance[..., i, column])
 
 
@@ -94,9 +98,9 @@ def test_skewed_gradient():
     assert torch.autograd.gradcheck(lambda q, k, v, _: mechanism(q, k, v, causal()), (q, k, v, mechanism.distances))
 
 
-@pytest.mark.parametrize("make", [
-    lambda: ShawAttention(4, 3), lambda: SkewedAttention(3, 4, 16), lambda: AlibiAttention(3)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make", [lambda: ShawAttention(4, 3), lambda: SkewedAttention(3, 4, 16), lambda: AlibiAttention(3)]
+)
 def test_fewer_queries_are_the_last_rows(make):
     mechanism = shake(make().double())
     q, k, v = qkv(9, 9)
@@ -105,9 +109,9 @@ def test_fewer_queries_are_the_last_rows(make):
         assert_close(mechanism(q[:, :, -new:], k, v, causal().shift(9 - new)), whole[:, :, -new:])
 
 
-@pytest.mark.parametrize("mask", [
-    None, padding([4, 4]), ~causal(), causal().shift(1), causal().dense(4) | (torch.arange(4) == 3)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mask", [None, padding([4, 4]), ~causal(), causal().shift(1), causal().dense(4) | (torch.arange(4) == 3)]
+)
 def test_skewed_refuses_to_see_the_future(mask):
     q, k, v = qkv(4, 4)
     mechanism = SkewedAttention(3, 4).double()
@@ -145,7 +149,7 @@ def test_published_slopes():
 def test_slopes_equal_bloom(heads):
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-    bloom = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)      # (heads, 1, key): slope · position
+    bloom = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)  # (heads, 1, key): slope · position
     assert_close(alibi_slopes(heads), bloom[:, 0, 1])
 
 
@@ -153,22 +157,26 @@ def test_slopes_equal_bloom(heads):
 def test_alibi_against_a_loop(lengths):
     query, key = lengths
     q, k, v = qkv(query, key, heads=8)
-    bias = q.new_tensor([[[-(2.0 ** -(h + 1)) * abs(key - query + i - j) for j in range(key)]
-                          for i in range(query)] for h in range(8)])[None]
+    bias = q.new_tensor(
+        [[[-(2.0 ** -(h + 1)) * abs(key - query + i - j) for j in range(key)] for i in range(query)] for h in range(8)]
+    )[None]
     mechanism = AlibiAttention(8).double()
     for mask in (None, causal().shift(key - query)):
         allowed = None if mask is None else mask.dense(query, key)
         assert_close(mechanism(q, k, v, mask), loop_attention(q, k, v, allowed, bias)[0])
 
 
-@pytest.mark.parametrize("make, words", [
-    (lambda: ShawAttention(4, 0), "max_distance >= 1, got 0"),
-    (lambda: alibi_slopes(0), "heads >= 1, got 0"),
-    (lambda: ShawAttention(4).double()(*qkv(5, 3)), "5 queries for 3 keys"),
-    (lambda: AlibiAttention(3)(*qkv(5, 3)), "5 queries for 3 keys"),
-    (lambda: SkewedAttention(3, 4).double()(*qkv(5, 3)), "5 queries for 3 keys"),
-    (lambda: SkewedAttention(3, 4, max_length=4).double()(*qkv(5, 5), causal()), "max_length=4 positions, got 5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: ShawAttention(4, 0), "max_distance >= 1, got 0"),
+        (lambda: alibi_slopes(0), "heads >= 1, got 0"),
+        (lambda: ShawAttention(4).double()(*qkv(5, 3)), "5 queries for 3 keys"),
+        (lambda: AlibiAttention(3)(*qkv(5, 3)), "5 queries for 3 keys"),
+        (lambda: SkewedAttention(3, 4).double()(*qkv(5, 3)), "5 queries for 3 keys"),
+        (lambda: SkewedAttention(3, 4, max_length=4).double()(*qkv(5, 5), causal()), "max_length=4 positions, got 5"),
+    ],
+)
 def test_wrong_sizes_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()

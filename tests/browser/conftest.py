@@ -15,9 +15,15 @@ COURSE = Path(__file__).parents[2]
 PARTS = ("txlib", "lab", "data", "notebooks", "exercises", "jupytext.toml", "pyproject.toml")
 TOKEN = "browser-test"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")
-STEP = 300_000      # milliseconds that a step in the browser may take on a busy machine
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+STEP = 300_000  # milliseconds that a step in the browser may take on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +42,37 @@ def course(tmp_path_factory):
 def lab(course, tmp_path_factory):
     """The address of a running JupyterLab that knows nothing of this machine's own settings."""
     home = tmp_path_factory.mktemp("home")
-    names = ("HOME", "IPYTHONDIR", "TXLIB_HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR",
-             "JUPYTERLAB_WORKSPACES_DIR", "JUPYTERLAB_SETTINGS_DIR")
+    names = (
+        "HOME",
+        "IPYTHONDIR",
+        "TXLIB_HOME",
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_DATA_DIR",
+        "JUPYTER_RUNTIME_DIR",
+        "JUPYTERLAB_WORKSPACES_DIR",
+        "JUPYTERLAB_SETTINGS_DIR",
+    )
     private = {name: str(home / name.lower()) for name in names}
     for folder in private.values():
         Path(folder).mkdir()
     log = home / "log"
     with log.open("w") as file:
         server = subprocess.Popen(
-            [sys.executable, "-m", "txlib.cli", "lab", "--no-browser", "--ServerApp.port=0",
-             f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"],
-            cwd=course, env=os.environ | private | {"PYTHONPATH": str(course)}, stdout=file, stderr=file)
+            [
+                sys.executable,
+                "-m",
+                "txlib.cli",
+                "lab",
+                "--no-browser",
+                "--ServerApp.port=0",
+                f"--IdentityProvider.token={TOKEN}",
+                "--LabApp.expose_app_in_browser=True",
+            ],
+            cwd=course,
+            env=os.environ | private | {"PYTHONPATH": str(course)},
+            stdout=file,
+            stderr=file,
+        )
     try:
         yield _address(server, log)
     finally:
@@ -59,8 +85,14 @@ def _address(server: subprocess.Popen, log: Path) -> str:
     for _ in range(360):
         time.sleep(0.5)
         assert server.poll() is None, log.read_text()
-        port = next((line.partition("localhost:")[2].partition("/")[0] for line in log.read_text().splitlines()
-                     if "http://localhost:" in line), None)
+        port = next(
+            (
+                line.partition("localhost:")[2].partition("/")[0]
+                for line in log.read_text().splitlines()
+                if "http://localhost:" in line
+            ),
+            None,
+        )
         if port is None:
             continue
         address = f"http://localhost:{port}"

@@ -77,7 +77,7 @@ def test_a_play_becomes_plain():
 
 def test_verses_are_read_without_running_the_module(tmp_path):
     archaic = "In the beginning [it] was so: and it was.", "It was so."
-    modern = "First  it was `so` then.", "It was so."       # the second verse is the same in both: no pair
+    modern = "First  it was `so` then.", "It was so."  # the second verse is the same in both: no pair
     for version, verses in (("kjv", archaic), ("web", modern)):
         ends = {1001001: len(verses[0]), 1001002: len(" ".join(verses))}
         starts = {1001001: 0, 1001002: len(verses[0]) + 1}

@@ -20,7 +20,7 @@ def test_every_play_is_in_one_split():
     assert list(text) == sorted(PLAYS) and len(text) == 14
     assert validation == text[VALIDATION] and test == text[TEST]
     assert train == "\n".join(text[play] for play in PLAYS if play not in (VALIDATION, TEST))
-    assert len(train + validation + test) == 1_763_540 + 11         # and the empty lines between plays
+    assert len(train + validation + test) == 1_763_540 + 11  # and the empty lines between plays
 
 
 @pytest.mark.parametrize("play", PLAYS)
@@ -35,7 +35,9 @@ def test_plays_are_plain_speeches(play):
 
 def test_known_lines():
     assert speeches(plays()["hamlet"])[:2] == [
-        ("BERNARDO", "Who's there?"), ("FRANCISCO", "Nay, answer me: stand, and unfold yourself.")]  # fmt: skip
+        ("BERNARDO", "Who's there?"),
+        ("FRANCISCO", "Nay, answer me: stand, and unfold yourself."),
+    ]
     assert "HAMLET:\nTo be, or not to be: that is the question:\n" in plays()["hamlet"]
 
 

@@ -51,8 +51,10 @@ def test_reviews_are_plain():
 
 def test_verses():
     pairs = [pair for split in verses() for pair in split]
-    assert pairs[0] == ("In the beginning God created the heaven and the earth.",
-                        "In the beginning God created the heavens and the earth.")  # fmt: skip
+    assert pairs[0] == (
+        "In the beginning God created the heaven and the earth.",
+        "In the beginning God created the heavens and the earth.",
+    )
     for archaic, modern in pairs:
         assert archaic != modern and all(5 <= len(verse.split()) <= 25 for verse in (archaic, modern))
     thou = [sum(bool(re.search(r"\b(thou|thee|hath|unto)\b", pair[side])) for pair in pairs) for side in (0, 1)]
@@ -70,8 +72,10 @@ def test_sentence_pairs():
 
 
 def test_tags_are_names_of_persons():
-    names = [Counter(word for words, marks in split for word, mark in zip(words, marks, strict=True) if mark != "O")
-             for split in tags()]  # fmt: skip
+    names = [
+        Counter(word for words, marks in split for word, mark in zip(words, marks, strict=True) if mark != "O")
+        for split in tags()
+    ]
     assert names[0]["Hamlet"] > 40 and names[2]["Brutus"] > 100 and names[1]["Malvolio"] > 20
     assert not {"King", "Lord", "Ghost", "Fool", "Nurse", "First", "Duke"} & set().union(*names)
     for held_out in names[1:]:
@@ -90,7 +94,7 @@ def test_spans_are_the_speakers_of_their_lines():
             assert said.startswith(f"{answer}: ") and context.count(line) == 1
             assert len({part.partition(":")[0] for part in context.split("\n")}) >= 3
     where = Counter(context[:start].count("\n") for _, context, _, start in spans().train)
-    assert max(where.values()) < 0.4 * where.total()        # always taking the same speech is no way out
+    assert max(where.values()) < 0.4 * where.total()  # always taking the same speech is no way out
 
 
 @pytest.mark.skipif(not (BY_HAND / "xquad").is_dir(), reason="TXLIB_DATA has no xquad")

@@ -94,16 +94,34 @@ def test_a_static_cache_moves_nothing_and_has_an_end():
 
 # Greedy ---------------------------------------------------------------------------------------------------------------
 
-SIZES = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 40, "bos_token_id": 1,
-         "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 40,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 THEIRS = {
-    "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_positions=40, n_embd=16, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2,
-        pad_token_id=0)),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=VOCABULARY,
+            n_positions=40,
+            n_embd=16,
+            n_layer=2,
+            n_head=4,
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        )
+    ),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)),
     "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**SIZES, num_local_experts=4)),
-}  # fmt: skip
+}
 
 
 def until_the_end(row, eos=2):
@@ -140,10 +158,21 @@ def test_greedy_tokens_are_those_of_transformers(both, use_cache):
 def test_marian_writes_what_transformers_write(tmp_path):
     torch.manual_seed(0)
     config = transformers.MarianConfig(
-        vocab_size=VOCABULARY, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
-        decoder_attention_heads=4, encoder_ffn_dim=20, decoder_ffn_dim=20, pad_token_id=22, decoder_start_token_id=22,
-        eos_token_id=0, forced_eos_token_id=None, scale_embedding=True, max_position_embeddings=40,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=20,
+        decoder_ffn_dim=20,
+        pad_token_id=22,
+        decoder_start_token_id=22,
+        eos_token_id=0,
+        forced_eos_token_id=None,
+        scale_embedding=True,
+        max_position_embeddings=40,
+    )
     model = transformers.MarianMTModel(config)
     positions = {name: value.clone() for name, value in model.named_parameters() if "embed_positions" in name}
     shake(model).load_state_dict(positions, strict=False)
@@ -194,8 +223,10 @@ def test_greedy_takes_stop_sequences_and_several_ends():
 # Drawing --------------------------------------------------------------------------------------------------------------
 
 LOGITS = torch.tensor([2.0, 1.5, 1.0, 0.2, -0.5, -1.0, -3.0, 1.5])
-P = [value / sum(2.718281828459045**x for x in LOGITS.tolist()) for value in
-     (2.718281828459045**x for x in LOGITS.tolist())]  # fmt: skip
+P = [
+    value / sum(2.718281828459045**x for x in LOGITS.tolist())
+    for value in (2.718281828459045**x for x in LOGITS.tolist())
+]
 
 
 def share(weights):
@@ -211,12 +242,16 @@ BY_HAND = {
     "top_p": (Sampling(top_p=0.85), share([P[0], P[1], P[2], 0, 0, 0, 0, P[7]])),
     "min_p": (Sampling(min_p=0.3), share([p if p >= 0.3 * max(P) else 0 for p in P])),
     # the seen tokens 0 and 4: 2 / 1.5 and -0.5 · 1.5
-    "repetition": (Sampling(repetition_penalty=1.5),
-                   share([2.718281828459045**x for x in (2 / 1.5, 1.5, 1, 0.2, -0.75, -1, -3, 1.5)])),
+    "repetition": (
+        Sampling(repetition_penalty=1.5),
+        share([2.718281828459045**x for x in (2 / 1.5, 1.5, 1, 0.2, -0.75, -1, -3, 1.5)]),
+    ),
     # of the squares: 0.467, 0.172, 0.172, 0.063, …; of those of top 4 at least 0.7 · 1 …: the first three reach 0.9
-    "all": (Sampling(temperature=0.5, top_k=4, top_p=0.9, min_p=0.2),
-            share([P[0] ** 2, P[1] ** 2, 0, 0, 0, 0, 0, P[7] ** 2])),
-}  # fmt: skip
+    "all": (
+        Sampling(temperature=0.5, top_k=4, top_p=0.9, min_p=0.2),
+        share([P[0] ** 2, P[1] ** 2, 0, 0, 0, 0, 0, P[7] ** 2]),
+    ),
+}
 
 
 class Fixed(torch.nn.Module):
@@ -247,7 +282,7 @@ def test_draws_follow_the_distribution(name):
     assert sum(counts[i] for i in possible) == 4000
     result = chisquare([counts[i] for i in possible], [4000 * expected[i] for i in possible])
     assert result.pvalue > 1e-3
-    if name != "plain":                                         # the test can tell: the plain distribution is refused
+    if name != "plain":  # the test can tell: the plain distribution is refused
         assert any(counts[i] == 0 for i in range(8)) or chisquare(counts, [4000 * p for p in P]).pvalue < 1e-6
 
 
@@ -269,7 +304,7 @@ def test_filters_are_those_of_transformers(seed):
 
 def test_ties_stay_together():
     flat = torch.zeros(1, 5)
-    assert keep_top_k(flat, 2).isfinite().all()                 # there is no fair way to choose two of them
+    assert keep_top_k(flat, 2).isfinite().all()  # there is no fair way to choose two of them
     assert keep_top_p(flat, 0.5).isfinite().sum() == 3
     assert keep_top_p(flat, 1).isfinite().all() and keep_min_p(flat, 1).isfinite().all()
     sharp = torch.tensor([[9.0, 0.0, 0.0]])
@@ -298,7 +333,7 @@ def test_seeds():
 def test_beams_find_the_best_of_all_texts():
     model, length = make("gpt2", eos_id=2, size=0.5), 3
     prompt = [3, 4, 5]
-    words = torch.cartesian_prod(*[torch.arange(VOCABULARY)] * length)              # (all, length)
+    words = torch.cartesian_prod(*[torch.arange(VOCABULARY)] * length)  # (all, length)
     x = torch.cat([torch.tensor([prompt]).expand(len(words), -1), words], dim=1)
     log_p = model(x[:, :-1]).logits[:, 2:].log_softmax(-1).gather(-1, words[..., None])[..., 0]
     best = {}

@@ -19,7 +19,7 @@ def make_model(vocab_size, position="rotary", seed=0, sharp=False):
     block = BlockConfig(d_model=8, heads=2, d_ff=16, position=position)
     model = Transformer(TransformerConfig(vocab_size=vocab_size, block=block, encoder_layers=1, decoder_layers=2))
     model = shake(model, 0.6).double().eval()
-    if sharp:                      # each last vector is drawn away from what they have in common: results differ more
+    if sharp:  # each last vector is drawn away from what they have in common: results differ more
         model.decoder.norm.gain.data *= 3
         model.decoder.norm.bias.data.zero_()
         model.embedding.weight.data[EOS] *= 2
@@ -54,7 +54,7 @@ def best_of_all(model, source, max_length, power):
     candidates += list(product(others, repeat=max_length))
     padded = torch.tensor([[BOS, *words, *[PAD] * (max_length - len(words))] for words in candidates])
     logits = model(source.expand(len(padded), -1), decoder_input_ids=padded[:, :-1]).logits.log_softmax(-1)
-    each = logits.gather(-1, padded[:, 1:, None])[..., 0].tolist()          # (candidate, length): log p of each word
+    each = logits.gather(-1, padded[:, 1:, None])[..., 0].tolist()  # (candidate, length): log p of each word
     score = [sum(p[: len(words)]) / ((5 + len(words)) / 6) ** power for p, words in zip(each, candidates, strict=True)]
     best = candidates[max(range(len(candidates)), key=score.__getitem__)]
     return [word for word in best if word != EOS]
@@ -74,8 +74,12 @@ def test_the_penalty_lengthens():
     """Without it short results win; the cases above would not show a penalty that is ignored."""
     lengths = {}
     for power in (0.0, 3.0):
-        found = [beam_search(make_model(4, seed=seed), torch.tensor([[3, 2]]), max_length=4, beams=256,
-                             length_penalty=power)[0] for seed in range(6)]  # fmt: skip
+        found = [
+            beam_search(
+                make_model(4, seed=seed), torch.tensor([[3, 2]]), max_length=4, beams=256, length_penalty=power
+            )[0]
+            for seed in range(6)
+        ]
         lengths[power] = sum(map(len, found))
     assert lengths[3.0] > lengths[0.0]
 
@@ -96,7 +100,7 @@ def test_greedy_is_a_plain_loop(model, sources):
     expected = [naive_greedy(model, row[keep.bool()][None], 9) for row, keep in zip(ids, mask, strict=True)]
     assert greedy(model, ids, mask, max_length=9) == expected
     assert beam_search(model, ids, mask, max_length=9, beams=1, length_penalty=2.0) == expected
-    assert len({len(words) for words in expected}) > 1 and max(map(len, expected)) == 9   # some end, some are cut off
+    assert len({len(words) for words in expected}) > 1 and max(map(len, expected)) == 9  # some end, some are cut off
 
 
 @pytest.mark.parametrize("position", ["rotary", "rotary_half", "sinusoidal", "learned", "shaw", "alibi"])
@@ -112,10 +116,12 @@ def test_cached_equals_uncached(sources, position, beams):
 @pytest.mark.parametrize("beams", [1, 4])
 def test_batched_equals_one_by_one(model, sources, beams):
     ids, mask = sources
-    alone = [beam_search(model, row[keep.bool()][None], max_length=9, beams=beams)[0]
-             for row, keep in zip(ids, mask, strict=True)]  # fmt: skip
+    alone = [
+        beam_search(model, row[keep.bool()][None], max_length=9, beams=beams)[0]
+        for row, keep in zip(ids, mask, strict=True)
+    ]
     assert beam_search(model, ids, mask, max_length=9, beams=beams) == alone
-    assert len({len(words) for words in alone}) > 1           # rows leave the batch at different times
+    assert len({len(words) for words in alone}) > 1  # rows leave the batch at different times
 
 
 @torch.no_grad()
@@ -156,7 +162,7 @@ class Fixed:
 
 
 def test_it_stops_at_the_end_token():
-    model = Fixed([[0.01, 0.01, 0.01, 0.9, 0.07], [0.01, 0.01, 0.95, 0.01, 0.02]])      # a third step would fail
+    model = Fixed([[0.01, 0.01, 0.01, 0.9, 0.07], [0.01, 0.01, 0.95, 0.01, 0.02]])  # a third step would fail
     assert greedy(model, torch.tensor([[3], [4]]), max_length=50, use_cache=False) == [[3], [3]]
 
 

@@ -26,8 +26,9 @@ def course(tmp_path_factory):
     (folder / "solutions").mkdir()
     source = Path(shutil.copy(SAMPLE, folder / "solutions"))
     released = release(source)
-    return SimpleNamespace(folder=folder, source=source, exercise=released.exercise, solution=released.solution,
-                           released=released)
+    return SimpleNamespace(
+        folder=folder, source=source, exercise=released.exercise, solution=released.solution, released=released
+    )
 
 
 @pytest.fixture

@@ -35,18 +35,40 @@ from txlib.grading.workers import Failed, on_this_machine
 
 ATTACKS = corpus()
 HONEST = ("000-honest", "zzz-honest")
-SECONDS = int(os.environ.get("TXLIB_ATTACK_SECONDS", 10))      # more on a machine that has other things to do
-LIMITS = Limits(memory_mb=1024, cpu_seconds=20, processes=48, open_files=256, file_mb=32, disk_mb=64, output_mb=8,
-                cell_seconds=SECONDS, notebook_seconds=SECONDS)
+SECONDS = int(os.environ.get("TXLIB_ATTACK_SECONDS", 10))  # more on a machine that has other things to do
+LIMITS = Limits(
+    memory_mb=1024,
+    cpu_seconds=20,
+    processes=48,
+    open_files=256,
+    file_mb=32,
+    disk_mb=64,
+    output_mb=8,
+    cell_seconds=SECONDS,
+    notebook_seconds=SECONDS,
+)
 SECRET = "CANARY-host-secret"
 MAX_SECONDS, MAX_WORKER_MB = 90 * SECONDS, 3000
 
 # Names of files that a mail program or a browser could have made, or somebody with bad intentions.
-NAMES = ("<img src=x onerror=alert(1)>", "=HYPERLINK(1)", "-rf", "a\nb", "a\x1b[2Jb", "a‮b", "x" * 200,
-         "' onclick='alert(1)", "%2e%2e%2fevil", "con", "$(touch evil)", "a" + os.fsdecode(b"\xff\xfe") + "b")
+NAMES = (
+    "<img src=x onerror=alert(1)>",
+    "=HYPERLINK(1)",
+    "-rf",
+    "a\nb",
+    "a\x1b[2Jb",
+    "a‮b",
+    "x" * 200,
+    "' onclick='alert(1)",
+    "%2e%2e%2fevil",
+    "con",
+    "$(touch evil)",
+    "a" + os.fsdecode(b"\xff\xfe") + "b",
+)
 
-pytestmark = pytest.mark.skipif(probe().level != "sealed",
-                                reason=f"no sealed sandbox here: NOT ONE ATTACK was tried; {probe().found}")
+pytestmark = pytest.mark.skipif(
+    probe().level != "sealed", reason=f"no sealed sandbox here: NOT ONE ATTACK was tried; {probe().found}"
+)
 
 
 class Watch(threading.Thread):
@@ -74,9 +96,12 @@ class Watch(threading.Thread):
     def left(self) -> list[str]:
         """What still runs, seconds later."""
         psutil.wait_procs(list(self.seen.values()), timeout=5)
-        kept = ("forkserver", "resource_tracker")      # multiprocessing's own, for the next pool
-        return [str(each) for each in self.seen.values() if not any(word in _command(each) for word in kept)
-                and _command(each)]
+        kept = ("forkserver", "resource_tracker")  # multiprocessing's own, for the next pool
+        return [
+            str(each)
+            for each in self.seen.values()
+            if not any(word in _command(each) for word in kept) and _command(each)
+        ]
 
 
 def _command(process: psutil.Process) -> str:
@@ -139,17 +164,30 @@ def run(tmp_path_factory):
     (host / "secret.txt").write_text(SECRET)
     listener = Listener(host)
     bystander = psutil.Popen(["sleep", "3600"])
-    addresses = sorted({each.address for many in psutil.net_if_addrs().values() for each in many
-                        if each.family == socket.AF_INET})
+    addresses = sorted(
+        {each.address for many in psutil.net_if_addrs().values() for each in many if each.family == socket.AF_INET}
+    )
     known = record_evidence(source, [0], [99])
     given = {
         "released": released,
         "public": known["open"]["0"]["reference"]["target"],
         "earlier": known["hidden"]["99"]["reference"]["target"],
-        "host": {"port": listener.port, "addresses": addresses, "socket": listener.path, "abstract": listener.abstract,
-                 "processes": [os.getpid(), bystander.pid], "flag": str(host / "flag"),
-                 "files": [str(host / "secret.txt"), str(source), str(out / "gradebook.sqlite"),
-                           str(inbox / "000-honest.ipynb"), str(Path(__file__)), str(Path.home() / ".bashrc")]},
+        "host": {
+            "port": listener.port,
+            "addresses": addresses,
+            "socket": listener.path,
+            "abstract": listener.abstract,
+            "processes": [os.getpid(), bystander.pid],
+            "flag": str(host / "flag"),
+            "files": [
+                str(host / "secret.txt"),
+                str(source),
+                str(out / "gradebook.sqlite"),
+                str(inbox / "000-honest.ipynb"),
+                str(Path(__file__)),
+                str(Path.home() / ".bashrc"),
+            ],
+        },
     }
     for name in HONEST:
         nbformat.write(filled(released, RIGHT), inbox / f"{name}.ipynb")
@@ -173,9 +211,17 @@ def run(tmp_path_factory):
         bystander.wait()
     assert os.environ == environment
     return SimpleNamespace(
-        results={result.submission: result for result in graded.results}, seconds=time.monotonic() - began, watch=watch,
-        heard=listener.close(), before=before, after=snapshot(course, host, inbox), out=out, odd=odd, host=host,
-        bystander=bystanders_status)
+        results={result.submission: result for result in graded.results},
+        seconds=time.monotonic() - began,
+        watch=watch,
+        heard=listener.close(),
+        before=before,
+        after=snapshot(course, host, inbox),
+        out=out,
+        odd=odd,
+        host=host,
+        bystander=bystanders_status,
+    )
 
 
 def write(path, made, released):
@@ -185,7 +231,7 @@ def write(path, made, released):
     if isinstance(made, str):
         made = {"target": made}
     notebook = filled(released, RIGHT | made) if isinstance(made, dict) and "cells" not in made else made
-    path.write_text(json.dumps(notebook), encoding="utf-8")      # half characters stay as \ud800
+    path.write_text(json.dumps(notebook), encoding="utf-8")  # half characters stay as \ud800
 
 
 def strange_files(inbox, released, host):
@@ -270,19 +316,22 @@ def test_no_kernel_is_root_anywhere(run):
 
 
 def test_no_process_is_left(run):
-    assert len(run.watch.seen) > len(ATTACKS)      # it did see the kernels
+    assert len(run.watch.seen) > len(ATTACKS)  # it did see the kernels
     assert run.watch.left() == []
 
 
 @pytest.fixture(scope="module")
 def reports(run):
     """Every text that leaves the run, by path: pages, tables."""
-    return {str(path.relative_to(run.out)): path.read_text(encoding="utf-8") for path in sorted(run.out.rglob("*"))
-            if path.suffix in (".html", ".csv") and path.is_file()}
+    return {
+        str(path.relative_to(run.out)): path.read_text(encoding="utf-8")
+        for path in sorted(run.out.rglob("*"))
+        if path.suffix in (".html", ".csv") and path.is_file()
+    }
 
 
 def test_no_report_tells_a_secret(run, reports):
-    allowed = {"CANARY-sentence", "CANARY-own"}      # the author's words to a learner; a word of the attack itself
+    allowed = {"CANARY-sentence", "CANARY-own"}  # the author's words to a learner; a word of the attack itself
     for path, text in reports.items():
         told = set(re.findall(r"CANARY-[a-z]{3,}", text)) - allowed
         assert not told, (path, told)
@@ -290,7 +339,7 @@ def test_no_report_tells_a_secret(run, reports):
 
 def test_no_report_tells_a_secret_in_numbers(run):
     for name, result in run.results.items():
-        text = json.dumps(result.data() | {"junit": ""})      # the judge's report is for the instructor
+        text = json.dumps(result.data() | {"junit": ""})  # the judge's report is for the instructor
         numbers = [int(each) for each in re.findall(r"\d{3,}", text) if len(each) < 450]
         assert not any(b"CANARY" in each.to_bytes(200, "big") for each in numbers), name
         found = [float(each) for each in re.findall(r"\b\d{2,3}(?:\.0)?\b", text)]
@@ -303,7 +352,7 @@ def test_the_search_for_secrets_did_search(run):
     text = json.dumps(task.outputs)
     seen = json.loads(re.search(r"SEEN (\{.*?\})", text.replace('\\"', '"'))[1])
     assert seen["objects"] > 1000 and seen["megabytes"] > 10 and seen["names"] > 1000 and seen["processes"] >= 1
-    assert "FOUND ['CANARY-own']" in text      # its own word, and nobody else's
+    assert "FOUND ['CANARY-own']" in text  # its own word, and nobody else's
 
 
 def test_no_kernel_had_rights(run):
@@ -321,7 +370,8 @@ class Harmful(html.parser.HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         if tag in ("script", "iframe", "object", "embed", "base", "link", "form", "meta") and not (
-                tag == "meta" and not any(name == "http-equiv" and value == "refresh" for name, value in attrs)):
+            tag == "meta" and not any(name == "http-equiv" and value == "refresh" for name, value in attrs)
+        ):
             self.found.append((tag, attrs))
         for name, value in attrs:
             scheme = urlsplit(value or "").scheme.lower() if name in ("href", "src", "action", "xlink:href") else ""
@@ -346,8 +396,12 @@ def test_no_table_computes_what_a_submission_says(reports):
     for path, text in reports.items():
         if path.endswith(".csv"):
             for row in csv.reader(io.StringIO(text)):
-                assert not [cell for cell in row if cell.startswith(("=", "+", "@", "\t", "\r"))
-                            or (cell.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", cell))], path
+                assert not [
+                    cell
+                    for cell in row
+                    if cell.startswith(("=", "+", "@", "\t", "\r"))
+                    or (cell.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", cell))
+                ], path
 
 
 def test_pages_stay_small(run):
@@ -357,9 +411,20 @@ def test_pages_stay_small(run):
         assert max(len(json.dumps(entry.result.data())) for name in run.results for entry in book.history(name)) < 10**7
 
 
-@pytest.mark.parametrize(("one", "other"), [
-    ("a b", "ab"), ("a  b", "a b"), ("a\n\nb", "a\nb"), ("a", "A"), (" a", "a\n b"), ("a\tb", "a b"), ("1 1", "11"),
-    ("a\nb", "ab"), ("x = 1\n  y", "x = 1\ny")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a b", "ab"),
+        ("a  b", "a b"),
+        ("a\n\nb", "a\nb"),
+        ("a", "A"),
+        (" a", "a\n b"),
+        ("a\tb", "a b"),
+        ("1 1", "11"),
+        ("a\nb", "ab"),
+        ("x = 1\n  y", "x = 1\ny"),
+    ],
+)
 def test_answers_that_differ_have_different_hashes(one, other):
     assert answer_hash(one) != answer_hash(other)
 
@@ -389,8 +454,10 @@ class Slow:
 def test_a_job_that_kills_its_process_takes_no_other_along():
     names = [f"{number:02}" for number in range(8)]
     assignment, nothing = read_assignment(SOURCE), Reference({}, {}, {})
-    jobs = [Job(assignment, nothing, Deadly() if name == "03" else Slow(name), (1,), LIMITS, "sealed", "", "")
-            for name in names]
+    jobs = [
+        Job(assignment, nothing, Deadly() if name == "03" else Slow(name), (1,), LIMITS, "sealed", "", "")
+        for name in names
+    ]
     done = {jobs.index(job): result for job, result in on_this_machine(jobs, 3) if result is not None}
     assert sorted(done) == list(range(8))
     assert [index for index, result in done.items() if isinstance(result, Failed)] == [3]

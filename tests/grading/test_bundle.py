@@ -30,10 +30,31 @@ def problem(data):
     return valid_bundle(json.loads(json.dumps(data)), "t", SEED)
 
 
-VALUES = [None, True, 3, -(2**200), 0.5, math.nan, -math.inf, "word", "\ud800 half a letter", [1, [2.0, ("a",)]],
-          {"a": 1, 2: None}, torch.randn(2, 3), torch.zeros(0, 4), torch.tensor(1), torch.ones(2).bool(),
-          torch.ones(2, dtype=torch.complex64), torch.ones(2).half(), torch.ones(3, dtype=torch.uint8),
-          torch.tensor([math.nan, math.inf]), np.ones((2, 2)), np.float64(1), object(), torch.ones(2).short()]
+VALUES = [
+    None,
+    True,
+    3,
+    -(2**200),
+    0.5,
+    math.nan,
+    -math.inf,
+    "word",
+    "\ud800 half a letter",
+    [1, [2.0, ("a",)]],
+    {"a": 1, 2: None},
+    torch.randn(2, 3),
+    torch.zeros(0, 4),
+    torch.tensor(1),
+    torch.ones(2).bool(),
+    torch.ones(2, dtype=torch.complex64),
+    torch.ones(2).half(),
+    torch.ones(3, dtype=torch.uint8),
+    torch.tensor([math.nan, math.inf]),
+    np.ones((2, 2)),
+    np.float64(1),
+    object(),
+    torch.ones(2).short(),
+]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
@@ -57,10 +78,17 @@ def test_the_checks_own_bundle_is_well_formed():
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([2**5000, "nan"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
-        st.sampled_from(["task", "seed", "shown", "kind", "value", "shape", "values", "dtype", "items", "keys"])
-        | st.text(max_size=3), inner, max_size=5),
-    max_leaves=20)
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["task", "seed", "shown", "kind", "value", "shape", "values", "dtype", "items", "keys"])
+            | st.text(max_size=3),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
 
 
 def nested(depth):
@@ -107,8 +135,12 @@ def replaced(value, path, new):
     return value
 
 
-@given(st.sampled_from([path for path in places(GOOD) if path]), st.sampled_from(
-    [None, True, 1, 0, -1, 1.0, math.nan, math.inf, 2**5000, "", "nan", [], {}, [1], {"kind": "none"}, nested(20)]))
+@given(
+    st.sampled_from([path for path in places(GOOD) if path]),
+    st.sampled_from(
+        [None, True, 1, 0, -1, 1.0, math.nan, math.inf, 2**5000, "", "nan", [], {}, [1], {"kind": "none"}, nested(20)]
+    ),
+)
 def test_one_changed_place_is_refused_or_can_be_compared(path, new):
     """The judge goes on with what passes, so that must never raise there."""
     changed = replaced(GOOD, path, new)
@@ -131,33 +163,67 @@ def shown(value, **extra):
     [
         bundle() | {"extra": 1},
         {key: value for key, value in bundle().items() if key != "operators"},
-        bundle() | {"seed": True}, bundle() | {"seed": 5.0}, bundle() | {"rtol": math.nan}, bundle() | {"atol": -1},
-        bundle() | {"rtol": 2**5000}, bundle() | {"shown": {}}, bundle() | {"shown": [None]},
-        bundle() | {"error": {"error": "E"}}, bundle() | {"error": {"error": "E", "message": "m", "line": 1}},
-        bundle() | {"error": {"error": "E" * 201, "message": ""}}, bundle() | {"operators": "aten.mm"},
-        bundle() | {"operators": ["<b>"]}, bundle() | {"operators": ["a"] * 3000},
-        bundle(1, points=True), bundle(1, points=0), bundle(1, points=math.inf),
+        bundle() | {"seed": True},
+        bundle() | {"seed": 5.0},
+        bundle() | {"rtol": math.nan},
+        bundle() | {"atol": -1},
+        bundle() | {"rtol": 2**5000},
+        bundle() | {"shown": {}},
+        bundle() | {"shown": [None]},
+        bundle() | {"error": {"error": "E"}},
+        bundle() | {"error": {"error": "E", "message": "m", "line": 1}},
+        bundle() | {"error": {"error": "E" * 201, "message": ""}},
+        bundle() | {"operators": "aten.mm"},
+        bundle() | {"operators": ["<b>"]},
+        bundle() | {"operators": ["a"] * 3000},
+        bundle(1, points=True),
+        bundle(1, points=0),
+        bundle(1, points=math.inf),
         bundle(1) | {"shown": bundle(1)["shown"] * 1001},
-        shown({"kind": "none"}, label=1), shown({"kind": "none"}, label="x" * 10_001), shown({"kind": "none"}, more=1),
-        shown({"kind": "int", "value": True}), shown({"kind": "int", "value": 1.0}),
+        shown({"kind": "none"}, label=1),
+        shown({"kind": "none"}, label="x" * 10_001),
+        shown({"kind": "none"}, more=1),
+        shown({"kind": "int", "value": True}),
+        shown({"kind": "int", "value": 1.0}),
         shown({"kind": "int", "value": 2**257}),
-        shown({"kind": "bool", "value": 1}), shown({"kind": "float", "value": "infinity"}),
-        shown({"kind": "float", "value": True}), shown({"kind": "float", "value": math.nan}),
-        shown({"kind": "float", "value": 2**2000}), shown({"kind": "str", "value": "\ud800"}),
-        shown({"kind": "str", "value": "x" * 10_001}), shown({"kind": "none", "value": None}),
+        shown({"kind": "bool", "value": 1}),
+        shown({"kind": "float", "value": "infinity"}),
+        shown({"kind": "float", "value": True}),
+        shown({"kind": "float", "value": math.nan}),
+        shown({"kind": "float", "value": 2**2000}),
+        shown({"kind": "str", "value": "\ud800"}),
+        shown({"kind": "str", "value": "x" * 10_001}),
+        shown({"kind": "none", "value": None}),
         shown({"kind": "Tensor"}),
-        shown({"kind": ["none"]}), shown({"kind": "list", "items": {"0": {"kind": "none"}}}),
+        shown({"kind": ["none"]}),
+        shown({"kind": "list", "items": {"0": {"kind": "none"}}}),
         shown({"kind": "dict", "keys": ["a", "a"], "items": [{"kind": "none"}] * 2}),
         shown({"kind": "dict", "keys": [True], "items": [{"kind": "none"}]}),
         shown({"kind": "dict", "keys": ["a"], "items": []}),
-        shown({"kind": "record", "keys": [1], "items": [{"kind": "none"}]}), shown(nested(MAX_DEPTH + 1)),
-        with_value(shape=[3, 3]), with_value(shape=[-2, -3]), with_value(shape=[True, 6]), with_value(shape=[2.0, 3]),
-        with_value(shape=6), with_value(shape=[2**40, 0]), with_value(shape=[6] + [1] * 64), with_value(dtype="float"),
-        with_value(dtype=None), with_value(dtype="float32\n"), with_value(dtype="bool"), with_value(dtype="int64"),
-        with_value(dtype="complex64"), with_value(values=[1.0] * 5), with_value(values=[True] * 6),
-        with_value(values="111111"), with_value(values=[[1.0] * 6]), with_value(extra=0),
-        shown({"kind": "tokens", "rows": [1, [2]]}), shown({"kind": "tokens", "rows": [-1]}),
-        shown({"kind": "tokens", "rows": [True]}), shown({"kind": "tokens", "rows": [[[1]]]}),
+        shown({"kind": "record", "keys": [1], "items": [{"kind": "none"}]}),
+        shown(nested(MAX_DEPTH + 1)),
+        with_value(shape=[3, 3]),
+        with_value(shape=[-2, -3]),
+        with_value(shape=[True, 6]),
+        with_value(shape=[2.0, 3]),
+        with_value(shape=6),
+        with_value(shape=[2**40, 0]),
+        with_value(shape=[6] + [1] * 64),
+        with_value(dtype="float"),
+        with_value(dtype=None),
+        with_value(dtype="float32\n"),
+        with_value(dtype="bool"),
+        with_value(dtype="int64"),
+        with_value(dtype="complex64"),
+        with_value(values=[1.0] * 5),
+        with_value(values=[True] * 6),
+        with_value(values="111111"),
+        with_value(values=[[1.0] * 6]),
+        with_value(extra=0),
+        shown({"kind": "tokens", "rows": [1, [2]]}),
+        shown({"kind": "tokens", "rows": [-1]}),
+        shown({"kind": "tokens", "rows": [True]}),
+        shown({"kind": "tokens", "rows": [[[1]]]}),
         shown({"kind": "tokens", "rows": [2**31]}),
     ],
 )
@@ -167,12 +233,23 @@ def test_what_is_refused(data):
 
 
 @pytest.mark.parametrize(
-    "change", [{"shape": [2, 3]}, {"shape": [3, 3, 0]}, {"float32": "AAAA"}, {"float32": "?" * 16}, {"float32": 3},
-               {"float32": "\u00e9" * 16}, {"name": 1}, {"name": "x" * 201}, {"more": 1}])
+    "change",
+    [
+        {"shape": [2, 3]},
+        {"shape": [3, 3, 0]},
+        {"float32": "AAAA"},
+        {"float32": "?" * 16},
+        {"float32": 3},
+        {"float32": "\u00e9" * 16},
+        {"name": 1},
+        {"name": "x" * 201},
+        {"more": 1},
+    ],
+)
 def test_weights_are_strict(change):
     """Three float32 numbers are 12 bytes, 16 characters."""
     good = {"name": "w", "shape": [3, 1], "float32": base64.b64encode(bytes(12)).decode()}
-    value = lambda *tensors: shown({"kind": "weights", "tensors": list(tensors)})      # noqa: E731
+    value = lambda *tensors: shown({"kind": "weights", "tensors": list(tensors)})  # noqa: E731
     assert valid_bundle(value(good), "t", SEED) is None
     assert valid_bundle(value(good | change), "t", SEED)
     assert valid_bundle(value(good, good), "t", SEED) == "a weight is there twice"
@@ -191,8 +268,18 @@ def test_counts_are_bounded_before_they_are_decoded():
     assert valid_bundle(shown(largest), "t", SEED) is None
 
 
-@pytest.mark.parametrize("value", [torch.randn(3, 4), torch.randn(4, 3).T, torch.tensor(2.5), torch.zeros(0, 2),
-                                   torch.randn(5).double(), torch.arange(6), torch.randn(3).bfloat16()])
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.randn(3, 4),
+        torch.randn(4, 3).T,
+        torch.tensor(2.5),
+        torch.zeros(0, 2),
+        torch.randn(5).double(),
+        torch.arange(6),
+        torch.randn(3).bfloat16(),
+    ],
+)
 def test_weights_keep_every_bit(value):
     found = Recorder().weights({"w": value})["tensors"][0]
     numbers = np.frombuffer(base64.b64decode(found["float32"]), "<f4").reshape(found["shape"])
@@ -213,9 +300,17 @@ def test_what_is_no_weights_shows_as_what_it_is(value):
 
 @pytest.mark.parametrize(
     ("ids", "rows"),
-    [([1, 2], [1, 2]), ((3,), [3]), (torch.tensor([1, 2]), [1, 2]), (torch.tensor([[1], [2]]), [[1], [2]]),
-     ([torch.tensor([1, 2]), torch.tensor([3])], [[1, 2], [3]]), ([[1], []], [[1], []]), ([], []),
-     (np.arange(3), [0, 1, 2])])
+    [
+        ([1, 2], [1, 2]),
+        ((3,), [3]),
+        (torch.tensor([1, 2]), [1, 2]),
+        (torch.tensor([[1], [2]]), [[1], [2]]),
+        ([torch.tensor([1, 2]), torch.tensor([3])], [[1, 2], [3]]),
+        ([[1], []], [[1], []]),
+        ([], []),
+        (np.arange(3), [0, 1, 2]),
+    ],
+)
 def test_tokens(ids, rows):
     assert Recorder().tokens(ids) == {"kind": "tokens", "rows": rows}
 

@@ -30,8 +30,8 @@ def test_right_answers_pass(study):
     assert words["check-causal-mask"] == "✓ The causal mask: right (2 of 2 points)\n"
     assert words["check-attention"] == "✓ Scaled dot-product attention: right (3 of 3 points)\n"
     assert repr(check.summary()) == (
-        "Exercise 03 · A sample: 5 of 5 points\n"
-        "  ✓ The causal mask: 2 of 2\n  ✓ Scaled dot-product attention: 3 of 3")
+        "Exercise 03 · A sample: 5 of 5 points\n  ✓ The causal mask: 2 of 2\n  ✓ Scaled dot-product attention: 3 of 3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,13 @@ def test_an_unknown_wrong_answer_is_told_what_differs(study):
     words = study({"causal-mask": MASK + "torch.zeros(n, n + 1).bool()"})["check-causal-mask"]
     assert words == (
         "✗ The causal mask: not yet (0 of 2 points)\n"
-        "  Result 1 of 3 (n = 1): the shape differs: expected (1, 1), yours is (1, 2).\n")
+        "  Result 1 of 3 (n = 1): the shape differs: expected (1, 1), yours is (1, 2).\n"
+    )
     words = study({"causal-mask": MASK + "torch.ones(n, n).bool()"})["check-causal-mask"]
     assert words.splitlines()[1] == (
         "  Result 2 of 3 (n = 2): the first difference is at [0, 1]: "
-        "expected False, yours is True (1 of 4 values differ).")
+        "expected False, yours is True (1 of 4 values differ)."
+    )
 
 
 def test_a_missing_return_is_noticed(study):

@@ -13,8 +13,11 @@ from txlib.grading.evidence import MAX_DEPTH, MAX_VALUES, TooLarge, compare, evi
 scalars = st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats() | st.text(max_size=20)
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple)
-    | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
@@ -37,8 +40,19 @@ def test_compare_agrees_with_equality(a, b):
     assert (compare(a_evidence, b_evidence, rtol=0, atol=0) is None) == alike(a, b)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16,
-                                   torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bool,
+        torch.uint8,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.complex64,
+    ],
+)
 def test_tensors_keep_every_number(dtype):
     value = torch.randn(2, 3, 4, dtype=torch.complex64) if dtype.is_complex else (torch.randn(2, 3, 4) * 5).to(dtype)
     found = json.loads(json.dumps(evidence(value)))
@@ -60,11 +74,17 @@ def test_tensors_keep_every_number(dtype):
         (torch.ones(2, 3), torch.ones(3, 2), "the shape differs: expected (3, 2), yours is (2, 3)"),
         (torch.ones(2), torch.ones(2).bool(), "the dtype differs: expected bool, yours is float32"),
         (torch.ones(2).half(), torch.ones(2), "the dtype differs: expected float32, yours is float16"),
-        (torch.tensor([[1, 2], [3, 5], [0, 0]]), torch.tensor([[1, 2], [3, 4], [0, 1]]),
-         "the first difference is at [1, 1]: expected 4, yours is 5 (2 of 6 values differ)"),
+        (
+            torch.tensor([[1, 2], [3, 5], [0, 0]]),
+            torch.tensor([[1, 2], [3, 4], [0, 1]]),
+            "the first difference is at [1, 1]: expected 4, yours is 5 (2 of 6 values differ)",
+        ),
         (torch.tensor(math.nan), torch.tensor(0.0), "the first difference is: expected 0, yours is nan"),
-        (torch.tensor([0.0, math.inf]), torch.tensor([0.0, -math.inf]),
-         "the first difference is at [1]: expected -inf, yours is inf (1 of 2 values differ)"),
+        (
+            torch.tensor([0.0, math.inf]),
+            torch.tensor([0.0, -math.inf]),
+            "the first difference is at [1]: expected -inf, yours is inf (1 of 2 values differ)",
+        ),
         ("ab", "abc", "expected 'abc', yours is 'ab'"),
         ((1, [2]), (1, [3]), "in item 1: in item 0: expected 3, yours is 2"),
         ({"a": 1.0}, {"a": 2.0}, "in ['a']: expected 2, yours is 1"),
@@ -80,7 +100,7 @@ def test_differences_are_said_in_words(found, expected, words):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (torch.ones(2).double(), torch.ones(2)),          # precision is not the question
+        (torch.ones(2).double(), torch.ones(2)),  # precision is not the question
         (torch.ones(2).int(), torch.ones(2).long()),
         (torch.tensor([math.nan]), torch.tensor([math.nan])),
         (np.float64(0.5), 0.5),
@@ -117,8 +137,17 @@ def nested(depth):
     return [nested(depth - 1)] if depth else 0
 
 
-@pytest.mark.parametrize("value", [torch.zeros(MAX_VALUES + 1), [0] * (MAX_VALUES + 1), nested(MAX_DEPTH + 1),
-                                   "x" * 10_001, 1 << 300, [torch.zeros(MAX_VALUES // 2)] * 3])
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(MAX_VALUES + 1),
+        [0] * (MAX_VALUES + 1),
+        nested(MAX_DEPTH + 1),
+        "x" * 10_001,
+        1 << 300,
+        [torch.zeros(MAX_VALUES // 2)] * 3,
+    ],
+)
 def test_evidence_has_bounds(value):
     with pytest.raises(TooLarge, match="the answer"):
         evidence(value)
@@ -131,8 +160,18 @@ def test_a_list_that_holds_itself_ends():
         evidence(value)
 
 
-@pytest.mark.parametrize("found", [
-    None, 3, {}, {"kind": "nothing"}, {"kind": []}, {"kind": "tensor"}, {"kind": "tensor", "shape": [2]},
-    {"kind": "tensor", "shape": [2], "dtype": "float32", "values": "ab"}])
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        3,
+        {},
+        {"kind": "nothing"},
+        {"kind": []},
+        {"kind": "tensor"},
+        {"kind": "tensor", "shape": [2]},
+        {"kind": "tensor", "shape": [2], "dtype": "float32", "values": "ab"},
+    ],
+)
 def test_what_is_no_evidence_equals_nothing(found):
     assert compare(found, evidence(torch.zeros(2))) is not None

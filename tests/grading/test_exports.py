@@ -10,34 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_results import ADA, ASSIGNMENT, BROKEN, HOSTILE, NAMAE, RESULTS, ZOFIA, result, task
 
-from txlib.grading.exports import (
-    ExportError,
-    canvas_csv,
-    export,
-    grades_csv,
-    gradescope_json,
-    moodle_csv,
-    review_csv,
-)
+from txlib.grading.exports import ExportError, canvas_csv, export, grades_csv, gradescope_json, moodle_csv, review_csv
 from txlib.grading.gradebook import Gradebook, GradebookError
 from txlib.grading.result import Note
 from txlib.grading.reviewing import review_at_terminal
 
 HEADER = ["submission", "score", "max_score", "status", "isolation", "needs_review", "seeds"]
 TITLE = "Exercise 03 · Attention"
-CANVAS = "\ufeff" + f'''Student,ID,SIS User ID,SIS Login ID,Section,"{TITLE} (4711)",Final Score
+CANVAS = (
+    "\ufeff"
+    + f'''Student,ID,SIS User ID,SIS Login ID,Section,"{TITLE} (4711)",Final Score
     Points Possible,,,,,12.00,(read only)
 "Lovelace, Ada",1001,S1,ada@example.edu,"Section ""A""",,90
 "Nováková, Žofia",1002,S2,zofia,A,3,
 名前,1003,S3,namae,A,,
 "Student, Test",1004,,,A,,
 '''
-MOODLE = '''\
+)
+MOODLE = """\
 Identifier,Full name,Email address,Status,Grade,Maximum grade,Last modified (grade),Feedback comments
 Participant 501,Ada Lovelace,ada@example.edu,Submitted,,12.00,-,
 Participant 502,Z\u030cofia Nova\u0301kova\u0301,zofia@example.edu,Submitted,1.00,12.00,"Monday, 2 November 2026",old
 Participant 503,名前,namae@example.edu,No submission,,12.00,-,
-'''
+"""
 
 
 def rows(text: str) -> list[list[str]]:
@@ -50,13 +45,26 @@ def named(name: str, found=ADA):
 
 # Our own tables
 
+
 def test_grades():
     header, *body = rows(grades_csv(RESULTS))
     assert header[:7] == HEADER
     assert header[7:] == [task.id for task in ASSIGNMENT.tasks]
     assert [row[0] for row in body] == sorted(each.submission for each in RESULTS)
-    assert body[-2] == ["Žofia Nováková", "2.8", "12", "graded", "sealed", "yes", "1204871 998244353", "0", "0", "3",
-                        "0.5", "0"]
+    assert body[-2] == [
+        "Žofia Nováková",
+        "2.8",
+        "12",
+        "graded",
+        "sealed",
+        "yes",
+        "1204871 998244353",
+        "0",
+        "0",
+        "3",
+        "0.5",
+        "0",
+    ]
     assert ["boris", "0", "12", "truncated", "sealed", "yes", "1204871 998244353", *[""] * 5] in body
 
 
@@ -70,8 +78,12 @@ def test_what_needs_a_look():
     body = rows(review_csv(RESULTS))
     assert body[0] == ["submission", "task", "kind", "text"]
     assert ["Žofia Nováková", "essay", "written answer", "waits for points: txlib grade review"] in body
-    assert ["Žofia Nováková", "attention", "forbidden call",
-            "calls torch.nn.functional.scaled_dot_product_attention"] in body
+    assert [
+        "Žofia Nováková",
+        "attention",
+        "forbidden call",
+        "calls torch.nn.functional.scaled_dot_product_attention",
+    ] in body
     assert not [row for row in body if row[2] == "late"], "nothing to look at"
 
 
@@ -101,15 +113,27 @@ def test_hostile_text_stays_in_its_cell(text):
 
 # Canvas
 
-@pytest.mark.parametrize("name", [
-    "ada@example.edu", "ADA", "s1", "1001", "Lovelace, Ada", "ada lovelace", "lovelaceada_1001_99887_03_attention",
-    "lovelaceada_LATE_1001_99887_03_attention-2"])
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ada@example.edu",
+        "ADA",
+        "s1",
+        "1001",
+        "Lovelace, Ada",
+        "ada lovelace",
+        "lovelaceada_1001_99887_03_attention",
+        "lovelaceada_LATE_1001_99887_03_attention-2",
+    ],
+)
 def test_canvas_knows_a_learner_by(name):
     table, left_out = canvas_csv([named(name)], CANVAS, TITLE)
     assert rows(table) == [
         ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", f"{TITLE} (4711)"],
         ["    Points Possible", "", "", "", "", "12"],
-        ["Lovelace, Ada", "1001", "S1", "ada@example.edu", 'Section "A"', "12"]]
+        ["Lovelace, Ada", "1001", "S1", "ada@example.edu", 'Section "A"', "12"],
+    ]
     assert not left_out
 
 
@@ -118,8 +142,11 @@ def test_canvas_gets_one_grade_a_person_and_we_hear_who_is_missing():
     table, left_out = canvas_csv(several, CANVAS, TITLE)
     assert [(row[0], row[-1]) for row in rows(table)[2:]] == [("Lovelace, Ada", "12"), ("Nováková, Žofia", "2.8")]
     assert left_out == [
-        ("boris", "not graded: truncated"), ("namae", "several submissions of one person"),
-        ("nobody", "nobody in the roster bears this name"), ("名前", "several submissions of one person")]
+        ("boris", "not graded: truncated"),
+        ("namae", "several submissions of one person"),
+        ("nobody", "nobody in the roster bears this name"),
+        ("名前", "several submissions of one person"),
+    ]
 
 
 def test_canvas_makes_a_column_where_it_has_none():
@@ -133,9 +160,16 @@ def test_twins_in_the_roster_are_left_to_a_person():
     assert left_out == [("Ada Lovelace", "several in the roster bear this name")]
 
 
-@pytest.mark.parametrize("roster, words", [
-    ("", "no column 'Student'"), ("a,b\n1,2\n", "no column 'Student'"), ("Student,ID\n\"x", "is not a CSV file"),
-    ("\x00\x01", "no column|not a CSV"), (CANVAS.replace("12.00", "100.0"), "Canvas has 100 .* the gradebook has 12")])
+@pytest.mark.parametrize(
+    "roster, words",
+    [
+        ("", "no column 'Student'"),
+        ("a,b\n1,2\n", "no column 'Student'"),
+        ('Student,ID\n"x', "is not a CSV file"),
+        ("\x00\x01", "no column|not a CSV"),
+        (CANVAS.replace("12.00", "100.0"), "Canvas has 100 .* the gradebook has 12"),
+    ],
+)
 def test_a_bad_roster_is_refused(roster, words):
     with pytest.raises(ExportError, match=words):
         canvas_csv([ADA], roster, TITLE)
@@ -143,9 +177,19 @@ def test_a_bad_roster_is_refused(roster, words):
 
 # Moodle
 
-@pytest.mark.parametrize("name", [
-    "Žofia Nováková", "zofia", "ZOFIA@example.edu", "502", "Participant 502",
-    "Žofia Nováková_502_assignsubmission_file", "Žofia Nováková_502_assignsubmission_file_"])
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Žofia Nováková",
+        "zofia",
+        "ZOFIA@example.edu",
+        "502",
+        "Participant 502",
+        "Žofia Nováková_502_assignsubmission_file",
+        "Žofia Nováková_502_assignsubmission_file_",
+    ],
+)
 def test_moodle_knows_a_learner_by(name):
     table, left_out = moodle_csv([named(name, ZOFIA)], MOODLE)
     before, after = (list(csv.DictReader(io.StringIO(text))) for text in (MOODLE, table))
@@ -166,18 +210,24 @@ def test_moodle_with_other_points_is_refused():
 
 # Gradescope
 
+
 def test_gradescope():
     data = json.loads(gradescope_json(ZOFIA))
     assert data["score"] == 2.8 and "Late: 0.7" in data["output"] and data["visibility"] == "visible"
     assert [(test["name"], test["score"], test["max_score"], test.get("status")) for test in data["tests"]] == [
-        ("Scores", 0, 2, "failed"), ("The causal mask", 0, 2, "failed"), ("Attention with a mask", 3, 3, "passed"),
-        ("A picture", 0.5, 1, "failed"), ("Why the root?", 0, 4, None)]
+        ("Scores", 0, 2, "failed"),
+        ("The causal mask", 0, 2, "failed"),
+        ("Attention with a mask", 3, 3, "passed"),
+        ("A picture", 0.5, 1, "failed"),
+        ("Why the root?", 0, 4, None),
+    ]
     assert "This lets each query see the *future*" in data["tests"][1]["output"]
     assert {test["visibility"] for test in data["tests"]} == {"visible"}
     assert json.loads(gradescope_json(BROKEN))["output"] == "Not graded: truncated"
 
 
 # From the gradebook
+
 
 @pytest.fixture
 def out(tmp_path):
@@ -199,9 +249,15 @@ def test_export_writes_files(out, tmp_path):
     assert out / "gradescope" / "名前" / "results.json" in files
 
 
-@pytest.mark.parametrize("to, roster, words", [
-    ("excel", None, "choose canvas, moodle, gradescope"), ("canvas", None, "needs --roster: the CSV of Canvas"),
-    ("moodle", None, "needs --roster: the worksheet"), ("canvas", b"\xff\xfe\x00", "is not text in UTF-8")])
+@pytest.mark.parametrize(
+    "to, roster, words",
+    [
+        ("excel", None, "choose canvas, moodle, gradescope"),
+        ("canvas", None, "needs --roster: the CSV of Canvas"),
+        ("moodle", None, "needs --roster: the worksheet"),
+        ("canvas", b"\xff\xfe\x00", "is not text in UTF-8"),
+    ],
+)
 def test_export_says_what_it_lacks(out, tmp_path, to, roster, words):
     if roster:
         (tmp_path / "roster.csv").write_bytes(roster)
@@ -215,6 +271,7 @@ def test_export_without_a_gradebook(tmp_path):
 
 
 # Marking at the terminal
+
 
 def marked(out, typed: str, monkeypatch, capsys, **options) -> str:
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))

@@ -33,8 +33,12 @@ def features(tmp_path_factory):
     (folder / "solutions").mkdir()
     source = Path(shutil.copy(FEATURES, folder / "solutions"))
     released = release(source)
-    return SimpleNamespace(source=source, released=released, text=released.exercise.read_text(encoding="utf-8"),
-                           notebook=nbformat.read(released.exercise, as_version=4))
+    return SimpleNamespace(
+        source=source,
+        released=released,
+        text=released.exercise.read_text(encoding="utf-8"),
+        notebook=nbformat.read(released.exercise, as_version=4),
+    )
 
 
 @pytest.fixture
@@ -73,9 +77,21 @@ def test_it_releases_without_warnings(features):
 
 def test_nothing_of_the_author_leaves(features):
     text = features.text + json.dumps(recordings(features.notebook), ensure_ascii=False)
-    for secret in ("SOLUTION", "HIDDEN", "total of many", "on_unseen_points", "rubric", "copy the next word",
-                   "1 point: it could copy", "load_state_dict", "low scores", "2026-12-01", "forbid", "float32\": \"",
-                   "It is on its way"):
+    for secret in (
+        "SOLUTION",
+        "HIDDEN",
+        "total of many",
+        "on_unseen_points",
+        "rubric",
+        "copy the next word",
+        "1 point: it could copy",
+        "load_state_dict",
+        "low scores",
+        "2026-12-01",
+        "forbid",
+        'float32": "',
+        "It is on its way",
+    ):
         assert secret not in text
     cells = {cell.id: cell for cell in features.notebook.cells}
     assert cells["explain-mask"].source == "Your answer here."
@@ -93,12 +109,19 @@ def test_the_recordings_say_who_gives_the_points(features):
 
 def test_the_solution_notebook_shows_what_is_right_and_what_is_gathered(features):
     notebook = nbformat.read(features.released.solution, as_version=4)
-    words = [output.data["text/plain"].splitlines() for cell in notebook.cells for output in cell.get("outputs", ())
-             if "text/plain" in output.get("data", {}) and "image/png" not in output.data]
+    words = [
+        output.data["text/plain"].splitlines()
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if "text/plain" in output.get("data", {}) and "image/png" not in output.data
+    ]
     assert [each[0] for each in words] == [
-        "✓ Two sums: right (3 of 3 points)", "✓ Draw a wave: right (2 of 2 points)",
-        "→ Fit a line: ready to be measured (4 points)", "✓ Softmax, row by row: right (3 of 3 points)",
-        "Exercise 09 · Everything an exercise can ask: 8 of 8 points; 6 more are given by others"]
+        "✓ Two sums: right (3 of 3 points)",
+        "✓ Draw a wave: right (2 of 2 points)",
+        "→ Fit a line: ready to be measured (4 points)",
+        "✓ Softmax, row by row: right (3 of 3 points)",
+        "Exercise 09 · Everything an exercise can ask: 8 of 8 points; 6 more are given by others",
+    ]
     assert words[-1][3] == "  → Fit a line: 4 points, measured by the grader"
     assert words[-1][-1] == "  ✎ Explain the mask: 2 points, marked by a person"
 
@@ -121,9 +144,11 @@ def test_a_learners_notebook(features, tmp_path):
     assert (double.kind, double.points, double.known) == ("partial", 2, True)
     assert double.lines[0].startswith("`repeat` puts the whole behind the whole")
     assert (plot.kind, plot.lines) == (
-        "wrong", ("Your result: expected a dict, yours is None. Is a `return` missing?",))
+        "wrong",
+        ("Your result: expected a dict, yours is None. Is a `return` missing?",),
+    )
     assert (fit.kind, fit.points, fit.max_points) == ("gathered", 0, 4)
-    assert softmax.right      # what is forbidden is the grader's affair
+    assert softmax.right  # what is forbidden is the grader's affair
     assert (written.kind, written.task, written.max_points) == ("written", "explain-mask", 2)
 
 
@@ -152,7 +177,7 @@ def test_verify_proves_it(features):
     for report in reports.values():
         assert report.ok, report.problems
         assert all(report.mistakes) and all(report.alternatives) and report.seconds > 0
-    assert reports["double-sum"].mistake_points == (2.25, 0.75, 2.25, 2.25, 0)      # of four parts, one hidden
+    assert reports["double-sum"].mistake_points == (2.25, 0.75, 2.25, 2.25, 0)  # of four parts, one hidden
     assert reports["fit-line"].measured == (1, 1)
     assert reports["fit-line"].mistake_points[2] == 2
     assert reports["softmax-rows"].mistake_points == (0, 0, 0)
@@ -161,8 +186,12 @@ def test_verify_proves_it(features):
 def test_the_grader_reads_it_whole(features):
     assignment = read_assignment(features.source)
     assert [(task.id, task.kind, task.points) for task in assignment.tasks] == [
-        ("double-sum", "evidence", 3), ("plot-curve", "evidence", 2), ("fit-line", "evidence", 4),
-        ("explain-mask", "written", 2), ("softmax-rows", "evidence", 3)]
+        ("double-sum", "evidence", 3),
+        ("plot-curve", "evidence", 2),
+        ("fit-line", "evidence", 4),
+        ("explain-mask", "written", 2),
+        ("softmax-rows", "evidence", 3),
+    ]
     written = assignment.task("explain-mask")
     assert written.rubric.startswith("1 point: it could copy") and "next word while it is trained" in written.prompt
     assert assignment.stubs["explain-mask"] == "Your answer here."
@@ -173,10 +202,20 @@ def test_the_grader_reads_it_whole(features):
 def test_what_the_author_said_is_recorded(features):
     found = json.loads(json.dumps(record._record(features.source, [], [3])))
     assert found["measured"] == ["fit-line"] and found["broken"] == {}
-    assert found["due"] == {"when": "2026-12-01 23:59", "timezone": "Europe/Zurich", "grace_minutes": 10,
-                            "per_day": 0.1, "at_most": 0.5}
-    assert found["forbidden"] == [{"task": "softmax-rows", "names": ["softmax", "log_softmax", "Softmax"],
-                                   "operators": ["aten._softmax", "aten._log_softmax"]}]
+    assert found["due"] == {
+        "when": "2026-12-01 23:59",
+        "timezone": "Europe/Zurich",
+        "grace_minutes": 10,
+        "per_day": 0.1,
+        "at_most": 0.5,
+    }
+    assert found["forbidden"] == [
+        {
+            "task": "softmax-rows",
+            "names": ["softmax", "log_softmax", "Softmax"],
+            "operators": ["aten._softmax", "aten._log_softmax"],
+        }
+    ]
 
 
 def line(weight, bias):
@@ -192,22 +231,33 @@ def test_weights_are_measured_on_points_not_seen(features):
     wrong_shape["bundle"]["shown"][0]["value"]["tensors"][1]["shape"] = [1, 1, 1]
     nothing = line(3, -1)
     nothing["bundle"]["shown"] = []
-    requests = [line(3, -1), line(3.5, -1), line(0, 0), line(float("nan"), -1), line(float("inf"), 0), line(3e38, 0),
-                wrong_shape, nothing, line(3.5, -1)]
+    requests = [
+        line(3, -1),
+        line(3.5, -1),
+        line(0, 0),
+        line(float("nan"), -1),
+        line(float("inf"), 0),
+        line(3e38, 0),
+        wrong_shape,
+        nothing,
+        line(3.5, -1),
+    ]
     found = measure(features.source, requests)
     assert [each["share"] for each in found] == [1, 0.5, 0, 0, 0, 0, 0, 0, 0.5]
     assert float(found[1]["sentence"].split()[-1].rstrip(".")) == pytest.approx(0.25, abs=0.03)
     assert found[3]["sentence"] == "The weight `weight` holds NaN or infinity."
     assert found[6]["sentence"].startswith("What your answer shows can't be measured: `RuntimeError`")
     assert "IndexError" in found[7]["sentence"]
-    assert found[8] == found[1]      # whatever was measured in between
+    assert found[8] == found[1]  # whatever was measured in between
 
 
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (0.25, {"share": 0.25, "sentence": ""}), (True, {"share": 1.0, "sentence": ""}),
-        ((0.5, "Half."), {"share": 0.5, "sentence": "Half."}), (torch.tensor(0.5), {"share": 0.5, "sentence": ""}),
+        (0.25, {"share": 0.25, "sentence": ""}),
+        (True, {"share": 1.0, "sentence": ""}),
+        ((0.5, "Half."), {"share": 0.5, "sentence": "Half."}),
+        (torch.tensor(0.5), {"share": 0.5, "sentence": ""}),
         (float("nan"), {"share": 0.0, "sentence": "What your answer shows leads to no number: NaN."}),
     ],
 )
@@ -222,14 +272,26 @@ def test_what_is_the_authors_error(result):
 
 
 def test_a_measure_draws_the_same_numbers_each_time():
-    draw = lambda shown, seed: float(torch.rand(()))      # noqa: E731
+    draw = lambda shown, seed: float(torch.rand(()))  # noqa: E731
     assert measuring._measured(draw, line(0, 0)) == measuring._measured(draw, line(1, 1))
     assert measuring._measured(draw, line(0, 0)) != measuring._measured(draw, line(0, 0) | {"seed": 1})
 
 
 def test_measures_get_plain_values():
-    values = [None, True, 3, 0.5, float("-inf"), "a", [1, (2.0,)], {"k": 1}, torch.ones(2, dtype=torch.bool),
-              torch.tensor([1.5, float("nan")]), torch.ones(2, dtype=torch.complex64) * 1j, torch.ones(1, 2).long()]
+    values = [
+        None,
+        True,
+        3,
+        0.5,
+        float("-inf"),
+        "a",
+        [1, (2.0,)],
+        {"k": 1},
+        torch.ones(2, dtype=torch.bool),
+        torch.tensor([1.5, float("nan")]),
+        torch.ones(2, dtype=torch.complex64) * 1j,
+        torch.ones(1, 2).long(),
+    ]
     with collecting() as bundles, Checks()("t") as show:
         for value in values:
             show(value)
@@ -249,7 +311,7 @@ def test_weights_come_back_bit_for_bit():
         show.weights({"w": weight, "s": torch.tensor(2.0)})
     found = measuring.shown_values(bundles[0])[0]
     assert torch.equal(found["w"], weight) and found["s"].shape == () and list(found) == ["w", "s"]
-    found["w"].zero_()      # its own memory
+    found["w"].zero_()  # its own memory
     assert base64.b64decode(bundles[0]["shown"][0]["value"]["tensors"][0]["float32"])[:4] != bytes(4)
 
 
@@ -257,36 +319,68 @@ def test_weights_come_back_bit_for_bit():
     ("old", "new", "message"),
     [
         ('measured("fit-line", on_unseen_points)', "", 'its check shows weights; say by measured("fit-line", …)'),
-        ('measured("fit-line", on_unseen_points)', 'measured("fit-line", lambda shown, seed: 0.9)',
-         "task fit-line: the reference is worth 0.9 of the points, not all of them"),
-        ('measured("fit-line", on_unseen_points)', 'measured("fit-line", lambda shown, seed: 1)',
-         'a mistake is worth all of the points: "The bias is missing."'),
-        ('measured("fit-line", on_unseen_points)', 'measured("fit-line", lambda shown, seed: 2)',
-         "keep it from 0 to 1"),
-        (".mean())\n    share = 1 if error < 0.05 else 0.5 if error < 0.5 else 0",
-         ".mean() + 0 * model(x).mean())\n    share = 0 if error > 0.05 else 1",
-         "absurd weights, ±3e38, are worth all of the points"),
-        ('measured("fit-line", on_unseen_points)', 'measured("fit-lime", on_unseen_points)',
-         "measured(…) is for the task 'fit-lime', which does not exist"),
-        ('forbid("softmax-rows", ("softmax"', 'forbid("softmax", ("softmax"',
-         "forbid(…) is for the task 'softmax', which does not exist"),
-        ('forbid("softmax-rows", ("softmax"', 'forbid("softmax-rows", ("amax"',
-         "task softmax-rows: the reference itself calls amax, which the task forbids"),
+        (
+            'measured("fit-line", on_unseen_points)',
+            'measured("fit-line", lambda shown, seed: 0.9)',
+            "task fit-line: the reference is worth 0.9 of the points, not all of them",
+        ),
+        (
+            'measured("fit-line", on_unseen_points)',
+            'measured("fit-line", lambda shown, seed: 1)',
+            'a mistake is worth all of the points: "The bias is missing."',
+        ),
+        (
+            'measured("fit-line", on_unseen_points)',
+            'measured("fit-line", lambda shown, seed: 2)',
+            "keep it from 0 to 1",
+        ),
+        (
+            ".mean())\n    share = 1 if error < 0.05 else 0.5 if error < 0.5 else 0",
+            ".mean() + 0 * model(x).mean())\n    share = 0 if error > 0.05 else 1",
+            "absurd weights, ±3e38, are worth all of the points",
+        ),
+        (
+            'measured("fit-line", on_unseen_points)',
+            'measured("fit-lime", on_unseen_points)',
+            "measured(…) is for the task 'fit-lime', which does not exist",
+        ),
+        (
+            'forbid("softmax-rows", ("softmax"',
+            'forbid("softmax", ("softmax"',
+            "forbid(…) is for the task 'softmax', which does not exist",
+        ),
+        (
+            'forbid("softmax-rows", ("softmax"',
+            'forbid("softmax-rows", ("amax"',
+            "task softmax-rows: the reference itself calls amax, which the task forbids",
+        ),
         ('operators=("aten._softmax"', 'operators=("aten.exp"', "the reference itself calls aten.exp"),
         ('label="total", points=1', 'label="total"', "its check gives points to some of the values that it shows"),
-        ('    show.call(double, x, label="double", points=1)',
-         '    show(1, points=1)\n    show.call(double, x, label="double", points=1)',
-         "its check gives points before it calls the answer"),
+        (
+            '    show.call(double, x, label="double", points=1)',
+            '    show(1, points=1)\n    show.call(double, x, label="double", points=1)',
+            "its check gives points before it calls the answer",
+        ),
         ('timezone="Europe/Zurich"', 'timezone="Europe/Basle"', 'due(…, timezone="Europe/Basle"): not a time zone'),
-        ('"grade": true, "points": 2, "locked": false', '"grade": true, "points": 3, "locked": false',
-         "task explain-mask: the prompt says 2 points, its cell 3"),
-        ('"grade": true, "points": 2, "locked": false', '"grade": true, "locked": false',
-         "task explain-mask: its cell gives points = None"),
+        (
+            '"grade": true, "points": 2, "locked": false',
+            '"grade": true, "points": 3, "locked": false',
+            "task explain-mask: the prompt says 2 points, its cell 3",
+        ),
+        (
+            '"grade": true, "points": 2, "locked": false',
+            '"grade": true, "locked": false',
+            "task explain-mask: its cell gives points = None",
+        ),
         ('"solution": true, "grade": true', '"solution": true, "grade": false', "an answer must be a code cell"),
         ("# <!-- END SOLUTION -->\n", "", "task explain-mask: ### BEGIN SOLUTION without its ### END SOLUTION"),
         ("Five tasks, 14 points", "Four tasks, 12 points", "the title cell says 12 points"),
-        ('# ### Task 4 · Explain the mask', '# Marks.\n\n# %% [markdown] tags=["rubric"]\n# For nobody.\n\n'
-         '# %% [markdown]\n# ### Task 4 · Explain the mask', "a rubric stands below the written answer"),
+        (
+            "# ### Task 4 · Explain the mask",
+            '# Marks.\n\n# %% [markdown] tags=["rubric"]\n# For nobody.\n\n'
+            "# %% [markdown]\n# ### Task 4 · Explain the mask",
+            "a rubric stands below the written answer",
+        ),
     ],
 )
 def test_what_is_refused(changed, old, new, message):
@@ -297,14 +391,19 @@ def test_what_is_refused(changed, old, new, message):
 
 def test_a_written_answer_without_a_rubric_is_a_warning(changed):
     assert changed(('tags=["rubric"]', 'tags=["other"]')).warnings == (
-        "task explain-mask: no rubric says how to mark it",)
+        "task explain-mask: no rubric says how to mark it",
+    )
 
 
 def test_a_written_answer_may_be_code(changed):
-    old = ("# <!-- BEGIN SOLUTION -->\n# It would learn to copy the next word instead of predicting it, and when it "
-           "writes, there is no next word to copy.\n# <!-- END SOLUTION -->\n")
-    released = changed(("# %% [markdown] nbgrader", "# %% nbgrader"),
-                       (old, "design = [\n    # BEGIN SOLUTION\n    1, 2,\n    # END SOLUTION\n]\n"))
+    old = (
+        "# <!-- BEGIN SOLUTION -->\n# It would learn to copy the next word instead of predicting it, and when it "
+        "writes, there is no next word to copy.\n# <!-- END SOLUTION -->\n"
+    )
+    released = changed(
+        ("# %% [markdown] nbgrader", "# %% nbgrader"),
+        (old, "design = [\n    # BEGIN SOLUTION\n    1, 2,\n    # END SOLUTION\n]\n"),
+    )
     cells = {cell.id: cell for cell in nbformat.read(released.exercise, as_version=4).cells}
     assert cells["explain-mask"].source == "design = [\n    ...  # Your answer here.\n]"
 

@@ -8,20 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from sample_results import (
-    ADA,
-    ASSIGNMENT,
-    BROKEN,
-    HOSTILE,
-    LOOSE,
-    NAMAE,
-    RESULTS,
-    ZOFIA,
-    matrix,
-    png,
-    result,
-    task,
-)
+from sample_results import ADA, ASSIGNMENT, BROKEN, HOSTILE, LOOSE, NAMAE, RESULTS, ZOFIA, matrix, png, result, task
 
 from txlib.grading.assignment import GradedTask
 from txlib.grading.feedback import TEMPLATES, feedback_page, summary_page
@@ -34,14 +21,84 @@ from txlib.grading.submission import STATUSES
 CHROMIUM = Path("/usr/bin/chromium")
 VOID = {"meta", "img", "br", "hr", "rect", "line"}
 ALLOWED = {
-    "html", "head", "title", "style", "body", "header", "main", "footer", "nav", "section", "article", "h1", "h2", "h3",
-    "h4", "p", "ol", "ul", "li", "a", "strong", "em", "bdi", "span", "code", "pre", "details", "summary", "div",
-    "table", "caption", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "sub", "sup", "i", "u", "svg",
-    "desc", "text", *VOID}
+    "html",
+    "head",
+    "title",
+    "style",
+    "body",
+    "header",
+    "main",
+    "footer",
+    "nav",
+    "section",
+    "article",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "p",
+    "ol",
+    "ul",
+    "li",
+    "a",
+    "strong",
+    "em",
+    "bdi",
+    "span",
+    "code",
+    "pre",
+    "details",
+    "summary",
+    "div",
+    "table",
+    "caption",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "figure",
+    "figcaption",
+    "sub",
+    "sup",
+    "i",
+    "u",
+    "svg",
+    "desc",
+    "text",
+    *VOID,
+}
 ATTRIBUTES = {
-    "lang", "charset", "name", "content", "http-equiv", "class", "id", "href", "rel", "src", "alt", "style", "tabindex",
-    "role", "aria-label", "aria-labelledby", "aria-hidden", "scope", "viewbox", "width", "height", "x", "y", "x1", "x2",
-    "y1", "y2", "rx", "text-anchor"}
+    "lang",
+    "charset",
+    "name",
+    "content",
+    "http-equiv",
+    "class",
+    "id",
+    "href",
+    "rel",
+    "src",
+    "alt",
+    "style",
+    "tabindex",
+    "role",
+    "aria-label",
+    "aria-labelledby",
+    "aria-hidden",
+    "scope",
+    "viewbox",
+    "width",
+    "height",
+    "x",
+    "y",
+    "x1",
+    "x2",
+    "y1",
+    "y2",
+    "rx",
+    "text-anchor",
+}
 
 
 class Page(HTMLParser):
@@ -108,31 +165,48 @@ def harmless(source: str) -> Page:
 @pytest.mark.parametrize("found", [*RESULTS, LOOSE], ids=lambda found: found.submission)
 def test_every_page_is_sound_and_names_its_learner(found):
     page = harmless(feedback_page(found, ASSIGNMENT))
-    for words in (found.submission, ASSIGNMENT.title, *(each.title for each in found.tasks),
-                  *(VERDICTS[each.verdict] for each in found.tasks),
-                  *["1204871, 998244353"] * (found.status == "graded")):
+    for words in (
+        found.submission,
+        ASSIGNMENT.title,
+        *(each.title for each in found.tasks),
+        *(VERDICTS[each.verdict] for each in found.tasks),
+        *["1204871, 998244353"] * (found.status == "graded"),
+    ):
         assert words in page.text
 
 
 def test_a_page_says_what_was_found():
     page = harmless(feedback_page(ZOFIA, ASSIGNMENT))
-    for words in ("2.8 of 12 points", "0.7 points taken off the 3.5", "1 day and 3 hours late",
-                  "4 points of these still wait for a person", "in a sealed sandbox",
-                  "This lets each query see the future.", "the first difference is at [0, 1]",
-                  "right when the earlier tasks are right", "it earns 3 of 3 points; with your own, 0",
-                  "axes are labelled", "0.5 of 0.5", "return torch.ones(n, n).triu().bool()", "Compare every query",
-                  "Hint 2: which size is dk?", "difficulty 1 of 5", "the cell is there twice",
-                  "Go on with Scores", "txlib check exercises/03_attention.ipynb"):
+    for words in (
+        "2.8 of 12 points",
+        "0.7 points taken off the 3.5",
+        "1 day and 3 hours late",
+        "4 points of these still wait for a person",
+        "in a sealed sandbox",
+        "This lets each query see the future.",
+        "the first difference is at [0, 1]",
+        "right when the earlier tasks are right",
+        "it earns 3 of 3 points; with your own, 0",
+        "axes are labelled",
+        "0.5 of 0.5",
+        "return torch.ones(n, n).triu().bool()",
+        "Compare every query",
+        "Hint 2: which size is dk?",
+        "difficulty 1 of 5",
+        "the cell is there twice",
+        "Go on with Scores",
+        "txlib check exercises/03_attention.ipynb",
+    ):
         assert words in page.text, words
-    assert len(page.all("caption")) == 4 and len(page.all("u")) == 22 + 12      # every number that differs
+    assert len(page.all("caption")) == 4 and len(page.all("u")) == 22 + 12  # every number that differs
     assert [each["alt"] for each in page.all("img")] == ["Figure 1 of 1 that your notebook drew for “A picture”"]
-    assert len(page.all("details")) == 2 + 1 + 1 + 1      # hints: of three prompts, and the one for what to try next
+    assert len(page.all("details")) == 2 + 1 + 1 + 1  # hints: of three prompts, and the one for what to try next
 
 
 def test_what_to_try_next():
     def said(found):
         text = harmless(feedback_page(found, ASSIGNMENT)).text
-        return text[text.index("What to try next"):][:80]
+        return text[text.index("What to try next") :][:80]
 
     assert "Nothing is open here" in said(ADA)
     waiting = replace(ADA, tasks=(*ADA.tasks[:-1], task("essay", "pending")))
@@ -153,12 +227,23 @@ def test_whoever_is_not_graded_reads_why_and_what_to_do(status):
 
 def hostile(text: str):
     """A result with this text wherever a submission has a say."""
-    said = task("scores", "mistake", answer=text, lines=(text, f"`{text}`"),
-                matrices=(matrix([text] * 4), matrix([True] * 4)), parts=(Part(text, False, 0, 1),),
-                outputs=({"text": text}, {"png": text}, {"png": png()}))
-    return result(text, replace(said, title=text), task("essay", "pending", answer=text),
-                  notes=(Note("late", text), Note(text, text, "scores"), Note("other", text, text)), penalty=0.1,
-                  submitted=text)
+    said = task(
+        "scores",
+        "mistake",
+        answer=text,
+        lines=(text, f"`{text}`"),
+        matrices=(matrix([text] * 4), matrix([True] * 4)),
+        parts=(Part(text, False, 0, 1),),
+        outputs=({"text": text}, {"png": text}, {"png": png()}),
+    )
+    return result(
+        text,
+        replace(said, title=text),
+        task("essay", "pending", answer=text),
+        notes=(Note("late", text), Note(text, text, "scores"), Note("other", text, text)),
+        penalty=0.1,
+        submitted=text,
+    )
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "".join(HOSTILE)])
@@ -172,8 +257,13 @@ def test_nothing_of_a_submission_is_html(text):
     strange = {**vars(ASSIGNMENT.tasks[0]), "prompt": text, "title": text}
     assignment = replace(ASSIGNMENT, title=text, tasks=(GradedTask(**strange), *ASSIGNMENT.tasks[1:]))
     harmless(feedback_page(found, assignment))
-    page = harmless(summary_page([found, replace(found, status=text), ADA], assignment,
-                                 similar=[Similar("scores", text, "Ada Lovelace", 0.93)]))
+    page = harmless(
+        summary_page(
+            [found, replace(found, status=text), ADA],
+            assignment,
+            similar=[Similar("scores", text, "Ada Lovelace", 0.93)],
+        )
+    )
     assert visible[:200] in page.text
 
 
@@ -195,8 +285,13 @@ def test_only_pictures_are_shown():
     bomb = png(2, 2)
     raw = bytearray(base64.b64decode(bomb))
     raw[16:24] = (60_000).to_bytes(4, "big") * 2
-    shown = ({"png": base64.b64encode(b"<svg onload=alert(1)>" * 9).decode()}, {"png": base64.b64encode(raw).decode()},
-             {"png": 3}, {"png": "é"}, {"png": png()[:80] + "\n" + png()[80:]})
+    shown = (
+        {"png": base64.b64encode(b"<svg onload=alert(1)>" * 9).decode()},
+        {"png": base64.b64encode(raw).decode()},
+        {"png": 3},
+        {"png": "é"},
+        {"png": png()[:80] + "\n" + png()[80:]},
+    )
     page = harmless(feedback_page(result("a", task("plot", outputs=shown)), ASSIGNMENT))
     assert len(page.all("img")) == 1
 
@@ -209,39 +304,63 @@ def test_odd_evidence_stops_no_page():
 
 def test_solutions_stay_at_home():
     """A page is made of the result and the prompts: nothing else of the assignment is in it."""
-    secret = GradedTask("scores", "Scores", 2, "evidence", "SECRET-check", ("SECRET-cell",), prompt="Asked.",
-                        rubric="SECRET rubric", forbidden=("SECRET_name",))
-    assignment = replace(ASSIGNMENT, tasks=(secret,), notebook={"cells": ["SECRET"]}, stubs={"scores": "SECRET"},
-                         hash="SECRET")
+    secret = GradedTask(
+        "scores",
+        "Scores",
+        2,
+        "evidence",
+        "SECRET-check",
+        ("SECRET-cell",),
+        prompt="Asked.",
+        rubric="SECRET rubric",
+        forbidden=("SECRET_name",),
+    )
+    assignment = replace(
+        ASSIGNMENT, tasks=(secret,), notebook={"cells": ["SECRET"]}, stubs={"scores": "SECRET"}, hash="SECRET"
+    )
     found = replace(result("a", task("scores", "wrong")), junit="SECRET", environment="SECRET")
     assert "SECRET" not in feedback_page(found, assignment)
 
 
 # Prompts
 
-@pytest.mark.parametrize("markdown, words", [
-    (r"$\sqrt{d_k}$", "√d<sub>k</sub>"),
-    (r"$\text{softmax}(QK^\top / \sqrt{2d_k}) V$", "softmax(QK<sup>⊤</sup> / √(2d<sub>k</sub>)) V"),
-    (r"$\frac{a + 1}{\mu}$", "(a + 1) / μ"),
-    (r"$x_{2c+1} * y_i * z_j$", "x<sub>2c+1</sub> * y<sub>i</sub> * z<sub>j</sub>"),
-    (r"$\unknown{x} < 3$", r"\unknownx &lt; 3"),
-    ("$$j \\le i$$", "j ≤ i"),
-    ("`$x$` costs $5", "<code>$x$</code> costs $5"),
-])
+
+@pytest.mark.parametrize(
+    "markdown, words",
+    [
+        (r"$\sqrt{d_k}$", "√d<sub>k</sub>"),
+        (r"$\text{softmax}(QK^\top / \sqrt{2d_k}) V$", "softmax(QK<sup>⊤</sup> / √(2d<sub>k</sub>)) V"),
+        (r"$\frac{a + 1}{\mu}$", "(a + 1) / μ"),
+        (r"$x_{2c+1} * y_i * z_j$", "x<sub>2c+1</sub> * y<sub>i</sub> * z<sub>j</sub>"),
+        (r"$\unknown{x} < 3$", r"\unknownx &lt; 3"),
+        ("$$j \\le i$$", "j ≤ i"),
+        ("`$x$` costs $5", "<code>$x$</code> costs $5"),
+    ],
+)
 def test_maths_is_readable(markdown, words):
     assert words in prose(markdown)
 
 
 def test_hints_are_folded_and_their_markdown_is_read():
     html = prose("Do *it*.\n\n<details><summary>Hint `1`</summary>\n\nOne **row**.\n</details>\nAfter.")
-    assert html.replace("\n", "") == ("<p>Do <em>it</em>.</p><details><summary>Hint <code>1</code></summary><p>One "
-                                      "<strong>row</strong>.</p></details><p>After.</p>")
+    assert html.replace("\n", "") == (
+        "<p>Do <em>it</em>.</p><details><summary>Hint <code>1</code></summary><p>One "
+        "<strong>row</strong>.</p></details><p>After.</p>"
+    )
 
 
-@pytest.mark.parametrize("markdown", [
-    "<details open onclick=x><summary>a</summary>b</details>", "<details><summary>a", "</details></details>",
-    "[a](javascript:alert(1)) [b](data:text/html,x) [c](../lesson.ipynb) [d](//evil.example)",
-    "![a](http://evil.example/x.png)", "<!-- x --><style>*{}</style>", "```\n</code><script>\n```"])
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "<details open onclick=x><summary>a</summary>b</details>",
+        "<details><summary>a",
+        "</details></details>",
+        "[a](javascript:alert(1)) [b](data:text/html,x) [c](../lesson.ipynb) [d](//evil.example)",
+        "![a](http://evil.example/x.png)",
+        "<!-- x --><style>*{}</style>",
+        "```\n</code><script>\n```",
+    ],
+)
 def test_prompts_carry_no_tags_of_their_own(markdown):
     page = Page(prose(markdown))
     assert {name for name, _ in page.elements} <= {"p", "details", "summary", "span", "pre", "code"}
@@ -250,14 +369,24 @@ def test_prompts_carry_no_tags_of_their_own(markdown):
 
 # The class
 
+
 def test_the_class_at_a_glance():
     page = harmless(summary_page(RESULTS, ASSIGNMENT, similar=[Similar("scores", "Ada Lovelace", "名前", 0.934)]))
-    for words in ("4 of 6 submissions graded", "1 with all of them", "2 of 4 right (50 %)",
-                  "This lets each query see the future.", "It raised RuntimeError", "in-kernel tests",
-                  "the weaker kind", "calls torch.nn.functional.scaled_dot_product_attention",
-                  "a written answer waits for points",
-                  "boris: truncated", "empty-folder: no notebook", "93 %",
-                  "4 in a sealed sandbox"):
+    for words in (
+        "4 of 6 submissions graded",
+        "1 with all of them",
+        "2 of 4 right (50 %)",
+        "This lets each query see the future.",
+        "It raised RuntimeError",
+        "in-kernel tests",
+        "the weaker kind",
+        "calls torch.nn.functional.scaled_dot_product_attention",
+        "a written answer waits for points",
+        "boris: truncated",
+        "empty-folder: no notebook",
+        "93 %",
+        "4 in a sealed sandbox",
+    ):
         assert words in page.text, words
     assert "Not graded in a sealed sandbox" not in page.text
     assert "Not graded in a sealed sandbox" in Page(summary_page([*RESULTS, LOOSE], ASSIGNMENT)).text
@@ -289,12 +418,13 @@ def test_a_class_of_nobody():
 
 # Looks
 
+
 def _colours(css: str) -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", css))
 
 
 def _luminance(colour: str) -> float:
-    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
@@ -319,17 +449,30 @@ def browser():
     sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--no-first-run",
-                                                 "--disable-background-networking", "--disable-component-update"])
+            executable_path=str(CHROMIUM),
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+            ],
+        )
         yield browser
         browser.close()
 
 
-PAGES = {"žofia": lambda: feedback_page(ZOFIA, ASSIGNMENT), "name": lambda: feedback_page(NAMAE, ASSIGNMENT),
-         "hostile": lambda: feedback_page(hostile("".join(HOSTILE) + "W" * 3000), ASSIGNMENT),
-         "broken": lambda: feedback_page(BROKEN, ASSIGNMENT),
-         "summary": lambda: summary_page([*RESULTS, hostile("".join(HOSTILE) + "W" * 300)], ASSIGNMENT,
-                                         similar=[Similar("scores", "Ada Lovelace", "W" * 200, 0.93)])}
+PAGES = {
+    "žofia": lambda: feedback_page(ZOFIA, ASSIGNMENT),
+    "name": lambda: feedback_page(NAMAE, ASSIGNMENT),
+    "hostile": lambda: feedback_page(hostile("".join(HOSTILE) + "W" * 3000), ASSIGNMENT),
+    "broken": lambda: feedback_page(BROKEN, ASSIGNMENT),
+    "summary": lambda: summary_page(
+        [*RESULTS, hostile("".join(HOSTILE) + "W" * 300)],
+        ASSIGNMENT,
+        similar=[Similar("scores", "Ada Lovelace", "W" * 200, 0.93)],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -53,6 +53,7 @@ def essay(name: str, text: str, **more: object) -> Result:
 
 # Seeds
 
+
 def test_a_stopped_run_goes_on_with_its_seeds(path):
     with Gradebook(path) as book:
         drawn = book.seeds(ASSIGNMENT.hash, 2)
@@ -82,25 +83,42 @@ def test_another_number_of_seeds_is_drawn_anew(book):
 
 # Adding and finding
 
+
 def test_a_result_comes_back_as_it_was(full):
-    found = [full.find(each.submission, each.submission_hash, each.assignment_hash, each.environment, each.seeds,
-                       each.isolation) for each in RESULTS]
+    found = [
+        full.find(
+            each.submission, each.submission_hash, each.assignment_hash, each.environment, each.seeds, each.isolation
+        )
+        for each in RESULTS
+    ]
     assert found == [each if each.submission_hash else None for each in RESULTS]
 
 
-@pytest.mark.parametrize("change", [
-    {"submission": "someone else"}, {"submission_hash": "x"}, {"assignment_hash": "x"}, {"environment": "x"},
-    {"seeds": (1204871,)}, {"isolation": "none"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"submission": "someone else"},
+        {"submission_hash": "x"},
+        {"assignment_hash": "x"},
+        {"environment": "x"},
+        {"seeds": (1204871,)},
+        {"isolation": "none"},
+    ],
+)
 def test_whatever_changed_is_graded_again(full, change):
-    same = {name: getattr(ADA, name) for name in
-            ("submission", "submission_hash", "assignment_hash", "environment", "seeds", "isolation")}
+    same = {
+        name: getattr(ADA, name)
+        for name in ("submission", "submission_hash", "assignment_hash", "environment", "seeds", "isolation")
+    }
     assert full.find(**same) == ADA
     assert full.find(**same | change) is None
 
 
 def test_seeds_can_be_asked_for_by_their_number(full):
-    same = {name: getattr(ADA, name) for name in
-            ("submission", "submission_hash", "assignment_hash", "environment", "isolation")}
+    same = {
+        name: getattr(ADA, name)
+        for name in ("submission", "submission_hash", "assignment_hash", "environment", "isolation")
+    }
     assert full.find(**same, seeds=len(ADA.seeds)) == ADA
     assert full.find(**same, seeds=len(ADA.seeds) + 1) is None
 
@@ -110,7 +128,9 @@ def test_the_newest_entry_counts_and_all_are_kept(book, run):
         book.add(run, replace(ADA, score=score))
     book.add(run, ZOFIA)
     assert [(each.submission, each.score) for each in book.latest(ASSIGNMENT.hash)] == [
-        ("Ada Lovelace", 3), ("Žofia Nováková", 2.8)]
+        ("Ada Lovelace", 3),
+        ("Žofia Nováková", 2.8),
+    ]
     assert [entry.result.score for entry in book.history("Ada Lovelace")] == [1, 5, 3]
     assert book.latest() == book.latest(ASSIGNMENT.hash) and book.latest("another") == []
     assert book.names() == ["Ada Lovelace", "Žofia Nováková"]
@@ -118,21 +138,28 @@ def test_the_newest_entry_counts_and_all_are_kept(book, run):
 
 def test_a_failing_add_leaves_nothing(full, path):
     count = len(full.history("Ada Lovelace"))
-    twice = replace(ADA, tasks=(*ADA.tasks, ADA.tasks[0]))      # the second row of answers is refused
+    twice = replace(ADA, tasks=(*ADA.tasks, ADA.tasks[0]))  # the second row of answers is refused
     with pytest.raises(GradebookError):
         full.add(1, twice)
     with pytest.raises(GradebookError):
-        full.add(99, ADA)                                       # no such run
+        full.add(99, ADA)  # no such run
     assert len(full.history("Ada Lovelace")) == count
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 # Append-only
 
+
 @pytest.mark.parametrize("table", sorted(TABLES.tables))
-@pytest.mark.parametrize("statement", [
-    "UPDATE {0} SET {1} = {1}", "DELETE FROM {0}", "INSERT OR REPLACE INTO {0} SELECT * FROM {0}",
-    "INSERT OR IGNORE INTO {0} SELECT * FROM {0}"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {0} SET {1} = {1}",
+        "DELETE FROM {0}",
+        "INSERT OR REPLACE INTO {0} SELECT * FROM {0}",
+        "INSERT OR IGNORE INTO {0} SELECT * FROM {0}",
+    ],
+)
 def test_no_row_is_ever_changed(full, path, table, statement):
     full.seeds("one", 2)
     full.review("essay", ZOFIA.tasks[-1].answer_hash, 2)
@@ -147,6 +174,7 @@ def test_no_row_is_ever_changed(full, path, table, statement):
 
 # Reviews
 
+
 def test_reviews_give_points_and_the_newest_counts(full):
     hash = ZOFIA.tasks[-1].answer_hash
     for points, comment in ((1, "hm"), (3.5, "Good.\n\nMore on the gradient.")):
@@ -156,8 +184,12 @@ def test_reviews_give_points_and_the_newest_counts(full):
     assert reviewed.tasks[-1].lines == ("Good.", "More on the gradient.")
     assert full.with_reviews(reviewed) == reviewed
     assert [review.points for review in full.reviews("essay", hash)] == [1, 3.5]
-    assert full.find(ZOFIA.submission, ZOFIA.submission_hash, ZOFIA.assignment_hash, ZOFIA.environment, ZOFIA.seeds,
-                     "sealed") == ZOFIA, "the ledger itself is as it was"
+    assert (
+        full.find(
+            ZOFIA.submission, ZOFIA.submission_hash, ZOFIA.assignment_hash, ZOFIA.environment, ZOFIA.seeds, "sealed"
+        )
+        == ZOFIA
+    ), "the ledger itself is as it was"
 
 
 def test_reviews_outlive_grading_again_and_cover_the_same_text_elsewhere(book, run):
@@ -175,7 +207,10 @@ def test_a_review_can_override_a_verdict_and_settles_its_notes(full):
     reviewed = full.with_reviews(ZOFIA)
     assert reviewed.tasks[2].points == 0 and reviewed.tasks[2].verdict == "reviewed"
     assert {note.kind: note.review for note in reviewed.notes} == {
-        "late": False, "forbidden call": False, "duplicated": True}
+        "late": False,
+        "forbidden call": False,
+        "duplicated": True,
+    }
 
 
 def test_lateness_is_taken_off_after_reviews(book, monkeypatch):
@@ -213,15 +248,19 @@ def test_each_waiting_text_is_listed_once_with_all_who_gave_it(book, run):
 
 # One writer
 
+
 def test_one_writer_many_readers(full, path):
-    script = ("import sys; from txlib.grading.gradebook import Gradebook, GradebookError\n"
-              "try: Gradebook(sys.argv[1]); print('both write')\n"
-              "except GradebookError as error: print(error)\n"
-              "with Gradebook(sys.argv[1], create=False) as book: print(len(book.latest()))\n"
-              "try: book.review('essay', sys.argv[2], 1)\n"
-              "except GradebookError as error: print(error)\n")
-    said = subprocess.run([sys.executable, "-c", script, path, ZOFIA.tasks[-1].answer_hash], capture_output=True,
-                          text=True, check=True).stdout.splitlines()
+    script = (
+        "import sys; from txlib.grading.gradebook import Gradebook, GradebookError\n"
+        "try: Gradebook(sys.argv[1]); print('both write')\n"
+        "except GradebookError as error: print(error)\n"
+        "with Gradebook(sys.argv[1], create=False) as book: print(len(book.latest()))\n"
+        "try: book.review('essay', sys.argv[2], 1)\n"
+        "except GradebookError as error: print(error)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script, path, ZOFIA.tasks[-1].answer_hash], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     busy = f"{path} is in use by another grading run; wait for its end, or choose another folder"
     assert said == [busy, str(len(RESULTS)), busy]
     with pytest.raises(GradebookError, match="in use"):
@@ -231,7 +270,7 @@ def test_one_writer_many_readers(full, path):
 def test_the_lock_ends_with_the_block_and_not_with_a_child(path):
     with Gradebook(path) as book:
         child = os.fork()
-        if not child:      # holds what it inherited until it is killed
+        if not child:  # holds what it inherited until it is killed
             time.sleep(60)
             os._exit(0)
         assert book.path == path
@@ -256,12 +295,16 @@ with Gradebook(sys.argv[1]) as book:
 
 
 def test_killed_at_any_moment_the_file_is_sound(path):
-    waits = (0.0, 0.013, 0.05, 0.081, 0.12)      # an add takes about 10 ms
+    waits = (0.0, 0.013, 0.05, 0.081, 0.12)  # an add takes about 10 ms
     promised = set()
     for wait in waits:
-        writer = subprocess.Popen([sys.executable, "-c", KILLED, path], stdout=subprocess.PIPE, text=True,
-                                  env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)})
-        promised.add(writer.stdout.readline().strip())      # it is at work
+        writer = subprocess.Popen(
+            [sys.executable, "-c", KILLED, path],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        )
+        promised.add(writer.stdout.readline().strip())  # it is at work
         time.sleep(wait)
         writer.kill()
         promised |= {line.strip() for line in writer.stdout if line.endswith("\n")}
@@ -280,6 +323,7 @@ def test_killed_at_any_moment_the_file_is_sound(path):
 
 # Files that are no gradebooks
 
+
 def test_no_file_no_folder(path, tmp_path):
     with pytest.raises(GradebookError, match="no gradebook at .*gradebook.sqlite"):
         Gradebook(path, create=False)
@@ -294,14 +338,18 @@ def test_an_empty_file_becomes_a_gradebook(path):
         assert book.latest() == [] and book.pending() == []
 
 
-@pytest.mark.parametrize("make, words", [
-    (lambda path: path.write_bytes(b"not a database at all" * 100), "is not a gradebook: it is not an SQLite file"),
-    (lambda path: sqlite3.connect(path).executescript("CREATE TABLE grades (x)"), "is not a gradebook of txlib's"),
-    (lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 99"), "by a newer txlib"),
-    (lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 0"), "by an older txlib"),
-    (lambda path: path.write_bytes(_gradebook(path).read_bytes()[:9000]), "is damaged"),
-    (lambda path: path.write_bytes(_scratched(_gradebook(path).read_bytes())), "is damaged"),
-], ids=["no SQLite", "foreign", "newer", "older", "cut", "scratched"])
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda path: path.write_bytes(b"not a database at all" * 100), "is not a gradebook: it is not an SQLite file"),
+        (lambda path: sqlite3.connect(path).executescript("CREATE TABLE grades (x)"), "is not a gradebook of txlib's"),
+        (lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 99"), "by a newer txlib"),
+        (lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 0"), "by an older txlib"),
+        (lambda path: path.write_bytes(_gradebook(path).read_bytes()[:9000]), "is damaged"),
+        (lambda path: path.write_bytes(_scratched(_gradebook(path).read_bytes())), "is damaged"),
+    ],
+    ids=["no SQLite", "foreign", "newer", "older", "cut", "scratched"],
+)
 @pytest.mark.parametrize("create", [True, False])
 def test_a_file_that_is_no_gradebook_gets_one_clear_line(path, make, words, create):
     make(path)
@@ -321,18 +369,31 @@ def _gradebook(path):
 
 
 def _scratched(data: bytes) -> bytes:
-    return data[:4096] + bytes(255 for _ in range(4096 * 3)) + data[4096 * 4:]
+    return data[:4096] + bytes(255 for _ in range(4096 * 3)) + data[4096 * 4 :]
 
 
 # Explaining
 
+
 def test_a_grade_is_explained(full):
     full.review("essay", ZOFIA.tasks[-1].answer_hash, 3, "Good.", "Dr B")
     words = full.explain("Žofia Nováková")
-    for part in (ZOFIA.submission_hash, ZOFIA.assignment_hash, "1204871, 998244353", "sealed", ZOFIA.environment,
-                 "causal-mask (evidence): not yet, 0 of 2", "3 of 3 (0 in sequence, 3 alone)",
-                 "This lets each query see the *future*", "by Dr B: 3 of 4: Good.", "forbidden call", "needs a look",
-                 "txlib grade --assignment", "--on-seeds 1204871,998244353", ZOFIA.submitted):
+    for part in (
+        ZOFIA.submission_hash,
+        ZOFIA.assignment_hash,
+        "1204871, 998244353",
+        "sealed",
+        ZOFIA.environment,
+        "causal-mask (evidence): not yet, 0 of 2",
+        "3 of 3 (0 in sequence, 3 alone)",
+        "This lets each query see the *future*",
+        "by Dr B: 3 of 4: Good.",
+        "forbidden call",
+        "needs a look",
+        "txlib grade --assignment",
+        "--on-seeds 1204871,998244353",
+        ZOFIA.submitted,
+    ):
         assert part in words
     with pytest.raises(GradebookError, match="no submission 'nobody' .* it has .*Ada Lovelace"):
         full.explain("nobody")
@@ -346,23 +407,46 @@ def test_an_explanation_steers_no_terminal(book, run):
 
 # Results survive JSON
 
-TEXT = st.text(st.characters(), max_size=20)      # halves of characters included
+TEXT = st.text(st.characters(), max_size=20)  # halves of characters included
 POINTS = st.one_of(st.integers(0, 100), st.floats(0, 100, allow_nan=False).map(lambda x: round(x, 6)))
 MATRIX = st.fixed_dictionaries({"kind": st.just("tensor"), "values": st.lists(st.one_of(st.floats(-9, 9), TEXT))})
 TASKS = st.builds(
-    TaskResult, TEXT, TEXT, st.sampled_from(["evidence", "measured", "tests", "written"]),
-    st.sampled_from(sorted(VERDICTS)), POINTS, POINTS, POINTS, POINTS, st.lists(TEXT, max_size=3).map(tuple),
+    TaskResult,
+    TEXT,
+    TEXT,
+    st.sampled_from(["evidence", "measured", "tests", "written"]),
+    st.sampled_from(sorted(VERDICTS)),
+    POINTS,
+    POINTS,
+    POINTS,
+    POINTS,
+    st.lists(TEXT, max_size=3).map(tuple),
     st.none() | st.tuples(MATRIX, MATRIX),
-    st.lists(st.builds(Part, TEXT, st.booleans(), POINTS, POINTS), max_size=2).map(tuple), TEXT, TEXT,
-    st.lists(st.dictionaries(st.sampled_from(["text", "png"]), TEXT), max_size=2).map(tuple))
+    st.lists(st.builds(Part, TEXT, st.booleans(), POINTS, POINTS), max_size=2).map(tuple),
+    TEXT,
+    TEXT,
+    st.lists(st.dictionaries(st.sampled_from(["text", "png"]), TEXT), max_size=2).map(tuple),
+)
 ALL_RESULTS = st.builds(
-    Result, TEXT, TEXT, POINTS, POINTS, TEXT, st.lists(st.integers(0, 2**31), max_size=3).map(tuple), TEXT, TEXT, TEXT,
+    Result,
+    TEXT,
+    TEXT,
+    POINTS,
+    POINTS,
+    TEXT,
+    st.lists(st.integers(0, 2**31), max_size=3).map(tuple),
+    TEXT,
+    TEXT,
+    TEXT,
     st.lists(TASKS, max_size=3).map(tuple),
-    st.lists(st.builds(Note, TEXT, TEXT, st.none() | TEXT, st.booleans()), max_size=3).map(tuple), POINTS,
-    st.none() | TEXT, TEXT)
+    st.lists(st.builds(Note, TEXT, TEXT, st.none() | TEXT, st.booleans()), max_size=3).map(tuple),
+    POINTS,
+    st.none() | TEXT,
+    TEXT,
+)
 
 
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")      # beartype does, where it looks into lists
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, where it looks into lists
 @given(ALL_RESULTS)
 def test_a_result_survives_json(result):
     again = result_from(json.loads(json.dumps(result.data())))

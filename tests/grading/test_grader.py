@@ -20,9 +20,11 @@ from txlib.grading.sandbox import probe
 
 pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
 
-RIGHT = {"causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",
-         "attention": "def attention(q, k, v, mask):\n    score = q @ k.T / q.shape[-1] ** 0.5\n"
-                      "    return score.masked_fill(~mask, -torch.inf).softmax(-1) @ v"}
+RIGHT = {
+    "causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",
+    "attention": "def attention(q, k, v, mask):\n    score = q @ k.T / q.shape[-1] ** 0.5\n"
+    "    return score.masked_fill(~mask, -torch.inf).softmax(-1) @ v",
+}
 INVERTED = RIGHT | {"causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).triu(1).bool()"}
 
 
@@ -48,8 +50,19 @@ def inbox(course, tmp_path_factory):
 
 
 def command(course, inbox, out, *more):
-    return [sys.executable, "-m", "txlib.cli", "grade", "--assignment", str(course.source), "--submissions",
-            str(inbox), "--out", str(out), *more]
+    return [
+        sys.executable,
+        "-m",
+        "txlib.cli",
+        "grade",
+        "--assignment",
+        str(course.source),
+        "--submissions",
+        str(inbox),
+        "--out",
+        str(out),
+        *more,
+    ]
 
 
 def grade(course, inbox, out, *more):
@@ -65,8 +78,11 @@ def rows(out):
 
 def files(out):
     """Every report of a run by name; the gradebook holds times."""
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*"))
-            if path.is_file() and not path.name.startswith("gradebook")}
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and not path.name.startswith("gradebook")
+    }
 
 
 def ledger(out):
@@ -92,13 +108,33 @@ def graded(course, inbox, seeded, tmp_path_factory):
 def test_everybody_gets_a_grade(graded):
     out, run = graded
     found = rows(out)
-    assert list(next(iter(found.values()))) == ["submission", "score", "max_score", "status", "isolation",
-                                                "needs_review", "seeds", "causal-mask", "attention"]
+    assert list(next(iter(found.values()))) == [
+        "submission",
+        "score",
+        "max_score",
+        "status",
+        "isolation",
+        "needs_review",
+        "seeds",
+        "causal-mask",
+        "attention",
+    ]
     assert {name: row["score"] for name, row in found.items()} == {
-        "ada": "5", "Žofia Nováková": "5", "bob": "3", "empty": "0", "exit": "3", "broken": "0"}
+        "ada": "5",
+        "Žofia Nováková": "5",
+        "bob": "3",
+        "empty": "0",
+        "exit": "3",
+        "broken": "0",
+    }
     assert {row["isolation"] for row in found.values()} == {"sealed"}
     assert {name for name, row in found.items() if row["status"] == "graded"} == {
-        "ada", "Žofia Nováková", "bob", "empty", "exit"}
+        "ada",
+        "Žofia Nováková",
+        "bob",
+        "empty",
+        "exit",
+    }
     assert len({row["seeds"] for row in found.values()}) == 1
     assert "6 submissions, 6 graded now; isolation: sealed" in run.stdout
     for name in found:
@@ -110,7 +146,7 @@ def test_everybody_gets_a_grade(graded):
 def test_a_learner_is_told_the_mistake(graded):
     page = (graded[0] / "feedback" / "bob.html").read_text(encoding="utf-8")
     assert "mask is inverted" in page or "see the" in page
-    assert "position[:, None]" not in page      # the solution
+    assert "position[:, None]" not in page  # the solution
 
 
 def test_the_same_run_again_grades_nobody(course, inbox, graded):
@@ -128,7 +164,7 @@ def test_only_what_changed_is_graded_again(course, inbox, graded, tmp_path):
     fill(course, changed / "bob.ipynb", RIGHT)
     assert "6 submissions, 1 graded now" in grade(course, changed, out).stdout
     assert rows(out)["bob"]["score"] == "5"
-    assert ledger(out)["bob"] == 2      # the earlier grade is kept
+    assert ledger(out)["bob"] == 2  # the earlier grade is kept
     read = set(rows(graded[0])["bob"]["seeds"].split())
     assert not read & set(rows(out)["bob"]["seeds"].split()), "what bob read on his page must not help him now"
     assert rows(out)["ada"] == rows(graded[0])["ada"]
@@ -154,7 +190,7 @@ def test_killed_at_any_moment_it_ends_in_the_same_results(course, inbox, seeded,
         assert not alive, [each.cmdline() for each in alive]
     grade(course, inbox, out)
     assert files(out) == files(graded[0])
-    assert set(ledger(out).values()) == {1}      # nobody was graded twice
+    assert set(ledger(out).values()) == {1}  # nobody was graded twice
 
 
 def test_ctrl_c_says_how_to_go_on(course, inbox, seeded, tmp_path):
@@ -170,23 +206,42 @@ def test_ctrl_c_says_how_to_go_on(course, inbox, seeded, tmp_path):
 
 def test_a_failing_reference_stops_before_anybody_gets_0(variant, inbox, tmp_path):
     source = variant(("position[:, None] >= position[None, :]", "position[:, None] >= positions[None, :]"))
-    run = subprocess.run([sys.executable, "-m", "txlib.cli", "grade", "--assignment", str(source), "--submissions",
-                          str(inbox), "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "txlib.cli",
+            "grade",
+            "--assignment",
+            str(source),
+            "--submissions",
+            str(inbox),
+            "--out",
+            str(tmp_path / "out"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert run.returncode == 2 and "reference" in run.stderr and "Traceback" not in run.stderr
     assert not (tmp_path / "out" / "grades.csv").exists()
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    (["--seeds", "0"], "at least 1 seed"),
-    (["--on-seeds", "7,seven"], "different whole numbers"),
-    (["--jobs", "0"], "at least 1 process"),
-    (["--submissions", "nowhere"], "no folder of submissions at nowhere"),
-    (["--assignment", "nothing.py"], "nothing.py"),
-    (["--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers"),
-])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--seeds", "0"], "at least 1 seed"),
+        (["--on-seeds", "7,seven"], "different whole numbers"),
+        (["--jobs", "0"], "at least 1 process"),
+        (["--submissions", "nowhere"], "no folder of submissions at nowhere"),
+        (["--assignment", "nothing.py"], "nothing.py"),
+        (["--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers"),
+    ],
+)
 def test_wrong_options_are_one_line(course, inbox, tmp_path, options, words):
-    run = subprocess.run(command(course, inbox, tmp_path / "out", *options), capture_output=True, text=True,
-                         timeout=120)
+    run = subprocess.run(
+        command(course, inbox, tmp_path / "out", *options), capture_output=True, text=True, timeout=120
+    )
     assert run.returncode == 2 and words in run.stderr and "Traceback" not in run.stderr
 
 
@@ -198,12 +253,27 @@ def cluster(tmp_path):
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    quiet = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL,
-             "env": os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}}
-    processes = [subprocess.Popen([*dask, "--host", "127.0.0.1", "--port", address.rsplit(":")[-1],
-                                   "--no-dashboard"], **quiet)]
-    dask = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1",
-            "--no-dashboard", "--local-directory", str(tmp_path)]
+    quiet = {
+        "cwd": tmp_path,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "env": os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    }
+    processes = [
+        subprocess.Popen([*dask, "--host", "127.0.0.1", "--port", address.rsplit(":")[-1], "--no-dashboard"], **quiet)
+    ]
+    dask = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_worker",
+        address,
+        "--no-nanny",
+        "--nthreads",
+        "1",
+        "--no-dashboard",
+        "--local-directory",
+        str(tmp_path),
+    ]
     processes += [subprocess.Popen(dask, **quiet) for _ in range(2)]
     yield address, processes[1:]
     for process in processes:
@@ -215,21 +285,27 @@ def test_a_cluster_loses_nothing_when_a_worker_is_killed(course, inbox, seeded, 
     address, workers = cluster
     out = tmp_path / "out"
     shutil.copytree(seeded, out)
-    process = subprocess.Popen(command(course, inbox, out, "--scheduler", address), stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(course, inbox, out, "--scheduler", address), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     while process.poll() is None and not list((out / "feedback").glob("*.html")):
         time.sleep(0.1)
     workers[0].kill()
     _, words = process.communicate(timeout=300)
     assert process.returncode == 0, words
     assert {name: row["score"] for name, row in rows(out).items()} == {
-        name: row["score"] for name, row in rows(graded[0]).items()}
+        name: row["score"] for name, row in rows(graded[0]).items()
+    }
     assert set(ledger(out).values()) == {1}
 
 
 def test_a_grade_is_explained(graded):
-    run = subprocess.run([sys.executable, "-m", "txlib.cli", "grade", "explain", "bob", "--out", str(graded[0])],
-                         capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-m", "txlib.cli", "grade", "explain", "bob", "--out", str(graded[0])],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert run.returncode == 0 and "causal-mask" in run.stdout and "sealed" in run.stdout
     assert rows(graded[0])["bob"]["seeds"].split()[0] in run.stdout
 
@@ -240,4 +316,4 @@ def test_junit_is_readable(graded):
     cases = list(xml.parse(graded[0] / "junit" / "bob.xml").getroot().iter("testcase"))
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     passed = {case.get("name") for case in cases} - failed
-    assert (failed, passed) == ({"causal-mask", "attention"}, {"attention, alone"})      # its check uses the mask
+    assert (failed, passed) == ({"causal-mask", "attention"}, {"attention, alone"})  # its check uses the mask

@@ -28,8 +28,9 @@ def graded_by(course, recorded):
     """The sample's assignment and its reference, executed by replaying what a plain process recorded."""
 
     def replay(notebook, seed):
-        return Executed({f"check-{task}": [displayed(bundle)]
-                         for task, bundle in recorded[str(seed)]["reference"].items()})
+        return Executed(
+            {f"check-{task}": [displayed(bundle)] for task, bundle in recorded[str(seed)]["reference"].items()}
+        )
 
     assignment = read_assignment(course.source)
     return make_reference(assignment, SEEDS, replay, lambda: record_known(assignment, SEEDS))
@@ -38,8 +39,18 @@ def graded_by(course, recorded):
 @pytest.fixture
 def runs(recorded):
     """A right submission: on each seed, what every check displays."""
-    return [Run(seed, Executed({f"check-{task}": [displayed(copy.deepcopy(bundle))]
-                                for task, bundle in recorded[str(seed)]["reference"].items()})) for seed in SEEDS]
+    return [
+        Run(
+            seed,
+            Executed(
+                {
+                    f"check-{task}": [displayed(copy.deepcopy(bundle))]
+                    for task, bundle in recorded[str(seed)]["reference"].items()
+                }
+            ),
+        )
+        for seed in SEEDS
+    ]
 
 
 def result(graded_by, runs, task="causal-mask"):
@@ -105,9 +116,22 @@ def forged(name, bundle):
     return [bundle]
 
 
-FORGERIES = ("none", "twice", "another seed", "another task", "a bool for the seed", "numbers for bools",
-             "words for bools", "not a number", "fewer values", "one more key", "no values shown", "not a dict",
-             "its own tolerance", "an endless list")
+FORGERIES = (
+    "none",
+    "twice",
+    "another seed",
+    "another task",
+    "a bool for the seed",
+    "numbers for bools",
+    "words for bools",
+    "not a number",
+    "fewer values",
+    "one more key",
+    "no values shown",
+    "not a dict",
+    "its own tolerance",
+    "an endless list",
+)
 
 
 @pytest.mark.parametrize("name", FORGERIES)
@@ -125,7 +149,8 @@ def test_printed_words_are_no_evidence(graded_by, runs):
     for run in runs:
         run.executed.outputs["check-causal-mask"] = [
             {"output_type": "stream", "name": "stdout", "text": "right, 2 of 2 points"},
-            {"output_type": "display_data", "metadata": {}, "data": {"text/plain": "right"}}]
+            {"output_type": "display_data", "metadata": {}, "data": {"text/plain": "right"}},
+        ]
     assert result(graded_by, runs)[0].points == 0
 
 

@@ -16,12 +16,12 @@ ZURICH = {"when": "2026-12-01 23:59", "timezone": "Europe/Zurich", "grace_minute
 @pytest.mark.parametrize(
     ("rule", "submitted", "share"),
     [
-        ({}, "2026-12-01T22:59:00+00:00", 0),                  # 23:59 there
-        ({}, "2026-12-01T23:09:00+00:00", 0),                  # within the grace
+        ({}, "2026-12-01T22:59:00+00:00", 0),  # 23:59 there
+        ({}, "2026-12-01T23:09:00+00:00", 0),  # within the grace
         ({}, "2026-12-01T23:09:01+00:00", 0.1),
-        ({}, "2026-12-02T00:09:00+01:00", 0),                  # any zone will do
-        ({}, "2026-12-01T23:10:00", 0.1),                      # none is UTC
-        ({}, "2026-12-02T22:59:00Z", 0.1),                     # the grace does not move the days
+        ({}, "2026-12-02T00:09:00+01:00", 0),  # any zone will do
+        ({}, "2026-12-01T23:10:00", 0.1),  # none is UTC
+        ({}, "2026-12-02T22:59:00Z", 0.1),  # the grace does not move the days
         ({}, "2026-12-02T22:59:01Z", 0.2),
         ({}, "2026-12-06T22:59:00Z", 0.5),
         ({}, "2027-12-06T22:59:00Z", 0.5),
@@ -33,9 +33,9 @@ ZURICH = {"when": "2026-12-01 23:59", "timezone": "Europe/Zurich", "grace_minute
         ({"when": "2026-10-24 23:59"}, "2026-10-24T21:59:00Z", 0),
         ({"when": "2026-10-24 23:59"}, "2026-10-25T22:59:00Z", 0.1),
         ({"when": "2026-10-24 23:59"}, "2026-10-25T22:59:01Z", 0.2),
-        ({"when": "2026-10-25 02:30", "grace_minutes": 0}, "2026-10-25T01:30:00Z", 0),      # 02:30 is there twice
+        ({"when": "2026-10-25 02:30", "grace_minutes": 0}, "2026-10-25T01:30:00Z", 0),  # 02:30 is there twice
         ({"when": "2026-10-25 02:30", "grace_minutes": 0}, "2026-10-25T01:30:01Z", 0.1),
-        ({"when": "2026-03-29 02:30", "grace_minutes": 0}, "2026-03-29T01:30:00Z", 0),      # and here not at all
+        ({"when": "2026-03-29 02:30", "grace_minutes": 0}, "2026-03-29T01:30:00Z", 0),  # and here not at all
         ({"per_day": 0.0}, "2027-01-01T00:00:00Z", 0),
     ],
 )
@@ -52,15 +52,25 @@ def test_lateness_in_words():
         late(ZURICH, "yesterday")
 
 
-@given(st.datetimes(datetime(2026, 1, 1), datetime(2027, 6, 1)), st.integers(0, 20 * 24 * 60),
-       st.sampled_from(["UTC", "Europe/Zurich", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]))
+@given(
+    st.datetimes(datetime(2026, 1, 1), datetime(2027, 6, 1)),
+    st.integers(0, 20 * 24 * 60),
+    st.sampled_from(["UTC", "Europe/Zurich", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]),
+)
 def test_days_are_counted_by_the_clock_on_the_wall(when, minutes, zone):
     """The slow way: try each day's end, later of the two where the clock shows it twice."""
     when = when.replace(second=0, microsecond=0)
-    rule = {"when": when.strftime("%Y-%m-%d %H:%M"), "timezone": zone, "grace_minutes": 0, "per_day": 0.01,
-            "at_most": 1}
-    ends = [max((when + timedelta(days=day)).replace(tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC)
-                for fold in (0, 1)) for day in range(30)]
+    rule = {
+        "when": when.strftime("%Y-%m-%d %H:%M"),
+        "timezone": zone,
+        "grace_minutes": 0,
+        "per_day": 0.01,
+        "at_most": 1,
+    }
+    ends = [
+        max((when + timedelta(days=day)).replace(tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC) for fold in (0, 1))
+        for day in range(30)
+    ]
     submitted = ends[0] + timedelta(minutes=minutes)
     days = next(day for day, end in enumerate(ends) if submitted <= end)
     assert late(rule, submitted.isoformat())[0] == pytest.approx(0.01 * days)
@@ -69,11 +79,16 @@ def test_days_are_counted_by_the_clock_on_the_wall(when, minutes, zone):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"when": "1 December"}, "give date and time like"), ({"when": "2026-02-30 10:00"}, "give date and time like"),
-        ({"timezone": "Europe/Zuerich"}, "not a time zone"), ({"timezone": "../etc"}, "not a time zone"),
-        ({"timezone": ""}, "not a time zone"), ({"grace_minutes": -1}, "0 or more"),
-        ({"grace_minutes": float("nan")}, "0 or more"), ({"per_day": 10}, r"per_day=10\): give a share"),
-        ({"at_most": -0.5}, r"at_most=-0.5\): give a share"), ({"per_day": float("nan")}, "give a share"),
+        ({"when": "1 December"}, "give date and time like"),
+        ({"when": "2026-02-30 10:00"}, "give date and time like"),
+        ({"timezone": "Europe/Zuerich"}, "not a time zone"),
+        ({"timezone": "../etc"}, "not a time zone"),
+        ({"timezone": ""}, "not a time zone"),
+        ({"grace_minutes": -1}, "0 or more"),
+        ({"grace_minutes": float("nan")}, "0 or more"),
+        ({"per_day": 10}, r"per_day=10\): give a share"),
+        ({"at_most": -0.5}, r"at_most=-0.5\): give a share"),
+        ({"per_day": float("nan")}, "give a share"),
     ],
 )
 def test_dates_are_refused(arguments, message):
@@ -93,27 +108,39 @@ def test_what_was_said_is_noted():
             due("2026-12-01 23:59")
         with pytest.raises(ValueError, match="there twice"):
             measured("t", min)
-    assert notes.due == {"when": "2026-12-01 23:59", "timezone": "UTC", "grace_minutes": 0, "per_day": 0.1,
-                         "at_most": 1}
+    assert notes.due == {
+        "when": "2026-12-01 23:59",
+        "timezone": "UTC",
+        "grace_minutes": 0,
+        "per_day": 0.1,
+        "at_most": 1,
+    }
     assert [(each.names, each.operators) for each in notes.forbidden] == [
-        (("softmax",), ("aten._softmax",)), (("torch.nn.Softmax", "exp"), ())]
+        (("softmax",), ("aten._softmax",)),
+        (("torch.nn.Softmax", "exp"), ()),
+    ]
     assert notes.measured == {"t": max}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((), "names nothing"), (("torch.soft max",), "is not a name"), (((), "softmax"), "is not an operator"),
-     (((), "aten::softmax"), "is not an operator")])
+    [
+        ((), "names nothing"),
+        (("torch.soft max",), "is not a name"),
+        (((), "softmax"), "is not an operator"),
+        (((), "aten::softmax"), "is not an operator"),
+    ],
+)
 def test_forbid_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         forbid("t", *arguments)
 
 
 @pytest.mark.parametrize(
-    ("source", "bare", "dotted"),      # found by "softmax"; by "torch.nn.functional.softmax"
+    ("source", "bare", "dotted"),  # found by "softmax"; by "torch.nn.functional.softmax"
     [
         ("x.softmax(-1)", True, True),
-        ("torch.softmax(x, -1)", True, True),      # where torch comes from, this source doesn't say
+        ("torch.softmax(x, -1)", True, True),  # where torch comes from, this source doesn't say
         ("F.softmax(x, -1)", True, True),
         ("import torch\ntorch.nn.functional.softmax(x)", True, True),
         ("import torch\ntorch.softmax(x)", True, False),
@@ -132,7 +159,7 @@ def test_forbid_is_refused(arguments, message):
         ("vars(torch)['softmax'](x)", True, True),
         ("x.softmax", True, True),
         ("%time x.softmax(-1)\ny = x.softmax(-1)", True, True),
-        ("softmax(x)", True, True),                # imported in an earlier cell
+        ("softmax(x)", True, True),  # imported in an earlier cell
         ("def softmax(x):\n    return x\nsoftmax(x)", False, False),
         ("class A:\n    def softmax(self): return 1\n    def b(self): return self.softmax()", False, False),
         ("def f(softmax):\n    return softmax", False, False),
@@ -140,7 +167,10 @@ def test_forbid_is_refused(arguments, message):
         ("x.log_softmax(-1)", False, False),
         ("# softmax\n'softmax'\nd['softmax']", False, False),
         ("raise ValueError('softmax')", False, False),
-        ("def broken(:\n  softmax", False, False), ("\0", False, False), ("(" * 5000, False, False), ("", False, False),
+        ("def broken(:\n  softmax", False, False),
+        ("\0", False, False),
+        ("(" * 5000, False, False),
+        ("", False, False),
     ],
 )
 def test_names_are_found(source, bare, dotted):

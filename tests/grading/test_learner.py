@@ -27,8 +27,10 @@ def answered(notebook, tmp_path):
 
 
 def test_a_notebook_is_run_and_judged(answered):
-    path = answered(causal_mask="def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",
-                    attention="def attention(q, k, v, mask):\n    return (q @ k.T).softmax(-1).oops")
+    path = answered(
+        causal_mask="def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",
+        attention="def attention(q, k, v, mask):\n    return (q @ k.T).softmax(-1).oops",
+    )
     before, seen = path.read_bytes(), []
     mask, attention = check_notebook(path, on_cell=lambda number, count: seen.append((number, count)))
     assert mask.right and mask.points == 2

@@ -19,7 +19,8 @@ from txlib.grading.sandbox.limits import Limits
 
 needs_nbgrader = pytest.mark.skipif(
     importlib.util.find_spec("nbgrader") is None,
-    reason='nbgrader itself is missing, nothing is compared with it: pip install -c constraints.txt -e ".[bench]"')
+    reason='nbgrader itself is missing, nothing is compared with it: pip install -c constraints.txt -e ".[bench]"',
+)
 
 
 @pytest.fixture
@@ -61,8 +62,9 @@ def results(original, tmp_path_factory):
         nbformat.write(with_answers(original.released, changes), folder / f"{student}.ipynb")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nbgrader_format, "TIMEOUT", sums.TIMEOUT)
-        graded = grade(original.path, folder, folder / "out", jobs=2, trust=True,
-                       limits=Limits(cell_seconds=sums.TIMEOUT))
+        graded = grade(
+            original.path, folder, folder / "out", jobs=2, trust=True, limits=Limits(cell_seconds=sums.TIMEOUT)
+        )
     return {result.submission: result for result in graded.results}
 
 
@@ -95,14 +97,16 @@ def test_every_kind_of_cell(source):
 
 
 def test_tests_at_the_end_belong_to_what_they_use(source):
-    notebook = nbformat.v4.new_notebook(cells=[
-        cell("code", "def f():\n    return 1", "f", "solution"),
-        cell("code", "def g():\n    return 2", "g", "solution"),
-        cell("code", "x = 3", "x", "solution"),
-        cell("code", "assert g() == 2", "test-g", "tests", 1),
-        cell("code", "assert f() == 1", "test-f", "tests", 1),
-        cell("code", "%time assert True", "test-all", "tests", 1),
-    ])
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            cell("code", "def f():\n    return 1", "f", "solution"),
+            cell("code", "def g():\n    return 2", "g", "solution"),
+            cell("code", "x = 3", "x", "solution"),
+            cell("code", "assert g() == 2", "test-g", "tests", 1),
+            cell("code", "assert f() == 1", "test-f", "tests", 1),
+            cell("code", "%time assert True", "test-all", "tests", 1),
+        ]
+    )
     answers = {task.id: task.answers for task in read_nbgrader(source(notebook)).tasks}
     assert answers == {"test-g": ("g",), "test-f": ("f",), "test-all": ("f", "g", "x")}
 
@@ -137,20 +141,38 @@ WRONG = [
     ("total", {"schema_version": 4}, "cell 8 (total): schema_version 4 is not known; nbgrader's are 0 to 3"),
     ("total", {"locked": ...}, "cell 8 (total): its metadata has no true or false for locked"),
     ("words", {"grade": False}, "cell 19 (words): nobody gives points for this written answer; mark it as graded too"),
-    ("words", {"solution": False},
-     "cell 19 (words): a tests cell must be code; mark a written answer as a solution too"),
+    (
+        "words",
+        {"solution": False},
+        "cell 19 (words): a tests cell must be code; mark a written answer as a solution too",
+    ),
     ("drawing", {"task": True}, "cell 20 (drawing): a task cell must be markdown"),
     ("total", {"source": "### BEGIN SOLUTION"}, "cell 8 (total): BEGIN SOLUTION without its END SOLUTION"),
-    ("total", {"source": "# BEGIN SOLUTION\n# BEGIN SOLUTION\n# END SOLUTION"},
-     "cell 8 (total): BEGIN SOLUTION within another one"),
-    ("setup", {"source": "### BEGIN SOLUTION\n### END SOLUTION"},
-     "cell 2 (setup): BEGIN SOLUTION in a cell that is no solution cell"),
-    ("setup", {"source": "### BEGIN HIDDEN TESTS\n### END HIDDEN TESTS"},
-     "cell 2 (setup): BEGIN HIDDEN TESTS in a cell that is no tests cell"),
-    ("test-total", {"source": "### BEGIN MARK SCHEME\n### END MARK SCHEME"},
-     "cell 9 (test-total): BEGIN MARK SCHEME in a cell that is no task cell"),
-    ("test-total", {"source": "### AUTOTEST total(2)"},
-     "cell 9 (test-total): AUTOTEST lines become tests in nbgrader only; write the asserts"),
+    (
+        "total",
+        {"source": "# BEGIN SOLUTION\n# BEGIN SOLUTION\n# END SOLUTION"},
+        "cell 8 (total): BEGIN SOLUTION within another one",
+    ),
+    (
+        "setup",
+        {"source": "### BEGIN SOLUTION\n### END SOLUTION"},
+        "cell 2 (setup): BEGIN SOLUTION in a cell that is no solution cell",
+    ),
+    (
+        "setup",
+        {"source": "### BEGIN HIDDEN TESTS\n### END HIDDEN TESTS"},
+        "cell 2 (setup): BEGIN HIDDEN TESTS in a cell that is no tests cell",
+    ),
+    (
+        "test-total",
+        {"source": "### BEGIN MARK SCHEME\n### END MARK SCHEME"},
+        "cell 9 (test-total): BEGIN MARK SCHEME in a cell that is no task cell",
+    ),
+    (
+        "test-total",
+        {"source": "### AUTOTEST total(2)"},
+        "cell 9 (test-total): AUTOTEST lines become tests in nbgrader only; write the asserts",
+    ),
 ]
 
 
@@ -162,8 +184,9 @@ def test_a_wrong_form_is_one_line(source, id, changes, line):
 
 
 @needs_nbgrader
-@pytest.mark.parametrize(("id", "changes", "line"), [each for each in WRONG if "AUTOTEST" not in each[2]
-                                                     and each[1] != {"points": True}])
+@pytest.mark.parametrize(
+    ("id", "changes", "line"), [each for each in WRONG if "AUTOTEST" not in each[2] and each[1] != {"points": True}]
+)
 def test_nbgrader_refuses_it_too(original, id, changes, line):
     """All but AUTOTEST, which is its own, and true for points, which its schema takes for 1."""
     original.add("wrong", change(source_notebook(), id, **changes))
@@ -171,12 +194,15 @@ def test_nbgrader_refuses_it_too(original, id, changes, line):
 
 
 @needs_nbgrader
-@pytest.mark.parametrize(("id", "text"), [
-    ("words", "Fast.\n### BEGIN MARK SCHEME\nOne point for the word.\n### END MARK SCHEME"),
-    ("total", "### BEGIN HIDDEN TESTS\n### END HIDDEN TESTS"),
-    ("total", "x = 1\n### END SOLUTION"),
-    ("setup", "### END HIDDEN TESTS"),
-])
+@pytest.mark.parametrize(
+    ("id", "text"),
+    [
+        ("words", "Fast.\n### BEGIN MARK SCHEME\nOne point for the word.\n### END MARK SCHEME"),
+        ("total", "### BEGIN HIDDEN TESTS\n### END HIDDEN TESTS"),
+        ("total", "x = 1\n### END SOLUTION"),
+        ("setup", "### END HIDDEN TESTS"),
+    ],
+)
 def test_what_nbgrader_accepts_is_read(original, source, id, text):
     """A cleared solution takes other marks with it, and an END without its BEGIN is a comment."""
     notebook = change(source_notebook(), id, text)
@@ -234,8 +260,11 @@ def test_a_cell_whose_name_is_taken(source):
 @needs_nbgrader
 def test_stubs_are_what_nbgrader_releases(original):
     assignment = read_nbgrader(original.path)
-    released = {each.metadata.nbgrader.grade_id: each.source for each in original.released.cells
-                if each.metadata.get("nbgrader", {}).get("solution")}
+    released = {
+        each.metadata.nbgrader.grade_id: each.source
+        for each in original.released.cells
+        if each.metadata.get("nbgrader", {}).get("solution")
+    }
     assert assignment.stubs == released
 
 
@@ -274,8 +303,12 @@ flags = st.fixed_dictionaries({}, optional={flag: st.booleans() for flag in ("gr
 
 
 @needs_nbgrader
-@given(flags, st.fixed_dictionaries({}, optional={"points": points, "checksum": st.just("0" * 32),
-                                                  "odd": st.just(1), "grade_id": st.just("a")}))
+@given(
+    flags,
+    st.fixed_dictionaries(
+        {}, optional={"points": points, "checksum": st.just("0" * 32), "odd": st.just(1), "grade_id": st.just("a")}
+    ),
+)
 def test_schema_0_is_converted_as_nbgrader_does(flags, more):
     from nbgrader.nbgraderformat import MetadataValidator
 
@@ -290,10 +323,13 @@ def test_schema_0_is_converted_as_nbgrader_does(flags, more):
 TASK = GradedTask("t", "T", 2, "tests", "t", ("a",))
 texts = ["1", "0", "-0.0", "2", "2.0", " 1 ", "1_0", "1\n", "one", "True", "[1]", "np.float64(1.5)", "١", ""]
 numbers = st.floats(allow_nan=True).map(repr) | st.sampled_from(texts)
-values = st.builds(lambda text: {"output_type": "execute_result", "data": {"text/plain": text}, "metadata": {},
-                                  "execution_count": 1}, numbers)
-streams = st.builds(lambda name: {"output_type": "stream", "name": name, "text": "1"},
-                    st.sampled_from(["stdout", "stderr"]))
+values = st.builds(
+    lambda text: {"output_type": "execute_result", "data": {"text/plain": text}, "metadata": {}, "execution_count": 1},
+    numbers,
+)
+streams = st.builds(
+    lambda name: {"output_type": "stream", "name": name, "text": "1"}, st.sampled_from(["stdout", "stderr"])
+)
 errors = st.just({"output_type": "error", "ename": "E", "evalue": "", "traceback": []})
 displays = st.just({"output_type": "display_data", "data": {"text/plain": "1"}, "metadata": {}})
 
@@ -308,29 +344,35 @@ def test_a_tests_cell_is_graded_as_nbgrader_does(outputs):
     found.metadata["nbgrader"] = {"grade": True, "solution": False, "points": 2, "grade_id": "t"}
     try:
         theirs = determine_grade(nbformat.from_dict(found))[0]
-    except (ValueError, KeyError):      # nbgrader gives up on the whole submission
+    except (ValueError, KeyError):  # nbgrader gives up on the whole submission
         theirs = 0
     assert autograded(outputs, TASK) == theirs
 
 
-@pytest.mark.parametrize(("outputs", "points"), [
-    ([], 2),
-    ([{"output_type": "stream", "name": "stdout", "text": "1"}], 2),
-    ([{"output_type": "stream", "name": "stderr", "text": "a warning"}], 0),
-    ([{"output_type": "error", "ename": "AssertionError", "evalue": "", "traceback": []}], 0),
-    ([{"output_type": "execute_result", "data": {"text/plain": "0.5"}}], 0.5),
-    ([{"output_type": "execute_result", "data": {"text/plain": "well done"}}], 2),
-    ([{"output_type": "execute_result", "data": {"text/plain": "3"}}], 0),
-    ([{"output_type": "execute_result", "data": {"text/html": "3"}}], 0),
-    ([{"output_type": "execute_result"}], 0),
-])
+@pytest.mark.parametrize(
+    ("outputs", "points"),
+    [
+        ([], 2),
+        ([{"output_type": "stream", "name": "stdout", "text": "1"}], 2),
+        ([{"output_type": "stream", "name": "stderr", "text": "a warning"}], 0),
+        ([{"output_type": "error", "ename": "AssertionError", "evalue": "", "traceback": []}], 0),
+        ([{"output_type": "execute_result", "data": {"text/plain": "0.5"}}], 0.5),
+        ([{"output_type": "execute_result", "data": {"text/plain": "well done"}}], 2),
+        ([{"output_type": "execute_result", "data": {"text/plain": "3"}}], 0),
+        ([{"output_type": "execute_result", "data": {"text/html": "3"}}], 0),
+        ([{"output_type": "execute_result"}], 0),
+    ],
+)
 def test_the_rules_of_a_tests_cell(outputs, points):
     assert autograded(outputs, TASK) == points
 
 
 def test_marks_are_nbgraders_own_words(source):
     """Any line with the words counts, whatever stands around them."""
-    notebook = change(source_notebook(), "total", "def total(n):\n    x = 1  # ## BEGIN SOLUTION (n)\n    return 5\n"
-                                                  "    # END SOLUTION\n")
+    notebook = change(
+        source_notebook(),
+        "total",
+        "def total(n):\n    x = 1  # ## BEGIN SOLUTION (n)\n    return 5\n    # END SOLUTION\n",
+    )
     stub = read_nbgrader(source(notebook)).stubs["total"]
     assert re.split("\n", stub) == ["def total(n):", "    # YOUR CODE HERE", "    raise NotImplementedError()", ""]

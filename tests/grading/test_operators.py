@@ -50,8 +50,10 @@ ANSWERS = {
     "dropout": (lambda: F.dropout(torch.ones(50), 0.5), "aten.bernoulli_"),
     "softmax": (lambda: F.softmax(X, -1), "aten._softmax"),
     "inference mode": (frozen, "aten.softmax"),
-    "attention": (lambda: F.scaled_dot_product_attention(X[None], X[None], X[None], is_causal=True),
-                  "aten._scaled_dot_product_flash_attention_for_cpu"),
+    "attention": (
+        lambda: F.scaled_dot_product_attention(X[None], X[None], X[None], is_causal=True),
+        "aten._scaled_dot_product_flash_attention_for_cpu",
+    ),
     "attention with dropout": (lambda: F.scaled_dot_product_attention(X, X, X, dropout_p=0.2), "aten._safe_softmax"),
     "flex attention": (flexible, None),
     "fast path": (fast_path, "aten._transformer_encoder_layer_fwd"),
@@ -84,7 +86,7 @@ def test_values_stay_the_same_bit_for_bit(answer, operator):
 
 def test_names_are_sorted_and_there_once():
     found = run(lambda: torch.ones(2) + torch.ones(2) + 1, True)["operators"]
-    assert found == ["aten.add", "aten.detach", "aten.ones", "aten.rand"]      # show itself detaches
+    assert found == ["aten.add", "aten.detach", "aten.ones", "aten.rand"]  # show itself detaches
 
 
 def test_only_grading_looks_on():

@@ -13,8 +13,9 @@ POINTS = {"double": 1, "total": 2}
 
 
 def bundle(values, points, error=None):
-    shown = [{"label": None, "value": evidence(value), "points": each}
-             for value, each in zip(values, points, strict=True)]
+    shown = [
+        {"label": None, "value": evidence(value), "points": each} for value, each in zip(values, points, strict=True)
+    ]
     return {"task": "t", "seed": 0, "rtol": 0, "atol": 0, "shown": shown, "error": error, "operators": None}
 
 
@@ -68,7 +69,10 @@ def test_points_are_above_zero(points):
 def test_parts_follow_the_expected_bundle():
     expected = bundle([1, 2, 3], [1, 2, None])
     assert parts(bundle([1, 5, 3], [9, 9, 9]), expected) == [
-        ("result 1", True, 1), ("result 2", False, 2), ("result 3", True, 0)]
+        ("result 1", True, 1),
+        ("result 2", False, 2),
+        ("result 3", True, 0),
+    ]
     assert parts(bundle([1], [1]), expected) == [("result 1", True, 1), ("result 2", False, 2), ("result 3", False, 0)]
 
 
@@ -97,16 +101,22 @@ def test_a_bundle_gives_itself_nothing():
 
 
 def recording(expected, *mistakes):
-    return {"id": "t", "title": "T", "points": 3, "reference": expected,
-            "mistakes": [{"evidence": each, "sentence": "Sorry."} for each in mistakes]}
+    return {
+        "id": "t",
+        "title": "T",
+        "points": 3,
+        "reference": expected,
+        "mistakes": [{"evidence": each, "sentence": "Sorry."} for each in mistakes],
+    }
 
 
 def test_the_learner_is_told_what_is_right():
     expected = bundle([1, 2, 3], [1, 1, 1])
     verdict = judge(recording(expected), bundle([1, 5, 3], [1, 1, 1]))
     assert (verdict.kind, verdict.points) == ("partial", 2)
-    assert repr(verdict) == ("◐ T: partly right (2 of 3 points)\n  2 of 3 results are right.\n"
-                             "  Result 2 of 3: expected 2, yours is 5.")
+    assert repr(verdict) == (
+        "◐ T: partly right (2 of 3 points)\n  2 of 3 results are right.\n  Result 2 of 3: expected 2, yours is 5."
+    )
     known = judge(recording(expected, bundle([1, 5, 3], [1, 1, 1])), bundle([1, 5, 3], [1, 1, 1]))
     assert (known.kind, known.known, known.points, known.lines[0]) == ("partial", True, 2, "Sorry.")
 

@@ -36,7 +36,10 @@ def test_lines_and_dots(axes):
     axes.scatter([1, 2, 3], [4, 5, 6], label="dots")
     assert arrays(plot(axes)) == {
         "lines": [{"x": [1, 2], "y": [3, 4]}, {"x": [5], "y": [6]}],
-        "scatters": [{"offsets": [[1, 4], [2, 5], [3, 6]]}], "bars": [], "images": []}
+        "scatters": [{"offsets": [[1, 4], [2, 5], [3, 6]]}],
+        "bars": [],
+        "images": [],
+    }
     found = plot(axes, ("lines", "scatters", "legend"))
     assert [each["label"] for each in (*found["lines"], *found["scatters"])] == ["up", "", "dots"]
     assert found["legend"] == []
@@ -65,7 +68,11 @@ def test_images(axes):
 def test_words(axes):
     axes.set(xlabel="steps", ylabel="loss", title="It falls", xlim=(1, 10), ylim=(0, 2), xscale="log")
     assert plot(axes, ("labels", "limits", "scales", "title")) == {
-        "labels": ["steps", "loss"], "limits": [[1, 10], [0, 2]], "scales": ["log", "linear"], "title": "It falls"}
+        "labels": ["steps", "loss"],
+        "limits": [[1, 10], [0, 2]],
+        "scales": ["log", "linear"],
+        "title": "It falls",
+    }
 
 
 def test_a_figure_is_a_list_of_its_axes(axes):

@@ -79,7 +79,7 @@ def test_the_place_of_the_file(tmp_path, monkeypatch):
 def test_checks_write_progress(study, home):
     right = "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()"
     study({"causal-mask": right})
-    study({})      # a stub later takes nothing back
+    study({})  # a stub later takes nothing back
     rows = {each["task"]: each for each in json.loads((home / "progress.json").read_text())["rows"]}
     assert rows["causal-mask"]["points"] == 2 and rows["causal-mask"]["when"]
     assert rows["attention"]["points"] == 0 and rows["attention"]["when"] is None

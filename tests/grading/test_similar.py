@@ -25,8 +25,10 @@ ADA = '''def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     weights = torch.exp(scores - scores.amax(-1, keepdim=True))
     weights = weights / weights.sum(-1, keepdim=True)
     return weights @ v'''
-RENAMED = "".join({"width": "n", "scores": "s", "query": "a", "key": "b", "weights": "w", "i": "row", "j": "column"}
-                  .get(word, word) for word in re.split(r"(\w+)", ADA.split('"""', 2)[2]))
+RENAMED = "".join(
+    {"width": "n", "scores": "s", "query": "a", "key": "b", "weights": "w", "i": "row", "j": "column"}.get(word, word)
+    for word in re.split(r"(\w+)", ADA.split('"""', 2)[2])
+)
 COPIES = {
     "the same": ADA,
     "names": f"def attend(q, k, v, mask):{RENAMED}",
@@ -41,17 +43,22 @@ COPIES = {
 CHANGED = {
     "a line more": ADA.replace("    return", "    print(weights)\n    return"),
     "a line less": ADA.replace("    width = q.shape[-1]\n", "").replace("width", "q.shape[-1]"),
-    "two lines swapped": ADA.replace('    width = q.shape[-1]\n    scores = torch.zeros(len(q), len(k))\n',
-                                     '    scores = torch.zeros(len(q), len(k))\n    width = q.shape[-1]\n'),
+    "two lines swapped": ADA.replace(
+        "    width = q.shape[-1]\n    scores = torch.zeros(len(q), len(k))\n",
+        "    scores = torch.zeros(len(q), len(k))\n    width = q.shape[-1]\n",
+    ),
 }
-OTHER = STUB.replace('raise NotImplementedError("your turn")', """
+OTHER = STUB.replace(
+    'raise NotImplementedError("your turn")',
+    """
     def one(query):
         energy = [float(query @ key) / len(query) ** 0.5 if allowed else None for key, allowed in zip(k, mask[0])]
         top = max(e for e in energy if e is not None)
         share = [0 if e is None else math.exp(e - top) for e in energy]
         return sum(s * value for s, value in zip(share, v)) / sum(share)
 
-    return torch.stack([one(each) for each in q])""")
+    return torch.stack([one(each) for each in q])""",
+)
 
 
 def alike(*sources: str) -> list[Similar]:
@@ -69,9 +76,20 @@ def test_a_changed_copy_is_near(change):
     assert 0.8 <= found.similarity < 1
 
 
-@pytest.mark.parametrize("source", [OTHER, STUB, "", "def attend(:", "x = '\0'", "(" * 5000, "-" * 50_000 + "1",
-                                    "def attend(q, k, v, mask):\n    return (q @ k.T).softmax(-1) @ v"],
-                         ids=lambda source: repr(source[:12]))
+@pytest.mark.parametrize(
+    "source",
+    [
+        OTHER,
+        STUB,
+        "",
+        "def attend(:",
+        "x = '\0'",
+        "(" * 5000,
+        "-" * 50_000 + "1",
+        "def attend(q, k, v, mask):\n    return (q @ k.T).softmax(-1) @ v",
+    ],
+    ids=lambda source: repr(source[:12]),
+)
 def test_what_is_no_copy(source):
     assert alike(ADA, source) == []
     assert source == OTHER or alike(source, source) == []
@@ -115,8 +133,12 @@ def test_a_class_that_writes_the_known_right_answers_is_not_listed(path):
     alternatives = dict(_alternatives(path.read_text(encoding="utf-8")))
     assert alternatives, "the course knows alternatives"
     random_numbers = random.Random(3)
-    answers = {f"s{i:03}": {task: random_numbers.choice([source, alternatives.get(task, source)])
-                            for task, source in references.items()} for i in range(100)}
+    answers = {
+        f"s{i:03}": {
+            task: random_numbers.choice([source, alternatives.get(task, source)]) for task, source in references.items()
+        }
+        for i in range(100)
+    }
     stubs = {task.id: assignment.stubs[task.answers[0]] for task in assignment.tasks}
     assert similar_answers(answers, stubs) == []
     task = next(iter(references))
@@ -139,11 +161,13 @@ def test_300_submissions_of_7_tasks_take_seconds():
     random_numbers = random.Random(0)
     head, *lines, last = ADA.replace(":\n        ", ": ").splitlines()
     lines = [line for line in lines if ": " not in line or '"' in line]
-    more = [f"    x{a} = {a} {b} len(q) if k[{a}] else [{c} for y in range({a})]" for a, b, c in
-            zip(range(60), "+-*/%|" * 10, ["y", "-y", "(y, 1)", "y + y", "{y: 1}"] * 12, strict=True)]
+    more = [
+        f"    x{a} = {a} {b} len(q) if k[{a}] else [{c} for y in range({a})]"
+        for a, b, c in zip(range(60), "+-*/%|" * 10, ["y", "-y", "(y, 1)", "y + y", "{y: 1}"] * 12, strict=True)
+    ]
     sources = ["\n".join([head, *random_numbers.sample(lines + more, 9), last]) for _ in range(2100)]
     tasks = [f"task {i}" for i in range(7)]
-    answers = {f"s{i}": dict(zip(tasks, sources[7 * i:7 * i + 7], strict=True)) for i in range(300)}
+    answers = {f"s{i}": dict(zip(tasks, sources[7 * i : 7 * i + 7], strict=True)) for i in range(300)}
     start = time.process_time()
     found = similar_answers(answers, dict.fromkeys(tasks, STUB))
     assert time.process_time() - start < 10

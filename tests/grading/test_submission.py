@@ -69,6 +69,7 @@ def kinds(submission, review=True):
 
 # What is in a file
 
+
 def test_an_honest_submission(read, filled):
     text = json.dumps(filled)
     submission = read(text)
@@ -91,25 +92,56 @@ def test_the_executed_release_with_its_stubs_is_nothing_unusual(read, course):
 
 BROKEN = {
     "empty": [b"", b" \n\t "],
-    "not text": ["{}".encode("utf-16"), "{}".encode("utf-32"), b'{"cells": ["\xe9"]}', b"\xff\xd8\xff\xe0 a picture",
-                 b"PK\x03\x04\xff"],
+    "not text": [
+        "{}".encode("utf-16"),
+        "{}".encode("utf-32"),
+        b'{"cells": ["\xe9"]}',
+        b"\xff\xd8\xff\xe0 a picture",
+        b"PK\x03\x04\xff",
+    ],
     "truncated": [b"{", b'{"cells": [{"cell_type": "co', b'{"cells": [], "metadata": {}, "nbformat": 4,'],
-    "not json": [b"print('hello')", b"<html></html>", b"{'cells': []}", b'{"cells": []} {}', b"\x00" * 100,
-                 b'{"cells": [], }'],
-    "not a notebook": [b"[]", b"1", b'"text"', b"null", b"NaN", b"{}", b'{"cells": {}}', b'{"cells": null}',
-                       b"[" * 100_000, b'{"a":' * 100_000, b'{"worksheets": [], "nbformat": "three"}',
-                       b'{"worksheets": [1], "nbformat": 3}', b'{"worksheets": [{"cells": 1}], "nbformat": 3}'],
+    "not json": [
+        b"print('hello')",
+        b"<html></html>",
+        b"{'cells': []}",
+        b'{"cells": []} {}',
+        b"\x00" * 100,
+        b'{"cells": [], }',
+    ],
+    "not a notebook": [
+        b"[]",
+        b"1",
+        b'"text"',
+        b"null",
+        b"NaN",
+        b"{}",
+        b'{"cells": {}}',
+        b'{"cells": null}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"worksheets": [], "nbformat": "three"}',
+        b'{"worksheets": [1], "nbformat": 3}',
+        b'{"worksheets": [{"cells": 1}], "nbformat": 3}',
+    ],
     "no cells": [b'{"cells": []}', b'{"cells": [null, 3, "code", []]}'],
-    "no answers": [b'{"cells": [{}]}', b'{"cells": [{"cell_type": "code", "source": "1"}]}',
-                   b'{"cells": [{"id": ["causal-mask"], "metadata": {"nbgrader": {"grade_id": {}}}}]}',
-                   b'{"cells": [{"metadata": {"nbgrader": []}}, {"metadata": 1}]}'],
-    "other language": [b'{"cells": [{}], "metadata": {"kernelspec": {"name": "ir", "language": "R"}}}',
-                       b'{"cells": [{}], "metadata": {"language_info": {"name": "julia"}, "kernelspec": 3}}'],
+    "no answers": [
+        b'{"cells": [{}]}',
+        b'{"cells": [{"cell_type": "code", "source": "1"}]}',
+        b'{"cells": [{"id": ["causal-mask"], "metadata": {"nbgrader": {"grade_id": {}}}}]}',
+        b'{"cells": [{"metadata": {"nbgrader": []}}, {"metadata": 1}]}',
+    ],
+    "other language": [
+        b'{"cells": [{}], "metadata": {"kernelspec": {"name": "ir", "language": "R"}}}',
+        b'{"cells": [{}], "metadata": {"language_info": {"name": "julia"}, "kernelspec": 3}}',
+    ],
 }
 
 
-@pytest.mark.parametrize(("status", "content"), [(status, each) for status, all in BROKEN.items() for each in all],
-                         ids=lambda value: value if isinstance(value, str) else repr(value[:24]))
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [(status, each) for status, all in BROKEN.items() for each in all],
+    ids=lambda value: value if isinstance(value, str) else repr(value[:24]),
+)
 def test_broken_files(read, status, content):
     submission = read(content)
     assert (submission.status, submission.answers) == (status, {})
@@ -132,8 +164,9 @@ def test_a_byte_order_mark_is_no_matter(read, filled):
     assert read(b"\xef\xbb\xbf" + json.dumps(filled).encode()).answers == ANSWERS
 
 
-@pytest.mark.parametrize("value", ["1" * 5000, "-" + "9" * 100_000, "NaN", "-Infinity", "1e99999", '"\\ud800"',
-                                   "[" * 300 + "]" * 300])
+@pytest.mark.parametrize(
+    "value", ["1" * 5000, "-" + "9" * 100_000, "NaN", "-Infinity", "1e99999", '"\\ud800"', "[" * 300 + "]" * 300]
+)
 def test_strange_values_elsewhere_are_no_matter(read, filled, value):
     text = json.dumps(filled | {"metadata": {"strange": "VALUE"}, "nbformat_minor": "VALUE"}).replace('"VALUE"', value)
     assert read(text).answers == ANSWERS
@@ -145,12 +178,24 @@ def test_of_two_keys_the_last_counts(read, filled):
     assert read(text[:-1] + ', "cells": []}').status == "no cells"
 
 
-@pytest.mark.parametrize("change", [
-    {"nbformat": 5}, {"nbformat": "4"}, {"nbformat": None}, {"nbformat_minor": None}, {"nbformat_minor": 99},
-    {"metadata": None}, {"metadata": []}, {"metadata": {"kernelspec": []}}, {"metadata": {"language_info": 3}},
-    {"metadata": {"kernelspec": {"language": 3}}}, {"metadata": {"kernelspec": {"language": "Python3"}}},
-    {"metadata": {"language_info": {"name": "ipython"}}}, {"worksheets": {}},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nbformat": 5},
+        {"nbformat": "4"},
+        {"nbformat": None},
+        {"nbformat_minor": None},
+        {"nbformat_minor": 99},
+        {"metadata": None},
+        {"metadata": []},
+        {"metadata": {"kernelspec": []}},
+        {"metadata": {"language_info": 3}},
+        {"metadata": {"kernelspec": {"language": 3}}},
+        {"metadata": {"kernelspec": {"language": "Python3"}}},
+        {"metadata": {"language_info": {"name": "ipython"}}},
+        {"worksheets": {}},
+    ],
+)
 def test_formats_of_other_versions(read, filled, change):
     assert read(filled | change).answers == ANSWERS
 
@@ -164,11 +209,24 @@ def test_formats_with_missing_parts(read, edited, key):
 
 def test_format_3_is_lifted(read, assignment):
     cells = [{"cell_type": "heading", "level": 1, "source": "Old", "metadata": {}}]
-    cells += [{"cell_type": "code", "language": "python", "input": source, "outputs": [], "collapsed": False,
-               "prompt_number": 3, "metadata": {"nbgrader": {"grade_id": id, "solution": True}}}
-              for id, source in ANSWERS.items()]
-    old = {"nbformat": 3, "nbformat_minor": 0, "metadata": {"name": ""},
-           "worksheets": [{"cells": cells, "metadata": {}}]}
+    cells += [
+        {
+            "cell_type": "code",
+            "language": "python",
+            "input": source,
+            "outputs": [],
+            "collapsed": False,
+            "prompt_number": 3,
+            "metadata": {"nbgrader": {"grade_id": id, "solution": True}},
+        }
+        for id, source in ANSWERS.items()
+    ]
+    old = {
+        "nbformat": 3,
+        "nbformat_minor": 0,
+        "metadata": {"name": ""},
+        "worksheets": [{"cells": cells, "metadata": {}}],
+    }
     submission = read(old)
     assert submission.status == "graded" and submission.answers == ANSWERS
 
@@ -184,6 +242,7 @@ def test_lone_surrogates_can_be_written_down(read, edited):
 
 
 # What was done to the cells
+
 
 def test_a_source_may_be_a_list_of_lines(read, edited):
     notebook, cells = edited
@@ -269,7 +328,9 @@ def test_an_edited_and_a_deleted_check(read, edited):
     submission = read(notebook)
     assert submission.answers == ANSWERS
     assert [(note.kind, note.task) for note in submission.notes] == [
-        ("changed check", "attention"), ("changed check", "causal-mask")]
+        ("changed check", "attention"),
+        ("changed check", "causal-mask"),
+    ]
 
 
 def test_blanks_and_line_ends_are_no_change(read, edited):
@@ -283,8 +344,14 @@ def test_helper_cells_and_changed_cells(read, edited):
     notebook, cells = edited
     imports = next(cell for cell in notebook["cells"] if cell["source"].startswith("import torch"))
     imports["source"] += "\nimport math"
-    for source, kind in (("def helper(): pass", "code"), ("2 + 2", "code"), ("My notes", "markdown"), ("", "code"),
-                         ("# only a comment", "code"), ("%submit --to inbox", "code")):
+    for source, kind in (
+        ("def helper(): pass", "code"),
+        ("2 + 2", "code"),
+        ("My notes", "markdown"),
+        ("", "code"),
+        ("# only a comment", "code"),
+        ("%submit --to inbox", "code"),
+    ):
         notebook["cells"].insert(3, {"cell_type": kind, "id": source[:5], "metadata": {}, "source": source})
     submission = read(notebook)
     assert submission.answers == ANSWERS
@@ -292,16 +359,27 @@ def test_helper_cells_and_changed_cells(read, edited):
     assert "2 code cells" in str(submission.notes)
 
 
-@pytest.mark.parametrize(("own", "missed"), [
-    ("def helper(v):\n    return v", "`helper`"), ("import math as helper", "`helper`"), ("helper = 3", "`helper`"),
-    ("from operator import mul as helper", "`helper`"), ("def other(): pass", ""), ("import torch", ""),
-    ("def causal_mask(n): return helper", ""), ("def (", ""), ("v = mask = 1\nhelper(v)", ""), ("x = '\0'", ""),
-])
+@pytest.mark.parametrize(
+    ("own", "missed"),
+    [
+        ("def helper(v):\n    return v", "`helper`"),
+        ("import math as helper", "`helper`"),
+        ("helper = 3", "`helper`"),
+        ("from operator import mul as helper", "`helper`"),
+        ("def other(): pass", ""),
+        ("import torch", ""),
+        ("def causal_mask(n): return helper", ""),
+        ("def (", ""),
+        ("v = mask = 1\nhelper(v)", ""),
+        ("x = '\0'", ""),
+    ],
+)
 def test_a_helper_outside_the_answers_is_looked_at(read, edited, own, missed):
     """The cell isn't run; whoever wonders why an answer fails should know. Trying things out is nobody's business."""
     notebook, cells = edited
-    cells["attention"]["source"] = ("def attention(q, k, v, mask):\n    import warnings\n"
-                                    "    return causal_mask(3) + helper(torch.exp(v))")
+    cells["attention"]["source"] = (
+        "def attention(q, k, v, mask):\n    import warnings\n    return causal_mask(3) + helper(torch.exp(v))"
+    )
     notebook["cells"].insert(4, {"cell_type": "code", "metadata": {}, "source": own})
     (note,) = read(notebook).notes
     assert note.kind == "extra code" and note.review == bool(missed) and missed in note.text
@@ -334,7 +412,7 @@ def test_another_exercise_is_named(read, edited):
     block = read_assignment("solutions/06_block.py")
     path = Path(os.environ["TXLIB_HOME"]).with_name("heads.ipynb")
     path.write_text(json.dumps(heads))
-    submission = read_submission(Found("eve", path), block)      # both have a task `parameters`
+    submission = read_submission(Found("eve", path), block)  # both have a task `parameters`
     assert submission.status == "other exercise" and "Heads" in submission.notes[0].text.title()
 
 
@@ -343,7 +421,7 @@ def test_a_notebook_of_many_cells_is_read_soon(read, filled):
     many = json.dumps(filled | {"cells": [own] * 40_000 + filled["cells"]})
     start = time.process_time()
     submission = read(many)
-    assert time.process_time() - start < 8      # 1 s; 100 times as much if it grew with the square
+    assert time.process_time() - start < 8  # 1 s; 100 times as much if it grew with the square
     assert submission.answers == ANSWERS and len(submission.notes) < 10
 
 
@@ -358,12 +436,31 @@ def test_wherever_a_notebook_breaks_off(read, course):
 
 # Names and folders
 
-@pytest.mark.parametrize(("given", "safe"), [
-    ("ada", "ada"), ("Ada Lovelace", "Ada Lovelace"), ("Łukasz Żółć", "Łukasz Żółć"), ("王小明", "王小明"),
-    ("محمد", "محمد"), ("ประยุทธ์", "ประยุทธ์"), ("e\u0301", "é"), ("..", "_"), (".", "_"), ("", "_"), ("a/b\\c", "a_b_c"),
-    ("a\nb\x00\x1b[31m", "a_b__[31m"), ("a\u202egnp.exe", "a_gnp.exe"), ("\udcff", "_"), ("<b>", "_b_"),
-    ("a" * 300, "a" * 100), ("ü" * 60, "ü" * 50), ("あ" * 60, "あ" * 33), (" . ", "_"),
-])
+
+@pytest.mark.parametrize(
+    ("given", "safe"),
+    [
+        ("ada", "ada"),
+        ("Ada Lovelace", "Ada Lovelace"),
+        ("Łukasz Żółć", "Łukasz Żółć"),
+        ("王小明", "王小明"),
+        ("محمد", "محمد"),
+        ("ประยุทธ์", "ประยุทธ์"),
+        ("e\u0301", "é"),
+        ("..", "_"),
+        (".", "_"),
+        ("", "_"),
+        ("a/b\\c", "a_b_c"),
+        ("a\nb\x00\x1b[31m", "a_b__[31m"),
+        ("a\u202egnp.exe", "a_gnp.exe"),
+        ("\udcff", "_"),
+        ("<b>", "_b_"),
+        ("a" * 300, "a" * 100),
+        ("ü" * 60, "ü" * 50),
+        ("あ" * 60, "あ" * 33),
+        (" . ", "_"),
+    ],
+)
 def test_names(given, safe):
     assert safe_name(given) == safe
 
@@ -414,11 +511,20 @@ def test_a_folder(tmp_path, assignment, filled):
     (tmp_path / "hal.ipynb").mkdir()
     (tmp_path / "ivy" / "folder.ipynb").mkdir(parents=True)
     put("ivy/real.ipynb")
-    statuses = {found.name: read_submission(found, assignment).status
-                for found in find_submissions(tmp_path, "03_sample")}
+    statuses = {
+        found.name: read_submission(found, assignment).status for found in find_submissions(tmp_path, "03_sample")
+    }
     assert statuses == {
-        "ada": "graded", "bob": "graded", "cy": "graded", "dan": "several notebooks", "eve": "no notebook",
-        "fay": "no notebook", "gus": "graded", "hal.ipynb": "no notebook", "ivy": "graded"}
+        "ada": "graded",
+        "bob": "graded",
+        "cy": "graded",
+        "dan": "several notebooks",
+        "eve": "no notebook",
+        "fay": "no notebook",
+        "gus": "graded",
+        "hal.ipynb": "no notebook",
+        "ivy": "graded",
+    }
 
 
 def test_what_was_handed_in_as_another_exercise_never_counts(tmp_path):
@@ -431,7 +537,10 @@ def test_what_was_handed_in_as_another_exercise_never_counts(tmp_path):
         (tmp_path / "ada" / f"{name}.ipynb").write_text("{}")
         (tmp_path / "ada" / f"{name}.receipt.json").write_text("{}")
     assert [named(name) for name in ("03_sample", "05_other", "04_none")] == [
-        "03_sample.ipynb", "05_other.ipynb", "no notebook"]
+        "03_sample.ipynb",
+        "05_other.ipynb",
+        "no notebook",
+    ]
     (tmp_path / "ada" / "by hand.ipynb").write_text("{}")
     assert [named(name) for name in ("03_sample", "04_none")] == ["03_sample.ipynb", "by hand.ipynb"]
 
@@ -462,7 +571,7 @@ def test_links_made_after_the_folder_was_searched(tmp_path, assignment, filled):
     (inbox / "bob.ipynb").write_text(json.dumps(filled))
     linked = tmp_path / "linked"
     linked.symlink_to(inbox)
-    ada, bob = find_submissions(linked)      # the folder itself may be a link: the instructor chose it
+    ada, bob = find_submissions(linked)  # the folder itself may be a link: the instructor chose it
     assert read_submission(ada, assignment).status == read_submission(bob, assignment).status == "graded"
     (inbox / "ada").rename(tmp_path / "away")
     (inbox / "ada").symlink_to(outside)
@@ -494,6 +603,7 @@ def test_what_may_not_be_read(tmp_path, assignment):
 
 # When it was handed in
 
+
 def test_a_receipt_says_when(tmp_path, assignment, filled):
     text = json.dumps(filled)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -509,12 +619,20 @@ def test_a_receipt_says_when(tmp_path, assignment, filled):
     assert submitted() == written
     receipt.write_text(json.dumps({"sha256": digest, "submitted": "2026-11-21T13:00:00+01:00"}))
     assert submitted() == "2026-11-21T12:00:00+00:00"
-    for content in ("", "{", "[]", "3", '{"sha256": 3}', "[" * 9000, "\ud800".encode("utf-8", "replace").decode(),
-                    json.dumps({"sha256": "0" * 64, "submitted": "2026-11-21T13:00:00+01:00"}),
-                    json.dumps({"sha256": digest, "submitted": "2026-11-21T13:00:00"}),
-                    json.dumps({"sha256": digest, "submitted": 3}),
-                    json.dumps({"sha256": digest, "submitted": "0001-01-01T00:00:00+14:00"}),
-                    json.dumps({"sha256": digest, "submitted": "2026-11-21T13:00:00+01:00"}) + " " * 20_000):
+    for content in (
+        "",
+        "{",
+        "[]",
+        "3",
+        '{"sha256": 3}',
+        "[" * 9000,
+        "\ud800".encode("utf-8", "replace").decode(),
+        json.dumps({"sha256": "0" * 64, "submitted": "2026-11-21T13:00:00+01:00"}),
+        json.dumps({"sha256": digest, "submitted": "2026-11-21T13:00:00"}),
+        json.dumps({"sha256": digest, "submitted": 3}),
+        json.dumps({"sha256": digest, "submitted": "0001-01-01T00:00:00+14:00"}),
+        json.dumps({"sha256": digest, "submitted": "2026-11-21T13:00:00+01:00"}) + " " * 20_000,
+    ):
         receipt.write_text(content)
         assert submitted() == written, content[:100]
     receipt.unlink()
@@ -522,10 +640,11 @@ def test_a_receipt_says_when(tmp_path, assignment, filled):
     assert submitted() == written
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(-10**9, "1970-01-01T00:00:00+00:00"),
-                                               (10**12, "9999-12-31T00:00:00+00:00")])
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(-(10**9), "1970-01-01T00:00:00+00:00"), (10**12, "9999-12-31T00:00:00+00:00")]
+)
 def test_dates_that_no_calendar_has(filled, assignment, tmp_path, seconds, said):
-    memory = Path("/dev/shm")      # a file system in memory keeps any date
+    memory = Path("/dev/shm")  # a file system in memory keeps any date
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         path = Path(folder, "ada.ipynb")
         path.write_text(json.dumps(filled))
@@ -537,10 +656,17 @@ def test_dates_that_no_calendar_has(filled, assignment, tmp_path, seconds, said)
 
 # Anything at all
 
-HUGE = "an integer of 5000 digits"      # Python neither writes nor reads one; see `text_of`
+HUGE = "an integer of 5000 digits"  # Python neither writes nor reads one; see `text_of`
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.just([]), st.just({}),
-    st.sampled_from(["\ud800", "A" * 100_000, 10**400, HUGE, ["a", ["b"]], {"nbgrader": {"grade_id": "attention"}}]))
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.just([]),
+    st.just({}),
+    st.sampled_from(["\ud800", "A" * 100_000, 10**400, HUGE, ["a", ["b"]], {"nbgrader": {"grade_id": "attention"}}]),
+)
 
 
 def places(data, path=()):
@@ -561,7 +687,7 @@ def mutate(notebook, draw):
     kind = draw(st.sampled_from(["delete", "duplicate", "move", "retag", "value", "drop", "insert"]))
     if kind in ("value", "drop") or not isinstance(cells, list) or not cells:
         paths = [each for each in places(notebook) if each]
-        of_cells = [each for each in paths if each[0] == "cells" and len(each) == 3]      # an id, a source …
+        of_cells = [each for each in paths if each[0] == "cells" and len(each) == 3]  # an id, a source …
         path = draw(st.sampled_from(of_cells if of_cells and draw(st.booleans()) else paths))
         target = notebook
         for key in path[:-1]:
@@ -624,7 +750,7 @@ def test_random_changes_never_raise_and_leave_untouched_answers_alone(read, fill
 def test_random_bytes_never_raise(read, filled, data):
     text = bytearray(json.dumps(filled).encode())
     if data.draw(st.booleans()):
-        del text[data.draw(st.integers(0, len(text))):]
+        del text[data.draw(st.integers(0, len(text))) :]
     for _ in range(data.draw(st.integers(0, 20))):
         if text:
             text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
@@ -634,9 +760,34 @@ def test_random_bytes_never_raise(read, filled, data):
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-    st.sampled_from(["cells", "metadata", "nbgrader", "grade_id", "id", "source", "cell_type", "worksheets", "nbformat",
-                     "kernelspec", "language"]), inner, max_size=4), max_leaves=30))
+@given(
+    st.recursive(
+        LEAVES,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "cells",
+                        "metadata",
+                        "nbgrader",
+                        "grade_id",
+                        "id",
+                        "source",
+                        "cell_type",
+                        "worksheets",
+                        "nbformat",
+                        "kernelspec",
+                        "language",
+                    ]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=30,
+    )
+)
 def test_random_json_never_raises(read, value):
     assert read(text_of(value)).status in STATUSES
 

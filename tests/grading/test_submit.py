@@ -84,7 +84,7 @@ def test_a_first_submission(answer, inbox, assignment):
 
 def test_the_newest_counts_and_earlier_ones_stay(answer, inbox, assignment):
     texts = []
-    for words in ("one", "two", "one"):      # back to the first again
+    for words in ("one", "two", "one"):  # back to the first again
         texts.append(answer(words).read_bytes())
         last = submit(answer(words), inbox, name="ada")
     own = inbox / "ada"
@@ -124,13 +124,22 @@ def test_what_is_printed(answer, inbox):
 
 # Refusals
 
-@pytest.mark.parametrize(("content", "words"), [
-    (b"", "is empty"), (b"{", "breaks off"), (b"print(1)", "is not a notebook"), ("{}".encode("utf-16"), "UTF-8"),
-    (b"[]", "form of a notebook"), (b'{"cells": []}', "no cells"), (b'{"cells": [{}]}', "holds no exercise"),
-    (b" " * (10 * 2**20 + 1), "larger than 10 MB"),
-    (b'{"cells": [{}], "metadata": {"kernelspec": {"language": "R"}}}', "another language"),
-    (b'{"cells": [{"cell_type": "code", "source": "check.load(\\"\\"\\"\\nAAAA\\n\\"\\"\\")"}]}', "are damaged"),
-])
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"{", "breaks off"),
+        (b"print(1)", "is not a notebook"),
+        ("{}".encode("utf-16"), "UTF-8"),
+        (b"[]", "form of a notebook"),
+        (b'{"cells": []}', "no cells"),
+        (b'{"cells": [{}]}', "holds no exercise"),
+        (b" " * (10 * 2**20 + 1), "larger than 10 MB"),
+        (b'{"cells": [{}], "metadata": {"kernelspec": {"language": "R"}}}', "another language"),
+        (b'{"cells": [{"cell_type": "code", "source": "check.load(\\"\\"\\"\\nAAAA\\n\\"\\"\\")"}]}', "are damaged"),
+    ],
+)
 def test_what_is_no_exercise(inbox, tmp_path, content, words):
     path = tmp_path / "03_sample.ipynb"
     path.write_bytes(content)
@@ -147,7 +156,7 @@ def test_stubs_are_refused(course, inbox):
     assert submit(course.exercise, inbox, name="ada", anyway=True).answers == 0
 
 
-@pytest.mark.parametrize("source", ["", "   \n", "raise NotImplementedError(\"your turn\")", "Your answer here."])
+@pytest.mark.parametrize("source", ["", "   \n", 'raise NotImplementedError("your turn")', "Your answer here."])
 def test_what_counts_as_empty(answer, inbox, source):
     with pytest.raises(SubmitError, match="holds no answer"):
         submit(answer(source=source), inbox, name="ada")
@@ -171,7 +180,7 @@ def test_paths(answer, inbox, tmp_path):
     with pytest.raises(SubmitError, match="is not a folder"):
         submit(path, path, name="ada")
     link = tmp_path / "03_sample.ipynb"
-    link.symlink_to(path)      # the learner's own file, wherever it is
+    link.symlink_to(path)  # the learner's own file, wherever it is
     assert submit(link, inbox, name="ada").answers == 1
 
 
@@ -217,8 +226,16 @@ def test_links_in_the_shared_folder_are_refused(answer, inbox, tmp_path):
 
 # Nothing by halves
 
-@pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "no room is left"), (errno.EDQUOT, "no room is left"),
-                                             (errno.EROFS, "may not write"), (errno.EIO, "nothing was handed in")])
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOSPC, "no room is left"),
+        (errno.EDQUOT, "no room is left"),
+        (errno.EROFS, "may not write"),
+        (errno.EIO, "nothing was handed in"),
+    ],
+)
 def test_a_disk_that_takes_no_more(answer, inbox, monkeypatch, code, words):
     submit(answer("first"), inbox, name="ada")
     before = {path: path.read_bytes() for path in (inbox / "ada").rglob("*.*") if path.is_file()}
@@ -226,7 +243,7 @@ def test_a_disk_that_takes_no_more(answer, inbox, monkeypatch, code, words):
 
     def sync(handle):
         synced.append(handle)
-        if len(synced) == 3:      # of the three files the last
+        if len(synced) == 3:  # of the three files the last
             raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", sync)
@@ -284,8 +301,10 @@ for number in range(20):
 """
 
 
-@pytest.mark.parametrize(("folder", "umask", "readers"), [
-    (0o3773, 0o022, {0o640}), (0o3773, 0o077, {0o640}), (0o755, 0o022, {0o644}), (0o755, 0o027, {0o640})])
+@pytest.mark.parametrize(
+    ("folder", "umask", "readers"),
+    [(0o3773, 0o022, {0o640}), (0o3773, 0o077, {0o640}), (0o755, 0o022, {0o644}), (0o755, 0o027, {0o640})],
+)
 def test_who_may_read_it(answer, inbox, folder, umask, readers):
     """A folder that hands its group on is read by this group alone; others follow the learner's own habit."""
     inbox.chmod(folder)
@@ -316,6 +335,7 @@ def test_two_at_once_both_survive(answer, inbox, tmp_path):
 
 
 # Receipts
+
 
 def test_verify(answer, inbox, tmp_path):
     first = submit(answer("first"), inbox, name="ada")
@@ -363,9 +383,14 @@ def test_a_receipt_leads_nowhere_else(answer, inbox, tmp_path):
 
 # At the terminal, and in a notebook
 
+
 def command(*options):
-    return subprocess.run([sys.executable, "-m", "txlib.cli", "submit", *map(str, options)], capture_output=True,
-                          text=True, env=os.environ | {"TXLIB_SUBMIT_TO": ""})
+    return subprocess.run(
+        [sys.executable, "-m", "txlib.cli", "submit", *map(str, options)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TXLIB_SUBMIT_TO": ""},
+    )
 
 
 def test_the_command(answer, inbox):
@@ -382,8 +407,9 @@ def in_a_kernel(*sources, **environment):
     from nbclient import NotebookClient
 
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    client = NotebookClient(notebook, kernel_name="python3", timeout=120, allow_errors=True,
-                            extra_arguments=["--log-level=ERROR"])
+    client = NotebookClient(
+        notebook, kernel_name="python3", timeout=120, allow_errors=True, extra_arguments=["--log-level=ERROR"]
+    )
     client.execute(env=kernel_environment(**environment))
     return ["".join(output.get("text", output.get("evalue", "")) for output in cell.outputs) for cell in notebook.cells]
 
@@ -392,10 +418,17 @@ def test_the_magic(answer, inbox, tmp_path):
     """JUPYTER sets JPY_SESSION_NAME for the kernels that it starts."""
     path = answer()
     imported, first, again, other, wrong, named, quoted, unclosed = in_a_kernel(
-        "from txlib.grading import check", "%submit --name ada", "%submit --name ada",
-        f"%submit --name ada --to {tmp_path}/missing", "%submit --nome ada",
-        f"%submit {tmp_path}/nowhere.ipynb --name ada", "%submit --name 'Ada Lovelace'", "%submit --name 'Ada",
-        JPY_SESSION_NAME=str(path), TXLIB_SUBMIT_TO=str(inbox))
+        "from txlib.grading import check",
+        "%submit --name ada",
+        "%submit --name ada",
+        f"%submit --name ada --to {tmp_path}/missing",
+        "%submit --nome ada",
+        f"%submit {tmp_path}/nowhere.ipynb --name ada",
+        "%submit --name 'Ada Lovelace'",
+        "%submit --name 'Ada",
+        JPY_SESSION_NAME=str(path),
+        TXLIB_SUBMIT_TO=str(inbox),
+    )
     assert imported == ""
     assert first.startswith("Handed in: 03_sample, by ada, ") and again.startswith("Already handed in: 03_sample")
     assert other.startswith("Not handed in: ") and "missing is not there" in other
@@ -407,9 +440,13 @@ def test_the_magic(answer, inbox, tmp_path):
 
 def test_the_magic_where_the_path_is_not_known(answer, inbox, tmp_path):
     loaded, unknown, given, gone = in_a_kernel(
-        "%load_ext txlib.grading", "%submit --name ada", f"%submit {answer()} --name ada",
+        "%load_ext txlib.grading",
+        "%submit --name ada",
+        f"%submit {answer()} --name ada",
         f"import os; os.environ['JPY_SESSION_NAME'] = '{tmp_path}/old.ipynb'\n%submit --name ada",
-        JPY_SESSION_NAME="", TXLIB_SUBMIT_TO=str(inbox))
+        JPY_SESSION_NAME="",
+        TXLIB_SUBMIT_TO=str(inbox),
+    )
     assert loaded == ""
     assert "doesn't know its notebook: write %submit 03_attention.ipynb" in unknown
     assert given.startswith("Handed in: 03_sample, by ada")
@@ -422,9 +459,17 @@ def test_the_magic_asks_to_save_first(answer, inbox):
     known = json.loads(path.read_text(encoding="utf-8"))["cells"][2]["source"]
     save = "import os, pathlib, time\ntime.sleep(0.1)\nos.utime(os.environ['JPY_SESSION_NAME'])"
     _, _, unchanged, _, older, anyway, _, saved = in_a_kernel(
-        "from txlib.grading import check", "".join(known), "%submit --name ada", "typed = 'not saved'",
-        "%submit --name bob", "%submit --name bob --anyway", save, "%submit --name cy",
-        JPY_SESSION_NAME=str(path), TXLIB_SUBMIT_TO=str(inbox))
+        "from txlib.grading import check",
+        "".join(known),
+        "%submit --name ada",
+        "typed = 'not saved'",
+        "%submit --name bob",
+        "%submit --name bob --anyway",
+        save,
+        "%submit --name cy",
+        JPY_SESSION_NAME=str(path),
+        TXLIB_SUBMIT_TO=str(inbox),
+    )
     assert unchanged.startswith("Handed in: 03_sample, by ada")
     assert older.startswith("Not handed in: 03_sample.ipynb was last saved") and "save it (Ctrl+S)" in older
     assert older.count("\n") == 1

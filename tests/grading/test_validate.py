@@ -22,8 +22,12 @@ def test_an_exercise(course):
 
 def test_each_problem_of_an_exercise_is_a_line(variant):
     """A right answer among the mistakes."""
-    source = variant(('mistake("causal-mask", lambda n: torch.ones(n, n).triu().bool()',
-                      'mistake("causal-mask", lambda n: torch.ones(n, n).tril().bool()'))
+    source = variant(
+        (
+            'mistake("causal-mask", lambda n: torch.ones(n, n).triu().bool()',
+            'mistake("causal-mask", lambda n: torch.ones(n, n).tril().bool()',
+        )
+    )
     done = run(source)
     assert done.exit_code == 1
     lines = done.stderr.splitlines()

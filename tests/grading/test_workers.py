@@ -15,7 +15,7 @@ class Fatal:
 
 
 def test_an_innocent_job_survives_its_neighbour_s_process(monkeypatch, unchecked):
-    monkeypatch.setattr(workers, "grade_submission", len)      # any function that a process can find
+    monkeypatch.setattr(workers, "grade_submission", len)  # any function that a process can find
     jobs = ["aaa", Fatal(), "a", "aaaa"]
     found = [(job, result) for job, result in on_this_machine(jobs, 2) if result is not None]
     assert sorted(result for job, result in found if isinstance(job, str)) == [1, 3, 4]

@@ -48,8 +48,12 @@ def test_decoder_block_equals_torch(norm_first, activation):
     assert_close(block.cross_attention_norm.gain.grad, theirs.norm2.weight.grad)
 
 
-@given(st.booleans(), st.sampled_from(["none", "rotary", "rotary_half", "shaw", "skewed", "alibi"]),
-       st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([None, 1]))
+@given(
+    st.booleans(),
+    st.sampled_from(["none", "rotary", "rotary_half", "shaw", "skewed", "alibi"]),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.sampled_from([None, 1]),
+)
 def test_decoding_in_chunks_equals_all_at_once(norm_first, position, chunks, kv_heads):
     block = make(norm_first=norm_first, position=position, kv_heads=kv_heads, cross=True)
     x, memory = torch.randn(2, sum(chunks), 12, **DOUBLE), torch.randn(2, 4, 12, **DOUBLE)
@@ -89,15 +93,22 @@ def test_dropout_hits_each_sub_layer_only_while_training():
     block = make(dropout=0.999)
     x = torch.randn(4, 8, 12, **DOUBLE)
     assert not torch.equal(block(x), block.train()(x))
-    unchanged = (block(x) == x).double().mean()                     # both sub-layers' outputs dropped
+    unchanged = (block(x) == x).double().mean()  # both sub-layers' outputs dropped
     assert unchanged > 0.98
     assert_close(block.eval()(x), torch_layer(block).eval()(x))
 
 
-@pytest.mark.parametrize("position, kind", [
-    ("none", DenseAttention), ("sinusoidal", DenseAttention), ("rotary", DenseAttention),
-    ("shaw", ShawAttention), ("skewed", SkewedAttention), ("alibi", AlibiAttention),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "position, kind",
+    [
+        ("none", DenseAttention),
+        ("sinusoidal", DenseAttention),
+        ("rotary", DenseAttention),
+        ("shaw", ShawAttention),
+        ("skewed", SkewedAttention),
+        ("alibi", AlibiAttention),
+    ],
+)
 def test_position_chooses_the_mechanism_of_self_attention_only(position, kind):
     block = make(position=position, attention_dropout=0.25, cross=True)
     assert type(block.self_attention.mechanism) is kind and type(block.cross_attention.mechanism) is DenseAttention
@@ -127,19 +138,25 @@ def test_the_factory_makes_the_mechanism():
     assert type(make(mechanism=Nothing, cross=True).cross_attention.mechanism) is DenseAttention
 
 
-@pytest.mark.parametrize("changes, words", [
-    ({"d_model": 510, "heads": 8}, "d_model=510 is not divisible by heads=8; choose e.g. 512"),
-    ({"d_model": 510, "heads": 8, "position": "rotary"}, "d_model=510 is not divisible by heads=8; choose e.g. 512"),
-    ({"d_model": 12, "heads": 0, "position": "shaw"}, "heads=0 must be at least 1"),
-    ({"d_model": 12, "heads": 4, "position": "rotary"}, "rotary positions.*even size, got 3"),
-    ({"position": "spiral"}, "position='spiral' is unknown; choose one of none, sinusoidal"),
-    ({"position": "shaw", "mechanism": lambda config: DenseAttention()}, "itself a mechanism"),
-    ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
-    ({"attention_dropout": -0.1}, r"attention_dropout=-0.1 must be in \[0, 1\)"),
-    ({"activation": "tanh"}, "activation='tanh' is unknown"),
-    ({"norm": "batch"}, "norm='batch' is unknown; choose 'layer' or 'rms'"),
-    ({"kv_heads": 2}, "heads=3 is not divisible by kv_heads=2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"d_model": 510, "heads": 8}, "d_model=510 is not divisible by heads=8; choose e.g. 512"),
+        (
+            {"d_model": 510, "heads": 8, "position": "rotary"},
+            "d_model=510 is not divisible by heads=8; choose e.g. 512",
+        ),
+        ({"d_model": 12, "heads": 0, "position": "shaw"}, "heads=0 must be at least 1"),
+        ({"d_model": 12, "heads": 4, "position": "rotary"}, "rotary positions.*even size, got 3"),
+        ({"position": "spiral"}, "position='spiral' is unknown; choose one of none, sinusoidal"),
+        ({"position": "shaw", "mechanism": lambda config: DenseAttention()}, "itself a mechanism"),
+        ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
+        ({"attention_dropout": -0.1}, r"attention_dropout=-0.1 must be in \[0, 1\)"),
+        ({"activation": "tanh"}, "activation='tanh' is unknown"),
+        ({"norm": "batch"}, "norm='batch' is unknown; choose 'layer' or 'rms'"),
+        ({"kv_heads": 2}, "heads=3 is not divisible by kv_heads=2"),
+    ],
+)
 def test_wrong_configs_are_refused(changes, words):
     with pytest.raises(ValueError, match=words):
         TransformerBlock(dataclasses.replace(SMALL, **changes))

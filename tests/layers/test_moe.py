@@ -48,7 +48,7 @@ def test_equals_a_loop(top_k, capacity_factor):
     model = make(experts=4, top_k=top_k, capacity_factor=capacity_factor)
     x = torch.randn(3, 7, 6, dtype=torch.float64)
     out, counts, dropped = loop(model, x)
-    assert_close(model(x), out, rtol=1e-6, atol=1e-6)           # the router's softmax is float32
+    assert_close(model(x), out, rtol=1e-6, atol=1e-6)  # the router's softmax is float32
     assert model.routing.counts.tolist() == counts
     assert model.routing.drop_rate == pytest.approx(dropped, abs=1e-6)
     if capacity_factor == 0.3:
@@ -84,9 +84,9 @@ def test_balance_is_best_and_collapse_is_worst():
 def test_the_balance_loss_cures_a_collapsed_router():
     model = MixtureOfExperts(MixtureConfig(4, top_k=1), 6, 10)
     with torch.no_grad():
-        model.router.weight.normal_(std=0.1)                         # rows that are alike would stay so
+        model.router.weight.normal_(std=0.1)  # rows that are alike would stay so
         model.router.weight[2] += 0.5
-    x = torch.randn(8, 16, 6) + 1                                    # all tokens lean towards expert 2
+    x = torch.randn(8, 16, 6) + 1  # all tokens lean towards expert 2
     model(x)
     assert model.routing.counts[2] > 100
     optimizer = torch.optim.Adam(model.router.parameters(), lr=0.05)
@@ -116,7 +116,7 @@ def test_cost_grows_with_top_k_and_not_with_experts():
         model = MixtureOfExperts(MixtureConfig(experts, top_k=top_k), 6, 10)
         with FlopCounterMode(display=False) as counter:
             model(torch.randn(2, 8, 6))
-        return counter.get_total_flops() - 2 * 16 * 6 * experts     # without the router
+        return counter.get_total_flops() - 2 * 16 * 6 * experts  # without the router
 
     assert operations(2, 1) == operations(16, 1) == 2 * 16 * 6 * 10 * 2
     assert operations(16, 3) == 3 * operations(16, 1)

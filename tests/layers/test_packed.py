@@ -19,9 +19,20 @@ LLAMA = BlockConfig(32, 4, 64, norm="rms", activation="swiglu", bias=False, posi
 BLOCKS = {
     "gpt2": (GPT2, True),
     "llama": (LLAMA, False),
-    "mixtral": (BlockConfig(32, 4, 64, norm="rms", activation="swiglu", bias=False, position="rotary_half",
-                            ffn=MixtureConfig(experts=4, top_k=2)), False),
-}  # fmt: skip
+    "mixtral": (
+        BlockConfig(
+            32,
+            4,
+            64,
+            norm="rms",
+            activation="swiglu",
+            bias=False,
+            position="rotary_half",
+            ffn=MixtureConfig(experts=4, top_k=2),
+        ),
+        False,
+    ),
+}
 
 
 def shaken(model: nn.Module) -> nn.Module:
@@ -58,10 +69,10 @@ def test_int8_gives_what_whole_numbers_give(bias):
     """With inputs that are steps already, only the weights are rounded: row by row, to 127 steps each way."""
     layer = nn.Linear(64, 17, bias=bias)
     with torch.no_grad():
-        layer.weight[3] *= 100                                                  # must not coarsen the other rows
+        layer.weight[3] *= 100  # must not coarsen the other rows
         layer.weight[5] = 0
     x = torch.randint(0, 128, (4, 64)).float()
-    x[:, :2] = torch.tensor([0.0, 127.0])                                       # each step is then exactly 1
+    x[:, :2] = torch.tensor([0.0, 127.0])  # each step is then exactly 1
     step = layer.weight.abs().amax(dim=1, keepdim=True) / 127
     rounded = torch.where(step > 0, (layer.weight / step).round() * step, 0.0)
     packed = PackedLinear(layer.weight, layer.bias, "int8").eval()

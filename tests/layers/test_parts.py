@@ -80,9 +80,9 @@ def test_unknown_activation():
 def test_embeddings_start_with_variance_one():
     embedding = TokenEmbedding(2000, 64)
     x = embedding(torch.arange(2000)[None]).detach()
-    assert x.var() == pytest.approx(1, abs=0.02)                    # of a chi-square with 128,000 degrees: ± 0.004
-    logits = x[0] @ embedding.weight.detach().T                     # of the tied matrix
-    assert logits.var() == pytest.approx(1, abs=0.1)                # so the first loss is near log(vocab_size)
+    assert x.var() == pytest.approx(1, abs=0.02)  # of a chi-square with 128,000 degrees: ± 0.004
+    logits = x[0] @ embedding.weight.detach().T  # of the tied matrix
+    assert logits.var() == pytest.approx(1, abs=0.1)  # so the first loss is near log(vocab_size)
 
 
 def test_embedding_is_a_scaled_row():

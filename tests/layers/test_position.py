@@ -72,18 +72,20 @@ def test_rotary_products_depend_on_distance_only(i, j, shift, head_dim, layout):
         return (rotary(q, offset=i) * rotary(k, offset=j)).sum(-1)
 
     assert_close(product(i, j), product(i + shift, j + shift), atol=1e-3, rtol=0)
-    assert_close(rotary(q, offset=i).norm(dim=-1), q.norm(dim=-1))     # turning changes no length
+    assert_close(rotary(q, offset=i).norm(dim=-1), q.norm(dim=-1))  # turning changes no length
 
 
 @given(st.integers(1, 5), even, st.integers(0, 100), st.sampled_from([10000.0, 500.0]))
 def test_interleaved_rotary_multiplies_by_complex_numbers(length, head_dim, offset, base):
     """Su et al. 2021, eq. 12: the pair (2m, 2m + 1) is a complex number, times e^(i · position · θ_m)."""
     x = torch.randn(2, 3, length, head_dim, dtype=torch.float64)
-    angle = torch.tensor([[(offset + p) * base ** (-2 * m / head_dim) for m in range(head_dim // 2)]
-                          for p in range(length)], dtype=torch.float64)
+    angle = torch.tensor(
+        [[(offset + p) * base ** (-2 * m / head_dim) for m in range(head_dim // 2)] for p in range(length)],
+        dtype=torch.float64,
+    )
     turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.polar(torch.ones_like(angle), angle)
     ours = Rotary(head_dim, base=base)(x, offset)
-    assert_close(ours, torch.view_as_real(turned).flatten(-2), atol=1e-4, rtol=0)      # angles are in float32
+    assert_close(ours, torch.view_as_real(turned).flatten(-2), atol=1e-4, rtol=0)  # angles are in float32
 
 
 @pytest.mark.parametrize("base", [10000.0, 500000.0])
@@ -103,7 +105,7 @@ def test_half_rotary_is_that_of_llama(base):
 
 def test_both_rotary_layouts_are_one_permutation_apart():
     x = torch.randn(1, 2, 5, 8)
-    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])                  # firsts, then seconds
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # firsts, then seconds
     assert_close(Rotary(8, layout="half")(x[..., order]), Rotary(8)(x)[..., order])
 
 
@@ -121,14 +123,17 @@ def test_rotary_gradient():
         assert torch.autograd.gradcheck(Rotary(4, layout=layout), (x, 3))
 
 
-@pytest.mark.parametrize("make, words", [
-    (lambda: Rotary(7), "rotary positions.*even size, got 7; choose e.g. 8"),
-    (lambda: Rotary(0), "even size, got 0; choose e.g. 2"),
-    (lambda: sinusoidal(4, 9), "sinusoidal positions.*even size, got 9; choose e.g. 10"),
-    (lambda: SinusoidalPosition(3), "even size, got 3; choose e.g. 4"),
-    (lambda: Rotary(8, layout="pairs"), "layout='pairs' is unknown; choose 'interleaved' or 'half'"),
-    (lambda: sinusoidal(4, 8, layout="half"), "layout='half' is unknown; choose 'interleaved' or 'concatenated'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: Rotary(7), "rotary positions.*even size, got 7; choose e.g. 8"),
+        (lambda: Rotary(0), "even size, got 0; choose e.g. 2"),
+        (lambda: sinusoidal(4, 9), "sinusoidal positions.*even size, got 9; choose e.g. 10"),
+        (lambda: SinusoidalPosition(3), "even size, got 3; choose e.g. 4"),
+        (lambda: Rotary(8, layout="pairs"), "layout='pairs' is unknown; choose 'interleaved' or 'half'"),
+        (lambda: sinusoidal(4, 8, layout="half"), "layout='half' is unknown; choose 'interleaved' or 'concatenated'"),
+    ],
+)
 def test_wrong_values_are_refused(make, words, unchecked):
     with pytest.raises(ValueError, match=words):
         make()
@@ -142,7 +147,7 @@ def test_scaled_rotary_slows_what_is_slow():
     assert_close(kept, torch.tensor([1.0, share + (1 - share) / 8, 1 / 8, 1 / 8]))
     q = torch.randn(1, 2, 9, 8)
     slow, plain = Rotary(8, scaling=RotaryScaling(4)), Rotary(8)
-    assert_close(slow(q[:, :, :1], offset=12), plain(q[:, :, :1], offset=3))     # position interpolation
+    assert_close(slow(q[:, :, :1], offset=12), plain(q[:, :, :1], offset=3))  # position interpolation
 
 
 @pytest.mark.parametrize(("changes", "message"), [({"factor": 0.5}, "factor=0.5 must be"), ({"slow": 5.0}, "slow=5.0")])

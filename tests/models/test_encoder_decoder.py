@@ -49,7 +49,7 @@ def test_equals_torch(norm_first, layout):
     position = "sinusoidal" if layout == "interleaved" else "sinusoidal_concatenated"
     model = make(norm_first=norm_first, position=position, encoder_layers=3)
 
-    def stack(ours, kind):                                          # nn.Transformer would add a norm to post-norm, too
+    def stack(ours, kind):  # nn.Transformer would add a norm to post-norm, too
         theirs = kind(torch_layer(ours.layers[0]), len(ours.layers))
         theirs.layers = nn.ModuleList(torch_layer(block) for block in ours.layers)
         if norm_first:
@@ -67,9 +67,12 @@ def test_equals_torch(norm_first, layout):
         return F.embedding(ids, model.embedding.weight) * 4 + table
 
     hidden = theirs(
-        embed(source), embed(target), tgt_mask=torch.ones(5, 5).triu(1).bool(),
-        src_key_padding_mask=mask == 0, memory_key_padding_mask=mask == 0,
-    )  # fmt: skip
+        embed(source),
+        embed(target),
+        tgt_mask=torch.ones(5, 5).triu(1).bool(),
+        src_key_padding_mask=mask == 0,
+        memory_key_padding_mask=mask == 0,
+    )
     assert_close(decode(model, source, target, mask), hidden @ model.embedding.weight.T)
 
 
@@ -104,16 +107,18 @@ def test_a_sentence_of_padding_only_gives_no_nan():
 @settings(max_examples=8)
 @pytest.mark.parametrize("position", POSITIONS)
 @given(
-    chunks=st.lists(st.integers(1, 4), min_size=2, max_size=4), norm_first=st.booleans(),
-    kv_heads=st.sampled_from([None, 2, 1]), qk_norm=st.booleans(),
-)  # fmt: skip
+    chunks=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    norm_first=st.booleans(),
+    kv_heads=st.sampled_from([None, 2, 1]),
+    qk_norm=st.booleans(),
+)
 def test_cached_decoding_equals_all_at_once(position, chunks, norm_first, kv_heads, qk_norm):
     model = make(position=position, norm_first=norm_first, kv_heads=kv_heads, qk_norm=qk_norm)
     source, target, mask = sentences(3, 5), sentences(3, sum(chunks)), keep([5, 2, 4], 5)
     memory, cache = model.encode(source, mask), model.new_cache()
     first, *later = target.split(chunks, dim=1)
     outs = [model.decode(first, memory, mask, cache)]
-    rows = torch.tensor([1, 1, 2, 0, 2])                            # five beams out of three sentences
+    rows = torch.tensor([1, 1, 2, 0, 2])  # five beams out of three sentences
     cache.reorder(rows)
     outs = [outs[0][rows]] + [model.decode(chunk[rows], memory[rows], mask[rows], cache) for chunk in later]
     assert cache.length == sum(chunks)
@@ -165,7 +170,7 @@ def test_sizes(name, printed, millions):
         model = Transformer(config)
     count = sum(parameter.numel() for parameter in model.parameters())
     assert count == printed == count_by_hand(config.block.d_model, config.block.d_ff, 6, 37_000)
-    assert count == pytest.approx(millions * 1e6, rel=0.04)         # Table 3
+    assert count == pytest.approx(millions * 1e6, rel=0.04)  # Table 3
 
 
 def test_labels_are_shifted_right():
@@ -256,12 +261,15 @@ def test_a_config_with_a_mechanism_cannot_be_saved():
         config.to_dict()
 
 
-@pytest.mark.parametrize("changes, words", [
-    ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
-    ({"encoder_layers": 0}, "encoder_layers=0 must be at least 1"),
-    ({"decoder_layers": -1}, "decoder_layers=-1 must be at least 1"),
-    ({"block": dataclasses.replace(BLOCK, position="skewed")}, "position='skewed' is causal"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
+        ({"encoder_layers": 0}, "encoder_layers=0 must be at least 1"),
+        ({"decoder_layers": -1}, "decoder_layers=-1 must be at least 1"),
+        ({"block": dataclasses.replace(BLOCK, position="skewed")}, "position='skewed' is causal"),
+    ],
+)
 def test_wrong_sizes_are_refused(changes, words):
     with pytest.raises(ValueError, match=words):
         TransformerConfig(**{"vocab_size": 50, "block": BLOCK} | changes)

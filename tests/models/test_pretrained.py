@@ -20,32 +20,71 @@ close = {"rtol": 1e-5, "atol": 1e-5}
 VOCABULARY = 61
 SMALL = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2}
 GPT2 = {**SMALL, "n_positions": 24, "n_embd": 16, "n_layer": 3, "n_head": 4}
-LLAMA = {**SMALL, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "max_position_embeddings": 32}  # fmt: skip
-BERT = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3,
-        "num_attention_heads": 4, "max_position_embeddings": 24, "type_vocab_size": 3}  # fmt: skip
-MARIAN = {"vocab_size": VOCABULARY, "d_model": 16, "encoder_layers": 3, "decoder_layers": 2,
-          "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20,
-          "pad_token_id": 60, "decoder_start_token_id": 60, "eos_token_id": 0, "forced_eos_token_id": 0,
-          "max_position_embeddings": 32}  # fmt: skip
+LLAMA = {
+    **SMALL,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+}
+BERT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 24,
+    "type_vocab_size": 3,
+}
+MARIAN = {
+    "vocab_size": VOCABULARY,
+    "d_model": 16,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 20,
+    "pad_token_id": 60,
+    "decoder_start_token_id": 60,
+    "eos_token_id": 0,
+    "forced_eos_token_id": 0,
+    "max_position_embeddings": 32,
+}
 DECODERS = {
     "gpt2": lambda: ("GPT2LMHeadModel", transformers.GPT2Config(**GPT2)),
     "gpt2-untied-erf": lambda: (
         "GPT2LMHeadModel",
-        transformers.GPT2Config(**GPT2, tie_word_embeddings=False, activation_function="gelu", n_inner=24,
-                                layer_norm_epsilon=1e-3),
+        transformers.GPT2Config(
+            **GPT2, tie_word_embeddings=False, activation_function="gelu", n_inner=24, layer_norm_epsilon=1e-3
+        ),
     ),
     "llama": lambda: ("LlamaForCausalLM", transformers.LlamaConfig(**LLAMA)),
     "llama-biased-tied": lambda: (
         "LlamaForCausalLM",
-        transformers.LlamaConfig(**LLAMA, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-2,
-                                 rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
+        transformers.LlamaConfig(
+            **LLAMA,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            rms_norm_eps=1e-2,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        ),
     ),
-    "llama-3.1": lambda: (                                                  # one pair kept, one between, two slowed
+    "llama-3.1": lambda: (  # one pair kept, one between, two slowed
         "LlamaForCausalLM",
-        transformers.LlamaConfig(**{**LLAMA, "num_attention_heads": 2}, rope_parameters={
-            "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 100,
-            "low_freq_factor": 1.0, "high_freq_factor": 3.0}),
+        transformers.LlamaConfig(
+            **{**LLAMA, "num_attention_heads": 2},
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 1e4,
+                "factor": 8.0,
+                "original_max_position_embeddings": 100,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 3.0,
+            },
+        ),
     ),
     "llama-interpolated": lambda: (
         "LlamaForCausalLM",
@@ -59,10 +98,17 @@ DECODERS = {
         "MixtralForCausalLM",
         transformers.MixtralConfig(**LLAMA, num_local_experts=4, num_experts_per_tok=3),
     ),
-}  # fmt: skip
-BERT_HEADS = ["BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction",
-              "BertForSequenceClassification", "BertForQuestionAnswering", "BertForTokenClassification",
-              "BertForMultipleChoice"]  # fmt: skip
+}
+BERT_HEADS = [
+    "BertModel",
+    "BertForPreTraining",
+    "BertForMaskedLM",
+    "BertForNextSentencePrediction",
+    "BertForSequenceClassification",
+    "BertForQuestionAnswering",
+    "BertForTokenClassification",
+    "BertForMultipleChoice",
+]
 
 
 def make(architecture, config):
@@ -70,7 +116,7 @@ def make(architecture, config):
     torch.manual_seed(1)
     model = getattr(transformers, architecture)._from_config(config, attn_implementation="eager")
     positions = {name: tensor.clone() for name, tensor in model.named_parameters() if "embed_positions" in name}
-    shake(model).load_state_dict(positions, strict=False)                   # Marian's sines are no parameters of ours
+    shake(model).load_state_dict(positions, strict=False)  # Marian's sines are no parameters of ours
     for name, buffer in model.named_buffers():
         if name == "final_logits_bias":
             buffer.add_(torch.randn_like(buffer))
@@ -155,16 +201,20 @@ def test_bert(head, tmp_path):
     given = {"input_ids": x, "attention_mask": mask.long(), "token_type_ids": torch.randint(0, 3, x.shape)}
     given |= {
         "BertModel": dict,
-        "BertForPreTraining": lambda: {"labels": x.masked_fill(x % 3 > 0, -100),
-                                       "next_sentence_label": torch.tensor([0, 1, 1])},
+        "BertForPreTraining": lambda: {
+            "labels": x.masked_fill(x % 3 > 0, -100),
+            "next_sentence_label": torch.tensor([0, 1, 1]),
+        },
         "BertForMaskedLM": lambda: {"labels": x.masked_fill(x % 3 > 0, -100)},
         "BertForNextSentencePrediction": lambda: {"labels": torch.tensor([0, 1, 1])},
         "BertForSequenceClassification": lambda: {"labels": torch.tensor([4, 0, 2])},
-        "BertForQuestionAnswering": lambda: {"start_positions": torch.tensor([0, 3, 7]),
-                                             "end_positions": torch.tensor([2, 6, 30])},
+        "BertForQuestionAnswering": lambda: {
+            "start_positions": torch.tensor([0, 3, 7]),
+            "end_positions": torch.tensor([2, 6, 30]),
+        },
         "BertForTokenClassification": lambda: {"labels": (x % 5).masked_fill(x % 3 > 0, -100)},
         "BertForMultipleChoice": lambda: {"labels": torch.tensor([3, 0, 2])},
-    }[head]()  # fmt: skip
+    }[head]()
     mine, other = ours(**given), theirs(**given)
     back = and_back(ours, tmp_path / "ours")(**given)
     for field, value in vars(mine).items():
@@ -185,8 +235,7 @@ def test_bert_predicts_a_number(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"scale_embedding": True, "activation_function": "swish"}, {"activation_function": "relu"}],
+    "changes", [{}, {"scale_embedding": True, "activation_function": "swish"}, {"activation_function": "relu"}]
 )
 @torch.no_grad()
 def test_marian(changes, tmp_path):
@@ -233,7 +282,7 @@ def test_files_of_a_base_and_of_old_versions(tmp_path):
     theirs.save_pretrained(tmp_path / "gpt2")
     tensors = load_file(tmp_path / "gpt2/model.safetensors")
     old = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
-    old |= {"h.0.attn.bias": torch.ones(1, 1, 24, 24).tril().bool()}            # the mask; and a copy of what is tied:
+    old |= {"h.0.attn.bias": torch.ones(1, 1, 24, 24).tril().bool()}  # the mask; and a copy of what is tied:
     old |= {"lm_head.weight": tensors["transformer.wte.weight"]}
     save_file({name: tensor.clone() for name, tensor in old.items()}, tmp_path / "gpt2/model.safetensors")
     x = ids(2, 5)
@@ -242,8 +291,10 @@ def test_files_of_a_base_and_of_old_versions(tmp_path):
     theirs = bert("BertForPreTraining")
     theirs.save_pretrained(tmp_path / "bert")
     tensors = load_file(tmp_path / "bert/model.safetensors")
-    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
-           for name, tensor in tensors.items()}  # fmt: skip
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in tensors.items()
+    }
     old |= {"bert.embeddings.position_ids": torch.arange(24)[None], "cls.predictions.decoder.weight": torch.zeros(1)}
     save_file(old, tmp_path / "bert/model.safetensors")
     change(tmp_path / "bert", architectures=["BertForMaskedLM"])
@@ -324,7 +375,7 @@ def test_settings_refused(folder, settings, words):
         ("mixtral", {"sliding_window": 4}, ["sliding_window=4"]),
         ("mixtral", {"output_router_logits": True}, ["output_router_logits=True"]),
     ],
-)  # fmt: skip
+)
 def test_settings_of_llamas_refused(tmp_path, name, settings, words):
     decoder(name).save_pretrained(tmp_path)
     change(tmp_path, **settings)
@@ -333,8 +384,11 @@ def test_settings_of_llamas_refused(tmp_path, name, settings, words):
 
 def test_settings_of_bert_and_marian_refused(tmp_path):
     bert("BertModel").save_pretrained(tmp_path / "bert")
-    for setting in ({"is_decoder": True}, {"position_embedding_type": "relative_key"},
-                    {"problem_type": "multi_label_classification"}):  # fmt: skip
+    for setting in (
+        {"is_decoder": True},
+        {"position_embedding_type": "relative_key"},
+        {"problem_type": "multi_label_classification"},
+    ):
         change(shutil.copytree(tmp_path / "bert", tmp_path / next(iter(setting))), **setting)
         refused(tmp_path / next(iter(setting)), next(iter(setting)))
     marian().save_pretrained(tmp_path / "marian")
@@ -472,9 +526,17 @@ def test_what_their_formats_cannot_say(tmp_path):
         with pytest.raises(PretrainedError, match=f"block.{word}"):
             save_pretrained(GPT(GPTConfig(11, changed, layers=1)), tmp_path)
     assert not list(tmp_path.iterdir())
-    llama = replace(block, position="rotary_half", norm="rms", bias=False, activation="swiglu", kv_heads=4,
-                    attention_bias=False, dropout=0.1)  # fmt: skip
-    save_pretrained(GPT(GPTConfig(11, llama, layers=1)), tmp_path / "llama")         # dropout is not in its format
+    llama = replace(
+        block,
+        position="rotary_half",
+        norm="rms",
+        bias=False,
+        activation="swiglu",
+        kv_heads=4,
+        attention_bias=False,
+        dropout=0.1,
+    )
+    save_pretrained(GPT(GPTConfig(11, llama, layers=1)), tmp_path / "llama")  # dropout is not in its format
     plain = replace(llama, dropout=0.0, kv_heads=None, attention_bias=None)
     assert load_pretrained(tmp_path / "llama").config.block == plain
     save_pretrained(GPT(GPTConfig(11, replace(llama, ffn=MixtureConfig(3)), layers=1)), tmp_path / "mixtral")

@@ -31,7 +31,7 @@ def writer(folder):
 def test_the_small_llama_is_that_of_transformers(folder, writer):
     theirs = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor([writer.tokenizer.encode(PROMPT)])
-    assert_close(writer.model(ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-4)       # logits reach 20
+    assert_close(writer.model(ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-4)  # logits reach 20
     with_cache = theirs.generate(ids, max_new_tokens=20, do_sample=False)[0, ids.shape[1] :].tolist()
     assert generate(writer.model, ids, max_new_tokens=20) == [with_cache]
 

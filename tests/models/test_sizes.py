@@ -70,7 +70,7 @@ def test_vaswani_training(days, printed):
 
 def test_gpt3_training_in_the_papers_words():
     assert training_flops(174.6e9, 300e9) == pytest.approx(3.14e23, rel=0.002)
-    assert training_flops(174.6e9, 300e9) / (1e15 * 24 * 3600) == pytest.approx(3640, rel=0.01)     # petaflop/s-days
+    assert training_flops(174.6e9, 300e9) / (1e15 * 24 * 3600) == pytest.approx(3640, rel=0.01)  # petaflop/s-days
 
 
 @pytest.mark.parametrize(
@@ -84,19 +84,43 @@ def test_transformers_counts_the_same(config, name):
     block = config.block
     common = {"vocab_size": config.vocab_size}
     theirs = {
-        "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
-            **common, n_embd=block.d_model, n_layer=config.layers, n_head=block.heads, n_positions=config.max_length)),
-        "bert": lambda: transformers.BertModel(transformers.BertConfig(
-            **common, hidden_size=block.d_model, num_hidden_layers=config.layers, num_attention_heads=block.heads,
-            intermediate_size=block.d_ff)),
-        "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            **common, hidden_size=block.d_model, num_hidden_layers=config.layers, num_attention_heads=block.heads,
-            intermediate_size=block.d_ff, tie_word_embeddings=False)),
-        "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(
-            **common, hidden_size=block.d_model, num_hidden_layers=config.layers, num_attention_heads=block.heads,
-            num_key_value_heads=block.kv_heads, intermediate_size=block.d_ff, num_local_experts=8,
-            tie_word_embeddings=False)),
-    }  # fmt: skip
+        "gpt2": lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(
+                **common, n_embd=block.d_model, n_layer=config.layers, n_head=block.heads, n_positions=config.max_length
+            )
+        ),
+        "bert": lambda: transformers.BertModel(
+            transformers.BertConfig(
+                **common,
+                hidden_size=block.d_model,
+                num_hidden_layers=config.layers,
+                num_attention_heads=block.heads,
+                intermediate_size=block.d_ff,
+            )
+        ),
+        "llama": lambda: transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                **common,
+                hidden_size=block.d_model,
+                num_hidden_layers=config.layers,
+                num_attention_heads=block.heads,
+                intermediate_size=block.d_ff,
+                tie_word_embeddings=False,
+            )
+        ),
+        "mixtral": lambda: transformers.MixtralForCausalLM(
+            transformers.MixtralConfig(
+                **common,
+                hidden_size=block.d_model,
+                num_hidden_layers=config.layers,
+                num_attention_heads=block.heads,
+                num_key_value_heads=block.kv_heads,
+                intermediate_size=block.d_ff,
+                num_local_experts=8,
+                tie_word_embeddings=False,
+            )
+        ),
+    }
     with torch.device("meta"):
         model = theirs[name]()
     assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(config)

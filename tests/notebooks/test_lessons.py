@@ -63,7 +63,7 @@ def test_notebook_is_its_source(source):
 def test_saving_in_lab_would_not_change_the_source(source):
     text = source.read_text(encoding="utf-8")
     notebook = jupytext.reads(text, fmt="py:percent")
-    notebook.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}      # as jupytext.toml says
+    notebook.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}  # as jupytext.toml says
     assert jupytext.writes(notebook, fmt="py:percent") == text, "begin the file with its first `# %%`, without a header"
 
 
@@ -75,6 +75,7 @@ def test_every_notebook_has_a_source():
 @pytest.fixture
 def lesson(tmp_path):
     """A small lesson of one cell: `lesson(code, tags)` gives its source."""
+
     def write(code: str, tags: str = "") -> Path:
         source = tmp_path / "99_small.py"
         source.write_text(f"# %% [markdown]\n# # Small\n\n# %%{tags}\n{code}\n", encoding="utf-8")

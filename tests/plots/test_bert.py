@@ -13,9 +13,9 @@ def test_readers_draws_an_arrow_for_all_that_is_read():
     def arrows(axes):
         return sum(text.arrow_patch is not None for text in axes.texts if hasattr(text, "arrow_patch"))
 
-    assert arrows(gpt) == 2 * 6                     # two layers; word j reads the words up to j
+    assert arrows(gpt) == 2 * 6  # two layers; word j reads the words up to j
     assert arrows(bert) == 2 * 9
-    assert arrows(elmo) == 2 * 2 * (3 + 2) + 2      # two readers, two layers: up and along; and the two that are joined
+    assert arrows(elmo) == 2 * 2 * (3 + 2) + 2  # two readers, two layers: up and along; and the two that are joined
     assert figure.alt == "A description"
 
 

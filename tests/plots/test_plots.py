@@ -21,11 +21,12 @@ def png_of(picture: plots.Picture) -> tuple[bytes, dict]:
         plots.heatmap(WEIGHTS, title="A title", alt="A description"),
         plots.heads(WEIGHTS[None], title="A title", alt="A description"),
         plots.mask(causal(), 4, alt="A description"),
-        plots.lines({"a": [1.0, 2.0], "b": ([3, 4], [1.0, 2.0])}, title="A title", alt="A description",
-                    xlabel="x", ylabel="y"),
+        plots.lines(
+            {"a": [1.0, 2.0], "b": ([3, 4], [1.0, 2.0])}, title="A title", alt="A description", xlabel="x", ylabel="y"
+        ),
         plots.bars({"a": 1.0}, title="A title", alt="A description", xlabel="x"),
     ],
-)  # fmt: skip
+)
 def test_a_picture_is_a_png_with_its_description(picture):
     png, metadata = png_of(picture)
     assert png.startswith(b"\x89PNG")
@@ -67,16 +68,28 @@ def test_lines_are_labelled_at_their_ends_without_overlap():
 
 
 def test_labels_that_would_overlap_move_apart_both_ways():
-    picture = plots.lines({"low": [1.0, 1.0], "one": [1.0, 3.0], "two": [2.0, 3.0], "three": [0.0, 3.0]},
-                          title="", alt="", xlabel="", ylabel="")  # fmt: skip
+    picture = plots.lines(
+        {"low": [1.0, 1.0], "one": [1.0, 3.0], "two": [2.0, 3.0], "three": [0.0, 3.0]},
+        title="",
+        alt="",
+        xlabel="",
+        ylabel="",
+    )
     moved = {text.get_text(): text.xyann[1] for text in picture.axes[0].texts}
     assert moved["low"] == pytest.approx(0)
     assert sorted(moved[name] for name in ("one", "two", "three")) == pytest.approx([-13, 0, 13])
 
 
 def test_a_dashed_line_lies_above_the_other_and_a_mark_has_its_name():
-    picture = plots.lines({"over": [1.0, 2.0], "under": [1.0, 2.0]}, dashed=["over"], mark=("end of training", 1.5),
-                          title="", alt="", xlabel="", ylabel="")  # fmt: skip
+    picture = plots.lines(
+        {"over": [1.0, 2.0], "under": [1.0, 2.0]},
+        dashed=["over"],
+        mark=("end of training", 1.5),
+        title="",
+        alt="",
+        xlabel="",
+        ylabel="",
+    )
     (axes,) = picture.axes
     over, under, mark = axes.lines
     assert over.is_dashed() and not under.is_dashed() and over.get_zorder() > under.get_zorder()

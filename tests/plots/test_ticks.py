@@ -11,8 +11,11 @@ def written(picture: plots.Picture, axis: str) -> list[str]:
     picture.figure.draw_without_rendering()
     low, high = sorted(getattr(axes, f"get_{axis}lim")())
     axis = getattr(axes, f"{axis}axis")
-    return [label.get_text() for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
-            if low <= place <= high]  # fmt: skip
+    return [
+        label.get_text()
+        for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+        if low <= place <= high
+    ]
 
 
 def drawn(x: list, y: list, **options) -> plots.Picture:

@@ -86,8 +86,10 @@ def theirs(path) -> tokenizers.Tokenizer:
 # Training
 
 
-@given(st.dictionaries(st.text("ab", min_size=1, max_size=9).map(str.encode), st.integers(1, 4), max_size=6),
-       st.integers(0, 30))  # fmt: skip
+@given(
+    st.dictionaries(st.text("ab", min_size=1, max_size=9).map(str.encode), st.integers(1, 4), max_size=6),
+    st.integers(0, 30),
+)
 @example({b"aaaaaaaa": 1}, 9)
 def test_merges_are_those_of_the_definition(words, count):
     assert train_merges(words, count) == slow_merges(words, count)
@@ -107,7 +109,10 @@ def test_ties_go_to_the_greatest_pair_of_byte_strings():
     assert train_merges({b"ab": 1, b"cd": 1, b"ce": 1}, 3) == [(b"c", b"e"), (b"c", b"d"), (b"a", b"b")]
     # "ab" is smaller than "abc", and \xff greater than any letter
     assert train_merges({b"ab": 9, b"abc": 8, b"abz": 1, b"abcz": 1, b"\xffa": 1}, 5)[2:] == [
-        (b"\xff", b"a"), (b"abc", b"z"), (b"ab", b"z")]  # fmt: skip
+        (b"\xff", b"a"),
+        (b"abc", b"z"),
+        (b"ab", b"z"),
+    ]
 
 
 def test_vocabulary_of_a_training(encoder):
@@ -115,7 +120,7 @@ def test_vocabulary_of_a_training(encoder):
     assert [encoder.decode_bytes([i]) for i in range(256)] == [bytes([i]) for i in range(256)]
     assert encoder.special_tokens == dict(zip(MARKS, range(596, 600), strict=True))
     assert encoder.decode([256]) == "".join(part.decode() for part in encoder.merges[0])
-    assert not any(b"the king" in token for token in encoder.tokens)     # special: left out of the training
+    assert not any(b"the king" in token for token in encoder.tokens)  # special: left out of the training
 
 
 def test_texts_are_read_one_by_one_and_not_joined():
@@ -195,8 +200,9 @@ def test_a_stream_gives_the_same_ids_wherever_it_is_cut(pattern, text, cuts, blo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "BLOCK", block)
         stream = encoder.encode_iterable((text[a:b] for a, b in pairwise(cuts)), special_tokens=special_tokens)
-        assert list(stream) == encoder.encode("".join(text[a:b] for a, b in pairwise(cuts)),
-                                              special_tokens=special_tokens)  # fmt: skip
+        assert list(stream) == encoder.encode(
+            "".join(text[a:b] for a, b in pairwise(cuts)), special_tokens=special_tokens
+        )
 
 
 def test_a_stream_is_not_held(encoder):
@@ -314,7 +320,11 @@ def test_the_file_is_one_that_tokenizers_reads(pattern, tmp_path):
     ours.save(tmp_path / "tokenizer.json")
     other, again = theirs(tmp_path / "tokenizer.json"), BytePairEncoder.load(tmp_path / "tokenizer.json")
     assert (again.tokens, again.merges, again.special_tokens, again.pattern) == (
-        ours.tokens, ours.merges, ours.special_tokens, pattern)  # fmt: skip
+        ours.tokens,
+        ours.merges,
+        ours.special_tokens,
+        pattern,
+    )
 
     @given(st.one_of(st.text(), TEXT))
     def same(text):
@@ -330,13 +340,13 @@ def test_we_read_what_tokenizers_trains(use_regex, tmp_path):
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(LLAMA3), "isolated")
-    tokenizer.pre_tokenizer = (
-        byte_level if use_regex else tokenizers.pre_tokenizers.Sequence([split, byte_level])
-    )
+    tokenizer.pre_tokenizer = byte_level if use_regex else tokenizers.pre_tokenizers.Sequence([split, byte_level])
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=600, special_tokens=["<|end|>"], show_progress=False,
+        vocab_size=600,
+        special_tokens=["<|end|>"],
+        show_progress=False,
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(TEXTS, trainer)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     ours = BytePairEncoder.load(tmp_path / "tokenizer.json")

@@ -30,20 +30,27 @@ def batches(epoch):
 
 
 CONFIG = TrainConfig(
-    lr=0.01, muon_lr=0.02, warmup=5, average=0.9, precision="fp32", accumulate=2, checkpoint_every=3, validate_every=4,
+    lr=0.01,
+    muon_lr=0.02,
+    warmup=5,
+    average=0.9,
+    precision="fp32",
+    accumulate=2,
+    checkpoint_every=3,
+    validate_every=4,
     seed=3,
-)  # fmt: skip
+)
 
 
 def validate(model):
-    torch.rand(1)                  # takes from the random numbers that dropout uses
+    torch.rand(1)  # takes from the random numbers that dropout uses
     with torch.no_grad():
         total, count = translation_loss(0.0)(model, batches(99)[-1])
     return float(total) / count
 
 
 def slow(*args):
-    time.sleep(0.01)               # so that a signal finds the run at work
+    time.sleep(0.01)  # so that a signal finds the run at work
     return translation_loss(0.1)(*args)
 
 
@@ -51,6 +58,15 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     out, steps, *resume = sys.argv[1:]
     print("starts", flush=True)
-    progress = train(make_model(), batches, slow, CONFIG, steps=int(steps), out=out, resume=bool(resume),
-                     validate=validate, quiet=True)  # fmt: skip
+    progress = train(
+        make_model(),
+        batches,
+        slow,
+        CONFIG,
+        steps=int(steps),
+        out=out,
+        resume=bool(resume),
+        validate=validate,
+        quiet=True,
+    )
     print(json.dumps([progress.losses, progress.validation]))

@@ -21,7 +21,7 @@ def test_it_is_the_recursion():
     by_hand = [parameter.flatten().tolist() for parameter in model.parameters()]
     for step, _ in enumerate(some_steps(model), start=1):
         average.update()
-        keep = min(0.8, step / (step + 9))         # 0.1, 2/11, …: 0.8 from step 36 on
+        keep = min(0.8, step / (step + 9))  # 0.1, 2/11, …: 0.8 from step 36 on
         for mine, parameter in zip(by_hand, model.parameters(), strict=True):
             mine[:] = [keep * a + (1 - keep) * b for a, b in zip(mine, parameter.flatten().tolist(), strict=True)]
     for mine, ours in zip(by_hand, average.weights.values(), strict=True):

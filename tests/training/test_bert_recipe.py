@@ -21,8 +21,15 @@ from txlib.training.bert import PRESETS, SPECIAL, Preset, corpus, encode, make_p
 from txlib.training.finetune import Reader, finetune_bert, named, overlap, words
 
 BLOCK = replace(PRESETS["tiny"].block, d_model=16, heads=2, d_ff=32, dropout=0.1, attention_dropout=0.1)
-PRESET = Preset(BLOCK, 1, 160, 400, 1000, TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, precision="fp32",
-                                                      checkpoint_every=2), minutes=0.01)  # fmt: skip
+PRESET = Preset(
+    BLOCK,
+    1,
+    160,
+    400,
+    1000,
+    TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, precision="fp32", checkpoint_every=2),
+    minutes=0.01,
+)
 TIMES = dict.fromkeys(("seconds", "cpu_seconds"))
 FEW = {"train": 12, "validation": 4}
 
@@ -34,8 +41,10 @@ def first(split, number):
 @pytest.fixture(scope="module", autouse=True)
 def few_texts():
     """The first sentences of each source, and some examples of each task."""
-    texts = {part: {source: [document[:20] for document in documents[:number]]
-                    for source, documents in corpus(part).items()} for part, number in FEW.items()}  # fmt: skip
+    texts = {
+        part: {source: [document[:20] for document in documents[:number]] for source, documents in corpus(part).items()}
+        for part, number in FEW.items()
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "mini", PRESET)
         patch.setattr(recipe, "corpus", lambda part, folder=None: texts[part])
@@ -92,11 +101,18 @@ def test_a_finished_run_resumed_gives_the_same(run):
     assert train_bert(out=run[0], resume=True, quiet=True) == run[1]
 
 
-@pytest.mark.parametrize("at", [1, 3])      # before and after the first checkpoint
+@pytest.mark.parametrize("at", [1, 3])  # before and after the first checkpoint
 def test_a_killed_run_resumed_gives_the_same(run, at, tmp_path, monkeypatch):
-    again = killed_and_resumed(recipe, "pretraining_loss", at, tmp_path / "out", monkeypatch,
-                               lambda **more: train_bert(out=tmp_path / "out", quiet=True, **more),
-                               preset="mini", steps=6)  # fmt: skip
+    again = killed_and_resumed(
+        recipe,
+        "pretraining_loss",
+        at,
+        tmp_path / "out",
+        monkeypatch,
+        lambda **more: train_bert(out=tmp_path / "out", quiet=True, **more),
+        preset="mini",
+        steps=6,
+    )
     assert again | TIMES == run[1] | TIMES
     one, two = (load_pretrained(out / "model").state_dict() for out in (run[0], tmp_path / "out"))
     assert all(weight.equal(two[name]) for name, weight in one.items())
@@ -138,7 +154,7 @@ def test_bad_input_writes_nothing(options, message, tmp_path):
 def test_gaps_are_as_the_paper_says():
     ids = torch.randint(1000, (300, 200), generator=torch.Generator().manual_seed(1))
     marks = torch.rand(ids.shape, generator=torch.Generator().manual_seed(2)) < 0.1
-    ids = torch.where(marks, 1000, ids)                                     # 1000 and above are special
+    ids = torch.where(marks, 1000, ids)  # 1000 and above are special
     gaps, labels = mask_tokens(ids, 1000, 1004, torch.Generator().manual_seed(3))
     asked = labels != IGNORED
     assert (labels[asked] == ids[asked]).all() and not (asked & marks).any()
@@ -162,9 +178,9 @@ def test_pairs_follow_or_do_not():
         assert follows[-1] or label == 1
     labels = [pair.label for pair in pairs]
     assert sum(labels) / len(labels) == pytest.approx(0.5, abs=0.05)
-    assert sum(one != (not two) for one, two in zip(labels, follows, strict=True)) < 0.02 * len(pairs)      # by chance
+    assert sum(one != (not two) for one, two in zip(labels, follows, strict=True)) < 0.02 * len(pairs)  # by chance
     read = {token for pair in pairs for token in pair.first + ([] if pair.label else pair.second)}
-    assert len(read) > 0.95 * 1500                                          # what was replaced begins the next pair
+    assert len(read) > 0.95 * 1500  # what was replaced begins the next pair
     assert max(len(first) + len(second) for first, second, _ in pairs) > 35
 
 
@@ -186,7 +202,7 @@ def test_an_epoch_is_the_same_whenever_it_is_asked_for(few_texts, encoder):
         length = int(mask.sum())
         middle, end = (row == sep).nonzero().flatten().tolist()
         assert row[0] == cls and end == length - 1 and (row[length:] == encoder.special_tokens["[PAD]"]).all()
-        assert kinds[: length].tolist() == [0] * (middle + 1) + [1] * (length - middle - 1)
+        assert kinds[:length].tolist() == [0] * (middle + 1) + [1] * (length - middle - 1)
 
 
 def test_the_corpus_holds_nothing_to_be_tested_on():
@@ -201,8 +217,12 @@ def test_the_corpus_holds_nothing_to_be_tested_on():
 
 # Fine-tuning
 
-HEADS = {"reviews": BertForSequenceClassification, "pairs": BertForSequenceClassification,
-         "spans": BertForQuestionAnswering, "tags": BertForTokenClassification}  # fmt: skip
+HEADS = {
+    "reviews": BertForSequenceClassification,
+    "pairs": BertForSequenceClassification,
+    "spans": BertForQuestionAnswering,
+    "tags": BertForTokenClassification,
+}
 
 
 @pytest.fixture(scope="module", params=HEADS)
@@ -232,9 +252,18 @@ def test_halves_are_tuned_as_whole_numbers(run, tmp_path):
 
 def test_a_killed_tuning_resumed_gives_the_same(tuned, run, tmp_path, monkeypatch):
     task, out, result = tuned
-    again = killed_and_resumed(tuning, "head_loss", 2, tmp_path / "out", monkeypatch,
-                               lambda **more: finetune_bert(out=tmp_path / "out", quiet=True, **more),
-                               model=run[0], task=task, steps=4, lr=1e-3)  # fmt: skip
+    again = killed_and_resumed(
+        tuning,
+        "head_loss",
+        2,
+        tmp_path / "out",
+        monkeypatch,
+        lambda **more: finetune_bert(out=tmp_path / "out", quiet=True, **more),
+        model=run[0],
+        task=task,
+        steps=4,
+        lr=1e-3,
+    )
     assert again | TIMES == result | TIMES
 
 
@@ -311,8 +340,10 @@ def test_the_right_span_gives_the_answer_back(reader):
     assert len(examples) > 10
     encoded = [task.encode(each) for each in examples]
     length = max(len(one.ids) for one in encoded)
-    start, end = (torch.nn.functional.one_hot(torch.tensor([one.labels[name] for one in encoded]), length).float()
-                  for name in ("start_positions", "end_positions"))  # fmt: skip
+    start, end = (
+        torch.nn.functional.one_hot(torch.tensor([one.labels[name] for one in encoded]), length).float()
+        for name in ("start_positions", "end_positions")
+    )
     output = type("Output", (), {"start_logits": start, "end_logits": end})
     assert task.answers(output, encoded, examples) == [each.answer for each in examples]
 
@@ -324,8 +355,9 @@ def test_the_right_tags_give_the_tags_back(reader):
         labels = [label for label in one.labels["labels"] if label != IGNORED]
         assert [task.names[label] for label in labels] == example.tags
     length = max(len(one.ids) for one in encoded)
-    labels = torch.tensor([[max(label, 0) for label in one.labels["labels"]] + [0] * (length - len(one.ids))
-                           for one in encoded])  # fmt: skip
+    labels = torch.tensor(
+        [[max(label, 0) for label in one.labels["labels"]] + [0] * (length - len(one.ids)) for one in encoded]
+    )
     output = type("Output", (), {"logits": torch.nn.functional.one_hot(labels, len(task.names)).float()})
     answers = task.answers(output, encoded, task.splits.test)
     assert answers == [example.tags for example in task.splits.test]
@@ -360,8 +392,20 @@ def test_train_then_finetune(txlib, tmp_path):
     out = tmp_path / "bert"
     status, said, _ = txlib("train", "bert", "--preset", "mini", "--steps", 2, "--device", "cpu", "--out", out)
     assert status == 0 and said.startswith("Memory that training takes") and "gaps filled" in said
-    status, said, _ = txlib("finetune", "bert", "--model", out, "--task", "spans", "--steps", 2, "--device", "cpu",
-                            "--out", tmp_path / "spans")  # fmt: skip
+    status, said, _ = txlib(
+        "finetune",
+        "bert",
+        "--model",
+        out,
+        "--task",
+        "spans",
+        "--steps",
+        2,
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "spans",
+    )
     assert status == 0 and "exact match" in said and "Test split of shakespeare: the baseline" in said
 
 

@@ -31,10 +31,10 @@ def one_line(error):
 def test_round_trip(tmp_path):
     checkpoints = Checkpoints(tmp_path / "runs")
     state = {"step": 3, "losses": [0.1, 1 / 3, 1e-300], "name": "Ä"}
-    transposed = torch.arange(6).view(2, 3).T                 # not contiguous
+    transposed = torch.arange(6).view(2, 3).T  # not contiguous
     checkpoints.save(3, TENSORS | {"t": transposed}, state)
     tensors, loaded = checkpoints.load()
-    assert loaded == state                                    # floats bit for bit
+    assert loaded == state  # floats bit for bit
     assert tensors.keys() == {*TENSORS, "t"}
     assert all(tensors[name].equal(TENSORS[name]) and tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
     assert tensors["t"].equal(transposed)
@@ -49,7 +49,7 @@ def test_the_newest_is_loaded_and_the_last_k_kept(tmp_path):
 
 
 @pytest.mark.parametrize("breaks", ["save_file", "fsync", "rename"])
-@pytest.mark.parametrize("step", [2, 1])                      # 1: over one that is there
+@pytest.mark.parametrize("step", [2, 1])  # 1: over one that is there
 def test_a_crash_while_writing_leaves_what_was_there(tmp_path, monkeypatch, breaks, step):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, TENSORS, {"step": 1})

@@ -25,12 +25,20 @@ from txlib.training.language import (
     validation_loss,
     window_batches,
     window_loss,
-)  # fmt: skip
+)
 
-BLOCK = BlockConfig(16, 2, 24, norm="rms", activation="swiglu", bias=False, dropout=0.1, position="rotary_half",
-                    zero_output=True)  # fmt: skip
-PRESET = Preset(BLOCK, 1, 8, 300, 4, TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32",
-                                                 checkpoint_every=2), minutes=0.01)  # fmt: skip
+BLOCK = BlockConfig(
+    16, 2, 24, norm="rms", activation="swiglu", bias=False, dropout=0.1, position="rotary_half", zero_output=True
+)
+PRESET = Preset(
+    BLOCK,
+    1,
+    8,
+    300,
+    4,
+    TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2),
+    minutes=0.01,
+)
 STRANGE = "Ä—漢字 🐕 naïve"
 TIMES = dict.fromkeys(("seconds", "cpu_seconds"))
 
@@ -98,7 +106,7 @@ def test_a_finished_run_resumed_gives_the_same(run):
     assert train_language(out=out, resume=True, quiet=True) == result
 
 
-@pytest.mark.parametrize("at", [1, 3])      # before and after the first checkpoint
+@pytest.mark.parametrize("at", [1, 3])  # before and after the first checkpoint
 def test_a_killed_run_resumed_gives_the_same(run, at, tmp_path, monkeypatch):
     done = 0
 
@@ -192,7 +200,7 @@ def test_windows_of_an_epoch_share_no_prediction(length):
         assert found.shape[1] == 9 and (found.diff(dim=1) == 1).all()
         predicted = found[:, 1:].flatten().tolist()
         assert len(set(predicted)) == len(predicted)
-        assert len(predicted) >= length - 1 - 8 - 8 - 8            # but for the ends, and half a batch
+        assert len(predicted) >= length - 1 - 8 - 8 - 8  # but for the ends, and half a batch
         assert all(torch.equal(one, two) for one, two in zip(batches(epoch), batches(epoch), strict=True))
     assert len({int(batches(epoch)[0][0, 0]) for epoch in range(6)}) > 1
     with pytest.raises(ValueError, match="too few for windows of 8"):

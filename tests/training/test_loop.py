@@ -74,10 +74,10 @@ def test_a_step_by_hand():
     model.w.register_post_accumulate_grad_hook(lambda w: gradients.append(w.grad.item()))
     progress = train(model, a_batch, squares, replace(FP32, warmup=4), steps=10, quiet=True)
     assert progress.losses[0] == pytest.approx((4 + 1) / 2)
-    assert gradients[0] == pytest.approx(2 * (1 - 3) + 2 * 2 * (2 - 3))          # the sum's; it is divided later
+    assert gradients[0] == pytest.approx(2 * (1 - 3) + 2 * 2 * (2 - 3))  # the sum's; it is divided later
     one = Line()
     train(one, a_batch, squares, replace(FP32, warmup=4), steps=1, quiet=True)
-    assert one.w.item() == pytest.approx(1 + 0.01 / 4, rel=1e-6)                   # a quarter of the peak, upwards
+    assert one.w.item() == pytest.approx(1 + 0.01 / 4, rel=1e-6)  # a quarter of the peak, upwards
 
 
 @pytest.mark.parametrize(("clip", "norm"), [(None, 4.0), (0.5, 0.5), (100.0, 4.0)])
@@ -121,7 +121,7 @@ def test_compiled(unchecked, monkeypatch):
     made = [collate([([5, 6, 7], [8, 9])] * 3, 1, 2, 0)]
     for compiled in (False, True):
         model = resume_script.make_model().eval()
-        monkeypatch.setattr(model, "train", lambda mode=True: None)      # no dropout, of which the two draw differently
+        monkeypatch.setattr(model, "train", lambda mode=True: None)  # no dropout, of which the two draw differently
         config = replace(FP32, compile=compiled)
         runs.append(train(model, lambda _: made, translation_loss(0.1), config, steps=3, quiet=True))
         assert len(calls) == compiled
@@ -149,9 +149,17 @@ def test_length_of_a_run(length, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"lr": 0.0}, {"warmup": 0}, {"accumulate": 0}, {"checkpoint_every": 0}, {"validate_every": -1},
-            {"schedule": "cosine"}, {"precision": "fp8"}],
-)  # fmt: skip
+    "bad",
+    [
+        {"lr": 0.0},
+        {"warmup": 0},
+        {"accumulate": 0},
+        {"checkpoint_every": 0},
+        {"validate_every": -1},
+        {"schedule": "cosine"},
+        {"precision": "fp8"},
+    ],
+)
 def test_bad_settings_are_named(bad):
     ((name, value),) = bad.items()
     with pytest.raises(ValueError, match=f"^{name}={value!r} "):
@@ -180,8 +188,16 @@ def test_minutes_fix_the_number_of_steps_once(monkeypatch):
 
 
 def test_metrics_csv(tmp_path):
-    progress = train(Line(), a_batch, squares, replace(FP32, validate_every=2), steps=5, out=tmp_path, quiet=True,
-                     validate=lambda model: float(model.w))  # fmt: skip
+    progress = train(
+        Line(),
+        a_batch,
+        squares,
+        replace(FP32, validate_every=2),
+        steps=5,
+        out=tmp_path,
+        quiet=True,
+        validate=lambda model: float(model.w),
+    )
     with open(tmp_path / "metrics.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["step", "loss", "tokens", "seconds", "validation"]
@@ -206,10 +222,19 @@ def test_validation_sees_averaged_weights_without_dropout_and_changes_nothing():
     for every in (None, 1, 3):
         models.append(resume_script.make_model())
         config = replace(plain, validate_every=every)
-        runs.append(train(models[-1], resume_script.batches, translation_loss(0.1), config, steps=7,
-                          validate=validate if every else None, quiet=True).losses)  # fmt: skip
+        runs.append(
+            train(
+                models[-1],
+                resume_script.batches,
+                translation_loss(0.1),
+                config,
+                steps=7,
+                validate=validate if every else None,
+                quiet=True,
+            ).losses
+        )
     assert runs[0] == runs[1] == runs[2]
-    assert seen[6].equal(models[1].embedding.weight)                  # the average, which the model ends with
+    assert seen[6].equal(models[1].embedding.weight)  # the average, which the model ends with
 
 
 def test_an_empty_corpus(tmp_path):
@@ -307,7 +332,7 @@ def test_killed_at_any_moment_it_goes_on_bit_for_bit(tmp_path, undisturbed):
     process, kills = start(tmp_path, 30), 0
     for rows in (4, 11, 19, 24):
         wait_for_rows(tmp_path, rows, process)
-        time.sleep(chance.random() * 0.03)              # while it computes, or while it writes
+        time.sleep(chance.random() * 0.03)  # while it computes, or while it writes
         process.send_signal(signal.SIGKILL)
         process.communicate()
         kills += process.returncode == -signal.SIGKILL
@@ -343,6 +368,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, undisturbed):
 
 def test_ctrl_c_without_out():
     """In this process: the loss itself presses the key."""
+
     def loss(model, batch):
         signal.raise_signal(signal.SIGINT)
         return squares(model, batch)
@@ -351,5 +377,5 @@ def test_ctrl_c_without_out():
     model = Line()
     with pytest.raises(KeyboardInterrupt):
         train(model, a_batch, loss, FP32, steps=3, quiet=True)
-    assert model.w.item() != 1                                       # the step was finished
+    assert model.w.item() != 1  # the step was finished
     assert signal.getsignal(signal.SIGINT) is before

@@ -13,7 +13,7 @@ from txlib.training import memory as MODULE
 from txlib.training.memory import Memory, activation_memory, available_memory, generation_memory, training_memory
 from txlib.training.optimizers import optimizers
 
-pytestmark = pytest.mark.usefixtures("unchecked")       # checks of annotations take long on fake tensors
+pytestmark = pytest.mark.usefixtures("unchecked")  # checks of annotations take long on fake tensors
 
 SMALL = {"d_model": 64, "heads": 4, "d_ff": 128}
 
@@ -31,7 +31,7 @@ def ids(batch=2, length=24, **names):
 
 CASES = {
     "gpt2": (GPT, small(GPT2["small"]), ids()),
-    "gpt2, long": (GPT, small(GPT2["small"], attention_dropout=0.0), ids(1, 300)),      # torch's fused kernel
+    "gpt2, long": (GPT, small(GPT2["small"], attention_dropout=0.0), ids(1, 300)),  # torch's fused kernel
     "llama": (GPT, small(LLAMA["7b"], kv_heads=2), ids()),
     "bert": (Bert, small(BERT["base"]), ids(input_ids=1)),
     "transformer": (Transformer, small(VASWANI["base"]), ids()),
@@ -56,7 +56,7 @@ def test_activations_are_those_that_autograd_keeps(case, bf16):
         model(**batch)
     real = sum(tensor.untyped_storage().nbytes() for address, tensor in seen.items() if address not in own)
     assert activation_memory(build(config), batch, bf16=bf16) == real > 10_000
-    assert activation_memory(model, batch, bf16=bf16) == real                   # a real model is not touched
+    assert activation_memory(model, batch, bf16=bf16) == real  # a real model is not touched
     assert all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
@@ -109,7 +109,10 @@ def test_the_printed_table():
     lines = str(plan).splitlines()
     assert lines[0].split() == ["weights", "498", "MB"] and lines[-1].split()[0] == "total"
     assert str(generation_memory(build(LLAMA["7b"]), 1, 2048, dtype=torch.bfloat16)).splitlines() == [
-        "weights        13.5 GB", "cache           1.1 GB", "total          14.6 GB"]  # fmt: skip
+        "weights        13.5 GB",
+        "cache           1.1 GB",
+        "total          14.6 GB",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +143,11 @@ def test_the_advice_fits():
 def test_free_memory(monkeypatch, tmp_path):
     free = available_memory()
     assert free is None or 1e7 < free < 1e14
-    files = {"/proc/meminfo": "MemTotal: 90 kB\nMemAvailable:    70 kB\n", "/sys/fs/cgroup/memory.max": "60000",
-             "/sys/fs/cgroup/memory.current": "20000"}  # fmt: skip
+    files = {
+        "/proc/meminfo": "MemTotal: 90 kB\nMemAvailable:    70 kB\n",
+        "/sys/fs/cgroup/memory.max": "60000",
+        "/sys/fs/cgroup/memory.current": "20000",
+    }
     for path, text in files.items():
         (tmp_path / path.replace("/", "_")).write_text(text)
     monkeypatch.setattr(MODULE, "Path", lambda path: tmp_path / path.replace("/", "_"))
@@ -150,7 +156,7 @@ def test_free_memory(monkeypatch, tmp_path):
     assert available_memory() == 71_680
     (tmp_path / "_proc_meminfo").unlink()
     assert available_memory() is None
-    Memory(10**18).require()        # nobody knows: not refused
+    Memory(10**18).require()  # nobody knows: not refused
 
 
 def test_a_mixture_of_experts_is_refused_by_name():
@@ -164,7 +170,9 @@ def test_unknown_optimizer():
         training_memory(nn.Linear(2, 2), {}, optimizer="lion")
 
 
-@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1.5e6, "1.5 MB"),
-                                            (999.9e6, "1.0 GB"), (5e12, "5,000.0 GB")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1.5e6, "1.5 MB"), (999.9e6, "1.0 GB"), (5e12, "5,000.0 GB")],
+)
 def test_readable(size, text):
     assert partial(MODULE.readable)(size) == text

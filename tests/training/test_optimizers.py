@@ -39,7 +39,7 @@ def test_adamw_is_its_algorithm():
         chance = torch.Generator().manual_seed(t)
         for name in theta:
             g = theta[name] + torch.randn(theta[name].shape, generator=chance, dtype=torch.float64)
-            if name == "layers.0.weight":          # weight decay is for the blocks' matrices only
+            if name == "layers.0.weight":  # weight decay is for the blocks' matrices only
                 theta[name] = theta[name] - lr / t * decay * theta[name]
             m[name] = beta1 * m[name] + (1 - beta1) * g
             v[name] = beta2 * v[name] + (1 - beta2) * g**2
@@ -81,7 +81,7 @@ def test_frozen_parameters_are_left_alone():
 def test_set_factor_multiplies_the_peaks(muon_lr):
     optimizer = optimizers(make_transformer(), lr=0.5, muon_lr=muon_lr)
     peaks = {"Muon": 0.02, "AdamW": 0.5}
-    for factor in (0.5, 0.1, 1.0):                  # of the peak, not of the last rate
+    for factor in (0.5, 0.1, 1.0):  # of the peak, not of the last rate
         optimizer.set_factor(factor)
         for part in optimizer.parts:
             for group in part.param_groups:

@@ -19,8 +19,14 @@ from txlib.training import CheckpointError, TrainConfig
 from txlib.training.translation import PRESETS, Preset, Translator, bleu, pair_batches, train_translation
 
 BLOCK = BlockConfig(d_model=16, heads=2, d_ff=32, dropout=0.1, qk_norm=True, position="rotary_half", zero_output=True)
-PRESET = Preset(BLOCK, 1, 400, 600, TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32",
-                                                checkpoint_every=2), minutes=0.01)  # fmt: skip
+PRESET = Preset(
+    BLOCK,
+    1,
+    400,
+    600,
+    TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2),
+    minutes=0.01,
+)
 STRANGE = ["", "  ", "Привет 漢字 🐕", "<eos> <pad>", "Hallo!\tHallo!"]
 
 
@@ -69,14 +75,14 @@ def test_save_and_load_give_the_same_translations(run, few_sentences, tmp_path):
     translator.save(tmp_path / "copy")
     again = Translator.load(tmp_path / "copy")
     assert again.translate(sources) == before
-    assert again.translate(sources[::-1]) == before[::-1]                    # the order of the sentences is kept
+    assert again.translate(sources[::-1]) == before[::-1]  # the order of the sentences is kept
 
 
 def test_strange_sentences(run):
     translator = Translator.load(run[0] / "model")
     assert translator.translate([]) == []
     assert [type(each) for each in translator.translate(STRANGE)] == [str] * len(STRANGE)
-    assert len(translator.translate(["Hund " * 30, "Ja."], batch_tokens=10)) == 2      # longer than a batch
+    assert len(translator.translate(["Hund " * 30, "Ja."], batch_tokens=10)) == 2  # longer than a batch
 
 
 def test_a_run_that_is_there_is_refused(run):
@@ -90,7 +96,7 @@ def test_a_finished_run_resumed_gives_the_same(run):
     assert {**again, "cpu_seconds": 0} == {**result, "cpu_seconds": 0}
 
 
-@pytest.mark.parametrize("at", [1, 3])      # before and after the first checkpoint
+@pytest.mark.parametrize("at", [1, 3])  # before and after the first checkpoint
 def test_a_killed_run_resumed_gives_the_same(run, at, tmp_path, monkeypatch):
     loss, done = recipe.translation_loss, 0
 
@@ -108,7 +114,7 @@ def test_a_killed_run_resumed_gives_the_same(run, at, tmp_path, monkeypatch):
         patch.setattr(recipe, "translation_loss", dies)
         with pytest.raises(SystemExit):
             train_translation(preset="mini", steps=6, out=tmp_path / "out", quiet=True)
-    (tmp_path / "out" / "checkpoints" / ".step-00000009.partial").mkdir(parents=True)       # as SIGKILL leaves it
+    (tmp_path / "out" / "checkpoints" / ".step-00000009.partial").mkdir(parents=True)  # as SIGKILL leaves it
     again = train_translation(out=tmp_path / "out", resume=True, quiet=True)
     times = ("cpu_seconds", "seconds")
     assert {**again, **dict.fromkeys(times)} == {**run[1], **dict.fromkeys(times)}
@@ -142,12 +148,19 @@ def test_an_empty_corpus_writes_nothing(tmp_path):
 
 
 DAMAGES = {
-    "config.json": [(lambda text: None, "is missing"), (lambda text: text[:50], "cut off or damaged"),
-                    (lambda text: "{}", "describes no Transformer"), (lambda text: "[]", "holds a list")],
-    "vocabulary.json": [(lambda text: None, "is missing"), (lambda text: text[:50], "cut off or damaged"),
-                        (lambda text: "{}", "is not a vocabulary")],
+    "config.json": [
+        (lambda text: None, "is missing"),
+        (lambda text: text[:50], "cut off or damaged"),
+        (lambda text: "{}", "describes no Transformer"),
+        (lambda text: "[]", "holds a list"),
+    ],
+    "vocabulary.json": [
+        (lambda text: None, "is missing"),
+        (lambda text: text[:50], "cut off or damaged"),
+        (lambda text: "{}", "is not a vocabulary"),
+    ],
     "model.safetensors": [(lambda text: None, "is missing"), (lambda text: text[:500], "cut off or damaged")],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "damage", "message"), [(n, *case) for n, cases in DAMAGES.items() for case in cases])
@@ -217,7 +230,7 @@ def test_bleu_is_sacrebleus():
     references = ["A dog is running over the snow.", "Two men sit on a bench.", "The end"]
     assert bleu(hypotheses, references) == BLEU().corpus_score(hypotheses, [references]).score
     assert bleu(references, references) == pytest.approx(100)
-    assert bleu([each.lower() for each in references], references) < 90            # cased
+    assert bleu([each.lower() for each in references], references) < 90  # cased
 
 
 def test_pair_batches_give_each_pair_once_an_epoch(few_sentences):

@@ -8,13 +8,13 @@ from txlib.training import noam, warmup_linear
 @pytest.mark.parametrize(
     ("step", "d_model", "warmup", "rate"),
     [
-        (1, 512, 4000, 1.746928107e-07),         # 512^-0.5 · 4000^-1.5
+        (1, 512, 4000, 1.746928107e-07),  # 512^-0.5 · 4000^-1.5
         (2000, 512, 4000, 3.493856214e-04),
-        (4000, 512, 4000, 6.987712430e-04),      # the peak: (512 · 4000)^-0.5
-        (16000, 512, 4000, 3.493856214e-04),     # four times as late, half as high
+        (4000, 512, 4000, 6.987712430e-04),  # the peak: (512 · 4000)^-0.5
+        (16000, 512, 4000, 3.493856214e-04),  # four times as late, half as high
         (100, 1, 100, 0.1),
     ],
-)  # fmt: skip
+)
 def test_the_papers_formula(step, d_model, warmup, rate):
     assert noam(step, d_model, warmup) == pytest.approx(rate, rel=1e-8)
     assert noam(step, d_model, warmup) == pytest.approx(d_model**-0.5 * min(step**-0.5, step * warmup**-1.5))
@@ -31,7 +31,7 @@ def test_warmup_linear(total, warmup):
     factors = [warmup_linear(step, total, warmup) for step in range(1, total + 1)]
     assert factors[0] == pytest.approx(1 / warmup)
     assert factors[warmup - 1] == 1 == max(factors)
-    assert all(0 < factor <= 1 for factor in factors)               # the last step still learns
+    assert all(0 < factor <= 1 for factor in factors)  # the last step still learns
     assert warmup_linear(total + 1, total, warmup) == pytest.approx(0, abs=1e-15) or warmup >= total
     changes = [b - a for a, b in zip(factors, factors[1:], strict=False)]
     up, down = changes[: warmup - 1], changes[warmup - 1 :]

@@ -44,7 +44,7 @@ class DenseAttention(nn.Module):
         out = F.scaled_dot_product_attention(q, k, v, allowed, dropout_p=dropout)
         if allowed is None:
             return out
-        return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)   # kernels disagree about empty rows
+        return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)  # kernels disagree about empty rows
 
     def weights(
         self,

@@ -23,14 +23,14 @@ def attention_weights(
         scale: multiplies the scores; 1 / √head_dim unless given.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    score = (q * scale) @ k.transpose(-2, -1)                           # (batch, heads, query, key)
+    score = (q * scale) @ k.transpose(-2, -1)  # (batch, heads, query, key)
     if bias is not None:
         score = score + bias
     allowed = as_dense(mask, q, k)
     if allowed is None:
         return score.softmax(dim=-1)
-    score = score.masked_fill(~allowed, torch.finfo(score.dtype).min)   # before softmax: the rest still sums to 1
-    return score.softmax(dim=-1).masked_fill(~allowed, 0.0)             # after it: an empty row is 0
+    score = score.masked_fill(~allowed, torch.finfo(score.dtype).min)  # before softmax: the rest still sums to 1
+    return score.softmax(dim=-1).masked_fill(~allowed, 0.0)  # after it: an empty row is 0
 
 
 def attention(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-SLICE = 2**22       # pairs looked at in one go while counting: a long mask does not fit into memory whole
+SLICE = 2**22  # pairs looked at in one go while counting: a long mask does not fit into memory whole
 
 
 class Mask:
@@ -45,8 +45,10 @@ class Mask:
         """May attend exactly where this mask forbids it."""
         return Mask(
             lambda batch, head, query, key: ~self.rule(batch, head, query, key),
-            batch=self.batch, heads=self.heads, name=f"~{self.name}",
-        )  # fmt: skip
+            batch=self.batch,
+            heads=self.heads,
+            name=f"~{self.name}",
+        )
 
     def shift(self, offset: int) -> "Mask":
         """The same mask for queries that start at position `offset`, as in cached decoding."""
@@ -54,8 +56,10 @@ class Mask:
             return self
         return Mask(
             lambda batch, head, query, key: self.rule(batch, head, query + offset, key),
-            batch=self.batch, heads=self.heads, name=f"{self.name}.shift({offset})",
-        )  # fmt: skip
+            batch=self.batch,
+            heads=self.heads,
+            name=f"{self.name}.shift({offset})",
+        )
 
     def dense(
         self, query_length: int, key_length: int | None = None, *, device: torch.device | str | None = None
@@ -65,7 +69,7 @@ class Mask:
         sizes = (self.batch, self.heads, query_length, key_length)
         batch, head, query, key = (torch.arange(size, device=device) for size in sizes)
         allowed = self.rule(batch[:, None, None, None], head[:, None, None], query[:, None], key)
-        return allowed.expand(sizes).contiguous()       # the kernels need it written out
+        return allowed.expand(sizes).contiguous()  # the kernels need it written out
 
     def pairs(self, query_length: int, key_length: int | None = None) -> int:
         """How many (query, key) pairs are allowed, over all of the mask's batch and heads."""
@@ -77,9 +81,13 @@ class Mask:
         )
 
     def block_mask(
-        self, query_length: int, key_length: int | None = None, *,
-        device: torch.device | str = "cpu", block_size: int = 128,
-    ):  # fmt: skip
+        self,
+        query_length: int,
+        key_length: int | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        block_size: int = 128,
+    ):
         """The same mask for `torch.nn.attention.flex_attention`, which skips blocks that are all False."""
         from torch.nn.attention.flex_attention import create_block_mask
 
@@ -166,8 +174,9 @@ def padding(lengths: Int[Tensor, "batch"] | Sequence[int]) -> Mask:
         raise ValueError(f"padding needs lengths >= 0, got {lengths.min().item()}")
     return Mask(
         lambda batch, head, query, key: key < lengths.to(key.device)[batch],
-        batch=len(lengths), name=f"padding({lengths.tolist()})",
-    )  # fmt: skip
+        batch=len(lengths),
+        name=f"padding({lengths.tolist()})",
+    )
 
 
 def sliding_window(radius: int) -> Mask:
@@ -197,10 +206,11 @@ def global_tokens(positions: Sequence[int]) -> Mask:
     if (chosen < 0).any():
         raise ValueError(f"global_tokens needs positions >= 0, got {chosen.tolist()}")
     last = int(chosen.max()) + 1 if len(chosen) else 0
-    is_global = torch.zeros(last + 1, dtype=torch.bool).index_fill(0, chosen, True)      # False from `last` on
+    is_global = torch.zeros(last + 1, dtype=torch.bool).index_fill(0, chosen, True)  # False from `last` on
     return Mask(
-        lambda query, key: is_global.to(key.device)[query.clamp(max=last)]
-        | is_global.to(key.device)[key.clamp(max=last)],
+        lambda query, key: (
+            is_global.to(key.device)[query.clamp(max=last)] | is_global.to(key.device)[key.clamp(max=last)]
+        ),
         name=f"global_tokens({chosen.tolist()})",
     )
 
@@ -213,7 +223,7 @@ def blocks(size: int, pattern: Bool[Tensor, "query_block key_block"]) -> Mask:
     if size < 1:
         raise ValueError(f"blocks needs size >= 1, got {size}")
     rows, columns = pattern.shape
-    framed = torch.nn.functional.pad(pattern, (0, 1, 0, 1))         # False where the pattern ends
+    framed = torch.nn.functional.pad(pattern, (0, 1, 0, 1))  # False where the pattern ends
     return Mask(
         lambda query, key: framed.to(key.device)[(query // size).clamp(max=rows), (key // size).clamp(max=columns)],
         name=f"blocks({size}, {rows}×{columns})",

@@ -27,9 +27,7 @@ class KeyValueCache:
         return 0 if self.k is None else self.k.shape[-2]
 
     def append(
-        self,
-        k: Float[Tensor, "batch kv_heads new head_dim"],
-        v: Float[Tensor, "batch kv_heads new head_dim"],
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
     ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
         """Add new positions; all keys and values so far come back."""
         if self.k is not None:
@@ -58,9 +56,7 @@ class StaticKeyValueCache(KeyValueCache):
         return self.length
 
     def append(
-        self,
-        k: Float[Tensor, "batch kv_heads new head_dim"],
-        v: Float[Tensor, "batch kv_heads new head_dim"],
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
     ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
         """Write new positions; views of all keys and values so far come back.
 
@@ -121,12 +117,12 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
         self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
-        self.joined: nn.Module | None = None           # all three of self-attention, where `pack_weights` joined them
+        self.joined: nn.Module | None = None  # all three of self-attention, where `pack_weights` joined them
         self.mechanism = DenseAttention(dropout) if mechanism is None else mechanism
         self.rotary = rotary
         self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
         self.key_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
-        self.recorder: list[Tensor] | None = None      # filled inside `recording`
+        self.recorder: list[Tensor] | None = None  # filled inside `recording`
 
     def forward(
         self,
@@ -151,16 +147,16 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("cross-attention needs a KeyValueCache(fixed=True), self-attention one that grows")
         if offset is None:
             offset = 0 if cache is None or cache.fixed else len(cache)
-        known = cache is not None and cache.fixed and len(cache) > 0              # the memory was projected before
+        known = cache is not None and cache.fixed and len(cache) > 0  # the memory was projected before
         queries, keys, values = self.project(x, None if known else x if memory is None else memory)
-        q = self.query_norm(self.split(queries))                                  # (batch, heads, query, head_dim)
+        q = self.query_norm(self.split(queries))  # (batch, heads, query, head_dim)
         if self.rotary is not None:
             q = self.rotary(q, offset=offset)
         if known:
             k, v = cache.k, cache.v
         else:
-            k = self.key_norm(self.split(keys))                                   # (batch, kv_heads, key, head_dim)
-            v = self.split(values)                                                # (batch, kv_heads, key, head_dim)
+            k = self.key_norm(self.split(keys))  # (batch, kv_heads, key, head_dim)
+            v = self.split(values)  # (batch, kv_heads, key, head_dim)
             if self.rotary is not None:
                 k = self.rotary(k, offset=offset if memory is None else 0)
             if cache is not None:

@@ -88,8 +88,8 @@ class ShawAttention(RelativeAttention):
         self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
     ) -> Float[Tensor, "batch heads query key"]:
         """q · a^K by distance, scaled like the scores (eq. 4)."""
-        per_distance = (q * q.shape[-1] ** -0.5) @ self.keys.T           # (batch, heads, query, distance)
-        bucket = self.buckets(q.shape[-2], key_length, q.device)         # (query, key)
+        per_distance = (q * q.shape[-1] ** -0.5) @ self.keys.T  # (batch, heads, query, distance)
+        bucket = self.buckets(q.shape[-2], key_length, q.device)  # (query, key)
         return per_distance.gather(-1, bucket.expand(*q.shape[:2], -1, -1))
 
     def forward(
@@ -120,7 +120,7 @@ class SkewedAttention(RelativeAttention):
     def __init__(self, heads: int, head_dim: int, max_length: int = 2048, dropout: float = 0.0):
         super().__init__(dropout)
         self.max_length = max_length
-        self.distances = nn.Parameter(torch.randn(heads, max_length, head_dim) * head_dim**-0.5)   # last: distance 0
+        self.distances = nn.Parameter(torch.randn(heads, max_length, head_dim) * head_dim**-0.5)  # last: distance 0
 
     def bias(
         self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
@@ -131,7 +131,7 @@ class SkewedAttention(RelativeAttention):
             raise ValueError(f"SkewedAttention is for self-attention, got {query_length} queries for {key_length} keys")
         if key_length > self.max_length:
             raise ValueError(f"SkewedAttention holds max_length={self.max_length} positions, got {key_length}")
-        by_distance = (q * q.shape[-1] ** -0.5) @ self.distances[:, -key_length:].mT    # column c: distance n-1-c
+        by_distance = (q * q.shape[-1] ** -0.5) @ self.distances[:, -key_length:].mT  # column c: distance n-1-c
         return skew(by_distance)
 
     def forward(
@@ -170,7 +170,7 @@ def skew(by_distance: Float[Tensor, "batch heads query key"]) -> Float[Tensor, "
     al. 2019, §3.4.1). Entries of future keys are left over from other rows: mask them.
     """
     *rest, query_length, key_length = by_distance.shape
-    padded = nn.functional.pad(by_distance, (1, 0))                          # (…, query, key + 1)
+    padded = nn.functional.pad(by_distance, (1, 0))  # (…, query, key + 1)
     if query_length == key_length:
         return padded.reshape(*rest, key_length + 1, query_length)[..., 1:, :]
     column = relative_distances(query_length, key_length, device=by_distance.device) + key_length - 1

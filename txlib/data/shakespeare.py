@@ -9,10 +9,21 @@ from txlib.data.files import find
 
 VALIDATION, TEST = "twelfth-night", "julius-caesar"
 PLAYS = (
-    "a-midsummer-night-s-dream", "as-you-like-it", "hamlet", "henry-v", "julius-caesar", "king-lear", "macbeth",
-    "much-ado-about-nothing", "othello", "richard-iii", "romeo-and-juliet", "the-merchant-of-venice", "the-tempest",
+    "a-midsummer-night-s-dream",
+    "as-you-like-it",
+    "hamlet",
+    "henry-v",
+    "julius-caesar",
+    "king-lear",
+    "macbeth",
+    "much-ado-about-nothing",
+    "othello",
+    "richard-iii",
+    "romeo-and-juliet",
+    "the-merchant-of-venice",
+    "the-tempest",
     "twelfth-night",
-)  # fmt: skip
+)
 SPEECH = re.compile(r"([^\n]+):\n(.+)", re.DOTALL)
 
 

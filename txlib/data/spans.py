@@ -9,10 +9,10 @@ from typing import NamedTuple
 from txlib.data.files import Splits, find, percentile, split_by
 from txlib.data.shakespeare import TEST, VALIDATION, Speech, plays, speeches
 
-WORDS = 100             # of a context, at most, where its first speech is not longer by itself
-SPEAKERS = 3            # of a context, at least
-QUOTED = range(4, 13)   # words of the line that is asked for
-HELD_OUT = 15           # percent of XQuAD's articles that go to test, and as many to validation
+WORDS = 100  # of a context, at most, where its first speech is not longer by itself
+SPEAKERS = 3  # of a context, at least
+QUOTED = range(4, 13)  # words of the line that is asked for
+HELD_OUT = 15  # percent of XQuAD's articles that go to test, and as many to validation
 
 
 class Question(NamedTuple):

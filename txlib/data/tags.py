@@ -9,8 +9,8 @@ from txlib.data.shakespeare import TEST, VALIDATION, plays, speeches
 
 WORD = re.compile(r"'?\w+|[^\w\s]")
 SENTENCE = re.compile(r"[^.!?]+[.!?]*")
-LENGTH = range(4, 41)       # words of a sentence
-HELD_OUT = 10               # percent of WikiGold's sentences that go to test, and as many to validation
+LENGTH = range(4, 41)  # words of a sentence
+HELD_OUT = 10  # percent of WikiGold's sentences that go to test, and as many to validation
 OUTSIDE = "O"
 
 
@@ -40,8 +40,10 @@ def tags(source: str = "shakespeare", folder: str | os.PathLike | None = None) -
     if source != "shakespeare":
         raise ValueError(f"unknown source {source!r}; choose shakespeare or wikigold")
     texts = plays(folder)
-    cast = {play: {word for speech in speeches(text) for word in WORD.findall(speech.speaker.title())}
-            for play, text in texts.items()}  # fmt: skip
+    cast = {
+        play: {word for speech in speeches(text) for word in WORD.findall(speech.speaker.title())}
+        for play, text in texts.items()
+    }
     common = {word for text in texts.values() for word in WORD.findall(text) if word.islower()}
     splits = Splits([], [], [])
     for play, text in texts.items():

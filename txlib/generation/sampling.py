@@ -32,7 +32,7 @@ def keep_top_k(logits: Float[Tensor, "*batch vocab"], k: int) -> Float[Tensor, "
     """Only the k likeliest tokens, and what is exactly as likely as the last of them (Fan et al. 2018, §5.2)."""
     if k < 1:
         raise ValueError(f"top_k={k} must be at least 1")
-    least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]          # (…, 1)
+    least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]  # (…, 1)
     return logits.masked_fill(logits < least, -torch.inf)
 
 
@@ -40,7 +40,7 @@ def keep_top_p(logits: Float[Tensor, "*batch vocab"], p: int | float) -> Float[T
     """Only the nucleus: the fewest tokens whose probabilities sum to at least p (Holtzman et al. 2020, §3.1)."""
     check_share("top_p", p)
     probability, order = logits.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
-    before = probability.cumsum(dim=-1) - probability                       # what likelier tokens already sum to
+    before = probability.cumsum(dim=-1) - probability  # what likelier tokens already sum to
     left_out = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= p)
     return logits.masked_fill(left_out, -torch.inf)
 
@@ -80,7 +80,7 @@ class Sampling:
     repetition_penalty: int | float = 1.0
 
     def __post_init__(self):
-        self(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool))                    # each part checks its number
+        self(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool))  # each part checks its number
 
     def __call__(
         self, logits: Float[Tensor, "batch vocab"], seen: Bool[Tensor, "batch vocab"]
@@ -110,9 +110,16 @@ def generate(
 ) -> list[list[int]]:
     """Continue each prompt; the new tokens come back, without what ended them. Arguments as in `stream`."""
     steps = stream(
-        model, prompts, attention_mask, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop, eos_id=eos_id,
-        seed=seed, use_cache=use_cache,
-    )  # fmt: skip
+        model,
+        prompts,
+        attention_mask,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        stop=stop,
+        eos_id=eos_id,
+        seed=seed,
+        use_cache=use_cache,
+    )
     results = [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
     ends = [*([end] for end in end_tokens(model, eos_id)), *map(list, stop)]
     return [without(row, ends) for row in results]
@@ -155,18 +162,18 @@ def stream(
     ends, stops = end_tokens(model, eos_id), [list(tokens) for tokens in stop]
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     choose = greedy_choice if sampling is None else drawn_choice(sampling, generator)
-    seen = seen_tokens(ids, mask, model.config.vocab_size)                              # (batch, vocab)
+    seen = seen_tokens(ids, mask, model.config.vocab_size)  # (batch, vocab)
     written: list[list[int]] = [[] for _ in ids]
     going = [True] * len(ids)
     cache, new = None, ids
     for step in range(max_new_tokens):
-        if ids.shape[1] > context:                                                      # full: keep the newer half
-            ids, mask = ids[:, -(context // 2 or 1):], None if mask is None else mask[:, -(context // 2 or 1):]
+        if ids.shape[1] > context:  # full: keep the newer half
+            ids, mask = ids[:, -(context // 2 or 1) :], None if mask is None else mask[:, -(context // 2 or 1) :]
             cache = None
         if use_cache and cache is None:
             cache, new = model.new_cache(min(context, ids.shape[1] + max_new_tokens - step)), ids
-        hidden = model.decode(new if use_cache else ids, mask, cache)[:, -1]            # (batch, d_model)
-        token = choose(model.logits(hidden).float(), seen)                              # (batch,)
+        hidden = model.decode(new if use_cache else ids, mask, cache)[:, -1]  # (batch, d_model)
+        token = choose(model.logits(hidden).float(), seen)  # (batch,)
         seen.scatter_(1, token[:, None], True)
         new = token[:, None]
         ids, mask = torch.cat([ids, new], dim=1), None if mask is None else torch.cat([mask, mask[:, -1:]], dim=1)
@@ -209,7 +216,7 @@ def seen_tokens(
     ids: Int[Tensor, "batch length"], mask: Int[Tensor, "batch length"] | None, vocab_size: int
 ) -> Bool[Tensor, "batch vocab"]:
     """True for the tokens that stand in each prompt."""
-    outside = vocab_size                                                    # a column for padding, cut off again
+    outside = vocab_size  # a column for padding, cut off again
     ids = ids if mask is None else ids.masked_fill(mask == 0, outside)
     seen = torch.zeros(len(ids), vocab_size + 1, dtype=torch.bool, device=ids.device)
     return seen.scatter_(1, ids, True)[:, :outside].contiguous()
@@ -239,8 +246,10 @@ def check_prompts(ids: Tensor, mask: Tensor | None, context: int, max_new_tokens
     if mask is not None and mask.shape != ids.shape:
         raise ValueError(f"attention_mask has shape {tuple(mask.shape)}, the prompts {tuple(ids.shape)}")
     if mask is not None and not mask[:, -1].all():
-        raise ValueError("prompts must be padded on the left, so that each ends where the new tokens begin; "
-                         "lists of tokens are padded so")  # fmt: skip
+        raise ValueError(
+            "prompts must be padded on the left, so that each ends where the new tokens begin; "
+            "lists of tokens are padded so"
+        )
 
 
 def check_positive(name: str, value: int | float) -> None:

@@ -32,7 +32,7 @@ class Prompted:
 
     def __init__(self, model: Decoder, max_length: int):
         self.model, self.max_length = model, max_length
-        self.config = SimpleNamespace(bos_id=0, eos_id=model.config.eos_id)             # bos_id: never read
+        self.config = SimpleNamespace(bos_id=0, eos_id=model.config.eos_id)  # bos_id: never read
         self.logits, self.new_cache = model.logits, model.new_cache
 
     def encode(
@@ -108,46 +108,46 @@ def beam_search(
     bos, device = model.config.bos_id, input_ids.device
     eos = torch.tensor(end_tokens(model, None), device=device, dtype=torch.long)
     attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    memory = model.encode(input_ids, attention_mask).repeat_interleave(beams, dim=0)     # (sentence · beam, source, d)
-    memory_mask = attention_mask.repeat_interleave(beams, dim=0)                         # (sentence · beam, source)
+    memory = model.encode(input_ids, attention_mask).repeat_interleave(beams, dim=0)  # (sentence · beam, source, d)
+    memory_mask = attention_mask.repeat_interleave(beams, dim=0)  # (sentence · beam, source)
     cache = model.new_cache() if use_cache else None
 
-    sentence = torch.arange(len(input_ids), device=device)                  # (sentence,): those that are not done
-    tokens = torch.full((len(sentence), beams, 1), bos, device=device)      # (sentence, beam, length)
-    score = torch.full((len(sentence), beams), -torch.inf, device=device)   # (sentence, beam): sum of log p
-    score[:, 0] = 0.0                                                       # all beams start alike: use one
-    ended = torch.zeros_like(sentence)                                      # (sentence,): results put aside
-    best = torch.full((len(sentence),), -torch.inf, device=device)          # (sentence,): the best result's score …
-    results: list[list[int]] = [[]] * len(sentence)                         # … and its tokens
+    sentence = torch.arange(len(input_ids), device=device)  # (sentence,): those that are not done
+    tokens = torch.full((len(sentence), beams, 1), bos, device=device)  # (sentence, beam, length)
+    score = torch.full((len(sentence), beams), -torch.inf, device=device)  # (sentence, beam): sum of log p
+    score[:, 0] = 0.0  # all beams start alike: use one
+    ended = torch.zeros_like(sentence)  # (sentence,): results put aside
+    best = torch.full((len(sentence),), -torch.inf, device=device)  # (sentence,): the best result's score …
+    results: list[list[int]] = [[]] * len(sentence)  # … and its tokens
 
     for length in range(1, max_length + 1):
         new = tokens[:, :, -1:] if use_cache else tokens
-        hidden = model.decode(new.flatten(0, 1), memory, memory_mask, cache)[:, -1]      # (sentence · beam, d)
-        log_p = model.logits(hidden).log_softmax(dim=-1).unflatten(0, (-1, beams))       # (sentence, beam, vocab)
+        hidden = model.decode(new.flatten(0, 1), memory, memory_mask, cache)[:, -1]  # (sentence · beam, d)
+        log_p = model.logits(hidden).log_softmax(dim=-1).unflatten(0, (-1, beams))  # (sentence, beam, vocab)
         # The best 2 · beams, as at most `beams` of them end, one for each beam; so enough remain to go on.
-        total, choice = (score[..., None] + log_p).flatten(1).topk(2 * beams)            # (sentence, 2 · beam)
-        parent, token = choice // log_p.shape[-1], choice % log_p.shape[-1]              # (sentence, 2 · beam)
+        total, choice = (score[..., None] + log_p).flatten(1).topk(2 * beams)  # (sentence, 2 · beam)
+        parent, token = choice // log_p.shape[-1], choice % log_p.shape[-1]  # (sentence, 2 · beam)
         ends = torch.isin(token, eos)
 
-        closing = ends[:, :beams] & total[:, :beams].isfinite()                          # (sentence, beam)
+        closing = ends[:, :beams] & total[:, :beams].isfinite()  # (sentence, beam)
         closed = total[:, :beams].masked_fill(~closing, -torch.inf) / penalty(length, length_penalty)
         ended, (closed, beam) = ended + closing.sum(dim=-1), closed.max(dim=-1)
         for row in (closed > best).nonzero().flatten().tolist():
             results[sentence[row]] = tokens[row, parent[row, beam[row]], 1:].tolist()
         best = torch.maximum(best, closed)
 
-        score, kept = total.masked_fill(ends, -torch.inf).topk(beams)                    # (sentence, beam)
+        score, kept = total.masked_fill(ends, -torch.inf).topk(beams)  # (sentence, beam)
         parent, token = parent.gather(1, kept), token.gather(1, kept)
-        rows = torch.arange(len(sentence), device=device)[:, None]                       # (sentence, 1)
-        tokens = torch.cat([tokens[rows, parent], token[..., None]], dim=-1)             # (sentence, beam, length + 1)
-        hope = score[:, 0] / penalty(max_length, length_penalty)                         # what the best can still reach
+        rows = torch.arange(len(sentence), device=device)[:, None]  # (sentence, 1)
+        tokens = torch.cat([tokens[rows, parent], token[..., None]], dim=-1)  # (sentence, beam, length + 1)
+        hope = score[:, 0] / penalty(max_length, length_penalty)  # what the best can still reach
         if length == max_length:
             for row in (hope > best).nonzero().flatten().tolist():
                 results[sentence[row]] = tokens[row, 0, 1:].tolist()
         going = (ended < beams) & (hope > best)
         if not going.any():
             break
-        rows = (rows * beams + parent)[going].flatten()                                  # what each beam continues
+        rows = (rows * beams + parent)[going].flatten()  # what each beam continues
         memory, memory_mask = memory[rows], memory_mask[rows]
         sentence, tokens, score, ended, best = (each[going] for each in (sentence, tokens, score, ended, best))
         if cache is not None:

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from txlib.generation.sampling import Decoder, end_tokens, generate, stream
 
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"        # what the first bytes of a longer character decode to
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a longer character decode to
 
 
 @runtime_checkable
@@ -33,7 +33,7 @@ class Writer:
             options: see `txlib.generation.stream`.
         """
         prompts = [prompts] if isinstance(prompts, str) else prompts
-        if stop:                                # text may end inside a token, which only reading along shows
+        if stop:  # text may end inside a token, which only reading along shows
             return ["".join(self.stream(prompt, stop=stop, **options)) for prompt in prompts]
         return [self.tokenizer.decode(ids) for ids in generate(self.model, self.encode(prompts), **options)]
 

@@ -11,8 +11,13 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "alternative": "known", "check": "checks", "due": "known", "forbid": "known", "measured": "known",
-    "mistake": "known", "progress": "progress_file",
+    "alternative": "known",
+    "check": "checks",
+    "due": "known",
+    "forbid": "known",
+    "measured": "known",
+    "mistake": "known",
+    "progress": "progress_file",
 }
 __all__ = sorted(_HOME)
 
@@ -40,6 +45,6 @@ def load_ipython_extension(shell: Any) -> None:
         """Hand in this notebook, as it was last saved: %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]"""
         from txlib.grading.submit import submit_line
 
-        submit_line(line, shell, list(runs)[:-1])      # the last is this one
+        submit_line(line, shell, list(runs)[:-1])  # the last is this one
 
     shell.register_magic_function(submit, "line", "submit")

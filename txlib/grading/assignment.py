@@ -20,18 +20,18 @@ class GradedTask:
     are measured elsewhere), `tests` (nbgrader's asserts, run in the kernel: the weaker kind) or `written`.
     """
 
-    id: str                         # what a result's column is called
+    id: str  # what a result's column is called
     title: str
     points: int | float
     kind: str
-    check: str                      # id of the cell that is judged; of a written task, of the answer itself
-    answers: tuple[str, ...]        # grade_ids of the solution cells that belong to it
-    depends: tuple[str, ...] = ()   # ids of the tasks whose answers its reference uses
-    prompt: str = ""                # markdown
-    rubric: str = ""                # for whoever marks a written answer
-    forbidden: tuple[str, ...] = () # names and operators that an answer must not call
-    hidden: bool = False            # whether its check holds hidden tests
-    after_hidden: bool = False      # whether its check, or one above it, does: what it shows may tell of them
+    check: str  # id of the cell that is judged; of a written task, of the answer itself
+    answers: tuple[str, ...]  # grade_ids of the solution cells that belong to it
+    depends: tuple[str, ...] = ()  # ids of the tasks whose answers its reference uses
+    prompt: str = ""  # markdown
+    rubric: str = ""  # for whoever marks a written answer
+    forbidden: tuple[str, ...] = ()  # names and operators that an answer must not call
+    hidden: bool = False  # whether its check holds hidden tests
+    after_hidden: bool = False  # whether its check, or one above it, does: what it shows may tell of them
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Assignment:
     path: Path
     notebook: Any
     tasks: tuple[GradedTask, ...]
-    hash: str                       # of all that decides a grade: cells, points, tolerances, known mistakes
-    timeout: int | float = 60       # seconds a cell
-    due: dict | None = None         # the rule for late submissions (see `txlib.grading.known.due`)
-    stubs: dict[str, str] = field(default_factory=dict)      # the released source of each solution cell, by grade_id
+    hash: str  # of all that decides a grade: cells, points, tolerances, known mistakes
+    timeout: int | float = 60  # seconds a cell
+    due: dict | None = None  # the rule for late submissions (see `txlib.grading.known.due`)
+    stubs: dict[str, str] = field(default_factory=dict)  # the released source of each solution cell, by grade_id
 
     @property
     def points(self) -> int | float:
@@ -85,8 +85,9 @@ def read_assignment(path: Path | str) -> Assignment:
     else:
         found = _from_exercise(read_exercise(path))
     hidden = list(accumulate((task.hidden for task in found.tasks), operator.or_))
-    return replace(found, tasks=tuple(replace(task, after_hidden=after)
-                                      for task, after in zip(found.tasks, hidden, strict=True)))
+    return replace(
+        found, tasks=tuple(replace(task, after_hidden=after) for task, after in zip(found.tasks, hidden, strict=True))
+    )
 
 
 def rebuild(assignment: Assignment, answers: dict[str, str], only: str | None = None) -> Any:
@@ -132,7 +133,7 @@ def _rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str])
     later ones: their reference may hold this task's solution.
     """
     order = [each.id for each in assignment.tasks]
-    earlier = assignment.tasks[:order.index(task.id)]
+    earlier = assignment.tasks[: order.index(task.id)]
     used = set().union(*(names_used(answers.get(id, "")) for id in task.answers))
     cells = {cell.id: cell.source for cell in assignment.notebook.cells}
     wanted = set(task.depends)
@@ -151,26 +152,37 @@ def _from_exercise(exercise: Any) -> Assignment:
     stubs = {cell.id: stub(cell) for cell in notebook.cells if is_answer(cell)}
     cells = exercise.notebook.cells
     bound = {task.id: names_bound(cells[task.answer].source) for task in exercise.tasks}
-    used = {task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source)
-            for task in exercise.tasks}
+    used = {
+        task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source) for task in exercise.tasks
+    }
     tasks = []
     for task in exercise.tasks:
         depends, new = set(), {task.id}
         while new:
             new = {each for one in new for each in bound if each not in depends | {task.id} and used[one] & bound[each]}
             depends |= new
-        tasks.append(GradedTask(
-            task.id, task.title, task.points, "evidence", notebook.cells[task.check].id,
-            (notebook.cells[task.answer].id,), tuple(each for each in bound if each in depends), task.prompt,
-            hidden="BEGIN HIDDEN TESTS" in cells[task.check].source))
+        tasks.append(
+            GradedTask(
+                task.id,
+                task.title,
+                task.points,
+                "evidence",
+                notebook.cells[task.check].id,
+                (notebook.cells[task.answer].id,),
+                tuple(each for each in bound if each in depends),
+                task.prompt,
+                hidden="BEGIN HIDDEN TESTS" in cells[task.check].source,
+            )
+        )
     for each in exercise.written:
         id = notebook.cells[each.cell].id
         tasks.append(GradedTask(each.id, each.title, each.points, "written", id, (id,), (), each.prompt, each.rubric))
     order = [cell.id for cell in notebook.cells]
     tasks.sort(key=lambda task: order.index(task.check))
     notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
-    return Assignment(exercise.name, exercise.title, exercise.path, notebook, tuple(tasks), digest(*everything),
-                      stubs=stubs)
+    return Assignment(
+        exercise.name, exercise.title, exercise.path, notebook, tuple(tasks), digest(*everything), stubs=stubs
+    )
 
 
 def _is_nbgraders(path: Path) -> bool:
@@ -191,8 +203,12 @@ def _is_nbgraders(path: Path) -> bool:
 def names_bound(source: str) -> set[str]:
     """The names that a cell defines at its top level."""
     return {node.name for node in _tree(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
-        target.id for node in _tree(source).body if isinstance(node, ast.Assign)
-        for target in node.targets if isinstance(target, ast.Name)}
+        target.id
+        for node in _tree(source).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def names_used(source: str) -> set[str]:
@@ -204,4 +220,4 @@ def _tree(source: str) -> ast.Module:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])      # it won't run either
+        return ast.Module([], [])  # it won't run either

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterable
 
-READERS = ("getattr", "methodcaller", "attrgetter", "__getattribute__")      # they take a name as a text
+READERS = ("getattr", "methodcaller", "attrgetter", "__getattribute__")  # they take a name as a text
 
 
 def forbidden_names(source: str, names: Iterable[str]) -> list[str]:
@@ -21,8 +21,8 @@ def forbidden_names(source: str, names: Iterable[str]) -> list[str]:
 
 
 def _is(used: tuple[str, bool], name: str) -> bool:
-    path, known = used      # known: an import says where the path begins
-    if known and (path == name or path.startswith(name + ".")):      # the name may be a module's
+    path, known = used  # known: an import says where the path begins
+    if known and (path == name or path.startswith(name + ".")):  # the name may be a module's
         return True
     return not (known and "." in name) and path.rpartition(".")[2] == name.rpartition(".")[2]
 
@@ -95,7 +95,7 @@ def _last(node: ast.AST) -> str:
 
 def _tree(source: str) -> ast.Module | None:
     plain = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
-    for text in (source, plain):      # the second without IPython's magics
+    for text in (source, plain):  # the second without IPython's magics
         try:
             return ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

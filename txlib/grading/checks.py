@@ -60,8 +60,7 @@ class Show(Inputs):
         self._add(self._recorder(value), label, points)
 
     def call(
-        self, function: Callable, *args: Any, label: str | None = None, points: int | float | None = None,
-        **kwargs: Any,
+        self, function: Callable, *args: Any, label: str | None = None, points: int | float | None = None, **kwargs: Any
     ) -> None:
         """Call the function and show what it returns, or else the error that it raises; the check goes on.
 
@@ -115,11 +114,11 @@ class _Operators(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False     # else torch would import its compiler for the first operator, which takes a second
+        return False  # else torch would import its compiler for the first operator, which takes a second
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        return True      # else flex_attention, which compiles itself, would refuse to run
+        return True  # else flex_attention, which compiles itself, would refuse to run
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,12 +154,19 @@ class Check:
     def __exit__(self, kind: type | None, exception: BaseException | None, trace: TracebackType | None) -> bool:
         self._block.close()
         if exception is not None and not isinstance(exception, (Exception, SystemExit)):
-            return False      # the learner pressed stop
+            return False  # the learner pressed stop
         error = None
         if exception is not None:
             error = {key: text for key, text in evidence.error(exception).items() if key != "kind"}
-        bundle = {"task": self.task, "seed": self._seed, "rtol": self.rtol, "atol": self.atol,
-                  "shown": self.show.shown, "error": error, "operators": self._names()}
+        bundle = {
+            "task": self.task,
+            "seed": self._seed,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "shown": self.show.shown,
+            "error": error,
+            "operators": self._names(),
+        }
         if _collected is not None:
             _collected.append(bundle)
         elif self._grading:
@@ -177,7 +183,7 @@ class Check:
         if self._operators is None:
             return None
         names = sorted(name for name in self._operators.names if evidence.OPERATOR.fullmatch(name))
-        return names[:evidence.MAX_OPERATORS]
+        return names[: evidence.MAX_OPERATORS]
 
 
 class Checks:
@@ -221,17 +227,31 @@ class Checks:
         """Judge a bundle by the recordings, and keep the result in the learner's progress."""
         task = bundle["task"]
         if self.exercise is None:
-            return Verdict(task, task, "unknown", lines=(
-                "The notebook's recordings are not loaded: choose *Run All Cells*, which begins at the top.",))
+            return Verdict(
+                task,
+                task,
+                "unknown",
+                lines=("The notebook's recordings are not loaded: choose *Run All Cells*, which begins at the top.",),
+            )
         recording = next((each for each in self.exercise["tasks"] if each["id"] == task), None)
         if recording is None:
-            return Verdict(task, task, "unknown", lines=(
-                f"This notebook has no task `{task}`: open a fresh copy of the exercise.",))
+            return Verdict(
+                task,
+                task,
+                "unknown",
+                lines=(f"This notebook has no task `{task}`: open a fresh copy of the exercise.",),
+            )
         try:
             verdict = judge(recording, bundle)
-        except Exception as reason:      # a value of the learner's that no one foresaw must not end Run All
-            return Verdict(task, recording["title"], "unknown", 0, recording["points"],
-                           (f"The check itself failed: {type(reason).__name__}: {reason}",))
+        except Exception as reason:  # a value of the learner's that no one foresaw must not end Run All
+            return Verdict(
+                task,
+                recording["title"],
+                "unknown",
+                0,
+                recording["points"],
+                (f"The check itself failed: {type(reason).__name__}: {reason}",),
+            )
         self._verdicts[task] = verdict
         notice = self._save(verdict)
         return Verdict(**vars(verdict) | {"lines": (*verdict.lines, notice)}) if notice else verdict
@@ -245,12 +265,20 @@ class Checks:
     def _save(self, verdict: Verdict) -> str:
         name, rows = self.exercise["exercise"], []
         for each in self.exercise["tasks"]:
-            if each.get("measured"):      # nothing here can tell whether it is done
+            if each.get("measured"):  # nothing here can tell whether it is done
                 continue
             mine = each["id"] == verdict.task
             tried = mine and verdict.kind != "unanswered"
-            rows.append(Row(name, each["title"], each["id"], verdict.points if mine else 0, each["points"],
-                            now() if tried else None))
+            rows.append(
+                Row(
+                    name,
+                    each["title"],
+                    each["id"],
+                    verdict.points if mine else 0,
+                    each["points"],
+                    now() if tried else None,
+                )
+            )
         return record(rows)
 
 
@@ -266,8 +294,7 @@ class Summary:
             if task.get("measured"):
                 self._add_elsewhere(task, "gathered", SYMBOL[verdict.kind])
                 continue
-            self._rows.append((SYMBOL[verdict.kind], task["title"],
-                               f"{number(verdict.points)} of {task['points']:g}"))
+            self._rows.append((SYMBOL[verdict.kind], task["title"], f"{number(verdict.points)} of {task['points']:g}"))
             self.points += verdict.points
             self.max_points += task["points"]
         for task in exercise.get("written", ()) if exercise else ():

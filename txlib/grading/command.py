@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="Grade a folder of notebooks; nothing in them is trusted.", no_args_is_help=True, invoke_without_command=True)
+    help="Grade a folder of notebooks; nothing in them is trusted.", no_args_is_help=True, invoke_without_command=True
+)
 
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the grading run wrote.")]
 
@@ -16,17 +17,23 @@ Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the g
 @app.callback()
 def grade(
     context: typer.Context,
-    assignment: Annotated[Path | None, typer.Option(help="e.g. solutions/03_attention.py, or a source notebook of "
-                                                         "nbgrader's.")] = None,
+    assignment: Annotated[
+        Path | None, typer.Option(help="e.g. solutions/03_attention.py, or a source notebook of nbgrader's.")
+    ] = None,
     submissions: Annotated[Path | None, typer.Option(help="Folder of NAME.ipynb, or of NAME/anything.ipynb.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for grades, pages and the gradebook.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at once; by default two more than cores.")] = None,
     seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
-    on_seeds: Annotated[str | None, typer.Option(metavar="SEED,…", help="On exactly these seeds, to repeat a grade; "
-                                                 "`txlib grade explain` names them.")] = None,
+    on_seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED,…", help="On exactly these seeds, to repeat a grade; `txlib grade explain` names them."
+        ),
+    ] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers grade.")] = None,
-    trust_submissions: Annotated[bool, typer.Option("--trust-submissions", help="Grade although the sandbox here is "
-                                                    "not sealed.")] = False,
+    trust_submissions: Annotated[
+        bool, typer.Option("--trust-submissions", help="Grade although the sandbox here is not sealed.")
+    ] = False,
 ) -> None:
     """Grade a folder of notebooks. Stopped at any moment, the same command goes on."""
     if context.invoked_subcommand is not None:
@@ -36,21 +43,31 @@ def grade(
             raise ValueError(f"txlib grade needs {option}; see txlib grade --help")
     from txlib.grading.sandbox import probe
 
-    with ThreadPoolExecutor(1) as meanwhile:      # the sandbox is tried while the grader is loaded
+    with ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
         meanwhile.submit(probe)
         from txlib.grading.grader import grade
         from txlib.grading.show_progress import Display
 
     with Display() as display:
         try:
-            graded = grade(assignment, submissions, out, jobs=jobs, scheduler=scheduler, trust=trust_submissions,
-                           seeds=seeds if on_seeds is None else read_seeds(on_seeds), watch=display)
+            graded = grade(
+                assignment,
+                submissions,
+                out,
+                jobs=jobs,
+                scheduler=scheduler,
+                trust=trust_submissions,
+                seeds=seeds if on_seeds is None else read_seeds(on_seeds),
+                watch=display,
+            )
         except KeyboardInterrupt:
             print("txlib: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
             raise typer.Exit(130) from None
     results = graded.results
-    print(f"{len(results)} submissions, {graded.fresh} graded now; isolation: {graded.isolation}; "
-          f"seeds: {', '.join(map(str, graded.seeds))}")
+    print(
+        f"{len(results)} submissions, {graded.fresh} graded now; isolation: {graded.isolation}; "
+        f"seeds: {', '.join(map(str, graded.seeds))}"
+    )
     look = sum(result.needs_review for result in results)
     if look:
         print(f"{look} of {len(results)} submissions need a look: see {out / 'review.csv'}")

@@ -16,13 +16,13 @@ import numpy as np
 
 MIME = "application/vnd.txlib.evidence+json"
 
-MAX_VALUES = 100_000     # numbers and nodes in one check's bundle: about 1 MB of JSON
-MAX_DEPTH = 8            # lists in lists
-MAX_TEXT = 10_000        # characters of one string
+MAX_VALUES = 100_000  # numbers and nodes in one check's bundle: about 1 MB of JSON
+MAX_DEPTH = 8  # lists in lists
+MAX_TEXT = 10_000  # characters of one string
 MAX_INTEGER_BITS = 256
-MAX_MEASURED = 2_000_000      # numbers in the weights and tokens of one check: about 11 MB of JSON
+MAX_MEASURED = 2_000_000  # numbers in the weights and tokens of one check: about 11 MB of JSON
 MAX_TENSORS = 10_000
-MAX_SHOWN = 1_000        # values that one check shows
+MAX_SHOWN = 1_000  # values that one check shows
 MAX_NAME, MAX_MESSAGE = 200, 500
 MAX_OPERATORS = 2_000
 
@@ -67,7 +67,7 @@ class Recorder:
             return self._tensor(value)
         if isinstance(value, np.ndarray):
             return self._array(value, "ndarray", str(value.dtype))
-        if isinstance(value, np.generic):      # np.float64(1.0) is what a NumPy sum returns: a plain number
+        if isinstance(value, np.generic):  # np.float64(1.0) is what a NumPy sum returns: a plain number
             value = value.item()
         if isinstance(value, bool):
             return {"kind": "bool", "value": bool(value)}
@@ -109,8 +109,9 @@ class Recorder:
             if len(key) > MAX_NAME or tensor.is_complex():
                 return {"kind": "other", "type": "weights with complex numbers or very long names"}
             plain = _plain(tensor).astype("<f4")
-            tensors.append({"name": text(key), "shape": list(plain.shape),
-                            "float32": base64.b64encode(plain.tobytes()).decode()})
+            tensors.append(
+                {"name": text(key), "shape": list(plain.shape), "float32": base64.b64encode(plain.tobytes()).decode()}
+            )
         return {"kind": "weights", "tensors": tensors}
 
     def tokens(self, ids: Any) -> dict:
@@ -143,7 +144,7 @@ class Recorder:
         self._spend(value.size)
         flat = value.reshape(-1)
         if flat.dtype.kind == "c":
-            flat = flat.view(flat.real.dtype)      # real and imaginary parts by turns
+            flat = flat.view(flat.real.dtype)  # real and imaginary parts by turns
         if flat.dtype.kind == "f":
             # str() of a float32 is its shortest exact form: 0.1 and not 0.10000000149011612
             values = [_number(float(str(each))) for each in flat]
@@ -163,7 +164,7 @@ def error(exception: BaseException) -> dict:
     """An exception as evidence: its type and its message, without addresses, which change from run to run."""
     try:
         message = str(exception)
-    except Exception:      # a learner's own exception may fail to say what it is
+    except Exception:  # a learner's own exception may fail to say what it is
         message = ""
     message = re.sub(r"0x[0-9a-fA-F]+", "0x…", message[:MAX_TEXT])
     return {"kind": "error", "error": text(type(exception).__name__, MAX_NAME), "message": text(message, MAX_MESSAGE)}
@@ -219,13 +220,19 @@ class _Validator:
 
     def _error(self, value: Any, keys: set[str]) -> None:
         _keys_are(value, keys, "an error")
-        _need(_is_text(value["error"], MAX_NAME) and _is_text(value["message"], MAX_MESSAGE),
-              "an error is not a text, or too long a one")
+        _need(
+            _is_text(value["error"], MAX_NAME) and _is_text(value["message"], MAX_MESSAGE),
+            "an error is not a text, or too long a one",
+        )
 
     def _operators(self, found: Any) -> None:
-        _need(found is None or type(found) is list and len(found) <= MAX_OPERATORS
-              and all(type(each) is str and OPERATOR.fullmatch(each) for each in found),
-              "the operators are not a list of names")
+        _need(
+            found is None
+            or type(found) is list
+            and len(found) <= MAX_OPERATORS
+            and all(type(each) is str and OPERATOR.fullmatch(each) for each in found),
+            "the operators are not a list of names",
+        )
 
     def _value(self, value: Any, depth: int) -> None:
         self.left -= 1
@@ -253,9 +260,15 @@ class _Validator:
         _need(type(items) is list and len(items) <= self.left, "items are not a list, or too many")
         if "keys" in value:
             keys, kinds = value["keys"], (str,) if value["kind"] == "record" else (str, int)
-            _need(type(keys) is list and len(keys) == len(items) and all(
-                type(key) in kinds and (_is_text(key, MAX_NAME) if type(key) is str else _is_int(key)) for key in keys),
-                "keys are not a list of names, as many as items")
+            _need(
+                type(keys) is list
+                and len(keys) == len(items)
+                and all(
+                    type(key) in kinds and (_is_text(key, MAX_NAME) if type(key) is str else _is_int(key))
+                    for key in keys
+                ),
+                "keys are not a list of names, as many as items",
+            )
             _need(len(set(keys)) == len(keys), "a key is there twice")
         for each in items:
             self._value(each, depth + 1)
@@ -279,8 +292,10 @@ class _Validator:
             self.left_to_measure -= count
             _need(self.left_to_measure >= 0, "the evidence holds too many weights")
             data = each["float32"]
-            _need(type(data) is str and len(data) <= 6 * count + 4 and _decoded(data) == 4 * count,
-                  "a weight's shape is not that of its numbers")
+            _need(
+                type(data) is str and len(data) <= 6 * count + 4 and _decoded(data) == 4 * count,
+                "a weight's shape is not that of its numbers",
+            )
         _need(len({each["name"] for each in tensors}) == len(tensors), "a weight is there twice")
 
     def _tokens(self, rows: Any) -> None:
@@ -295,15 +310,29 @@ class _Validator:
 
 # The keys that evidence of a kind has besides `kind`.
 FIELDS = {
-    "none": (), "bool": ("value",), "int": ("value",), "float": ("value",), "str": ("value",), "other": ("type",),
-    "tensor": ("dtype", "shape", "values"), "ndarray": ("dtype", "shape", "values"), "list": ("items",),
-    "tuple": ("items",), "dict": ("keys", "items"), "record": ("keys", "items"), "weights": ("tensors",),
-    "tokens": ("rows",), "error": ("error", "message"),
+    "none": (),
+    "bool": ("value",),
+    "int": ("value",),
+    "float": ("value",),
+    "str": ("value",),
+    "other": ("type",),
+    "tensor": ("dtype", "shape", "values"),
+    "ndarray": ("dtype", "shape", "values"),
+    "list": ("items",),
+    "tuple": ("items",),
+    "dict": ("keys", "items"),
+    "record": ("keys", "items"),
+    "weights": ("tensors",),
+    "tokens": ("rows",),
+    "error": ("error", "message"),
 }
 SCALARS = {
-    "none": lambda value: True, "bool": lambda value: _is_bool(value["value"]),
-    "int": lambda value: _is_int(value["value"]), "float": lambda value: _is_float(value["value"]),
-    "str": lambda value: _is_text(value["value"]), "other": lambda value: _is_text(value["type"], MAX_NAME),
+    "none": lambda value: True,
+    "bool": lambda value: _is_bool(value["value"]),
+    "int": lambda value: _is_int(value["value"]),
+    "float": lambda value: _is_float(value["value"]),
+    "str": lambda value: _is_text(value["value"]),
+    "other": lambda value: _is_text(value["type"], MAX_NAME),
 }
 DTYPE = re.compile(r"(?P<bool>bool)|(?P<int>u?int\d{1,3})|b?float\d{1,3}(_\w{1,12})?|(?P<complex>complex\d{2,3})")
 OPERATOR = re.compile(r"[A-Za-z0-9_.]{1,120}")
@@ -320,8 +349,10 @@ def _keys_are(value: Any, keys: set[str], what: str) -> None:
 
 
 def _size(shape: Any) -> int:
-    _need(type(shape) is list and len(shape) <= 64 and all(type(each) is int and 0 <= each < 2**40 for each in shape),
-          "a shape is not a list of sizes")
+    _need(
+        type(shape) is list and len(shape) <= 64 and all(type(each) is int and 0 <= each < 2**40 for each in shape),
+        "a shape is not a list of sizes",
+    )
     return math.prod(shape)
 
 
@@ -357,7 +388,7 @@ def _is_token(value: Any) -> bool:
 def _is_text(value: Any, longest: int = MAX_TEXT) -> bool:
     if type(value) is not str or len(value) > longest:
         return False
-    return not SURROGATE.search(value)      # no file could hold half a character
+    return not SURROGATE.search(value)  # no file could hold half a character
 
 
 def compare(found: Any, expected: dict, rtol: int | float = RTOL, atol: int | float = ATOL) -> str | None:
@@ -367,7 +398,7 @@ def compare(found: Any, expected: dict, rtol: int | float = RTOL, atol: int | fl
     for float32 and int32 for int64. Numbers agree where |found - expected| <= atol + rtol * |expected|.
     Of errors the type counts, not the message.
     """
-    if not isinstance(found, dict) or found.get("kind") not in list(NAMES):      # a list: a kind may be unhashable
+    if not isinstance(found, dict) or found.get("kind") not in list(NAMES):  # a list: a kind may be unhashable
         return "this is not evidence"
     if found["kind"] != expected["kind"] or expected["kind"] in NOT_COMPARED:
         hint = ". Is a `return` missing?" if found["kind"] == "none" else ""
@@ -419,16 +450,19 @@ def _compare_items(found: dict, expected: dict, rtol: int | float, atol: int | f
         return f"expected {len(expected['items'])} items, yours are {len(items)}"
     for index, (mine, theirs) in enumerate(zip(items, expected["items"], strict=True)):
         if difference := compare(mine, theirs, rtol, atol):
-            return f"in [{expected['keys'][index]!r}]: {difference}" if "keys" in expected else (
-                f"in item {index}: {difference}"
+            return (
+                f"in [{expected['keys'][index]!r}]: {difference}"
+                if "keys" in expected
+                else (f"in item {index}: {difference}")
             )
     return None
 
 
 def differing(found: list, expected: list, rtol: int | float = RTOL, atol: int | float = ATOL) -> Iterator[int]:
     """The flat indices at which two lists of values differ."""
-    return (i for i, (mine, theirs) in enumerate(zip(found, expected, strict=True))
-            if not _equal(mine, theirs, rtol, atol))
+    return (
+        i for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)) if not _equal(mine, theirs, rtol, atol)
+    )
 
 
 def _equal(found: Any, expected: Any, rtol: int | float, atol: int | float) -> bool:
@@ -438,7 +472,7 @@ def _equal(found: Any, expected: Any, rtol: int | float, atol: int | float) -> b
 
 
 def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")      # whoever holds a tensor has imported it; the judge never does
+    torch = sys.modules.get("torch")  # whoever holds a tensor has imported it; the judge never does
     return torch is not None and isinstance(value, torch.Tensor)
 
 
@@ -454,9 +488,20 @@ def _number(value: float) -> float | str:
 
 
 NAMES = {
-    "none": "None", "bool": "a bool", "int": "an int", "float": "a float", "str": "a str", "tensor": "a tensor",
-    "ndarray": "a NumPy array", "list": "a list", "tuple": "a tuple", "dict": "a dict", "record": "a dataclass",
-    "error": "an error", "other": "something that can't be compared", "weights": "a model's weights",
+    "none": "None",
+    "bool": "a bool",
+    "int": "an int",
+    "float": "a float",
+    "str": "a str",
+    "tensor": "a tensor",
+    "ndarray": "a NumPy array",
+    "list": "a list",
+    "tuple": "a tuple",
+    "dict": "a dict",
+    "record": "a dataclass",
+    "error": "an error",
+    "other": "something that can't be compared",
+    "weights": "a model's weights",
     "tokens": "token ids",
 }
 

@@ -20,9 +20,9 @@ from txlib.grading.sandbox.limits import Limits
 
 KERNEL = "sealed"
 ENGINE = "txlib-grading"
-OWN_MEMORY_MB = 1024      # what a kernel's messages may cost this process while it reads them
-START = 60                # seconds until a kernel has to answer
-QUEUED = 20               # messages that wait to be read, each up to `output_mb`
+OWN_MEMORY_MB = 1024  # what a kernel's messages may cost this process while it reads them
+START = 60  # seconds until a kernel has to answer
+QUEUED = 20  # messages that wait to be read, each up to `output_mb`
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Executed:
     """What a run left behind: outputs by cell id, as nbformat has them."""
 
     outputs: dict[str, list]
-    stopped: str | None = None      # why it ended before the last cell, in words
-    stopped_at: str | None = None   # the cell at which it ended
+    stopped: str | None = None  # why it ended before the last cell, in words
+    stopped_at: str | None = None  # the cell at which it ended
     seconds: float = 0.0
 
 
@@ -58,14 +58,23 @@ def execute(notebook: Any, seed: int | None, limits: Limits, kernel: str = KERNE
     collected: dict[str, Any] = {"outputs": {}, "at": None}
     stopped = None
     try:
-        execute_notebook(notebook, None, parameters=parameters, engine_name=ENGINE, kernel_name=kernel,
-                         progress_bar=False, start_timeout=START, limits=limits, collected=collected,
-                         interrupt=seed is None)
+        execute_notebook(
+            notebook,
+            None,
+            parameters=parameters,
+            engine_name=ENGINE,
+            kernel_name=kernel,
+            progress_bar=False,
+            start_timeout=START,
+            limits=limits,
+            collected=collected,
+            interrupt=seed is None,
+        )
     except Stop as reason:
         stopped = str(reason)
-    except PapermillExecutionError as reason:      # what a cell raised is among the outputs
+    except PapermillExecutionError as reason:  # what a cell raised is among the outputs
         stopped = f"the notebook could not be run: {reason.ename}"
-    except Exception as reason:                    # a kernel can send anything, and die in many ways
+    except Exception as reason:  # a kernel can send anything, and die in many ways
         if collected["at"] is None and not collected["outputs"]:
             raise NoKernel(f"no kernel could be started: {type(reason).__name__}: {reason}") from reason
         stopped = f"the kernel broke: {type(reason).__name__}"
@@ -77,13 +86,13 @@ class _Client(PapermillNotebookClient):
 
     limits: Limits
     collected: dict
-    left: int            # bytes of output
-    seconds: float       # that the cell may run; nbclient's own `timeout` holds whole seconds only
+    left: int  # bytes of output
+    seconds: float  # that the cell may run; nbclient's own `timeout` holds whole seconds only
 
     def execute(self, **settings: Any) -> Any:
         with self.setup_kernel(**settings), _Watch(self):
             self.papermill_execute_cells()
-        return self.nb      # without papermill's last question to a kernel that may no longer answer
+        return self.nb  # without papermill's last question to a kernel that may no longer answer
 
     def papermill_execute_cells(self) -> None:
         deadline = time.monotonic() + self.limits.notebook_seconds
@@ -98,21 +107,21 @@ class _Client(PapermillNotebookClient):
                 self.execute_cell(cell, index)
             finally:
                 self.collected["outputs"][cell.id] = _plain(cell.outputs)
-                cell.outputs = []      # papermill would end here at the first error among them
-                self._display_id_map.clear()      # what a cell has displayed, no later one changes
+                cell.outputs = []  # papermill would end here at the first error among them
+                self._display_id_map.clear()  # what a cell has displayed, no later one changes
         self.collected["at"] = None
 
     def process_message(self, msg: dict, cell: Any, cell_index: int) -> Any:
         self.left -= len(json.dumps(msg["content"], default=str)) + sum(map(len, msg["buffers"]))
         if self.left < 0:
-            self.task_poll_for_reply.cancel()      # nbclient then takes the kernel for dead
+            self.task_poll_for_reply.cancel()  # nbclient then takes the kernel for dead
             return None
         return super().process_message(msg, cell, cell_index)
 
     async def _async_poll_output_msg(self, *given: Any) -> None:
         try:
             await super()._async_poll_output_msg(*given)
-        except AssertionError:      # nbclient goes on listening after a cell's time is over, until its client is gone
+        except AssertionError:  # nbclient goes on listening after a cell's time is over, until its client is gone
             if self.kc is not None:
                 raise
 
@@ -124,9 +133,9 @@ class _Client(PapermillNotebookClient):
         # A larger message closes the connection before it fills this process's memory.
         manager.context.setsockopt(zmq.MAXMSGSIZE, self.limits.output_mb * 2**20)
         manager.context.setsockopt(zmq.RCVHWM, QUEUED)
-        manager.context.setsockopt(zmq.RECONNECT_IVL, 10)      # ms: the kernel will be there soon
+        manager.context.setsockopt(zmq.RECONNECT_IVL, 10)  # ms: the kernel will be there soon
         manager.client_factory = _Connection
-        self.kernel_manager_used = manager      # nbclient forgets it when the kernel dies
+        self.kernel_manager_used = manager  # nbclient forgets it when the kernel dies
         return manager
 
 
@@ -176,7 +185,7 @@ class _Watch(threading.Thread):
         limits, process = self.client.limits, psutil.Process()
         began, before = time.monotonic(), process.memory_info().rss
         while not self.over.wait(0.1):
-            if time.monotonic() - began > limits.notebook_seconds + 2:      # papermill's own clock comes first
+            if time.monotonic() - began > limits.notebook_seconds + 2:  # papermill's own clock comes first
                 self.reason = f"the notebook took longer than {limits.notebook_seconds:g} s"
             elif process.memory_info().rss - before > OWN_MEMORY_MB * 2**20:
                 self.reason = "it sent more than can be read"
@@ -187,17 +196,35 @@ class _Watch(threading.Thread):
 
 class _GradingEngine(Engine):
     @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, limits: Limits, collected: dict,
-                                 interrupt: bool = False, start_timeout: int = START, **unused: Any) -> None:
+    def execute_managed_notebook(
+        cls,
+        nb_man: Any,
+        kernel_name: str,
+        *,
+        limits: Limits,
+        collected: dict,
+        interrupt: bool = False,
+        start_timeout: int = START,
+        **unused: Any,
+    ) -> None:
         from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
         # nbclient's own joining of streams takes the square of a line's length
-        client = _Client(nb_man, kernel_name=kernel_name, startup_timeout=start_timeout, allow_errors=True,
-                         record_timing=False, shutdown_kernel="immediate", iopub_timeout=10, coalesce_streams=False,
-                         extra_arguments=["--log-level=ERROR"], timeout_func=lambda cell: client.seconds,
-                         interrupt_on_timeout=interrupt, on_cell_executed=_note_error,
-                         error_on_timeout={"ename": "Timeout", "evalue": f"longer than {limits.cell_seconds:g} s",
-                                           "traceback": []})
+        client = _Client(
+            nb_man,
+            kernel_name=kernel_name,
+            startup_timeout=start_timeout,
+            allow_errors=True,
+            record_timing=False,
+            shutdown_kernel="immediate",
+            iopub_timeout=10,
+            coalesce_streams=False,
+            extra_arguments=["--log-level=ERROR"],
+            timeout_func=lambda cell: client.seconds,
+            interrupt_on_timeout=interrupt,
+            on_cell_executed=_note_error,
+            error_on_timeout={"ename": "Timeout", "evalue": f"longer than {limits.cell_seconds:g} s", "traceback": []},
+        )
         client.limits, client.collected, client.left = limits, collected, limits.output_mb * 2**20
         try:
             client.execute()
@@ -214,8 +241,14 @@ def _note_error(cell: Any, cell_index: int, execute_reply: dict) -> None:
     """Keep an error that the kernel reports, where the cell's own code kept it from being shown."""
     content = execute_reply["content"]
     if content.get("status") == "error" and not any(each["output_type"] == "error" for each in cell.outputs):
-        cell.outputs.append({"output_type": "error", "ename": str(content.get("ename")),
-                             "evalue": str(content.get("evalue")), "traceback": []})
+        cell.outputs.append(
+            {
+                "output_type": "error",
+                "ename": str(content.get("ename")),
+                "evalue": str(content.get("evalue")),
+                "traceback": [],
+            }
+        )
 
 
 def _plain(outputs: list) -> list:

@@ -14,7 +14,7 @@ SOLUTION, HIDDEN_TESTS, MARK_SCHEME = "SOLUTION", "HIDDEN TESTS", "MARK SCHEME"
 # A line that is a comment with a mark's words and nothing else, as nbgrader's authors write them too.
 MARK = re.compile(r"\s*(?:#+|<!--)\s*(?P<which>BEGIN|END) (?P<region>SOLUTION|HIDDEN TESTS|MARK SCHEME)\s*(?:-->)?\s*")
 WRITTEN_STUB = "Your answer here."
-GRADE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")      # also what a notebook's cell id may be
+GRADE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also what a notebook's cell id may be
 HEADING = re.compile(r"^#+ *Task[^·]*·(?P<title>.*)$", re.MULTILINE)
 
 
@@ -33,12 +33,12 @@ class Task:
     id: str
     title: str
     points: int | float
-    answer: int                 # numbers of the cells in the notebook
+    answer: int  # numbers of the cells in the notebook
     check: int
-    names: tuple[str, ...]      # the functions and classes that the answer defines
-    difficulty: int | None = None      # of 5
+    names: tuple[str, ...]  # the functions and classes that the answer defines
+    difficulty: int | None = None  # of 5
     minutes: int | None = None
-    prompt: str = ""            # the markdown above the answer
+    prompt: str = ""  # the markdown above the answer
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Written:
     id: str
     title: str
     points: int | float
-    cell: int                   # its number in the notebook
-    rubric: str = ""            # for whoever marks it, markdown; never released
-    prompt: str = ""            # the markdown above it
+    cell: int  # its number in the notebook
+    rubric: str = ""  # for whoever marks it, markdown; never released
+    prompt: str = ""  # the markdown above it
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Exercise:
     name: str
     title: str
     path: Path
-    seed: int                   # the public one, on which the recordings are made
+    seed: int  # the public one, on which the recordings are made
     notebook: Any
-    tasks: tuple[Task, ...]     # those with a check
+    tasks: tuple[Task, ...]  # those with a check
     written: tuple[Written, ...] = ()
 
     @property
@@ -175,7 +175,7 @@ def _split(source: str, region: str, instead: str | None = None) -> tuple[list[s
             raise ValueError(f"### {mark['which']} {region} without its ### {other} {region}")
         inside = not inside
         if inside and instead:
-            outside.append(line[:len(line) - len(line.lstrip())] + instead)
+            outside.append(line[: len(line) - len(line.lstrip())] + instead)
     if inside:
         raise ValueError(f"### BEGIN {region} without its ### END {region}")
     return outside, within
@@ -198,8 +198,11 @@ class _Reader:
             raise ExerciseError(self.path.stem, self.problems)
         seed = self._seed()
         self._ids()
-        answers = {self._id(cell): i for i, cell in enumerate(cells)
-                   if is_answer(cell) and not is_written(cell) and cell.cell_type == "code"}
+        answers = {
+            self._id(cell): i
+            for i, cell in enumerate(cells)
+            if is_answer(cell) and not is_written(cell) and cell.cell_type == "code"
+        }
         checks: dict[str, int] = {}
         for i, cell in enumerate(cells):
             if is_check(cell) and (id := self._checked(cell)):
@@ -240,9 +243,13 @@ class _Reader:
     def _seed(self) -> int:
         cells = [cell for cell in self.notebook.cells if is_parameters(cell)]
         if len(cells) == 1:
-            values = {target.id: statement.value for statement in ast.parse(cells[0].source).body
-                      if isinstance(statement, ast.Assign) for target in statement.targets
-                      if isinstance(target, ast.Name)}
+            values = {
+                target.id: statement.value
+                for statement in ast.parse(cells[0].source).body
+                if isinstance(statement, ast.Assign)
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+            }
             constants = {name: getattr(value, "value", None) for name, value in values.items()}
             if type(constants.get("seed")) is int and constants.get("mode") == "learn":
                 return constants["seed"]
@@ -267,8 +274,11 @@ class _Reader:
                 self.problems.append(f'task {id}: an answer must be a code cell; a written one says "grade": true')
 
     def _checked(self, cell: Any) -> str:
-        calls = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)
-                 and isinstance(node.func, ast.Name) and node.func.id == "check"]
+        calls = [
+            node
+            for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "check"
+        ]
         ids = [call.args[0].value for call in calls if call.args and isinstance(call.args[0], ast.Constant)]
         if len(ids) == 1:
             return str(ids[0])
@@ -286,14 +296,23 @@ class _Reader:
         points = self._points(id, cells[check], prompt)
         heading = HEADING.search(prompt)
         minutes = _number(prompt, "minute")
-        return Task(id, _task_title(prompt, id), points, answer, check, names,
-                    heading and heading["title"].count("●") or None, int(minutes) if minutes else None, prompt)
+        return Task(
+            id,
+            _task_title(prompt, id),
+            points,
+            answer,
+            check,
+            names,
+            heading and heading["title"].count("●") or None,
+            int(minutes) if minutes else None,
+            prompt,
+        )
 
     def _written(self, number: int) -> Written:
         cells = self.notebook.cells
         id, prompt = self._id(cells[number]), self._prompt(number)
         rubric = [region_text(cells[number].source, MARK_SCHEME)] if self._marks(cells[number], f"task {id}") else []
-        for cell in cells[number + 1:]:
+        for cell in cells[number + 1 :]:
             if is_answer(cell):
                 break
             rubric += [cell.source] if is_rubric(cell) else []
@@ -325,10 +344,14 @@ class _Reader:
         if begin is None:
             self.problems.append(f"task {id}: no ### BEGIN {SOLUTION} in its solution cell")
         elif begin == begin.lstrip():
-            self.problems.append(f"task {id}: put the solution inside a function or class; a stub at top level "
-                                 "would end Run All")
-        names = [node.name for node in ast.parse(source).body
-                 if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")]
+            self.problems.append(
+                f"task {id}: put the solution inside a function or class; a stub at top level would end Run All"
+            )
+        names = [
+            node.name
+            for node in ast.parse(source).body
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        ]
         if not names:
             self.problems.append(f"task {id}: its solution cell defines no function or class")
         return tuple(names)

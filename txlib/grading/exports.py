@@ -13,7 +13,7 @@ from txlib.grading.result import VERDICTS, Result, TaskResult
 
 COLUMNS = ("submission", "score", "max_score", "status", "isolation", "needs_review", "seeds")
 FORMATS = ("canvas", "moodle", "gradescope")
-STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")      # in a spreadsheet
+STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # in a spreadsheet
 
 # How the bulk downloads of Canvas and Moodle name a learner's files.
 CANVAS_FILE = re.compile(r"[^_]+_(?:LATE_)?(?P<id>\d+)_\d+(?:_|$)")
@@ -31,10 +31,18 @@ def grades_csv(results: Iterable[Result]) -> str:
     rows = [[*COLUMNS, *tasks]]
     for result in results:
         points = {task.id: _number(task.points) for task in result.tasks}
-        rows.append([
-            result.submission, _number(result.score), _number(result.max_score), result.status, result.isolation,
-            "yes" if result.needs_review else "no", " ".join(map(str, result.seeds)),
-            *(points.get(task, "") for task in tasks)])
+        rows.append(
+            [
+                result.submission,
+                _number(result.score),
+                _number(result.max_score),
+                result.status,
+                result.isolation,
+                "yes" if result.needs_review else "no",
+                " ".join(map(str, result.seeds)),
+                *(points.get(task, "") for task in tasks),
+            ]
+        )
     return _table(rows)
 
 
@@ -45,8 +53,11 @@ def review_csv(results: Iterable[Result]) -> str:
         if result.status != "graded":
             rows.append([result.submission, "", "not graded", result.status])
         rows += [[result.submission, note.task or "", note.kind, note.text] for note in result.notes if note.review]
-        rows += [[result.submission, task.id, "written answer", "waits for points: txlib grade review"]
-                 for task in result.tasks if task.verdict == "pending"]
+        rows += [
+            [result.submission, task.id, "written answer", "waits for points: txlib grade review"]
+            for task in result.tasks
+            if task.verdict == "pending"
+        ]
     return _table(rows)
 
 
@@ -64,10 +75,17 @@ def canvas_csv(results: Iterable[Result], roster: str, title: str) -> tuple[str,
     Raises:
         ExportError: the roster has no columns `Student` and `ID`, or other points for the assignment.
     """
+
     def names(row: dict[str, str]) -> set[str]:
         login = row.get("SIS Login ID", "")
-        return {login, login.split("@")[0], row.get("SIS User ID", ""), row["ID"], row["Student"],
-                _turned(row["Student"])}
+        return {
+            login,
+            login.split("@")[0],
+            row.get("SIS User ID", ""),
+            row["ID"],
+            row["Student"],
+            _turned(row["Student"]),
+        }
 
     header, rows = _roster(roster, ("Student", "ID"), "Canvas' gradebook export")
     own = [name for name in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section") if name in header]
@@ -97,13 +115,20 @@ def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[tuple[
     Raises:
         ExportError: the roster is not such a worksheet, in English, or its highest grade is another one.
     """
+
     def number(row: dict[str, str]) -> str:
-        return re.sub(r"\D", "", row["Identifier"])      # of "Participant 1234"
+        return re.sub(r"\D", "", row["Identifier"])  # of "Participant 1234"
 
     def names(row: dict[str, str]) -> set[str]:
         email = row.get("Email address", "")
-        return {email, email.split("@")[0], row["Identifier"], number(row), row.get("ID number", ""),
-                row.get("Full name", "")}
+        return {
+            email,
+            email.split("@")[0],
+            row["Identifier"],
+            number(row),
+            row.get("ID number", ""),
+            row.get("Full name", ""),
+        }
 
     needed = ("Identifier", "Grade", "Last modified (grade)")
     header, rows = _roster(roster, needed, "the grading worksheet that Moodle gives in English")
@@ -121,14 +146,34 @@ def gradescope_json(result: Result) -> str:
 
     The form: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
     """
-    tests = [{"name": printable(task.title or task.id), "number": str(number), "score": task.points,
-              "max_score": task.max_points, "output": _said(task), "output_format": "text", "visibility": "visible",
-              **_gradescope_status(task)} for number, task in enumerate(result.tasks, 1)]
+    tests = [
+        {
+            "name": printable(task.title or task.id),
+            "number": str(number),
+            "score": task.points,
+            "max_score": task.max_points,
+            "output": _said(task),
+            "output_format": "text",
+            "visibility": "visible",
+            **_gradescope_status(task),
+        }
+        for number, task in enumerate(result.tasks, 1)
+    ]
     output = _comment(result) if result.status != "graded" or result.penalty else ""
-    data = {"score": result.score, "output": output, "output_format": "text", "visibility": "visible",
-            "stdout_visibility": "hidden", "tests": tests,
-            "extra_data": {"isolation": result.isolation, "seeds": list(result.seeds),
-                           "submission_hash": result.submission_hash, "assignment_hash": result.assignment_hash}}
+    data = {
+        "score": result.score,
+        "output": output,
+        "output_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": tests,
+        "extra_data": {
+            "isolation": result.isolation,
+            "seeds": list(result.seeds),
+            "submission_hash": result.submission_hash,
+            "assignment_hash": result.assignment_hash,
+        },
+    }
     return json.dumps(data, indent=1) + "\n"
 
 
@@ -146,8 +191,10 @@ def export(out: Path | str, to: str, roster: Path | str | None = None) -> list[P
     if to not in FORMATS:
         raise ExportError(f"no form {to!r} to export; choose {', '.join(FORMATS)}")
     if to != "gradescope" and roster is None:
-        which = {"canvas": "the CSV of Canvas' gradebook (Grades, Export)",
-                 "moodle": "the worksheet that Moodle gives (Download grading worksheet)"}[to]
+        which = {
+            "canvas": "the CSV of Canvas' gradebook (Grades, Export)",
+            "moodle": "the worksheet that Moodle gives (Download grading worksheet)",
+        }[to]
         raise ExportError(f"{to} needs --roster: {which}")
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
         results, title = book.latest(), book.title()
@@ -204,14 +251,21 @@ def _same_points(theirs: str, ours: set[str], system: str) -> None:
     try:
         most = _number(float(theirs.replace(",", ".")))
     except ValueError:
-        return      # it names none
+        return  # it names none
     if ours and ours != {most}:
-        raise ExportError(f"{system} has {most} as the most that this assignment gives, the gradebook has "
-                          f"{', '.join(sorted(ours))}: set it in {system}, then export the roster again")
+        raise ExportError(
+            f"{system} has {most} as the most that this assignment gives, the gradebook has "
+            f"{', '.join(sorted(ours))}: set it in {system}, then export the roster again"
+        )
 
 
-def _matched(results: Iterable[Result], rows: list[dict], names: Callable[[dict], set[str]], file: re.Pattern,
-             number: Callable[[dict], str]) -> tuple[list[tuple[dict, Result]], list[tuple[str, str]]]:
+def _matched(
+    results: Iterable[Result],
+    rows: list[dict],
+    names: Callable[[dict], set[str]],
+    file: re.Pattern,
+    number: Callable[[dict], str],
+) -> tuple[list[tuple[dict, Result]], list[tuple[str, str]]]:
     """Each graded result with its row, in the rows' order; and the others, with the reason."""
     by_name: dict[str, list[dict]] = {}
     for row in rows:
@@ -228,8 +282,12 @@ def _matched(results: Iterable[Result], rows: list[dict], names: Callable[[dict]
         elif len(people) == 1:
             claimed.setdefault(id(people[0]), []).append(result)
         else:
-            left_out.append((result.submission, "several in the roster bear this name" if people
-                             else "nobody in the roster bears this name"))
+            left_out.append(
+                (
+                    result.submission,
+                    "several in the roster bear this name" if people else "nobody in the roster bears this name",
+                )
+            )
     for several in claimed.values():
         if len(several) > 1:
             left_out += [(result.submission, "several submissions of one person") for result in several]
@@ -252,8 +310,10 @@ def _comment(result: Result) -> str:
     """A grade in a few lines of plain text."""
     if result.status != "graded":
         return f"Not graded: {result.status}"
-    lines = [f"{task.title or task.id}: {_number(task.points)} of {_number(task.max_points)}, {VERDICTS[task.verdict]}"
-             for task in result.tasks]
+    lines = [
+        f"{task.title or task.id}: {_number(task.points)} of {_number(task.max_points)}, {VERDICTS[task.verdict]}"
+        for task in result.tasks
+    ]
     if result.penalty:
         lines.append(f"Late: {_number(result.penalty)} taken off")
     return printable("\n".join(lines))

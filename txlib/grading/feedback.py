@@ -28,18 +28,28 @@ from txlib.grading.submission import STATUSES
 from txlib.grading.verdict import markup, plural, side_by_side
 
 TEMPLATES = Path(__file__).parent / "templates"
-MAX_SOURCE = 20_000          # characters of an answer, or of one text output, that a page shows
-MAX_LINE = 2_000             # characters of a line of a diagnosis, or of a note
-MAX_NAME = 200               # characters of a name, a title or a label
-MAX_PIXELS = 20_000_000      # of a figure
+MAX_SOURCE = 20_000  # characters of an answer, or of one text output, that a page shows
+MAX_LINE = 2_000  # characters of a line of a diagnosis, or of a note
+MAX_NAME = 200  # characters of a name, a title or a label
+MAX_PIXELS = 20_000_000  # of a figure
 
-LOOKS = {                    # verdict: symbol, and the tone of its words
-    "right": ("✓", "right"), "partial": ("◐", "wrong"), "mistake": ("✗", "wrong"), "wrong": ("✗", "wrong"),
-    "error": ("✗", "wrong"), "unanswered": ("○", "idle"), "missing": ("○", "idle"), "timeout": ("✗", "wrong"),
-    "stopped": ("○", "idle"), "invalid": ("✗", "wrong"), "pending": ("…", "wait"), "reviewed": ("✎", "wait"),
+LOOKS = {  # verdict: symbol, and the tone of its words
+    "right": ("✓", "right"),
+    "partial": ("◐", "wrong"),
+    "mistake": ("✗", "wrong"),
+    "wrong": ("✗", "wrong"),
+    "error": ("✗", "wrong"),
+    "unanswered": ("○", "idle"),
+    "missing": ("○", "idle"),
+    "timeout": ("✗", "wrong"),
+    "stopped": ("○", "idle"),
+    "invalid": ("✗", "wrong"),
+    "pending": ("…", "wait"),
+    "reviewed": ("✎", "wait"),
 }
 ISOLATION = {
-    "sealed": "in a sealed sandbox", "limits-only": "under limits of memory and time, not in a sealed sandbox",
+    "sealed": "in a sealed sandbox",
+    "limits-only": "under limits of memory and time, not in a sealed sandbox",
     "none": "without a sandbox",
 }
 ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, save it, and hand it in again."
@@ -49,13 +59,22 @@ def feedback_page(result: Result, assignment: Assignment) -> str:
     """The page for a learner: one HTML file."""
     tasks = [_task(task, assignment) for task in result.tasks]
     late = next((_sentence(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
-    return _page("feedback.html", {
-        "result": result, "assignment": assignment, "tasks": tasks, "late": late,
-        "share": round(100 * result.score / result.max_score) if result.max_score else 0,
-        "pending": sum(task.max_points for task in result.tasks if task.verdict == "pending"),
-        "remedy": STATUSES.get(result.status, ELSE), "notes": _notes(result), "submitted": _time(result.submitted),
-        "next": _next(result, assignment), "isolation": ISOLATION.get(result.isolation, result.isolation),
-    })
+    return _page(
+        "feedback.html",
+        {
+            "result": result,
+            "assignment": assignment,
+            "tasks": tasks,
+            "late": late,
+            "share": round(100 * result.score / result.max_score) if result.max_score else 0,
+            "pending": sum(task.max_points for task in result.tasks if task.verdict == "pending"),
+            "remedy": STATUSES.get(result.status, ELSE),
+            "notes": _notes(result),
+            "submitted": _time(result.submitted),
+            "next": _next(result, assignment),
+            "isolation": ISOLATION.get(result.isolation, result.isolation),
+        },
+    )
 
 
 def summary_page(results: list[Result], assignment: Assignment, similar: Iterable[Similar] = ()) -> str:
@@ -67,19 +86,32 @@ def summary_page(results: list[Result], assignment: Assignment, similar: Iterabl
     shares = [result.score / result.max_score for result in graded if result.max_score]
     titles = {task.id: task.title or task.id for task in assignment.tasks}
     levels = Counter(result.isolation for result in graded or results)
-    return _page("summary.html", {
-        "assignment": assignment, "count": len(results), "graded": len(graded), "full": sum(s >= 1 for s in shares),
-        "median": _percent(median(shares)) if shares else "", "mean": _percent(fmean(shares)) if shares else "",
-        "chart": _chart(shares), "tasks": [_class_task(task, graded) for task in assignment.tasks],
-        "look": [(result.submission, _link(result), _reasons(result, titles)) for result in results
-                 if result.needs_review],
-        "failed": [(result.submission, _link(result), result.status) for result in results
-                   if result.status != "graded"],
-        "similar": [_similar(each, titles) for each in similar],
-        "levels": [(ISOLATION.get(level, level), number) for level, number in levels.most_common()],
-        "sealed": set(levels) <= {"sealed"}, "in_kernel": any(task.kind == "tests" for task in assignment.tasks),
-        "seeds": sorted({result.seeds for result in graded or results}),
-    })
+    return _page(
+        "summary.html",
+        {
+            "assignment": assignment,
+            "count": len(results),
+            "graded": len(graded),
+            "full": sum(s >= 1 for s in shares),
+            "median": _percent(median(shares)) if shares else "",
+            "mean": _percent(fmean(shares)) if shares else "",
+            "chart": _chart(shares),
+            "tasks": [_class_task(task, graded) for task in assignment.tasks],
+            "look": [
+                (result.submission, _link(result), _reasons(result, titles))
+                for result in results
+                if result.needs_review
+            ],
+            "failed": [
+                (result.submission, _link(result), result.status) for result in results if result.status != "graded"
+            ],
+            "similar": [_similar(each, titles) for each in similar],
+            "levels": [(ISOLATION.get(level, level), number) for level, number in levels.most_common()],
+            "sealed": set(levels) <= {"sealed"},
+            "in_kernel": any(task.kind == "tests" for task in assignment.tasks),
+            "seeds": sorted({result.seeds for result in graded or results}),
+        },
+    )
 
 
 def _page(template: str, content: dict[str, Any]) -> str:
@@ -89,14 +121,20 @@ def _page(template: str, content: dict[str, Any]) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True,
-                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
     environment.globals |= {"points": lambda count: plural(count, "point"), "number": _number}
     environment.filters["short"] = lambda text: _cut(str(text), MAX_NAME)
     return environment
 
 
 # A learner's page
+
 
 def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
     symbol, tone = LOOKS[task.verdict]
@@ -108,10 +146,18 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
         words += " when the earlier tasks are right"
     heading, prompt = untitled(asked.prompt) if asked else ("", "")
     return {
-        "title": task.title or task.id, "symbol": symbol, "tone": tone, "words": words, "points": task.points,
-        "max_points": task.max_points, "meta": " · ".join(_meta(heading)), "apart": _apart(task),
-        "lines": [Markup(markup(line[:MAX_LINE])) for line in task.lines], "matrices": _matrices(task),
-        "parts": () if task.verdict == "right" else task.parts, "answer": _answer(task),
+        "title": task.title or task.id,
+        "symbol": symbol,
+        "tone": tone,
+        "words": words,
+        "points": task.points,
+        "max_points": task.max_points,
+        "meta": " · ".join(_meta(heading)),
+        "apart": _apart(task),
+        "lines": [Markup(markup(line[:MAX_LINE])) for line in task.lines],
+        "matrices": _matrices(task),
+        "parts": () if task.verdict == "right" else task.parts,
+        "answer": _answer(task),
         "scored": any(part.max_points for part in task.parts),
         "texts": [_cut(each["text"]) for each in task.outputs if each.get("text")],
         "figures": [png for each in task.outputs if (png := _figure(each.get("png")))],
@@ -131,8 +177,10 @@ def _apart(task: TaskResult) -> str:
     """What it means that a task gives more when the earlier ones are right."""
     if not _is_apart(task):
         return ""
-    return (f"Tried with right answers to those, it earns {_number(task.alone)} of {plural(task.max_points, 'point')}; "
-            f"with your own, {_number(task.in_sequence)}. The better one counts.")
+    return (
+        f"Tried with right answers to those, it earns {_number(task.alone)} of {plural(task.max_points, 'point')}; "
+        f"with your own, {_number(task.in_sequence)}. The better one counts."
+    )
 
 
 def _is_apart(task: TaskResult) -> bool:
@@ -144,7 +192,7 @@ def _matrices(task: TaskResult) -> Markup | str:
         return ""
     try:
         return Markup(side_by_side(task.matrices))
-    except (KeyError, TypeError, ValueError):      # evidence is a learner's: the rest of the page has to stand
+    except (KeyError, TypeError, ValueError):  # evidence is a learner's: the rest of the page has to stand
         return ""
 
 
@@ -184,8 +232,9 @@ def _figure(png: Any) -> str:
 def _notes(result: Result) -> list[dict[str, Any]]:
     titles = {task.id: task.title or task.id for task in result.tasks}
     shown = [note for note in result.notes if note.kind not in ("late", "not graded")]
-    return [{"title": titles.get(note.task or "", ""), "text": _sentence(note), "review": note.review}
-            for note in shown]
+    return [
+        {"title": titles.get(note.task or "", ""), "text": _sentence(note), "review": note.review} for note in shown
+    ]
 
 
 def _sentence(note: Note) -> Markup:
@@ -201,8 +250,12 @@ def _next(result: Result, assignment: Assignment) -> dict[str, Any] | None:
         if task.points < task.max_points and task.verdict not in ("pending", "reviewed"):
             asked = assignment.task(task.id)
             hint = next(iter(hints(asked.prompt)), None) if asked else None
-            return {"task": task, "index": index, "hint": hint and [Markup(part) for part in hint],
-                    "recheck": _recheck(assignment)}
+            return {
+                "task": task,
+                "index": index,
+                "hint": hint and [Markup(part) for part in hint],
+                "recheck": _recheck(assignment),
+            }
     if any(task.verdict == "pending" for task in result.tasks):
         return {"task": None, "words": "Nothing: your written answers are being read."}
     return {"task": None, "words": "Nothing is open here. Well done."}
@@ -212,7 +265,8 @@ def _recheck(assignment: Assignment) -> Markup:
     if assignment.path.suffix == ".py":
         command = f"txlib check exercises/{assignment.name}.ipynb"
         return Markup("Run the check below its cell as often as you like, or all of them with <code>{}</code>.").format(
-            command)
+            command
+        )
     return Markup("When you have changed it, choose Kernel, Restart Kernel and Run All Cells, and look for errors.")
 
 
@@ -224,16 +278,22 @@ def _time(submitted: str | None) -> str:
 
 # The class's page
 
+
 def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:
     found = [each for result in graded for each in result.tasks if each.id == task.id]
     right = sum(each.points >= each.max_points for each in found)
     said = Counter(words for each in found if each.points < each.max_points and (words := _mistake(each)))
     return {
-        "title": task.title or task.id, "kind": task.kind, "points": task.points, "right": right, "count": len(found),
+        "title": task.title or task.id,
+        "kind": task.kind,
+        "points": task.points,
+        "right": right,
+        "count": len(found),
         "share": round(100 * right / len(found)) if found else 0,
         "mean": _number(sum(each.points for each in found) / len(found)) if found else "–",
         "pending": sum(each.verdict == "pending" for each in found),
-        "mistakes": said.most_common(5), "others": max(0, len(said) - 5),
+        "mistakes": said.most_common(5),
+        "others": max(0, len(said) - 5),
     }
 
 
@@ -244,23 +304,35 @@ def _mistake(task: TaskResult) -> Markup:
     raised = re.match(r"Your answer raised `(\w{1,60})`", task.lines[0]) if task.lines else None
     if task.verdict == "error" and raised:
         return Markup("<em>It raised <code>{}</code></em>").format(raised[1])
-    words = {"wrong": "Another wrong answer", "partial": "Some of its checks are wrong", "error": "It raised an error",
-             "reviewed": "", "pending": ""}
+    words = {
+        "wrong": "Another wrong answer",
+        "partial": "Some of its checks are wrong",
+        "error": "It raised an error",
+        "reviewed": "",
+        "pending": "",
+    }
     said = words.get(task.verdict, VERDICTS[task.verdict].capitalize())
     return Markup("<em>{}</em>").format(said) if said else Markup("")
 
 
 def _reasons(result: Result, titles: dict[str, str]) -> list[Markup]:
-    reasons = [f"{titles.get(note.task, note.task)}: {note.text}" if note.task else note.text
-               for note in result.notes if note.review]
+    reasons = [
+        f"{titles.get(note.task, note.task)}: {note.text}" if note.task else note.text
+        for note in result.notes
+        if note.review
+    ]
     waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
     reasons += [f"{title}: a written answer waits for points" for title in waiting]
     return [Markup(markup(_cut(reason, MAX_LINE))) for reason in reasons]
 
 
 def _similar(each: Any, titles: dict[str, str]) -> dict[str, Any]:
-    return {"task": titles.get(each.task, each.task), "one": (each.one, _href(each.one)),
-            "other": (each.other, _href(each.other)), "share": _percent(each.similarity)}
+    return {
+        "task": titles.get(each.task, each.task),
+        "one": (each.one, _href(each.one)),
+        "other": (each.other, _href(each.other)),
+        "share": _percent(each.similarity),
+    }
 
 
 def _chart(shares: list[int | float]) -> Markup | str:
@@ -286,7 +358,8 @@ def _chart(shares: list[int | float]) -> Markup | str:
         'style="max-width: 100%; height: auto"><title id="chart-title">How many submissions reached which share of the '
         f'points</title><desc id="chart-words">{"; ".join(words)}.</desc>{"".join(bars)}'
         f'<line class="axis" x1="6" x2="524" y1="{height + 24.5}" y2="{height + 24.5}"/>'
-        '<text class="soft" x="265" y="188" text-anchor="middle">% of the points</text></svg>')
+        '<text class="soft" x="265" y="188" text-anchor="middle">% of the points</text></svg>'
+    )
 
 
 def _link(result: Result) -> str:

@@ -21,37 +21,46 @@ from txlib.grading.assignment import Assignment
 from txlib.grading.printable import printable
 from txlib.grading.result import VERDICTS, Note, Result, TaskResult, result_from
 
-VERSION = 2                     # of the tables; kept as SQLite's user_version
-APPLICATION = 0x74786C67        # "txlg", SQLite's application_id: this file is ours
-WAIT = 30                       # seconds that a reader and the writer wait for each other
+VERSION = 2  # of the tables; kept as SQLite's user_version
+APPLICATION = 0x74786C67  # "txlg", SQLite's application_id: this file is ours
+WAIT = 30  # seconds that a reader and the writer wait for each other
 
 TABLES = sql.MetaData()
 ASSIGNMENTS = sql.Table(
-    "assignments", TABLES,
+    "assignments",
+    TABLES,
     Column("hash", Text, primary_key=True),
-    Column("time", Text, nullable=False),               # UTC, ISO 8601, as all times
-    Column("data", Text, nullable=False))               # JSON: name, title, tasks, rule for lateness, source
-SEEDS = sql.Table(                                      # each row is drawn once, for one or more runs
-    "seeds", TABLES,
+    Column("time", Text, nullable=False),  # UTC, ISO 8601, as all times
+    Column("data", Text, nullable=False),
+)  # JSON: name, title, tasks, rule for lateness, source
+SEEDS = sql.Table(  # each row is drawn once, for one or more runs
+    "seeds",
+    TABLES,
     Column("id", Integer, primary_key=True),
     Column("time", Text, nullable=False),
     Column("assignment_hash", Text, nullable=False),
-    Column("seeds", Text, nullable=False))              # JSON
+    Column("seeds", Text, nullable=False),
+)  # JSON
 RUNS = sql.Table(
-    "runs", TABLES,
+    "runs",
+    TABLES,
     Column("id", Integer, primary_key=True),
     Column("time", Text, nullable=False),
     Column("assignment_hash", Text, ForeignKey("assignments.hash"), nullable=False),
-    Column("path", Text, nullable=False),               # where the assignment was then
+    Column("path", Text, nullable=False),  # where the assignment was then
     Column("environment", Text, nullable=False),
     Column("isolation", Text, nullable=False),
-    Column("seeds", Text, nullable=False))              # JSON
-FINISHED = sql.Table(                                   # runs that came to their end, all pages written
-    "finished", TABLES,
+    Column("seeds", Text, nullable=False),
+)  # JSON
+FINISHED = sql.Table(  # runs that came to their end, all pages written
+    "finished",
+    TABLES,
     Column("run", Integer, ForeignKey("runs.id"), primary_key=True),
-    Column("time", Text, nullable=False))
+    Column("time", Text, nullable=False),
+)
 RESULTS = sql.Table(
-    "results", TABLES,
+    "results",
+    TABLES,
     Column("id", Integer, primary_key=True),
     Column("run", Integer, ForeignKey("runs.id"), nullable=False),
     Column("time", Text, nullable=False),
@@ -64,22 +73,27 @@ RESULTS = sql.Table(
     Column("status", Text, nullable=False),
     Column("score", Numeric(asdecimal=False), nullable=False),
     Column("max_score", Numeric(asdecimal=False), nullable=False),
-    Column("data", Text, nullable=False))               # JSON: the whole Result
-ANSWERS = sql.Table(                                    # which answers a result holds: what a review can be of
-    "answers", TABLES,
+    Column("data", Text, nullable=False),
+)  # JSON: the whole Result
+ANSWERS = sql.Table(  # which answers a result holds: what a review can be of
+    "answers",
+    TABLES,
     Column("result", Integer, ForeignKey("results.id"), primary_key=True),
     Column("task", Text, primary_key=True),
     Column("answer_hash", Text, nullable=False, index=True),
-    Column("max_points", Numeric(asdecimal=False), nullable=False))
+    Column("max_points", Numeric(asdecimal=False), nullable=False),
+)
 REVIEWS = sql.Table(
-    "reviews", TABLES,
+    "reviews",
+    TABLES,
     Column("id", Integer, primary_key=True),
     Column("time", Text, nullable=False),
     Column("task", Text, nullable=False),
     Column("answer_hash", Text, nullable=False, index=True),
     Column("points", Numeric(asdecimal=False), nullable=False),
     Column("comment", Text, nullable=False),
-    Column("by", Text, nullable=False))
+    Column("by", Text, nullable=False),
+)
 
 
 class GradebookError(ValueError):
@@ -105,7 +119,7 @@ class LedgerEntry:
     id: int
     run: int
     time: str
-    path: str               # the assignment's
+    path: str  # the assignment's
     result: Result
 
 
@@ -135,14 +149,15 @@ class Gradebook:
 
     def __init__(self, path: Path | str, create: bool = True):
         self.path = Path(path)
-        self._lock: int | None = None      # the lock file's descriptor
+        self._lock: int | None = None  # the lock file's descriptor
         if not create and not self.path.is_file():
             raise GradebookError(f"no gradebook at {self.path}; give the folder that `txlib grade --out` wrote")
         if not self.path.parent.is_dir():
             raise GradebookError(f"no folder {self.path.parent} to keep a gradebook in")
         # A connection lives as long as its transaction: none is open when processes fork.
-        self._engine = sql.create_engine(sql.URL.create("sqlite", database=str(self.path)), poolclass=sql.NullPool,
-                                         connect_args={"timeout": WAIT})
+        self._engine = sql.create_engine(
+            sql.URL.create("sqlite", database=str(self.path)), poolclass=sql.NullPool, connect_args={"timeout": WAIT}
+        )
         sql.event.listen(self._engine, "connect", _connected)
         sql.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
         try:
@@ -180,8 +195,10 @@ class Gradebook:
         with self._transaction() as connection:
             known = list(connection.execute(query).scalars())
             read = connection.execute(
-                sql.select(RESULTS.c.id).join(FINISHED, FINISHED.c.run >= RESULTS.c.run)
-                .where(RESULTS.c.seeds.in_(known[-1:]))).first()
+                sql.select(RESULTS.c.id)
+                .join(FINISHED, FINISHED.c.run >= RESULTS.c.run)
+                .where(RESULTS.c.seeds.in_(known[-1:]))
+            ).first()
         last = tuple(json.loads(known[-1])) if known else ()
         if len(last) == count and not (fresh and read):
             return last
@@ -191,23 +208,36 @@ class Gradebook:
             seed = secrets.randbelow(2**31)
             drawn += [seed] * (seed not in used and seed not in drawn)
         with self._transaction(write=True) as connection:
-            connection.execute(sql.insert(SEEDS).values(time=_now(), assignment_hash=assignment_hash,
-                                                        seeds=_json(drawn)))
+            connection.execute(
+                sql.insert(SEEDS).values(time=_now(), assignment_hash=assignment_hash, seeds=_json(drawn))
+            )
         return tuple(drawn)
 
     def start_run(self, assignment: Assignment, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
         """Write down that a run begins, and what it grades by; returns the run's number."""
         source = assignment.path.read_text(encoding="utf-8") if assignment.path.is_file() else ""
         tasks = [asdict(task) for task in assignment.tasks]
-        data = {"name": assignment.name, "title": assignment.title, "tasks": tasks, "due": assignment.due,
-                "source": source}
+        data = {
+            "name": assignment.name,
+            "title": assignment.title,
+            "tasks": tasks,
+            "due": assignment.due,
+            "source": source,
+        }
         with self._transaction(write=True) as connection:
             known = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
             if connection.execute(known).first() is None:
                 connection.execute(sql.insert(ASSIGNMENTS).values(hash=assignment.hash, time=_now(), data=_json(data)))
-            return connection.execute(sql.insert(RUNS).values(
-                time=_now(), assignment_hash=assignment.hash, path=str(assignment.path.absolute()),
-                environment=environment, isolation=isolation, seeds=_json(seeds))).inserted_primary_key[0]
+            return connection.execute(
+                sql.insert(RUNS).values(
+                    time=_now(),
+                    assignment_hash=assignment.hash,
+                    path=str(assignment.path.absolute()),
+                    environment=environment,
+                    isolation=isolation,
+                    seeds=_json(seeds),
+                )
+            ).inserted_primary_key[0]
 
     def finish_run(self, run: int) -> None:
         """Write down that a run has come to its end: from now on its pages may be in anybody's hands."""
@@ -217,13 +247,26 @@ class Gradebook:
     def add(self, run: int, result: Result) -> None:
         """Write down one graded submission, whole or not at all."""
         with self._transaction(write=True) as connection:
-            id = connection.execute(sql.insert(RESULTS).values(
-                run=run, time=_now(), submission=result.submission, submission_hash=result.submission_hash,
-                assignment_hash=result.assignment_hash, environment=result.environment, isolation=result.isolation,
-                seeds=_json(result.seeds), status=result.status, score=result.score, max_score=result.max_score,
-                data=_json(result.data()))).inserted_primary_key[0]
-            answers = [{"result": id, "task": task.id, "answer_hash": task.answer_hash, "max_points": task.max_points}
-                       for task in result.tasks]
+            id = connection.execute(
+                sql.insert(RESULTS).values(
+                    run=run,
+                    time=_now(),
+                    submission=result.submission,
+                    submission_hash=result.submission_hash,
+                    assignment_hash=result.assignment_hash,
+                    environment=result.environment,
+                    isolation=result.isolation,
+                    seeds=_json(result.seeds),
+                    status=result.status,
+                    score=result.score,
+                    max_score=result.max_score,
+                    data=_json(result.data()),
+                )
+            ).inserted_primary_key[0]
+            answers = [
+                {"result": id, "task": task.id, "answer_hash": task.answer_hash, "max_points": task.max_points}
+                for task in result.tasks
+            ]
             if answers:
                 connection.execute(sql.insert(ANSWERS), answers)
 
@@ -236,32 +279,56 @@ class Gradebook:
             GradebookError: nobody gave this answer, or the points are not within the task's.
         """
         with self._transaction() as connection:
-            most = connection.execute(
-                sql.select(ANSWERS.c.max_points).where(ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash)
-                .order_by(ANSWERS.c.result.desc())).scalars().first()
+            most = (
+                connection.execute(
+                    sql.select(ANSWERS.c.max_points)
+                    .where(ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash)
+                    .order_by(ANSWERS.c.result.desc())
+                )
+                .scalars()
+                .first()
+            )
         if most is None:
             raise GradebookError(f"no submission in {self.path} has this answer to task {task!r}")
-        if isinstance(points, bool) or not 0 <= points <= most:      # NaN is not either
+        if isinstance(points, bool) or not 0 <= points <= most:  # NaN is not either
             raise GradebookError(f"{points} points for task {task!r}: give 0 to {most:g}")
         with self._transaction(write=True) as connection:
-            connection.execute(sql.insert(REVIEWS).values(time=_now(), task=task, answer_hash=answer_hash,
-                                                          points=points, comment=comment, by=by))
+            connection.execute(
+                sql.insert(REVIEWS).values(
+                    time=_now(), task=task, answer_hash=answer_hash, points=points, comment=comment, by=by
+                )
+            )
 
     # What reports read
 
-    def find(self, submission: str, submission_hash: str, assignment_hash: str, environment: str,
-             seeds: int | tuple[int, ...], isolation: str) -> Result | None:
+    def find(
+        self,
+        submission: str,
+        submission_hash: str,
+        assignment_hash: str,
+        environment: str,
+        seeds: int | tuple[int, ...],
+        isolation: str,
+    ) -> Result | None:
         """The grade of exactly this file under exactly these conditions, without reviews; None where there is none.
 
         `seeds` are the seeds themselves, or just how many. A file that could not be read (no hash) is never the same.
         """
         if not submission_hash:
             return None
-        wanted = {"submission": submission, "submission_hash": submission_hash, "assignment_hash": assignment_hash,
-                  "environment": environment, "isolation": isolation}
+        wanted = {
+            "submission": submission,
+            "submission_hash": submission_hash,
+            "assignment_hash": assignment_hash,
+            "environment": environment,
+            "isolation": isolation,
+        }
         same = [RESULTS.c[name] == value for name, value in wanted.items()]
-        same.append(sql.func.json_array_length(RESULTS.c.seeds) == seeds if isinstance(seeds, int)
-                    else RESULTS.c.seeds == _json(seeds))
+        same.append(
+            sql.func.json_array_length(RESULTS.c.seeds) == seeds
+            if isinstance(seeds, int)
+            else RESULTS.c.seeds == _json(seeds)
+        )
         query = sql.select(RESULTS.c.data).where(*same)
         with self._transaction() as connection:
             data = connection.execute(query.order_by(RESULTS.c.id.desc())).scalars().first()
@@ -278,11 +345,17 @@ class Gradebook:
 
     def history(self, submission: str) -> list[LedgerEntry]:
         """All that was ever written down about a submission, oldest first."""
-        query = sql.select(RESULTS.c.id, RESULTS.c.run, RESULTS.c.time, RUNS.c.path, RESULTS.c.data).join(
-            RUNS, RUNS.c.id == RESULTS.c.run).where(RESULTS.c.submission == submission).order_by(RESULTS.c.id)
+        query = (
+            sql.select(RESULTS.c.id, RESULTS.c.run, RESULTS.c.time, RUNS.c.path, RESULTS.c.data)
+            .join(RUNS, RUNS.c.id == RESULTS.c.run)
+            .where(RESULTS.c.submission == submission)
+            .order_by(RESULTS.c.id)
+        )
         with self._transaction() as connection:
-            return [LedgerEntry(row.id, row.run, row.time, row.path, result_from(json.loads(row.data)))
-                    for row in connection.execute(query)]
+            return [
+                LedgerEntry(row.id, row.run, row.time, row.path, result_from(json.loads(row.data)))
+                for row in connection.execute(query)
+            ]
 
     def names(self) -> list[str]:
         """Every submission that has an entry."""
@@ -298,8 +371,10 @@ class Gradebook:
         """All reviews of an answer, oldest first: the last one counts."""
         query = sql.select(REVIEWS).where(REVIEWS.c.task == task, REVIEWS.c.answer_hash == answer_hash)
         with self._transaction() as connection:
-            return [Review(row.task, row.answer_hash, row.points, row.comment, row.by, row.time)
-                    for row in connection.execute(query.order_by(REVIEWS.c.id))]
+            return [
+                Review(row.task, row.answer_hash, row.points, row.comment, row.by, row.time)
+                for row in connection.execute(query.order_by(REVIEWS.c.id))
+            ]
 
     def with_reviews(self, result: Result) -> Result:
         """A result with the points that people gave for its answers, its lateness taken off anew."""
@@ -326,12 +401,21 @@ class Gradebook:
                     holders.setdefault((each.id, each.answer_hash), []).append((result.submission, each))
         order = list(asked)
         found = [
-            Pending(id, held[0][1].title, hash, held[0][1].answer, held[0][1].max_points,
-                    asked.get(id, {}).get("prompt", ""), asked.get(id, {}).get("rubric", ""),
-                    tuple(name for name, _ in held))
-            for (id, hash), held in holders.items()]
-        return sorted(found, key=lambda each: (order.index(each.task) if each.task in order else len(order),
-                                               each.submissions))
+            Pending(
+                id,
+                held[0][1].title,
+                hash,
+                held[0][1].answer,
+                held[0][1].max_points,
+                asked.get(id, {}).get("prompt", ""),
+                asked.get(id, {}).get("rubric", ""),
+                tuple(name for name, _ in held),
+            )
+            for (id, hash), held in holders.items()
+        ]
+        return sorted(
+            found, key=lambda each: (order.index(each.task) if each.task in order else len(order), each.submissions)
+        )
 
     def explain(self, name: str) -> str:
         """How a submission's grades came about, oldest first, and how to repeat the last one; for a terminal.
@@ -349,7 +433,8 @@ class Gradebook:
         repeat = (
             "To repeat the last grade, with the same file, assignment and versions as above:\n"
             f"  txlib grade --assignment {last.path} --submissions FOLDER --out NEW_FOLDER "
-            f"--on-seeds {','.join(map(str, last.result.seeds))}")
+            f"--on-seeds {','.join(map(str, last.result.seeds))}"
+        )
         return printable("\n\n".join([*blocks, repeat]))
 
     def _explain_entry(self, entry: LedgerEntry, number: int, count: int) -> str:
@@ -363,15 +448,18 @@ class Gradebook:
             f"  assignment  {result.assignment_hash}",
             f"  isolation   {result.isolation}",
             f"  seeds       {', '.join(map(str, result.seeds)) or 'none'}",
-            f"  versions    {result.environment}"]
+            f"  versions    {result.environment}",
+        ]
         if result.submitted:
             lines.append(f"  handed in   {result.submitted}")
         for task in result.tasks:
             lines += ["", *_explain_task(task)]
             for review in self.reviews(task.id, task.answer_hash):
                 by = f" by {review.by}" if review.by else ""
-                lines.append(f"      review {review.time}{by}: {review.points:g} of {task.max_points:g}"
-                             + (f": {review.comment}" if review.comment else ""))
+                lines.append(
+                    f"      review {review.time}{by}: {review.points:g} of {task.max_points:g}"
+                    + (f": {review.comment}" if review.comment else "")
+                )
         if final.penalty:
             lines += ["", f"  late: {final.penalty:g} points taken off"]
         if result.notes:
@@ -466,11 +554,11 @@ class Gradebook:
                 raise GradebookError(self._words(f"malformed: {' '.join(said.split())}"))
 
 
-_LOCKED: set[Path] = set()      # by this process, for which the system's lock is no obstacle
+_LOCKED: set[Path] = set()  # by this process, for which the system's lock is no obstacle
 
 
 def _connected(connection: Any, record: object) -> None:
-    connection.isolation_level = None      # SQLAlchemy begins and ends transactions, not Python's sqlite3
+    connection.isolation_level = None  # SQLAlchemy begins and ends transactions, not Python's sqlite3
     connection.execute("PRAGMA foreign_keys = ON")
 
 
@@ -483,7 +571,8 @@ def _append_only(table: sql.Table) -> list[str]:
         f"CREATE TRIGGER {table.name}_no_update BEFORE UPDATE ON {table.name} {refuse}",
         f"CREATE TRIGGER {table.name}_no_delete BEFORE DELETE ON {table.name} {refuse}",
         f"CREATE TRIGGER {table.name}_no_replace BEFORE INSERT ON {table.name} "
-        f"WHEN EXISTS (SELECT 1 FROM {table.name} WHERE {same}) {refuse}"]
+        f"WHEN EXISTS (SELECT 1 FROM {table.name} WHERE {same}) {refuse}",
+    ]
 
 
 def _reviewed(task: TaskResult, review: Any) -> TaskResult:

@@ -23,8 +23,8 @@ from txlib.grading.worker import Job
 from txlib.grading.workers import Failed, cluster, on_cluster, on_this_machine, start_early
 
 SEEDS = 2
-JOBS = (os.cpu_count() or 1) + 2      # processes: each waits for its kernel most of the time
-Watch = Callable[[str, str, Result | None], None]      # submission, "queued" | "running" | "graded" | "kept", result
+JOBS = (os.cpu_count() or 1) + 2  # processes: each waits for its kernel most of the time
+Watch = Callable[[str, str, Result | None], None]  # submission, "queued" | "running" | "graded" | "kept", result
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Graded:
     results: tuple[Result, ...]
     isolation: str
     seeds: tuple[int, ...]
-    fresh: int                     # graded in this run; the others were in the gradebook already
+    fresh: int  # graded in this run; the others were in the gradebook already
 
 
 def grade(
@@ -89,20 +89,22 @@ def grade(
                 watch(submission.name, "queued", None)
         drawn = book.seeds(found_assignment.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
         evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, found_assignment, drawn)
-        stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))      # meanwhile
+        stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))  # meanwhile
         run_one = partial(execute, limits=limits, kernel="sealed")
         graded_by, reference = make_reference(found_assignment, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)
         source = graded_by.path.read_text(encoding="utf-8")
-        todo = [Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
-                for submission in todo]
+        todo = [
+            Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
+            for submission in todo
+        ]
         work = on_cluster(todo, client) if client else on_this_machine(todo, jobs or JOBS)
         for done, result in work:
             name = done.submission.name
             if result is None:
                 watch(name, "running", None)
                 continue
-            if isinstance(result, Failed):      # not written down: the next run tries again
+            if isinstance(result, Failed):  # not written down: the next run tries again
                 result = _not_graded(done, result)
             else:
                 book.add(run, result)
@@ -123,16 +125,21 @@ def required_isolation(trust: bool) -> str:
     """
     found = probe()
     if found.level != "sealed" and not trust:
-        raise ValueError(f"no sealed sandbox here ({found.level}): {'; '.join(found.found)}. Install bubblewrap, or "
-                         "give --trust-submissions if you know everyone who wrote them")
+        raise ValueError(
+            f"no sealed sandbox here ({found.level}): {'; '.join(found.found)}. Install bubblewrap, or "
+            "give --trust-submissions if you know everyone who wrote them"
+        )
     return found.level
 
 
 @contextlib.contextmanager
 def warm_kernels(assignment: Assignment, limits: Limits, isolation: str, trust: bool) -> Iterator[None]:
     """Within the block, kernels named `sealed` come from a warm parent that holds what the assignment imports."""
-    settings = {"TXLIB_LIMITS": limits.to_json(), "OMP_NUM_THREADS": "1",
-                "JUPYTER_PATH": os.pathsep.join([str(JUPYTER), *filter(None, [os.environ.get("JUPYTER_PATH")])])}
+    settings = {
+        "TXLIB_LIMITS": limits.to_json(),
+        "OMP_NUM_THREADS": "1",
+        "JUPYTER_PATH": os.pathsep.join([str(JUPYTER), *filter(None, [os.environ.get("JUPYTER_PATH")])]),
+    }
     if trust:
         settings["TXLIB_TRUST_SUBMISSIONS"] = "1"
     before = dict(os.environ)
@@ -157,7 +164,7 @@ def imported_modules(assignment: Assignment) -> tuple[str, ...]:
     for cell in assignment.notebook.cells:
         if cell.cell_type != "code":
             continue
-        with contextlib.suppress(SyntaxError):      # an nbgrader source may hold magics
+        with contextlib.suppress(SyntaxError):  # an nbgrader source may hold magics
             for node in ast.walk(ast.parse(cell.source)):
                 if isinstance(node, ast.Import):
                     modules |= dict.fromkeys(alias.name for alias in node.names)
@@ -208,6 +215,16 @@ def _write(path: Path, text: str) -> None:
 def _not_graded(job: Any, failed: Failed) -> Result:
     note = Note("not graded", f"the grader failed twice on it: {failed.reason}")
     submission = job.submission
-    return Result(submission.name, "not graded", 0, job.assignment.points, job.isolation, job.seeds, submission.hash,
-                  job.assignment.hash, job.environment, notes=(*submission.notes, note),
-                  submitted=submission.submitted)
+    return Result(
+        submission.name,
+        "not graded",
+        0,
+        job.assignment.points,
+        job.isolation,
+        job.seeds,
+        submission.hash,
+        job.assignment.hash,
+        job.environment,
+        notes=(*submission.notes, note),
+        submitted=submission.submitted,
+    )

@@ -24,8 +24,8 @@ from txlib.grading.result import Part, TaskResult
 from txlib.grading.verdict import judge as compare_with_recording
 
 HIDDEN = "In a test that is not shown, your answer gives something else."
-MAX_TEXT, MAX_PNG, MAX_OUTPUTS = 20_000, 2_000_000, 20      # of what a feedback page shows of one task
-JUNIT_VARIABLE = re.compile(r' (?:time|timestamp|hostname)="[^"]*"')      # what differs from run to run
+MAX_TEXT, MAX_PNG, MAX_OUTPUTS = 20_000, 2_000_000, 20  # of what a feedback page shows of one task
+JUNIT_VARIABLE = re.compile(r' (?:time|timestamp|hostname)="[^"]*"')  # what differs from run to run
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Run:
     seed: int
     executed: Executed
     only: str | None = None
-    shares: dict[str, tuple[float, str]] = field(default_factory=dict)      # measured tasks: share and sentence
+    shares: dict[str, tuple[float, str]] = field(default_factory=dict)  # measured tasks: share and sentence
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Outcome:
     lines: tuple[str, ...] = ()
     matrices: tuple[dict, dict] | None = None
     parts: tuple[Part, ...] = ()
-    known: bool = False                   # a known mistake: its first line is the author's sentence
-    operators: tuple[str, ...] = ()       # what its check was seen to call
+    known: bool = False  # a known mistake: its first line is the author's sentence
+    operators: tuple[str, ...] = ()  # what its check was seen to call
 
 
 def outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
@@ -86,17 +86,20 @@ def outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
     if task.kind == "measured":
         return replace(_measured(task, bundle, run), operators=operators)
     said = compare_with_recording(recording, bundle)
-    scored = tuple(Part(label, right, points if right else 0, points)
-                   for label, right, points in parts(bundle, recording["reference"]))
+    scored = tuple(
+        Part(label, right, points if right else 0, points)
+        for label, right, points in parts(bundle, recording["reference"])
+    )
     lines, matrices = said.lines, said.matrices
     visible = reference.visible[run.seed][task.id]
     differs = first_difference(bundle, recording["reference"])
     if differs and differs[0] >= visible and said.kind != "unanswered":
-        lines, matrices = (*said.lines[:said.known], HIDDEN), None
+        lines, matrices = (*said.lines[: said.known], HIDDEN), None
     elif differs and task.after_hidden and said.kind != "unanswered":
-        lines, matrices = (*said.lines[:said.known], _unquoted(bundle, recording["reference"], differs[0])), None
-    scored = tuple(part if i < visible else replace(part, label="a test that is not shown")
-                   for i, part in enumerate(scored))
+        lines, matrices = (*said.lines[: said.known], _unquoted(bundle, recording["reference"], differs[0])), None
+    scored = tuple(
+        part if i < visible else replace(part, label="a test that is not shown") for i, part in enumerate(scored)
+    )
     return Outcome(said.kind, said.points, lines, matrices, scored, said.known, operators)
 
 
@@ -127,15 +130,31 @@ def task_result(task: GradedTask, outcomes: dict[tuple, Outcome], runs: list[Run
     alone = _worst(apart) if apart else sequence
     shown = sequence
     if alone.points > sequence.points:
-        words = "Right by itself, with right answers to the tasks it rests on." if alone.verdict == "right" else (
-            "Partly right by itself, with right answers to the tasks it rests on.")
-        shown = replace(alone, lines=(words, *(f"In your notebook: {line}" for line in sequence.lines[:1])),
-                        matrices=None)
-    elif apart and alone.known and not sequence.known:      # only the author's own words leave that run
+        words = (
+            "Right by itself, with right answers to the tasks it rests on."
+            if alone.verdict == "right"
+            else ("Partly right by itself, with right answers to the tasks it rests on.")
+        )
+        shown = replace(
+            alone, lines=(words, *(f"In your notebook: {line}" for line in sequence.lines[:1])), matrices=None
+        )
+    elif apart and alone.known and not sequence.known:  # only the author's own words leave that run
         shown = replace(sequence, verdict="mistake", lines=(*alone.lines[:1], *sequence.lines))
     return TaskResult(
-        task.id, task.title, task.kind, shown.verdict, shown.points, task.points, sequence.points,
-        max(alone.points, sequence.points), shown.lines, shown.matrices, shown.parts, answer, answer_hash(answer))
+        task.id,
+        task.title,
+        task.kind,
+        shown.verdict,
+        shown.points,
+        task.points,
+        sequence.points,
+        max(alone.points, sequence.points),
+        shown.lines,
+        shown.matrices,
+        shown.parts,
+        answer,
+        answer_hash(answer),
+    )
 
 
 def answer_hash(answer: str) -> str:
@@ -173,7 +192,7 @@ def _in_kernel(task: GradedTask, outputs: list) -> Outcome:
     lines = tuple(f"`{each.get('ename')}`: {str(each.get('evalue'))[:300]}" for each in errors[:1])
     if task.after_hidden:
         lines = ("A test in its cell fails.",) if errors else ()
-    right = points == task.points and not (errors and not points)      # a cell may be worth nothing, and fail
+    right = points == task.points and not (errors and not points)  # a cell may be worth nothing, and fail
     return Outcome("right" if right else "partial" if points else "wrong", points, lines)
 
 
@@ -240,9 +259,25 @@ def _pytest(reference: Reference, items: dict[int, list]) -> tuple[set[tuple[str
             path.write_text(reference.notebooks[seed], encoding="utf-8")
             paths[path] = tests
         replay, report = Replay(paths), Path(folder, "junit.xml")
-        arguments = [*map(str, paths), f"--junitxml={report}", "--color=no", "--tb=short", "-q",
-                     "-c", "/dev/null", f"--rootdir={folder}", "--noconftest", "-o", "junit_family=xunit2",
-                     "-p", "nbval.plugin", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]      # 0.1 s
+        arguments = [
+            *map(str, paths),
+            f"--junitxml={report}",
+            "--color=no",
+            "--tb=short",
+            "-q",
+            "-c",
+            "/dev/null",
+            f"--rootdir={folder}",
+            "--noconftest",
+            "-o",
+            "junit_family=xunit2",
+            "-p",
+            "nbval.plugin",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:unraisableexception",
+        ]  # 0.1 s
         said = io.StringIO()
         with _only_our_plugins(), redirect_stdout(said), redirect_stderr(said):
             pytest.main(arguments, plugins=[replay])

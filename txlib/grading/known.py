@@ -39,8 +39,8 @@ class Notes:
 
     answers: list[KnownAnswer] = field(default_factory=list)
     forbidden: list[Forbidden] = field(default_factory=list)
-    measured: dict[str, Callable] = field(default_factory=dict)      # by task
-    due: dict | None = None                                          # the arguments of `due`
+    measured: dict[str, Callable] = field(default_factory=dict)  # by task
+    due: dict | None = None  # the arguments of `due`
 
 
 _noted: Notes | None = None
@@ -100,7 +100,11 @@ def measured(task: str, function: Callable) -> None:
 
 
 def due(
-    when: str, *, timezone: str = "UTC", grace_minutes: int | float = 0, per_day: int | float = 0.1,
+    when: str,
+    *,
+    timezone: str = "UTC",
+    grace_minutes: int | float = 0,
+    per_day: int | float = 0.1,
     at_most: int | float = 1,
 ) -> None:
     """When the exercise is due: `due("2026-12-01 23:59", timezone="Europe/Zurich", per_day=0.1, at_most=0.5)`.
@@ -134,12 +138,13 @@ def late(due: dict, submitted: str) -> tuple[float, str]:
     at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     if at <= _deadline(due) + timedelta(minutes=due["grace_minutes"]):
         return 0.0, ""
-    days = max(1, (at - _deadline(due)).days)      # never too many: a day has at most one hour more
+    days = max(1, (at - _deadline(due)).days)  # never too many: a day has at most one hour more
     while _deadline(due, days) < at:
         days += 1
     share = round(float(min(due["per_day"] * days, due["at_most"])), 12)
-    return share, (f"{days} {'day' if days == 1 else 'days'} late (due {due['when']}, {due['timezone']}): "
-                   f"{share:.0%} off")
+    return share, (
+        f"{days} {'day' if days == 1 else 'days'} late (due {due['when']}, {due['timezone']}): {share:.0%} off"
+    )
 
 
 def _deadline(due: dict, days: int = 0) -> datetime:
@@ -154,7 +159,8 @@ def _deadline(due: dict, days: int = 0) -> datetime:
         zone = ZoneInfo(due["timezone"])
     except (KeyError, ValueError, OSError) as reason:
         raise ValueError(
-            f'due(…, timezone="{due["timezone"]}"): not a time zone; give e.g. "Europe/Zurich"') from reason
+            f'due(…, timezone="{due["timezone"]}"): not a time zone; give e.g. "Europe/Zurich"'
+        ) from reason
     there = when.replace(tzinfo=zone) + timedelta(days=days)
     # Where the clocks go back, a time of day is there twice: the later counts, for the learner.
     return max(there.replace(fold=fold).astimezone(UTC) for fold in (0, 1))

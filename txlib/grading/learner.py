@@ -33,23 +33,31 @@ def check_notebook(
     recordings = _recordings(path, notebook)
     count = len(notebook.cells)
     client = NotebookClient(
-        notebook, timeout=timeout, kernel_name="python3", allow_errors=True, record_timing=False,
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        allow_errors=True,
+        record_timing=False,
         extra_arguments=QUIET,
         resources={"metadata": {"path": str(path.resolve().parent)}},
-        on_cell_start=lambda cell, cell_index: on_cell and on_cell(cell_index + 1, count))
+        on_cell_start=lambda cell, cell_index: on_cell and on_cell(cell_index + 1, count),
+    )
     stopped = ""
     try:
-        client.execute(env=kernel_environment(TXLIB_RECORDINGS="", JPY_SESSION_NAME=""))      # no %submit in passing
+        client.execute(env=kernel_environment(TXLIB_RECORDINGS="", JPY_SESSION_NAME=""))  # no %submit in passing
     except CellTimeoutError:
         stopped = f"a cell ran longer than {timeout:g} s"
     except DeadKernelError:
         stopped = "the kernel died: did a cell use up the memory, or call exit?"
     found = {verdict.task: verdict for verdict in _verdicts(notebook)}
     missing = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
-    verdicts = [found.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
-                for task in recordings["tasks"]]
-    return verdicts + [Verdict(each["id"], each["title"], "written", 0, each["points"])
-                       for each in recordings.get("written", ())]
+    verdicts = [
+        found.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
+        for task in recordings["tasks"]
+    ]
+    return verdicts + [
+        Verdict(each["id"], each["title"], "written", 0, each["points"]) for each in recordings.get("written", ())
+    ]
 
 
 def read_notebook(path: Path) -> Any:
@@ -67,11 +75,13 @@ def read_notebook(path: Path) -> Any:
         notebook = nbformat.reads(json.dumps(data), as_version=4)
         nbformat.validate(notebook)
     except json.JSONDecodeError as reason:
-        raise NotebookError(f"{path} is not a notebook: its JSON breaks off at line {reason.lineno}; "
-                            "open a fresh copy of the exercise") from reason
-    except Exception as reason:      # nbformat raises many kinds, most with long messages
-        raise NotebookError(f"{path} is not a notebook ({type(reason).__name__}); "
-                            "give an exercise's .ipynb file") from reason
+        raise NotebookError(
+            f"{path} is not a notebook: its JSON breaks off at line {reason.lineno}; open a fresh copy of the exercise"
+        ) from reason
+    except Exception as reason:  # nbformat raises many kinds, most with long messages
+        raise NotebookError(
+            f"{path} is not a notebook ({type(reason).__name__}); give an exercise's .ipynb file"
+        ) from reason
     return notebook
 
 

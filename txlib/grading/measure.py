@@ -99,13 +99,17 @@ def _measured(function: Any, request: dict) -> dict:
         said = f"What your answer shows can't be measured: `{type(reason).__name__}`: {why}"
         return {"share": 0.0, "sentence": text(said, MAX_MESSAGE)}
     if not isinstance(share, (bool, int, float)) or not isinstance(sentence, str):
-        return {"error": f'measured("{task}", …) gives {found!r:.100}; it has to give a share from 0 to 1, or '
-                         "(share, sentence)"}
+        return {
+            "error": f'measured("{task}", …) gives {found!r:.100}; it has to give a share from 0 to 1, or '
+            "(share, sentence)"
+        }
     if math.isnan(share):
         return {"share": 0.0, "sentence": "What your answer shows leads to no number: NaN."}
     if not 0 <= share <= 1:
-        return {"error": f'measured("{task}", …) gives {share:g}; keep it from 0 to 1, e.g. '
-                         "by max(0, min(share, 1)), which makes 0 of NaN; min(1, share) would make 1"}
+        return {
+            "error": f'measured("{task}", …) gives {share:g}; keep it from 0 to 1, e.g. '
+            "by max(0, min(share, 1)), which makes 0 of NaN; min(1, share) would make 1"
+        }
     return {"share": float(share), "sentence": sentence}
 
 

@@ -15,12 +15,12 @@ from txlib.grading.exercise import GRADE_ID, ExerciseError
 
 SCHEMA = 3
 FLAGS = ("grade", "solution", "locked")
-KEYS = ("schema_version", *FLAGS, "task", "grade_id", "points")      # of those that say something to a grader
+KEYS = ("schema_version", *FLAGS, "task", "grade_id", "points")  # of those that say something to a grader
 CODE_STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 TEXT_STUB = "YOUR ANSWER HERE"
 SOLUTION, HIDDEN_TESTS, MARK_SCHEME = "SOLUTION", "HIDDEN TESTS", "MARK SCHEME"
 AUTOTEST = re.compile(r"^\s*#.*\bAUTOTEST\b", re.MULTILINE)
-TIMEOUT = 30      # seconds a cell, as nbgrader has it
+TIMEOUT = 30  # seconds a cell, as nbgrader has it
 
 
 def read_nbgrader(path: Path | str) -> Assignment:
@@ -102,7 +102,7 @@ def cut(source: str, mark: str, stub: str | None = None) -> tuple[str, str]:
             if inside:
                 raise ValueError(f"BEGIN {mark} within another one")
             inside = True
-            indent = line[:len(line) - len(line.lstrip())]
+            indent = line[: len(line) - len(line.lstrip())]
             left += [indent + each for each in stub.split("\n")] if stub else []
         elif f"END {mark}" in line:
             inside = False
@@ -146,8 +146,16 @@ class _Reader:
         tasks = self._tasks()
         if not tasks:
             raise ExerciseError(self.path.stem, ["no cell in it gives points"])
-        return Assignment(self.path.stem, self._title(), self.path, self.notebook, tuple(tasks), digest(*everything),
-                          timeout=TIMEOUT, stubs=self.stubs)
+        return Assignment(
+            self.path.stem,
+            self._title(),
+            self.path,
+            self.notebook,
+            tuple(tasks),
+            digest(*everything),
+            timeout=TIMEOUT,
+            stubs=self.stubs,
+        )
 
     def _metadata(self) -> None:
         """Every cell's metadata in schema 3; none where nbgrader has nothing to do with the cell."""
@@ -171,8 +179,9 @@ class _Reader:
         if any(meta.get(flag) for flag in (*FLAGS, "task")):
             self._id(number, cell)
         points = meta.get("points")
-        if _gives_points(cell) and not (isinstance(points, int | float) and not isinstance(points, bool)
-                                        and math.isfinite(points) and points >= 0):
+        if _gives_points(cell) and not (
+            isinstance(points, int | float) and not isinstance(points, bool) and math.isfinite(points) and points >= 0
+        ):
             self._problem(number, cell, f"points = {points!r}; write a number, 0 or more")
         if meta.get("task") and cell.cell_type != "markdown":
             self._problem(number, cell, "a task cell must be markdown")
@@ -190,8 +199,11 @@ class _Reader:
         try:
             if meta.get("solution"):
                 source = _released(cell)[0]
-            fits = {SOLUTION: ("solution", False), HIDDEN_TESTS: ("tests", meta.get("grade")),
-                    MARK_SCHEME: ("task", meta.get("task"))}
+            fits = {
+                SOLUTION: ("solution", False),
+                HIDDEN_TESTS: ("tests", meta.get("grade")),
+                MARK_SCHEME: ("task", meta.get("task")),
+            }
             for mark, (kind, allowed) in fits.items():
                 if f"BEGIN {mark}" in source and not allowed:
                     self._problem(number, cell, f"BEGIN {mark} in a cell that is no {kind} cell")
@@ -205,7 +217,7 @@ class _Reader:
             self._problem(number, cell, "has no grade_id")
         elif not isinstance(id, str) or not GRADE_ID.fullmatch(id):
             self._problem(number, cell, "a grade_id may hold at most 64 letters, digits, - and _")
-        elif any(_meta(other).get("grade_id") == id for other in self.notebook.cells[:number - 1]):
+        elif any(_meta(other).get("grade_id") == id for other in self.notebook.cells[: number - 1]):
             self._problem(number, cell, "the grade_id is used twice")
 
     def _problem(self, number: int, cell: Any, words: str) -> None:
@@ -242,17 +254,30 @@ class _Reader:
             answers = [cell] if _meta(cell)["solution"] else []
             if _is_tests(cell):
                 closed, used = True, names_used(cell.source)
-                answers = [each for each in near if names_bound(each.source) & used] or [
-                    each for each in above if names_bound(each.source) & used] or near
+                answers = (
+                    [each for each in near if names_bound(each.source) & used]
+                    or [each for each in above if names_bound(each.source) & used]
+                    or near
+                )
             first = cells.index(answers[0]) if answers else number
             prompt = cell.source if _meta(cell).get("task") else self._prompt(first)
-            tasks.append(GradedTask(
-                cell.id, _heading(prompt) or cell.id, _meta(cell)["points"],
-                "tests" if _is_tests(cell) else "written", cell.id, tuple(each.id for each in answers), prompt=prompt,
-                rubric=self.rubrics.get(cell.id, ""), hidden=f"BEGIN {HIDDEN_TESTS}" in cell.source))
+            tasks.append(
+                GradedTask(
+                    cell.id,
+                    _heading(prompt) or cell.id,
+                    _meta(cell)["points"],
+                    "tests" if _is_tests(cell) else "written",
+                    cell.id,
+                    tuple(each.id for each in answers),
+                    prompt=prompt,
+                    rubric=self.rubrics.get(cell.id, ""),
+                    hidden=f"BEGIN {HIDDEN_TESTS}" in cell.source,
+                )
+            )
         titles = [task.title for task in tasks]
-        return [replace(task, title=f"{task.title} · {task.id}") if titles.count(task.title) > 1 else task
-                for task in tasks]
+        return [
+            replace(task, title=f"{task.title} · {task.id}") if titles.count(task.title) > 1 else task for task in tasks
+        ]
 
     def _prompt(self, answer: int) -> str:
         """The nearest text above an answer, up to the answer or the tests before it."""

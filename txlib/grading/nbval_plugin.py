@@ -52,8 +52,9 @@ class EvidenceFile(IPyNbFile):
 
     def collect(self) -> Iterator[pytest.Item]:
         for cell in super().collect():
-            yield EvidenceCell.from_parent(self, name=cell.name, cell_num=cell.cell_num, cell=cell.cell,
-                                           options=cell.options)
+            yield EvidenceCell.from_parent(
+                self, name=cell.name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options
+            )
 
 
 class ReplayCell(EvidenceCell):
@@ -85,8 +86,7 @@ class ReplayFile(IPyNbFile):
         cells = {cell.cell.id: cell for cell in super().collect()}
         for name, id, decide in self.replays(self.path):
             cell = cells[id]
-            item = ReplayCell.from_parent(self, name=name, cell_num=cell.cell_num, cell=cell.cell,
-                                          options=cell.options)
+            item = ReplayCell.from_parent(self, name=name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options)
             item.decide = decide
             yield item
 

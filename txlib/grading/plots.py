@@ -9,7 +9,7 @@ import numpy as np
 
 DATA = ("lines", "scatters", "bars", "images")
 WORDS = ("labels", "limits", "scales", "title", "legend")
-LARGEST = 20      # inches a side of a figure that is drawn for people
+LARGEST = 20  # inches a side of a figure that is drawn for people
 
 
 def is_plot(value: Any) -> bool:
@@ -31,7 +31,7 @@ def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
     unknown = [each for each in what if each not in DATA + WORDS]
     if unknown or not what:
         raise ValueError(f"show.axes(…, what={what!r}): choose among {', '.join(DATA + WORDS)}")
-    if hasattr(value, "get_axes"):      # a figure
+    if hasattr(value, "get_axes"):  # a figure
         return [plot(axes, what) for axes in value.get_axes()]
     found = {each: _PARTS[each](value) for each in DATA + WORDS if each in what}
     if "legend" not in what:
@@ -53,7 +53,7 @@ def picture(value: Any) -> tuple[str, str] | None:
         if max(figure.get_size_inches()) > LARGEST:
             return None
         figure.savefig(data, format="png", dpi=80)
-    except Exception:      # a learner's plot may refuse to be drawn; what it holds is judged all the same
+    except Exception:  # a learner's plot may refuse to be drawn; what it holds is judged all the same
         return None
     finally:
         if pyplot := sys.modules.get("matplotlib.pyplot"):
@@ -62,15 +62,20 @@ def picture(value: Any) -> tuple[str, str] | None:
 
 
 def _lines(axes: Any) -> list[dict]:
-    return [{"x": _numbers(line.get_xdata(orig=False)), "y": _numbers(line.get_ydata(orig=False)),
-             "label": _label(line)} for line in axes.get_lines()]
+    return [
+        {"x": _numbers(line.get_xdata(orig=False)), "y": _numbers(line.get_ydata(orig=False)), "label": _label(line)}
+        for line in axes.get_lines()
+    ]
 
 
 def _scatters(axes: Any) -> list[dict]:
     from matplotlib.collections import PathCollection
 
-    return [{"offsets": _numbers(each.get_offsets()), "label": _label(each)} for each in axes.collections
-            if isinstance(each, PathCollection)]
+    return [
+        {"offsets": _numbers(each.get_offsets()), "label": _label(each)}
+        for each in axes.collections
+        if isinstance(each, PathCollection)
+    ]
 
 
 def _bars(axes: Any) -> list[dict]:
@@ -80,8 +85,12 @@ def _bars(axes: Any) -> list[dict]:
     for container in axes.containers:
         if isinstance(container, BarContainer):
             lying = container.orientation == "horizontal"
-            boxes = [(each.get_y() + each.get_height() / 2, each.get_width()) if lying else
-                     (each.get_x() + each.get_width() / 2, each.get_height()) for each in container.patches]
+            boxes = [
+                (each.get_y() + each.get_height() / 2, each.get_width())
+                if lying
+                else (each.get_x() + each.get_width() / 2, each.get_height())
+                for each in container.patches
+            ]
             numbers = np.asarray(boxes, dtype=np.float64).reshape(-1, 2)
             found.append({"positions": numbers[:, 0], "heights": numbers[:, 1], "lying": lying})
     return found
@@ -100,11 +109,15 @@ def _legend(axes: Any) -> list[str]:
 
 
 _PARTS = {
-    "lines": _lines, "scatters": _scatters, "bars": _bars, "images": _images,
+    "lines": _lines,
+    "scatters": _scatters,
+    "bars": _bars,
+    "images": _images,
     "labels": lambda axes: [axes.get_xlabel(), axes.get_ylabel()],
     "limits": lambda axes: [[float(each) for each in limits] for limits in (axes.get_xlim(), axes.get_ylim())],
     "scales": lambda axes: [axes.get_xscale(), axes.get_yscale()],
-    "title": lambda axes: axes.get_title(), "legend": _legend,
+    "title": lambda axes: axes.get_title(),
+    "legend": _legend,
 }
 
 
@@ -114,7 +127,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 def _label(artist: Any) -> str:
     label = str(artist.get_label())
-    return "" if label.startswith("_") else label      # matplotlib's own: _child0
+    return "" if label.startswith("_") else label  # matplotlib's own: _child0
 
 
 def _alt(axes: Any) -> str:

@@ -30,7 +30,7 @@ class Progress:
     """The rows of the progress file; a notebook shows them as a table."""
 
     rows: list[Row] = field(default_factory=list)
-    notice: str = ""      # what was wrong with the file, if anything
+    notice: str = ""  # what was wrong with the file, if anything
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -149,7 +149,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
         return
     with open(path, "w") as file:
-        with contextlib.suppress(OSError):      # some network file systems have none
+        with contextlib.suppress(OSError):  # some network file systems have none
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -9,16 +9,59 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 FOLD = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL | re.IGNORECASE)
-OUTSIDE = re.compile(r"(https?|mailto):", re.IGNORECASE)      # links that lead somewhere from a page of its own
+OUTSIDE = re.compile(r"(https?|mailto):", re.IGNORECASE)  # links that lead somewhere from a page of its own
 
 # What TeX writes with a command, and a reader as one character.
 SIGNS = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "varepsilon": "ε", "theta": "θ",
-    "lambda": "λ", "mu": "μ", "nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "varphi": "φ",
-    "omega": "ω", "Gamma": "Γ", "Delta": "Δ", "Theta": "Θ", "Lambda": "Λ", "Sigma": "Σ", "Phi": "Φ", "Omega": "Ω",
-    "cdot": "·", "times": "×", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "approx": "≈",
-    "in": "∈", "sum": "∑", "prod": "∏", "infty": "∞", "to": "→", "rightarrow": "→", "top": "⊤", "odot": "⊙",
-    "oplus": "⊕", "dots": "…", "ldots": "…", "cdots": "…", "pm": "±", "mid": "|", "nabla": "∇", "partial": "∂",
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "δ",
+    "epsilon": "ε",
+    "varepsilon": "ε",
+    "theta": "θ",
+    "lambda": "λ",
+    "mu": "μ",
+    "nu": "ν",
+    "pi": "π",
+    "rho": "ρ",
+    "sigma": "σ",
+    "tau": "τ",
+    "phi": "φ",
+    "varphi": "φ",
+    "omega": "ω",
+    "Gamma": "Γ",
+    "Delta": "Δ",
+    "Theta": "Θ",
+    "Lambda": "Λ",
+    "Sigma": "Σ",
+    "Phi": "Φ",
+    "Omega": "Ω",
+    "cdot": "·",
+    "times": "×",
+    "le": "≤",
+    "leq": "≤",
+    "ge": "≥",
+    "geq": "≥",
+    "ne": "≠",
+    "neq": "≠",
+    "approx": "≈",
+    "in": "∈",
+    "sum": "∑",
+    "prod": "∏",
+    "infty": "∞",
+    "to": "→",
+    "rightarrow": "→",
+    "top": "⊤",
+    "odot": "⊙",
+    "oplus": "⊕",
+    "dots": "…",
+    "ldots": "…",
+    "cdots": "…",
+    "pm": "±",
+    "mid": "|",
+    "nabla": "∇",
+    "partial": "∂",
 }
 FUNCTIONS = {"log", "exp", "max", "min", "sin", "cos", "tanh"}
 NAMED = {"text", "mathrm", "mathbf", "mathit", "mathcal", "mathbb", "operatorname", "textbf", "textit"}
@@ -30,7 +73,7 @@ def prose(markdown: str) -> str:
     rest, *folds = FOLD.split(markdown)
     pieces = [_block(rest)]
     for i in range(0, len(folds), 3):
-        summary, body, after = folds[i:i + 3]
+        summary, body, after = folds[i : i + 3]
         pieces.append(f"<details><summary>{_inline(summary)}</summary>{_block(body)}</details>{_block(after)}")
     return "".join(pieces)
 
@@ -43,7 +86,7 @@ def hints(markdown: str) -> list[tuple[str, str]]:
 def untitled(markdown: str) -> tuple[str, str]:
     """A prompt's first heading without its marks, and the rest; the heading is '' where it begins otherwise."""
     found = re.match(r"\s*#{1,6}[ \t]+([^\n]*)(?:\n|$)", markdown)
-    return (found[1].strip(), markdown[found.end():]) if found else ("", markdown)
+    return (found[1].strip(), markdown[found.end() :]) if found else ("", markdown)
 
 
 def maths(tex: str) -> str:
@@ -124,7 +167,7 @@ def _inline(markdown: str) -> str:
 def _render(tokens: list) -> str:
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
-            token.tag = "h4"      # below the page's own headings
+            token.tag = "h4"  # below the page's own headings
         if token.children:
             _harmless_links(token.children)
     return _reader().renderer.render(tokens, _reader().options, {})

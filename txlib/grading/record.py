@@ -60,11 +60,24 @@ def in_fresh_process(module: str, path: Path | str, asked: dict, timeout: int | 
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
         request.write_text(json.dumps({"path": str(Path(path).resolve()), **asked}))
         command = [sys.executable, "-m", module, str(request), str(answer)]
-        environment = os.environ | {"TXLIB_HOME": folder, "MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        environment = os.environ | {
+            "TXLIB_HOME": folder,
+            "MPLBACKEND": "agg",
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+        }
         try:
-            run = subprocess.run(command, cwd=Path(path).parent, env=environment, timeout=timeout,
-                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            run = subprocess.run(
+                command,
+                cwd=Path(path).parent,
+                env=environment,
+                timeout=timeout,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         except subprocess.TimeoutExpired as reason:
             raise RecordingError(f"took longer than {timeout:g} s") from reason
         if run.returncode:
@@ -91,25 +104,29 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
     import torch
 
     runs = []
-    for number in range(2):      # again, from other random numbers: a check may only use its private generator
+    for number in range(2):  # again, from other random numbers: a check may only use its private generator
         torch.manual_seed(number)
         runs.append(_reference_run(exercise, seed, hidden))
     namespace, reference, seconds = runs[0]
     notes = author_notes(exercise, namespace)
     for task in exercise.tasks:
         if found := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
-            raise RecordingError(f"task {task.id}: its check shows a value of type {found[1]}, which can't be "
-                                 "compared; show tensors, numbers, texts or lists")
+            raise RecordingError(
+                f"task {task.id}: its check shows a value of type {found[1]}, which can't be "
+                "compared; show tensors, numbers, texts or lists"
+            )
         if task.id in notes.measured:
             continue
         if kinds := {each["value"]["kind"] for each in reference[task.id]["shown"]} & {"weights", "tokens"}:
-            raise RecordingError(f"task {task.id}: its check shows {kinds.pop()}; say by measured(\"{task.id}\", …) "
-                                 "what they are worth")
+            raise RecordingError(
+                f'task {task.id}: its check shows {kinds.pop()}; say by measured("{task.id}", …) what they are worth'
+            )
         again, _ = _check_run(exercise, task, namespace, hidden)
         if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
             raise RecordingError(
                 f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
-                "and don't let later cells change what the check uses")
+                "and don't let later cells change what the check uses"
+            )
     answers = []
     for each in notes.answers:
         task = exercise.task(each.task)
@@ -118,8 +135,13 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         bundle, _ = _check_run(exercise, task, namespace, hidden)
         namespace.update(originals)
         answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
-    about = {"forbidden": [vars(each) for each in notes.forbidden], "measured": sorted(notes.measured),
-             "due": notes.due, "seconds": seconds, "broken": _broken(exercise, notes, namespace)}
+    about = {
+        "forbidden": [vars(each) for each in notes.forbidden],
+        "measured": sorted(notes.measured),
+        "due": notes.due,
+        "seconds": seconds,
+        "broken": _broken(exercise, notes, namespace),
+    }
     return {"reference": reference, "known": answers}, about
 
 
@@ -225,7 +247,8 @@ def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:
         return answer
     names = ", ".join(task.names)
     raise RecordingError(
-        f"task {task.id}: its solution defines {names}; a known answer must be a dict from these names")
+        f"task {task.id}: its solution defines {names}; a known answer must be a dict from these names"
+    )
 
 
 def _namespace() -> dict:

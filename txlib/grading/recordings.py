@@ -33,7 +33,7 @@ def pack(recordings: dict) -> str:
     """Recordings as a short text for a notebook cell: JSON, compressed, in lines of base 64."""
     plain = json.dumps(recordings, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
     text = base64.b64encode(zlib.compress(plain.encode(), 9)).decode()
-    return "\n".join(text[start:start + WIDTH] for start in range(0, len(text), WIDTH))
+    return "\n".join(text[start : start + WIDTH] for start in range(0, len(text), WIDTH))
 
 
 def unpack(text: str) -> dict:
@@ -79,7 +79,8 @@ def parts(bundle: dict, expected: dict) -> list[tuple[str, bool, int | float]]:
     rows = []
     for index, each in enumerate(wanted):
         right = index < len(found) and not compare(
-            found[index]["value"], each["value"], expected["rtol"], expected["atol"])
+            found[index]["value"], each["value"], expected["rtol"], expected["atol"]
+        )
         rows.append((each["label"] or f"result {index + 1}", right, each.get("points") or 0))
     return rows
 
@@ -91,7 +92,7 @@ def share(bundle: dict, expected: dict) -> float:
     rows = parts(bundle, expected)
     whole = sum(points for _, _, points in rows)
     earned = sum(points for _, right, points in rows if right)
-    return earned / whole if earned < whole else 0.0      # all of them, and an error after the last
+    return earned / whole if earned < whole else 0.0  # all of them, and an error after the last
 
 
 def same(one: dict, other: dict) -> bool:

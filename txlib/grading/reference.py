@@ -33,7 +33,9 @@ def record_known(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
 
 
 def make_reference(
-    assignment: Assignment, seeds: tuple[int, ...], run: Callable[[Any, int | None], Executed],
+    assignment: Assignment,
+    seeds: tuple[int, ...],
+    run: Callable[[Any, int | None], Executed],
     known: Callable[[], dict | None],
 ) -> tuple[Assignment, Reference]:
     """Run the reference on every seed, in kernels of its own; `run(notebook, seed)` executes one.
@@ -71,8 +73,10 @@ def _completed(assignment: Assignment, recorded: dict) -> Assignment:
     forbidden: dict[str, tuple[str, ...]] = {}
     for each in recorded.get("forbidden", ()):
         forbidden[each["task"]] = (*forbidden.get(each["task"], ()), *each["names"], *each["operators"])
-    tasks = tuple(replace(task, kind="measured" if task.id in measured else task.kind,
-                          forbidden=forbidden.get(task.id, ())) for task in assignment.tasks)
+    tasks = tuple(
+        replace(task, kind="measured" if task.id in measured else task.kind, forbidden=forbidden.get(task.id, ()))
+        for task in assignment.tasks
+    )
     return replace(assignment, tasks=tasks, due=recorded.get("due"))
 
 
@@ -109,11 +113,19 @@ def _by_seed(assignment: Assignment, recorded: dict | None, seeds: tuple[int, ..
             if task.kind not in ("evidence", "measured"):
                 continue
             bundle, shown = run["reference"][task.id], opened["reference"][task.id]["shown"]
-            mistakes = [{"evidence": each["bundle"], "sentence": each["sentence"]}
-                        for each in run["known"] if each["task"] == task.id and each["sentence"]]
-            recordings[seed][task.id] = {"id": task.id, "title": task.title, "points": task.points,
-                                         "reference": bundle, "mistakes": mistakes}
-            first = bundle["shown"][:len(shown)]      # hidden tests stand last, or else nothing is shown of the check
+            mistakes = [
+                {"evidence": each["bundle"], "sentence": each["sentence"]}
+                for each in run["known"]
+                if each["task"] == task.id and each["sentence"]
+            ]
+            recordings[seed][task.id] = {
+                "id": task.id,
+                "title": task.title,
+                "points": task.points,
+                "reference": bundle,
+                "mistakes": mistakes,
+            }
+            first = bundle["shown"][: len(shown)]  # hidden tests stand last, or else nothing is shown of the check
             visible[seed][task.id] = len(shown) if first == shown else 0
     return recordings, visible
 
@@ -121,6 +133,16 @@ def _by_seed(assignment: Assignment, recorded: dict | None, seeds: tuple[int, ..
 def _judged_cells(assignment: Assignment, executed: Executed) -> str:
     """The executed reference as nbval reads it: its check cells and what they displayed."""
     checks = {task.check for task in assignment.tasks if task.kind != "written"}
-    cells = [{"cell_type": "code", "id": cell.id, "metadata": {}, "source": cell.source, "execution_count": 1,
-              "outputs": executed.outputs[cell.id]} for cell in assignment.notebook.cells if cell.id in checks]
+    cells = [
+        {
+            "cell_type": "code",
+            "id": cell.id,
+            "metadata": {},
+            "source": cell.source,
+            "execution_count": 1,
+            "outputs": executed.outputs[cell.id],
+        }
+        for cell in assignment.notebook.cells
+        if cell.id in checks
+    ]
     return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells})

@@ -36,7 +36,7 @@ check.load("""
 {packed}
 """)'''
 LOADED = re.compile(r'check\.load\("""\n(.*?)\n"""\)', re.DOTALL)
-QUIET = ["--log-level=ERROR"]      # a kernel otherwise warns that local sockets aren't encrypted
+QUIET = ["--log-level=ERROR"]  # a kernel otherwise warns that local sockets aren't encrypted
 FEWEST_MISTAKES = 3
 
 
@@ -75,8 +75,13 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
     write_notebook(target, learner)
     if solution is not None:
         write_notebook(source.with_suffix(".ipynb"), solution)
-    return Released(target, source.with_suffix(".ipynb") if run_solution else None, len(exercise.tasks),
-                    exercise.points, tuple(warnings))
+    return Released(
+        target,
+        source.with_suffix(".ipynb") if run_solution else None,
+        len(exercise.tasks),
+        exercise.points,
+        tuple(warnings),
+    )
 
 
 def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
@@ -93,8 +98,9 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
         if task.id in result["measured"]:
             found += share_problems(task.id, run, shares[task.id, exercise.seed])
         found += stub_problems(result["stub"][task.id])
-        found += [f"the reference itself calls {name}, which the task forbids"
-                  for name in result["broken"].get(task.id, ())]
+        found += [
+            f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
+        ]
         problems += [f"task {task.id}: {problem}" for problem in found]
     if problems:
         raise ExerciseError(exercise.name, problems)
@@ -116,8 +122,12 @@ def measured_shares(
         for seed, run in runs.items():
             known = [each["bundle"] for each in run["known"] if each["task"] == task]
             bundles[task, seed] = [run["reference"][task], *known, _absurd(run["reference"][task])]
-    requests = [{"task": task, "seed": seed, "bundle": bundle} for (task, seed), each in bundles.items()
-                for bundle in each if not bundle["error"]]
+    requests = [
+        {"task": task, "seed": seed, "bundle": bundle}
+        for (task, seed), each in bundles.items()
+        for bundle in each
+        if not bundle["error"]
+    ]
     found = iter(measure(exercise.path, requests) if requests else ())
     failed = {"share": 0.0, "sentence": "Its check ends in an error."}
     return {key: [failed if bundle["error"] else next(found) for bundle in each] for key, each in bundles.items()}
@@ -129,8 +139,10 @@ def _absurd(bundle: dict) -> dict:
     for each in bundle["shown"]:
         if each["value"]["kind"] == "weights":
             sizes = [math.prod(tensor["shape"]) for tensor in each["value"]["tensors"]]
-            tensors = [tensor | {"float32": base64.b64encode((huge * size)[:4 * size]).decode()}
-                       for tensor, size in zip(each["value"]["tensors"], sizes, strict=True)]
+            tensors = [
+                tensor | {"float32": base64.b64encode((huge * size)[: 4 * size]).decode()}
+                for tensor, size in zip(each["value"]["tensors"], sizes, strict=True)
+            ]
             shown.append(each | {"value": {"kind": "weights", "tensors": tensors}})
     return bundle | {"shown": shown}
 
@@ -167,7 +179,7 @@ def task_problems(task: str, evidence: dict, measured: bool) -> list[str]:
         if each["sentence"] and same(each["bundle"], reference):
             problems.append(f'a mistake can\'t be told from the reference: "{each["sentence"]}"')
     for i, one in enumerate(mistakes):
-        for other in mistakes[i + 1:]:
+        for other in mistakes[i + 1 :]:
             if same(one["bundle"], other["bundle"]):
                 problems.append(f'two mistakes can\'t be told apart: "{one["sentence"]}" and "{other["sentence"]}"')
     return problems
@@ -181,11 +193,15 @@ def share_problems(task: str, evidence: dict, shares: list[dict]) -> list[str]:
         return problems
     reference, *others, absurd = shares
     if absurd["share"] >= 1:
-        problems.append("absurd weights, ±3e38, are worth all of the points: does the measure take NaN for good? "
-                        "max(0, min(share, 1)) makes 0 of it")
+        problems.append(
+            "absurd weights, ±3e38, are worth all of the points: does the measure take NaN for good? "
+            "max(0, min(share, 1)) makes 0 of it"
+        )
     if reference["share"] < 1:
-        problems.append(f"the reference is worth {reference['share']:g} of the points, not all of them. "
-                        f"{reference['sentence']}".rstrip())
+        problems.append(
+            f"the reference is worth {reference['share']:g} of the points, not all of them. "
+            f"{reference['sentence']}".rstrip()
+        )
     for share, each in zip(others, known, strict=True):
         if each["sentence"] is None and share["share"] < 1:
             problems.append(f"an alternative is worth {share['share']:g} of the points, not all of them")
@@ -203,8 +219,11 @@ def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[
         if task.id in measured:
             tasks.append(recording | {"measured": True, "reference": _kinds_only(reference), "mistakes": []})
             continue
-        mistakes = [{"evidence": _short(_without_messages(each["bundle"])), "sentence": each["sentence"]}
-                    for each in evidence["known"] if each["task"] == task.id and each["sentence"]]
+        mistakes = [
+            {"evidence": _short(_without_messages(each["bundle"])), "sentence": each["sentence"]}
+            for each in evidence["known"]
+            if each["task"] == task.id and each["sentence"]
+        ]
         tasks.append(recording | {"reference": _short(reference), "mistakes": mistakes})
     written = [{"id": each.id, "title": each.title, "points": each.points} for each in exercise.written]
     found = {"version": 1, "exercise": exercise.name, "title": exercise.title, "seed": seed, "tasks": tasks}
@@ -236,8 +255,14 @@ def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float
     for cell in notebook.cells:
         if is_check(cell):
             cell.source = strip_hidden(cell.source)
-    client = NotebookClient(notebook, timeout=timeout, kernel_name="python3", record_timing=False,
-                            extra_arguments=QUIET, resources={"metadata": {"path": str(exercise.path.parent)}})
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        extra_arguments=QUIET,
+        resources={"metadata": {"path": str(exercise.path.parent)}},
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "recordings.json")
         path.write_text(json.dumps(recordings))
@@ -249,11 +274,17 @@ def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float
     notebook.metadata = type(notebook.metadata)(_metadata())
     for cell, original in zip(notebook.cells, exercise.notebook.cells, strict=True):
         cell.source = original.source
-    kinds = {output.data[MIME]["task"]: output.data[MIME]["kind"] for cell in notebook.cells
-             for output in cell.get("outputs", ()) if MIME in output.get("data", {})}
-    problems = [f"task {each['id']}: in a kernel the reference is {kinds.get(each['id'], 'not checked')}, not right"
-                for each in recordings["tasks"]
-                if kinds.get(each["id"]) != ("gathered" if each.get("measured") else "right")]
+    kinds = {
+        output.data[MIME]["task"]: output.data[MIME]["kind"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if MIME in output.get("data", {})
+    }
+    problems = [
+        f"task {each['id']}: in a kernel the reference is {kinds.get(each['id'], 'not checked')}, not right"
+        for each in recordings["tasks"]
+        if kinds.get(each["id"]) != ("gathered" if each.get("measured") else "right")
+    ]
     if problems:
         raise ExerciseError(exercise.name, problems)
     return notebook
@@ -289,10 +320,10 @@ def plain_notebook(exercise: Exercise) -> Any:
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = type(notebook.metadata)(_metadata())
     for number, cell in enumerate(notebook.cells, 1):
-        cell.metadata.pop("lines_to_next_cell", None)      # jupytext's note on blank lines in the source
+        cell.metadata.pop("lines_to_next_cell", None)  # jupytext's note on blank lines in the source
         nbgrader = cell.metadata.get("nbgrader")
         cell.id = nbgrader["grade_id"] if nbgrader else f"cell-{number}"
-        if nbgrader is not None:      # nbgrader's schema 3, whole
+        if nbgrader is not None:  # nbgrader's schema 3, whole
             cell.metadata["nbgrader"] = {"task": False} | nbgrader
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -329,7 +360,8 @@ def _same_cell(one: Any, other: Any) -> bool:
         return False
     packed, fresh = LOADED.findall(one.source), LOADED.findall(other.source)
     return len(packed) == len(fresh) and all(
-        same_recordings(unpack(mine), unpack(theirs)) for mine, theirs in zip(packed, fresh, strict=True))
+        same_recordings(unpack(mine), unpack(theirs)) for mine, theirs in zip(packed, fresh, strict=True)
+    )
 
 
 def same_recordings(one: dict, other: dict) -> bool:
@@ -350,6 +382,9 @@ def same_recordings(one: dict, other: dict) -> bool:
 
 def _frame(recordings: dict) -> dict:
     """Recordings without their evidence."""
-    tasks = [{key: task[key] for key in ("id", "title", "points")} |
-             {"sentences": [each["sentence"] for each in task["mistakes"]]} for task in recordings["tasks"]]
+    tasks = [
+        {key: task[key] for key in ("id", "title", "points")}
+        | {"sentences": [each["sentence"] for each in task["mistakes"]]}
+        for task in recordings["tasks"]
+    ]
     return recordings | {"tasks": tasks}

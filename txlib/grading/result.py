@@ -8,15 +8,15 @@ from typing import Any
 VERDICTS = {
     "right": "right",
     "partial": "partly right",
-    "mistake": "not yet",           # a known wrong answer, with its sentence
+    "mistake": "not yet",  # a known wrong answer, with its sentence
     "wrong": "not yet",
-    "error": "not yet",             # the answer raised
+    "error": "not yet",  # the answer raised
     "unanswered": "not answered",
     "missing": "its cell is missing",
     "timeout": "took too long",
     "stopped": "not reached: an earlier cell ended the run",
-    "invalid": "gave no valid evidence",      # none, several, too much, or not of this check
-    "pending": "waits for a person",          # a written answer without points yet
+    "invalid": "gave no valid evidence",  # none, several, too much, or not of this check
+    "pending": "waits for a person",  # a written answer without points yet
     "reviewed": "marked by a person",
 }
 
@@ -51,38 +51,38 @@ class TaskResult:
 
     id: str
     title: str
-    kind: str                              # evidence, measured, tests (in-kernel), written
-    verdict: str                           # a key of VERDICTS
+    kind: str  # evidence, measured, tests (in-kernel), written
+    verdict: str  # a key of VERDICTS
     points: int | float
     max_points: int | float
-    in_sequence: int | float = 0           # with the submission's own answers to earlier tasks
-    alone: int | float = 0                 # with the reference's
-    lines: tuple[str, ...] = ()            # the diagnosis, markdown: `code` and *emphasis*
-    matrices: tuple[dict, dict] | None = None      # found and expected evidence, where small enough to look at
+    in_sequence: int | float = 0  # with the submission's own answers to earlier tasks
+    alone: int | float = 0  # with the reference's
+    lines: tuple[str, ...] = ()  # the diagnosis, markdown: `code` and *emphasis*
+    matrices: tuple[dict, dict] | None = None  # found and expected evidence, where small enough to look at
     parts: tuple[Part, ...] = ()
-    answer: str = ""                       # the source that was graded
-    answer_hash: str = ""                  # of the answer without blanks at line ends
-    outputs: tuple[dict, ...] = ()         # what the answer's cell displayed: {"text": …} or {"png": base64}
+    answer: str = ""  # the source that was graded
+    answer_hash: str = ""  # of the answer without blanks at line ends
+    outputs: tuple[dict, ...] = ()  # what the answer's cell displayed: {"text": …} or {"png": base64}
 
 
 @dataclass(frozen=True)
 class Result:
     """One submission, graded. Two runs with the same hashes, seeds and isolation give the same result."""
 
-    submission: str                        # the learner's name: the file's or folder's
-    status: str                            # "graded", or why not (see `txlib.grading.submission`)
-    score: int | float                     # after the late penalty
+    submission: str  # the learner's name: the file's or folder's
+    status: str  # "graded", or why not (see `txlib.grading.submission`)
+    score: int | float  # after the late penalty
     max_score: int | float
-    isolation: str                         # sealed, limits-only or none
+    isolation: str  # sealed, limits-only or none
     seeds: tuple[int, ...]
-    submission_hash: str                   # sha256 of the file; "" where it can't be read
+    submission_hash: str  # sha256 of the file; "" where it can't be read
     assignment_hash: str
-    environment: str                       # versions of Python, torch, numpy, txlib
+    environment: str  # versions of Python, torch, numpy, txlib
     tasks: tuple[TaskResult, ...] = ()
     notes: tuple[Note, ...] = ()
-    penalty: int | float = 0               # points taken off for being late
-    submitted: str | None = None           # UTC, ISO 8601
-    junit: str = ""                        # the judge's report, XML
+    penalty: int | float = 0  # points taken off for being late
+    submitted: str | None = None  # UTC, ISO 8601
+    junit: str = ""  # the judge's report, XML
 
     @property
     def needs_review(self) -> bool:
@@ -100,7 +100,18 @@ def result_from(data: dict[str, Any]) -> Result:
     for task in data["tasks"]:
         parts = tuple(Part(**part) for part in task["parts"])
         matrices = tuple(task["matrices"]) if task["matrices"] else None
-        tasks.append(TaskResult(**task | {"parts": parts, "matrices": matrices, "lines": tuple(task["lines"]),
-                                          "outputs": tuple(task["outputs"])}))
-    return Result(**data | {"tasks": tuple(tasks), "notes": tuple(Note(**note) for note in data["notes"]),
-                            "seeds": tuple(data["seeds"])})
+        tasks.append(
+            TaskResult(
+                **task
+                | {
+                    "parts": parts,
+                    "matrices": matrices,
+                    "lines": tuple(task["lines"]),
+                    "outputs": tuple(task["outputs"]),
+                }
+            )
+        )
+    return Result(
+        **data
+        | {"tasks": tuple(tasks), "notes": tuple(Note(**note) for note in data["notes"]), "seeds": tuple(data["seeds"])}
+    )

@@ -52,8 +52,9 @@ def _question(answer: Pending) -> str:
 
 
 def _answer(answer: Pending, number: int, count: int) -> str:
-    names = ", ".join(answer.submissions[:5]) + (f" and {len(answer.submissions) - 5} more"
-                                                 if len(answer.submissions) > 5 else "")
+    names = ", ".join(answer.submissions[:5]) + (
+        f" and {len(answer.submissions) - 5} more" if len(answer.submissions) > 5 else ""
+    )
     return f"\n{'─' * 72}\n{number} of {count}: {answer.title}, {names}\n\n{answer.answer}\n"
 
 

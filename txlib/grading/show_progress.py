@@ -17,8 +17,13 @@ class Display:
 
     def __init__(self, console: Console | None = None):
         self.console = console or Console(file=sys.stderr, highlight=False)
-        self.progress = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                                 TimeRemainingColumn(), console=self.console)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
         self.bar = self.progress.add_task("grading", total=0)
         self.running: dict[str, None] = {}
         self.queued = self.kept = 0

@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-FEWEST = 50         # nodes beyond the stub, about four lines: in shorter answers equality means nothing
-NEAR = 0.8          # share of common pieces from which two answers are listed
-PIECE = 4           # nodes in a piece
-USUAL = 5, 0.1      # alike answers in a class, as a number and as a share: beyond both it is how one writes it
-MOST = 200          # pairs that a person would look through
+FEWEST = 50  # nodes beyond the stub, about four lines: in shorter answers equality means nothing
+NEAR = 0.8  # share of common pieces from which two answers are listed
+PIECE = 4  # nodes in a piece
+USUAL = 5, 0.1  # alike answers in a class, as a number and as a share: beyond both it is how one writes it
+MOST = 200  # pairs that a person would look through
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
 def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], float]]:
     """Pairs of trees with nearly the same pieces (Jaccard's index of runs of nodes)."""
     numbers: dict[tuple[str, ...], int] = {}
-    sets = []      # of pieces, each a bit of one integer: 45,000 pairs take a tenth of a second
+    sets = []  # of pieces, each a bit of one integer: 45,000 pairs take a tenth of a second
     for tree in trees:
-        pieces = {tree[i:i + PIECE] for i in range(len(tree) - PIECE + 1)}
+        pieces = {tree[i : i + PIECE] for i in range(len(tree) - PIECE + 1)}
         sets.append((len(pieces), sum(1 << numbers.setdefault(piece, len(numbers)) for piece in pieces)))
     for i, (count, mine) in enumerate(sets):
         for j in range(i):
@@ -82,8 +82,13 @@ def _walk(tree: ast.AST) -> Iterator[str]:
     while waiting:
         node = waiting.pop()
         yield "Assign" if isinstance(node, ast.AnnAssign) else type(node).__name__
-        children = [child for field, value in ast.iter_fields(node) if field not in ("annotation", "returns")
-                    for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
+        children = [
+            child
+            for field, value in ast.iter_fields(node)
+            if field not in ("annotation", "returns")
+            for child in (value if isinstance(value, list) else [value])
+            if isinstance(child, ast.AST)
+        ]
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_docstring(body[0]):
             children.remove(body[0])

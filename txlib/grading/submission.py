@@ -21,15 +21,15 @@ from txlib.grading.nbgrader_format import HIDDEN_TESTS, cut
 from txlib.grading.printable import printable
 from txlib.grading.result import Note
 
-MAX_BYTES = 10 * 2**20        # of a file
-MAX_RECEIPT = 10_000          # bytes
-MAX_ANSWER = 200_000          # characters
-MAX_EXTRA = 100               # cells of a learner's own that are looked into
-MAX_DIGITS = 1000             # of an integer; Python refuses to read one of more than 4300
-MAX_NAME = 100                # bytes of a name in UTF-8
-RECEIPT = ".receipt.json"     # ends the name of what `txlib submit` leaves beside a notebook
-LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()      # what a date can hold; a file's time can be later
-MAGIC = ("%submit", "%load_ext txlib.grading", "#")      # a line of a cell that hands the notebook in
+MAX_BYTES = 10 * 2**20  # of a file
+MAX_RECEIPT = 10_000  # bytes
+MAX_ANSWER = 200_000  # characters
+MAX_EXTRA = 100  # cells of a learner's own that are looked into
+MAX_DIGITS = 1000  # of an integer; Python refuses to read one of more than 4300
+MAX_NAME = 100  # bytes of a name in UTF-8
+RECEIPT = ".receipt.json"  # ends the name of what `txlib submit` leaves beside a notebook
+LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # what a date can hold; a file's time can be later
+MAGIC = ("%submit", "%load_ext txlib.grading", "#")  # a line of a cell that hands the notebook in
 
 # Each status but `graded`, and what a learner should do about it.
 STATUSES = {
@@ -38,7 +38,7 @@ STATUSES = {
     "link": "What you handed in is a link, not a file: hand in the notebook itself.",
     "unreadable": "What you handed in is not a file that can be read: hand in the exercise's .ipynb file.",
     "too large": f"Your file is larger than {MAX_BYTES // 2**20} MB: clear its outputs (Edit, Clear Outputs of All "
-                 "Cells), save it, and hand it in again.",
+    "Cells), save it, and hand it in again.",
     "empty": "Your file is empty: save the notebook, and hand it in again.",
     "not text": "Your file is not text in UTF-8: hand in the .ipynb file as JupyterLab saved it.",
     "truncated": "Your file breaks off in the middle: hand it in again, it may not have been copied to its end.",
@@ -47,7 +47,7 @@ STATUSES = {
     "other language": "Your notebook is for another language than Python: start from the exercise that was released.",
     "no cells": "Your notebook has no cells: hand in the exercise with your answers.",
     "no answers": "None of this exercise's answer cells is in your notebook: start from the exercise that was "
-                  "released, and write into its cells.",
+    "released, and write into its cells.",
     "other exercise": "Your notebook holds answers, but to another exercise than this one.",
     "not graded": "The grader itself failed on your notebook. Your instructor knows.",
 }
@@ -71,7 +71,7 @@ class Submission:
     answers: dict[str, str]
     notes: tuple[Note, ...] = ()
     hash: str = ""
-    submitted: str | None = None      # UTC, ISO 8601
+    submitted: str | None = None  # UTC, ISO 8601
 
 
 class Unreadable(Exception):
@@ -138,7 +138,7 @@ def read_file(path: Path, most: int = MAX_BYTES) -> tuple[bytes, str]:
                 data = file.read(most + 1)
         finally:
             os.close(handle)
-    except OSError as reason:      # ELOOP: the folder or the file has become a link since it was found
+    except OSError as reason:  # ELOOP: the folder or the file has become a link since it was found
         raise Unreadable("link" if reason.errno == errno.ELOOP else "unreadable") from reason
     if len(data) > most:
         raise Unreadable("too large")
@@ -188,8 +188,13 @@ def _unique(name: str, taken: dict[str, Any]) -> str:
 def _in_folder(name: str, folder: Path, assignment: str | None) -> Found:
     try:
         inside = list(os.scandir(folder))
-        entries = [entry for entry in inside if entry.name.lower().endswith(".ipynb")
-                   and not entry.name.startswith(".") and not entry.is_dir(follow_symlinks=False)]
+        entries = [
+            entry
+            for entry in inside
+            if entry.name.lower().endswith(".ipynb")
+            and not entry.name.startswith(".")
+            and not entry.is_dir(follow_symlinks=False)
+        ]
     except OSError:
         return Found(name, folder, "unreadable")
     if len(entries) > 1 and assignment:
@@ -211,7 +216,7 @@ def _open(path: Path) -> int:
         return os.open(path, flags)
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except NotADirectoryError as reason:      # what Linux says of a link
+    except NotADirectoryError as reason:  # what Linux says of a link
         raise OSError(errno.ELOOP, "link") from reason
     try:
         return os.open(path.name, flags, dir_fd=folder)
@@ -246,12 +251,12 @@ def _breaks_off(text: str, reason: ValueError) -> bool:
     text = text.rstrip()
     if not isinstance(reason, json.JSONDecodeError):
         return False
-    at_end = reason.pos >= len(text) or reason.msg.startswith("Unterminated") or text[reason.pos:].isalpha()
+    at_end = reason.pos >= len(text) or reason.msg.startswith("Unterminated") or text[reason.pos :].isalpha()
     return text.lstrip().startswith("{") and at_end and reason.msg != "Extra data"
 
 
 def _integer(digits: str) -> int:
-    return int(digits[:MAX_DIGITS])      # no answer depends on it
+    return int(digits[:MAX_DIGITS])  # no answer depends on it
 
 
 def _lifted(notebook: dict) -> dict:
@@ -260,7 +265,7 @@ def _lifted(notebook: dict) -> dict:
 
     try:
         return nbformat.convert(nbformat.from_dict(notebook), 4)
-    except Exception as reason:      # nbformat raises many kinds
+    except Exception as reason:  # nbformat raises many kinds
         raise Unreadable("not a notebook") from reason
 
 
@@ -300,8 +305,13 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
         if grade_id != id:
             notes.append(Note("retagged", f"the cell `{id}` has lost its grade_id: known by its id", tasks.get(id)))
         if cell.get("cell_type") != reference[id].cell_type:
-            notes.append(Note("retagged", f"the cell `{id}` is no longer a {reference[id].cell_type} cell, but was "
-                              "taken for one", tasks.get(id)))
+            notes.append(
+                Note(
+                    "retagged",
+                    f"the cell `{id}` is no longer a {reference[id].cell_type} cell, but was taken for one",
+                    tasks.get(id),
+                )
+            )
         if len(source) > MAX_ANSWER:
             notes.append(Note("too long", f"the cell `{id}` has {len(source):,} characters: not run", tasks.get(id)))
             continue
@@ -340,7 +350,7 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
     extra, notes = [], []
     for cell in cells:
         source = _plain(source_of(cell))
-        ours = source in given or "check.load(" in source      # the recordings, which release puts into a cell
+        ours = source in given or "check.load(" in source  # the recordings, which release puts into a cell
         if cell.get("cell_type") != "code" or ours or all(line.startswith(MAGIC) for line in source.splitlines()):
             continue
         id = cell.get("id")
@@ -354,8 +364,13 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
         missed = sorted(theirs & set().union(*map(names_used, answers.values())))
         cells = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
         uses = f" An answer uses {', '.join(f'`{name[:40]}`' for name in missed[:5])} from there." if missed else ""
-        notes.append(Note("extra code", f"{cells} of their own, not run: helpers belong into an answer's cell.{uses}",
-                          review=bool(missed)))
+        notes.append(
+            Note(
+                "extra code",
+                f"{cells} of their own, not run: helpers belong into an answer's cell.{uses}",
+                review=bool(missed),
+            )
+        )
     return notes
 
 
@@ -365,10 +380,12 @@ def _names_given(source: str) -> set[str]:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
-    return ({node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-            | {node.arg for node in nodes if isinstance(node, ast.arg)}
-            | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-            | {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)})
+    return (
+        {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        | {node.arg for node in nodes if isinstance(node, ast.arg)}
+        | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        | {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    )
 
 
 def grade_id_of(cell: dict) -> str | None:

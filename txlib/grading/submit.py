@@ -42,8 +42,8 @@ from txlib.grading.submission import (
 )
 from txlib.grading.verdict import STUB
 
-TO = "TXLIB_SUBMIT_TO"                     # names the folder where none is given
-NOBODY = ("", "jovyan", "root")            # what everybody is called in a container
+TO = "TXLIB_SUBMIT_TO"  # names the folder where none is given
+NOBODY = ("", "jovyan", "root")  # what everybody is called in a container
 STUBS = (f'NotImplementedError("{STUB}")', WRITTEN_STUB)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -58,14 +58,14 @@ class Receipt:
 
     exercise: str
     name: str
-    submitted: str                   # UTC, ISO 8601
-    sha256: str                      # of the file
-    saved: str                       # when the notebook was last saved, UTC
-    answers: int                     # how many tasks have an answer
-    open: tuple[str, ...]            # titles of those that have none
+    submitted: str  # UTC, ISO 8601
+    sha256: str  # of the file
+    saved: str  # when the notebook was last saved, UTC
+    answers: int  # how many tasks have an answer
+    open: tuple[str, ...]  # titles of those that have none
     folder: str
-    version: str                     # name of the copy that stays
-    repeated: bool = False           # whether the same file was handed in before; then nothing was done
+    version: str  # name of the copy that stays
+    repeated: bool = False  # whether the same file was handed in before; then nothing was done
 
     @property
     def path(self) -> Path:
@@ -73,14 +73,16 @@ class Receipt:
 
     def __str__(self) -> str:
         empty = f"; still empty: {', '.join(self.open)}" if self.open else ""
-        return "\n".join([
-            f"{'Already handed in' if self.repeated else 'Handed in'}: {self.exercise}, by {self.name}, "
-            f"{_date(self.submitted)}",
-            f"  answers: {self.answers} of {self.answers + len(self.open)}{empty}",
-            f"  saved:   {_date(self.saved)}; if you have typed since, save and hand in again",
-            f"  sha256:  {self.sha256}",
-            f"  receipt: {self.path}",
-        ])
+        return "\n".join(
+            [
+                f"{'Already handed in' if self.repeated else 'Handed in'}: {self.exercise}, by {self.name}, "
+                f"{_date(self.submitted)}",
+                f"  answers: {self.answers} of {self.answers + len(self.open)}{empty}",
+                f"  saved:   {_date(self.saved)}; if you have typed since, save and hand in again",
+                f"  sha256:  {self.sha256}",
+                f"  receipt: {self.path}",
+            ]
+        )
 
 
 def submit(
@@ -105,8 +107,16 @@ def submit(
     digest = hashlib.sha256(data).hexdigest()
     own = folder / name
     receipt = Receipt(
-        exercise, name, now.isoformat(timespec="seconds"), digest, saved, len(answered), tuple(left),
-        str(own.absolute()), f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb")
+        exercise,
+        name,
+        now.isoformat(timespec="seconds"),
+        digest,
+        saved,
+        len(answered),
+        tuple(left),
+        str(own.absolute()),
+        f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb",
+    )
     with _plain_errors(folder), _readers(folder):
         (own / ".versions").mkdir(parents=True, exist_ok=True)
         if own.is_symlink() or (own / ".versions").is_symlink():
@@ -115,8 +125,13 @@ def submit(
             if before := _before(own, exercise, digest):
                 return before
             words = json.dumps({key: value for key, value in asdict(receipt).items() if key != "repeated"}, indent=1)
-            _write({own / ".versions" / receipt.version: data, own / f"{exercise}.ipynb": data,
-                    receipt.path: (words + "\n").encode()})
+            _write(
+                {
+                    own / ".versions" / receipt.version: data,
+                    own / f"{exercise}.ipynb": data,
+                    receipt.path: (words + "\n").encode(),
+                }
+            )
     return receipt
 
 
@@ -188,14 +203,16 @@ def _need_saved(path: Path, runs: Iterable[tuple[float, str]]) -> None:
     data, saved = _read(path)
     try:
         known = {source_of(cell).strip() for cell in read_cells(data)}
-    except Unreadable:      # `submit` says why
+    except Unreadable:  # `submit` says why
         return
     written = path.stat().st_mtime
     for at, source in runs:
         handing_in = all(line.startswith(MAGIC) for line in source.strip().splitlines())
         if at > written and not handing_in and source.strip() not in known:
-            raise SubmitError(f"{path.name} was last saved {_date(saved)}, and you have run other code since: save it "
-                              "(Ctrl+S) and run %submit again, or say --anyway")
+            raise SubmitError(
+                f"{path.name} was last saved {_date(saved)}, and you have run other code since: save it "
+                "(Ctrl+S) and run %submit again, or say --anyway"
+            )
 
 
 def _folder(to: Path | str | None) -> Path:
@@ -204,15 +221,17 @@ def _folder(to: Path | str | None) -> Path:
         raise SubmitError(f"say where to hand it in: --to FOLDER, or set {TO}")
     folder = Path(to).expanduser()
     if not folder.is_dir():
-        raise SubmitError(f"{folder} is {'not a folder' if folder.exists() else 'not there'}: "
-                          "give --to the folder that your instructor named")
+        raise SubmitError(
+            f"{folder} is {'not a folder' if folder.exists() else 'not there'}: "
+            "give --to the folder that your instructor named"
+        )
     return folder
 
 
 def _name(name: str | None) -> str:
     if name is None:
         name = os.environ.get("JUPYTERHUB_USER", "")
-        with contextlib.suppress(KeyError, OSError, ImportError):      # a user without a login name
+        with contextlib.suppress(KeyError, OSError, ImportError):  # a user without a login name
             name = name or getpass.getuser()
         if name in NOBODY:
             raise SubmitError('say who you are: --name "Ada Lovelace"')
@@ -329,8 +348,9 @@ def _plain_errors(folder: Path) -> Iterator[None]:
         if reason.errno in FULL:
             raise SubmitError(f"no room is left in {folder}: nothing was handed in; tell your instructor") from None
         if isinstance(reason, PermissionError) or reason.errno == errno.EROFS:
-            raise SubmitError(f"you may not write in {reason.filename or folder}: tell your instructor, or is --name "
-                              "somebody else's?") from None
+            raise SubmitError(
+                f"you may not write in {reason.filename or folder}: tell your instructor, or is --name somebody else's?"
+            ) from None
         raise SubmitError(f"{folder}: {reason.strerror or reason}; nothing was handed in") from None
 
 

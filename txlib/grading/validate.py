@@ -19,7 +19,7 @@ class Validated:
     """What was found of one source."""
 
     assignment: Assignment
-    reports: tuple[TaskReport, ...]      # of the tasks that are not marked by a person
+    reports: tuple[TaskReport, ...]  # of the tasks that are not marked by a person
 
     @property
     def problems(self) -> list[str]:
@@ -30,9 +30,17 @@ class Validated:
         row = "{:<28} {:>6}  {:<9}  {:>12}  {:>8}  {:>4}  {:>7}".format
         lines = [row("task", "points", "reference", "alternatives", "mistakes", "stub", "seconds")]
         for each in self.reports:
-            lines.append(row(
-                each.task, f"{each.points:g}", "passes" if each.reference else "FAILS", _share(each.alternatives),
-                _share(each.mistakes), f"{each.stub_points:g}", f"{each.seconds:.3f}"))
+            lines.append(
+                row(
+                    each.task,
+                    f"{each.points:g}",
+                    "passes" if each.reference else "FAILS",
+                    _share(each.alternatives),
+                    _share(each.mistakes),
+                    f"{each.stub_points:g}",
+                    f"{each.seconds:.3f}",
+                )
+            )
         by_hand = [task.id for task in self.assignment.tasks if task.kind == "written"]
         return "\n".join(lines + [f"marked by a person: {', '.join(by_hand)}"] * bool(by_hand))
 
@@ -72,8 +80,18 @@ def _tested(assignment: Assignment) -> list[TaskReport]:
             problems.append(said.splitlines()[0])
         if stub_points:
             problems.append(f"the empty stub gets {stub_points:g} points")
-        reports.append(TaskReport(task.id, task.points, points == task.points, (), (), stub_points, tuple(problems),
-                                  seconds=_seconds(reference[task.check])))
+        reports.append(
+            TaskReport(
+                task.id,
+                task.points,
+                points == task.points,
+                (),
+                (),
+                stub_points,
+                tuple(problems),
+                seconds=_seconds(reference[task.check]),
+            )
+        )
     return reports
 
 
@@ -83,9 +101,15 @@ def _run(assignment: Assignment, notebook: Any) -> dict[str, Any]:
     from nbclient.exceptions import DeadKernelError
 
     client = NotebookClient(
-        notebook, timeout=assignment.timeout, interrupt_on_timeout=True, allow_errors=True, kernel_name="python3",
+        notebook,
+        timeout=assignment.timeout,
+        interrupt_on_timeout=True,
+        allow_errors=True,
+        kernel_name="python3",
         error_on_timeout={"ename": "Timeout", "evalue": f"longer than {assignment.timeout:g} s", "traceback": []},
-        extra_arguments=QUIET, resources={"metadata": {"path": str(assignment.path.parent)}})
+        extra_arguments=QUIET,
+        resources={"metadata": {"path": str(assignment.path.parent)}},
+    )
     with tempfile.TemporaryDirectory() as home:
         try:
             client.execute(env=kernel_environment(TXLIB_HOME=home))

@@ -10,21 +10,41 @@ from txlib.grading.evidence import NAMES, differing, name, spell
 from txlib.grading.recordings import first_difference, parts, share
 
 MIME = "application/vnd.txlib.verdict+json"
-STUB = "your turn"      # what the stub of a task raises: NotImplementedError("your turn")
+STUB = "your turn"  # what the stub of a task raises: NotImplementedError("your turn")
 SYMBOL = {
-    "right": "✓", "partial": "◐", "mistake": "✗", "wrong": "✗", "error": "✗", "unanswered": "○", "unknown": "?",
-    "gathered": "→", "written": "✎",
+    "right": "✓",
+    "partial": "◐",
+    "mistake": "✗",
+    "wrong": "✗",
+    "error": "✗",
+    "unanswered": "○",
+    "unknown": "?",
+    "gathered": "→",
+    "written": "✎",
 }
 HEADLINE = {
-    "right": "right", "partial": "partly right", "mistake": "not yet", "wrong": "not yet", "error": "not yet",
-    "unanswered": "not yet answered", "unknown": "can't be checked", "gathered": "ready to be measured",
+    "right": "right",
+    "partial": "partly right",
+    "mistake": "not yet",
+    "wrong": "not yet",
+    "error": "not yet",
+    "unanswered": "not yet answered",
+    "unknown": "can't be checked",
+    "gathered": "ready to be measured",
     "written": "marked by a person",
 }
-ELSEWHERE = {"gathered": "measured by the grader", "written": "marked by a person"}      # who gives the points
+ELSEWHERE = {"gathered": "measured by the grader", "written": "marked by a person"}  # who gives the points
 # The word and the symbol say it too.
-COLOUR = {"✓": "#2a9d5c", "◐": "#b8860b", "✗": "#d55e00", "○": "#888888", "?": "#888888", "→": "#0072b2",
-          "✎": "#0072b2"}
-SMALL = 8               # rows and columns of a matrix that is shown side by side
+COLOUR = {
+    "✓": "#2a9d5c",
+    "◐": "#b8860b",
+    "✗": "#d55e00",
+    "○": "#888888",
+    "?": "#888888",
+    "→": "#0072b2",
+    "✎": "#0072b2",
+}
+SMALL = 8  # rows and columns of a matrix that is shown side by side
 
 
 @dataclass(frozen=True)
@@ -40,9 +60,9 @@ class Verdict:
     kind: str
     points: int | float = 0
     max_points: int | float = 0
-    lines: tuple[str, ...] = ()          # markdown: `code` and *emphasis*
-    matrices: tuple[dict, dict] | None = None      # the answer's evidence and the expected, where they are small
-    known: bool = False                  # a known mistake: the first line is its author's sentence
+    lines: tuple[str, ...] = ()  # markdown: `code` and *emphasis*
+    matrices: tuple[dict, dict] | None = None  # the answer's evidence and the expected, where they are small
+    known: bool = False  # a known mistake: the first line is its author's sentence
 
     @property
     def right(self) -> bool:
@@ -50,8 +70,15 @@ class Verdict:
 
     def data(self) -> dict:
         """The verdict for programs: what `txlib check` reads."""
-        return {"task": self.task, "title": self.title, "kind": self.kind, "points": self.points,
-                "max_points": self.max_points, "lines": list(self.lines), "known": self.known}
+        return {
+            "task": self.task,
+            "title": self.title,
+            "kind": self.kind,
+            "points": self.points,
+            "max_points": self.max_points,
+            "lines": list(self.lines),
+            "known": self.known,
+        }
 
     def __repr__(self) -> str:
         return "\n".join([self._headline(), *(f"  {line}" for line in self.lines)])
@@ -113,8 +140,14 @@ def _gathered(recording: dict, bundle: dict) -> Verdict:
         if mine["value"]["kind"] != theirs["value"]["kind"]:
             words = f"expected {NAMES[theirs['value']['kind']]}, yours is {name(mine['value'])}"
             return Verdict(task, title, "wrong", 0, points, (_sentence(recording["reference"], index, words),))
-    return Verdict(task, title, "gathered", 0, points, (
-        "Your result is complete. How good it is, the grader measures on data that is not in this notebook.",))
+    return Verdict(
+        task,
+        title,
+        "gathered",
+        0,
+        points,
+        ("Your result is complete. How good it is, the grader measures on data that is not in this notebook.",),
+    )
 
 
 def is_stub(bundle: dict) -> bool:
@@ -134,7 +167,7 @@ def plural(count: int | float, word: str) -> str:
 
 def markup(line: str) -> str:
     """The little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
-    parts = re.split(r"`([^`]+)`", line)      # text and code by turns
+    parts = re.split(r"`([^`]+)`", line)  # text and code by turns
     for i, part in enumerate(parts):
         text = html.escape(part, quote=False)
         if i % 2:
@@ -155,8 +188,14 @@ def side_by_side(matrices: tuple[dict, dict]) -> str:
 
 def _stub_lines(bundle: dict) -> tuple[str, ...]:
     unfilled = bundle["error"].get("function")
-    return (f"`{unfilled}` still says `raise NotImplementedError`: write your answer there, run its cell, then run "
-            "this one.",) if unfilled else ()
+    return (
+        (
+            f"`{unfilled}` still says `raise NotImplementedError`: write your answer there, run its cell, then run "
+            "this one.",
+        )
+        if unfilled
+        else ()
+    )
 
 
 def _error_lines(bundle: dict) -> tuple[str, ...]:
@@ -194,7 +233,7 @@ def _matrices(found: dict, expected: dict) -> tuple[dict, dict] | None:
 def _matrix(caption: str, found: dict, wrong: set[int]) -> str:
     width = found["shape"][-1]
     cells = [_cell(spell(value), i in wrong) for i, value in enumerate(found["values"])]
-    rows = "".join(f"<tr>{''.join(cells[i:i + width])}</tr>" for i in range(0, int(np.prod(found["shape"])), width))
+    rows = "".join(f"<tr>{''.join(cells[i : i + width])}</tr>" for i in range(0, int(np.prod(found["shape"])), width))
     return f'<table style="font-size: smaller"><caption>{caption}</caption>{rows}</table>'
 
 

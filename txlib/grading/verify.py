@@ -19,14 +19,14 @@ class TaskReport:
 
     task: str
     points: int | float
-    reference: bool                       # right on every seed
-    alternatives: tuple[bool, ...]        # each one right on every seed
-    mistakes: tuple[bool, ...]            # each one wrong on every seed, with its own sentence on the public one
+    reference: bool  # right on every seed
+    alternatives: tuple[bool, ...]  # each one right on every seed
+    mistakes: tuple[bool, ...]  # each one wrong on every seed, with its own sentence on the public one
     stub_points: int | float
     problems: tuple[str, ...] = field(default=())
-    mistake_points: tuple[int | float, ...] = ()      # the most that each mistake earns on any seed
-    measured: tuple[float, ...] = ()      # a measured task: the reference's share of the points, seed by seed
-    seconds: float = 0.0                  # one run of the check with the reference
+    mistake_points: tuple[int | float, ...] = ()  # the most that each mistake earns on any seed
+    measured: tuple[float, ...] = ()  # a measured task: the reference's share of the points, seed by seed
+    seconds: float = 0.0  # one run of the check with the reference
 
     @property
     def ok(self) -> bool:
@@ -58,10 +58,17 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
             found = _compared(task, opened, hidden, recordings[task.id])
         stub = judge(recordings[task.id], result["stub"][task.id])
         problems = [*found.problems, *stub_problems(result["stub"][task.id])]
-        problems += [f"the reference itself calls {name}, which the task forbids"
-                     for name in result["broken"].get(task.id, ())]
-        reports.append(replace(found, stub_points=stub.points, seconds=result["seconds"][task.id],
-                               problems=tuple(dict.fromkeys(problems))))
+        problems += [
+            f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
+        ]
+        reports.append(
+            replace(
+                found,
+                stub_points=stub.points,
+                seconds=result["seconds"][task.id],
+                problems=tuple(dict.fromkeys(problems)),
+            )
+        )
     return reports
 
 
@@ -92,20 +99,37 @@ def _compared(task: Task, opened: dict, hidden: dict[int, dict], recording: dict
     rows = list(zip(known, passes, sentences, earned, strict=True))
     mistakes = [row for row in rows if row[0]["sentence"] is not None]
     return TaskReport(
-        task.id, task.points, right, tuple(row[1] for row in rows if row[0]["sentence"] is None),
-        tuple(row[2] for row in mistakes), 0, tuple(problems), tuple(row[3] * task.points for row in mistakes))
+        task.id,
+        task.points,
+        right,
+        tuple(row[1] for row in rows if row[0]["sentence"] is None),
+        tuple(row[2] for row in mistakes),
+        0,
+        tuple(problems),
+        tuple(row[3] * task.points for row in mistakes),
+    )
 
 
 def _measured(task: Task, opened: dict, shares: dict[int, list[dict]]) -> TaskReport:
     known = [each for each in opened["known"] if each["task"] == task.id]
     problems = task_problems(task.id, opened, measured=True)
-    problems += [f"on seed {seed}: {problem}" for seed, found in shares.items()
-                 for problem in share_problems(task.id, opened, found)]
-    worth = [[each.get("share", math.nan) for each in found[:-1]] for found in shares.values()]      # seeds, answers
+    problems += [
+        f"on seed {seed}: {problem}"
+        for seed, found in shares.items()
+        for problem in share_problems(task.id, opened, found)
+    ]
+    worth = [[each.get("share", math.nan) for each in found[:-1]] for found in shares.values()]  # seeds, answers
     reference, *others = zip(*worth, strict=True)
     alternatives = [each for each, answer in zip(others, known, strict=True) if answer["sentence"] is None]
     mistakes = [each for each, answer in zip(others, known, strict=True) if answer["sentence"] is not None]
     return TaskReport(
-        task.id, task.points, set(reference) == {1.0}, tuple(set(each) == {1.0} for each in alternatives),
-        tuple(max(each) < 1 for each in mistakes), 0, tuple(problems),
-        tuple(max(each) * task.points for each in mistakes), reference)
+        task.id,
+        task.points,
+        set(reference) == {1.0},
+        tuple(set(each) == {1.0} for each in alternatives),
+        tuple(max(each) < 1 for each in mistakes),
+        0,
+        tuple(problems),
+        tuple(max(each) * task.points for each in mistakes),
+        reference,
+    )

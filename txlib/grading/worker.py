@@ -8,16 +8,7 @@ from typing import Any
 
 from txlib.grading.assignment import Assignment, GradedTask, rebuild, rests_on_others
 from txlib.grading.execute import KERNEL, execute
-from txlib.grading.judge import (
-    Outcome,
-    Reference,
-    Run,
-    answer_hash,
-    displayed,
-    judge,
-    outcome,
-    task_result,
-)
+from txlib.grading.judge import Outcome, Reference, Run, answer_hash, displayed, judge, outcome, task_result
 from txlib.grading.nbval_plugin import bundles
 from txlib.grading.result import Note, Result, TaskResult
 from txlib.grading.sandbox.limits import Limits
@@ -29,13 +20,13 @@ class Job:
 
     assignment: Assignment
     reference: Reference
-    submission: Any                # a `txlib.grading.submission.Submission`
+    submission: Any  # a `txlib.grading.submission.Submission`
     seeds: tuple[int, ...]
     limits: Limits
     isolation: str
     environment: str
-    source: str                    # the text of the assignment's file, for measured tasks
-    trust: bool = False            # whether less than a sealed sandbox is allowed
+    source: str  # the text of the assignment's file, for measured tasks
+    trust: bool = False  # whether less than a sealed sandbox is allowed
     kernel: str = KERNEL
 
 
@@ -43,22 +34,35 @@ def grade_submission(job: Job) -> Result:
     """Execute a submission on every seed, each time in a fresh sandbox, and judge it."""
     assignment, submission = job.assignment, job.submission
     result = Result(
-        submission.name, submission.status, 0, assignment.points, job.isolation, job.seeds, submission.hash,
-        assignment.hash, job.environment, notes=tuple(submission.notes), submitted=submission.submitted)
+        submission.name,
+        submission.status,
+        0,
+        assignment.points,
+        job.isolation,
+        job.seeds,
+        submission.hash,
+        assignment.hash,
+        job.environment,
+        notes=tuple(submission.notes),
+        submitted=submission.submitted,
+    )
     if submission.status != "graded":
         return result
-    seeds = job.seeds if job.reference.recordings else job.seeds[:1]      # asserts know no seed
+    seeds = job.seeds if job.reference.recordings else job.seeds[:1]  # asserts know no seed
     runs = [_run(job, seed) for seed in seeds]
     for task in assignment.tasks:
         if _wants_alone(job, task, runs):
             runs += [_run(job, seed, task.id) for seed in seeds]
     outcomes, junit = judge(assignment, job.reference, runs)
     outputs = displayed(assignment, runs[0].executed)
-    tasks = tuple(replace(_graded(job, task, outcomes, runs), outputs=outputs.get(task.id, ()))
-                  for task in assignment.tasks)
+    tasks = tuple(
+        replace(_graded(job, task, outcomes, runs), outputs=outputs.get(task.id, ())) for task in assignment.tasks
+    )
     notes = (*submission.notes, *_forbidden_calls(job, outcomes), *_disagreements(assignment, outcomes))
-    return _with_lateness(replace(result, tasks=tasks, notes=notes, junit=junit,
-                                  score=round(sum(task.points for task in tasks), 6)), assignment)
+    return _with_lateness(
+        replace(result, tasks=tasks, notes=notes, junit=junit, score=round(sum(task.points for task in tasks), 6)),
+        assignment,
+    )
 
 
 def _run(job: Job, seed: int, only: str | None = None) -> Run:
@@ -93,8 +97,9 @@ def _graded(job: Job, task: GradedTask, outcomes: dict, runs: list[Run]) -> Task
     if task.kind == "written":
         # A task cell of nbgrader's has no answer cell: the answer stands in cells that the learner added.
         verdict = "pending" if _answered(job, task) or not task.answers else "unanswered"
-        return TaskResult(task.id, task.title, task.kind, verdict, 0, task.points, answer=answer,
-                          answer_hash=answer_hash(answer))
+        return TaskResult(
+            task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
+        )
     result = task_result(task, outcomes, runs, answer)
     if not any(id in job.submission.answers for id in task.answers) and not result.points and task.answers:
         return replace(result, verdict="missing", lines=("Its cell is not in your notebook.",), matrices=None)
@@ -117,9 +122,11 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
 
     measured = measure(_local_source(job), requests)
     if wrong := [each["error"] for each in measured if "error" in each]:
-        raise ValueError(f"{job.assignment.name}: {wrong[0]}")      # the author's error, not the learner's
-    return {request["task"]: (each["share"], each.get("sentence") or "")
-            for request, each in zip(requests, measured, strict=True)}
+        raise ValueError(f"{job.assignment.name}: {wrong[0]}")  # the author's error, not the learner's
+    return {
+        request["task"]: (each["share"], each.get("sentence") or "")
+        for request, each in zip(requests, measured, strict=True)
+    }
 
 
 def _local_source(job: Job) -> Path:
@@ -145,8 +152,12 @@ def _forbidden_calls(job: Job, outcomes: dict[tuple, Outcome]) -> list[Note]:
     for task in job.assignment.tasks:
         answer = "\n".join(job.submission.answers.get(id, "") for id in task.answers)
         named = forbidden_names(answer, [each for each in task.forbidden if not each.startswith("aten.")])
-        ran = {name for (id, _, alone), found in outcomes.items() if id == task.id and not alone
-               for name in found.operators}
+        ran = {
+            name
+            for (id, _, alone), found in outcomes.items()
+            if id == task.id and not alone
+            for name in found.operators
+        }
         called = sorted({*named, *(ran & set(task.forbidden))})
         if called:
             notes.append(Note("forbidden call", f"calls {', '.join(called)}", task.id))

@@ -66,7 +66,7 @@ def _in_a_pool(jobs: list[Job], waiting: list[int], processes: int) -> Iterator[
         futures: dict[Future, int] = {}
         broken = False
         while futures or waiting and not broken:
-            while waiting and not broken and len(futures) < processes:      # no more than run: Ctrl-C ends soon
+            while waiting and not broken and len(futures) < processes:  # no more than run: Ctrl-C ends soon
                 index = waiting.pop(0)
                 futures[pool.submit(grade_submission, jobs[index])] = index
                 yield index, None
@@ -96,8 +96,9 @@ def on_cluster(jobs: list[Job], client: "Client") -> Progress:
     """Grade by the workers of a Dask cluster."""
     from distributed import as_completed
 
-    futures = {client.submit(grade_on_cluster, job, pure=False, retries=TRIES - 1): index
-               for index, job in enumerate(jobs)}
+    futures = {
+        client.submit(grade_on_cluster, job, pure=False, retries=TRIES - 1): index for index, job in enumerate(jobs)
+    }
     for future in as_completed(futures):
         job = jobs[futures[future]]
         yield job, future.result() if future.status == "finished" else Failed(_words(future.exception()))
@@ -117,7 +118,7 @@ def grade_on_cluster(job: Job) -> Result:
         return grade_submission(replace(job, isolation=isolation))
 
 
-_one_at_a_time = threading.Lock()      # nbclient and pytest work in one thread of a process at a time
+_one_at_a_time = threading.Lock()  # nbclient and pytest work in one thread of a process at a time
 _warm: threading.Thread | None = None
 
 

@@ -6,14 +6,7 @@ from txlib.layers.feedforward import FeedForward
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
 from txlib.layers.norm import LayerNorm, RMSNorm
 from txlib.layers.packed import PackedLinear, pack_weights
-from txlib.layers.position import (
-    LearnedPosition,
-    Rotary,
-    RotaryScaling,
-    SinusoidalPosition,
-    make_position,
-    sinusoidal,
-)
+from txlib.layers.position import LearnedPosition, Rotary, RotaryScaling, SinusoidalPosition, make_position, sinusoidal
 
 __all__ = [
     "BlockCache",

@@ -22,10 +22,10 @@ from txlib.layers.moe import MixtureConfig, MixtureOfExperts
 from txlib.layers.norm import make_norm
 from txlib.layers.position import Rotary, RotaryScaling
 
-ADDED_POSITIONS = ("none", "sinusoidal", "sinusoidal_concatenated", "learned")      # the model adds them to its input
+ADDED_POSITIONS = ("none", "sinusoidal", "sinusoidal_concatenated", "learned")  # the model adds them to its input
 ROTARY_POSITIONS = {"rotary": "interleaved", "rotary_half": "half"}
-LAST_IN_SUBLAYER = ("attention.output", "narrow")           # the layers whose output is added to the residual stream
-RELATIVE_POSITIONS = ("shaw", "skewed", "alibi")                                    # self-attention computes them
+LAST_IN_SUBLAYER = ("attention.output", "narrow")  # the layers whose output is added to the residual stream
+RELATIVE_POSITIONS = ("shaw", "skewed", "alibi")  # self-attention computes them
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,12 @@ class BlockConfig:
     def from_dict(cls, values: dict) -> "BlockConfig":
         """The config that `dataclasses.asdict` wrote."""
         nested = {"ffn": MixtureConfig, "rotary_scaling": RotaryScaling}
-        return cls(**{name: nested[name](**value) if name in nested and value is not None else value
-                      for name, value in values.items()})  # fmt: skip
+        return cls(
+            **{
+                name: nested[name](**value) if name in nested and value is not None else value
+                for name, value in values.items()
+            }
+        )
 
 
 def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAttention:
@@ -125,9 +129,7 @@ def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAtte
 def make_feed_forward(config: BlockConfig) -> nn.Module:
     """The feed-forward network that a config describes, or its mixture of them."""
     if config.ffn is not None:
-        return MixtureOfExperts(
-            config.ffn, config.d_model, config.d_ff, activation=config.activation, bias=config.bias
-        )
+        return MixtureOfExperts(config.ffn, config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
     return FeedForward(config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
 
 

@@ -6,11 +6,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 ACTIVATIONS = {
-    "relu": F.relu,                                                    # Vaswani et al. 2017, eq. 2
-    "gelu": F.gelu,                                                    # Hendrycks & Gimpel 2016; BERT
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),              # the same, §2's approximation; GPT-2
-    "relu2": lambda x: F.relu(x).square(),                             # So et al. 2021 (Primer), §4.1
-    "silu": F.silu,                                                    # Elfwing et al. 2017
+    "relu": F.relu,  # Vaswani et al. 2017, eq. 2
+    "gelu": F.gelu,  # Hendrycks & Gimpel 2016; BERT
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # the same, §2's approximation; GPT-2
+    "relu2": lambda x: F.relu(x).square(),  # So et al. 2021 (Primer), §4.1
+    "silu": F.silu,  # Elfwing et al. 2017
 }
 
 
@@ -38,7 +38,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Each position by itself, all with the same weights."""
-        hidden = self.widen(x)                                               # (batch, length, d_ff)
+        hidden = self.widen(x)  # (batch, length, d_ff)
         hidden = self.activation(hidden) if self.gate is None else self.activation(self.gate(x)) * hidden
         return self.narrow(dropout(hidden, self.dropout, self.training))
 
@@ -53,7 +53,7 @@ def dropout(x: Tensor, share: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, share)
-    dropped = min(round(256 * share), 255)                                   # byte values, of 256
-    random = torch.empty(x.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)      # 8 bytes in each
+    dropped = min(round(256 * share), 255)  # byte values, of 256
+    random = torch.empty(x.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)  # 8 bytes in each
     keep = random.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
     return x * keep.to(x.dtype).mul_(256 / (256 - dropped))

@@ -87,15 +87,15 @@ def load_balancing_loss(
     no gradient; the probabilities have.
     """
     experts = probabilities.shape[-1]
-    share = F.one_hot(chosen, experts).to(probabilities.dtype).sum(dim=1).mean(dim=0)      # (experts,)
+    share = F.one_hot(chosen, experts).to(probabilities.dtype).sum(dim=1).mean(dim=0)  # (experts,)
     return experts * (share * probabilities.mean(dim=0)).sum()
 
 
 def within_capacity(chosen: Int[Tensor, "tokens top_k"], experts: int, capacity: int) -> Bool[Tensor, "tokens top_k"]:
     """True for the first `capacity` tokens that ask for an expert; all first choices come before the second ones."""
-    asking = chosen.T.flatten()                                                   # (top_k · tokens,)
-    queue = F.one_hot(asking, experts).cumsum(dim=0)                              # how many have asked so far
-    place = queue.gather(1, asking[:, None])                                      # 1 for the first
+    asking = chosen.T.flatten()  # (top_k · tokens,)
+    queue = F.one_hot(asking, experts).cumsum(dim=0)  # how many have asked so far
+    place = queue.gather(1, asking[:, None])  # 1 for the first
     return (place <= capacity).view(chosen.T.shape).T
 
 
@@ -108,9 +108,7 @@ class MixtureOfExperts(nn.Module):
         d_model, d_ff, activation, bias: of each expert; see `FeedForward`.
     """
 
-    def __init__(
-        self, config: MixtureConfig, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True
-    ):
+    def __init__(self, config: MixtureConfig, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True):
         super().__init__()
         self.config = config
         self.router = nn.Linear(d_model, config.experts, bias=False)
@@ -123,20 +121,20 @@ class MixtureOfExperts(nn.Module):
         """Each position by itself, each with its own experts' weights."""
         if self.training and self.config.jitter:
             x = x * torch.empty_like(x).uniform_(1 - self.config.jitter, 1 + self.config.jitter)
-        tokens = x.flatten(0, 1)                                                  # (tokens, d_model)
+        tokens = x.flatten(0, 1)  # (tokens, d_model)
         self.routing = routing = self.route(tokens)
         out = torch.zeros_like(tokens)
         for number, expert in enumerate(self.experts):
             token, choice = (routing.kept & (routing.chosen == number)).nonzero(as_tuple=True)
-            weight = routing.weights[token, choice, None]                         # (its tokens, 1)
+            weight = routing.weights[token, choice, None]  # (its tokens, 1)
             out = out.index_add(0, token, (weight * expert(tokens[None, token])[0]).to(out.dtype))
         return out.view_as(x)
 
     def route(self, tokens: Float[Tensor, "tokens d_model"]) -> Routing:
         """Choose each token's experts."""
         config = self.config
-        probabilities = self.router(tokens).float().softmax(dim=-1)               # (tokens, experts)
-        weights, chosen = probabilities.topk(config.top_k)                        # (tokens, top_k)
+        probabilities = self.router(tokens).float().softmax(dim=-1)  # (tokens, experts)
+        weights, chosen = probabilities.topk(config.top_k)  # (tokens, top_k)
         if config.normalise:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         kept = torch.ones_like(chosen, dtype=torch.bool)

@@ -34,7 +34,7 @@ def pack_weights(model: nn.Module, weights: str) -> nn.Module:
         raise ValueError("the model is packed already; load it again to pack it in another way")
     check_packing(weights, next(iter(model.parameters())).device)
     model.float()
-    if getattr(model, "output", model) is None:                     # tied to the embedding
+    if getattr(model, "output", model) is None:  # tied to the embedding
         model.output = PackedLinear(model.output_weight, getattr(model, "output_bias", None), weights)
     for module in list(model.modules()):
         if isinstance(module, TransformerBlock):
@@ -102,15 +102,17 @@ def check_packing(weights: str, device: torch.device) -> None:
     if weights not in KINDS:
         raise ValueError(f"weights={weights!r} is unknown; choose one of {', '.join(KINDS)}")
     engines = torch.backends.quantized.supported_engines
-    able = "fbgemm" in engines and (weights != "int8" or hasattr(torch, "quantize_per_channel"))    # deprecated
+    able = "fbgemm" in engines and (weights != "int8" or hasattr(torch, "quantize_per_channel"))  # deprecated
     if device.type != "cpu" or not able:
-        raise ValueError(f"weights={weights!r} needs an x86 CPU; here the model lies on {device.type!r} and torch has "
-                         f"the engines {', '.join(engines)}. model.bfloat16() halves the weights anywhere")  # fmt: skip
+        raise ValueError(
+            f"weights={weights!r} needs an x86 CPU; here the model lies on {device.type!r} and torch has "
+            f"the engines {', '.join(engines)}. model.bfloat16() halves the weights anywhere"
+        )
 
 
 def in_steps(weight: Float[Tensor, "out_features in_features"]) -> Tensor:
     """Each row as whole multiples, -127 to 127, of a step of its own, as torch's quantized tensor."""
-    step = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)          # (out_features,)
-    with warnings.catch_warnings():                                 # torch means to replace this type of tensor
+    step = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)  # (out_features,)
+    with warnings.catch_warnings():  # torch means to replace this type of tensor
         warnings.simplefilter("ignore", UserWarning)
         return torch.quantize_per_channel(weight, step, torch.zeros_like(step, dtype=torch.long), 0, torch.qint8)

@@ -29,7 +29,7 @@ def sinusoidal(
         raise ValueError(f"layout={layout!r} is unknown; choose 'interleaved' or 'concatenated'")
     position = torch.arange(offset, offset + length, dtype=torch.float64)
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angle = position[:, None] * frequency                                   # (length, d_model / 2)
+    angle = position[:, None] * frequency  # (length, d_model / 2)
     pair = torch.stack if layout == "interleaved" else torch.cat
     return pair([angle.sin(), angle.cos()], dim=-1).reshape(length, d_model).float()
 
@@ -155,13 +155,13 @@ class Rotary(nn.Module):
         """x with the vector at position offset + i turned by that position's angles."""
         position = torch.arange(offset, offset + x.shape[-2], device=x.device)
         pair = torch.arange(0, self.head_dim, 2, device=x.device)
-        frequency = self.base ** (-pair / self.head_dim)                    # (head_dim / 2,), always in float32
+        frequency = self.base ** (-pair / self.head_dim)  # (head_dim / 2,), always in float32
         if self.scaling is not None:
             frequency = self.scaling(frequency)
-        angle = position[:, None] * frequency                               # (length, head_dim / 2)
+        angle = position[:, None] * frequency  # (length, head_dim / 2)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         if self.layout == "interleaved":
-            first, second = x[..., 0::2], x[..., 1::2]                      # (batch, heads, length, head_dim / 2)
+            first, second = x[..., 0::2], x[..., 1::2]  # (batch, heads, length, head_dim / 2)
         else:
             first, second = x.chunk(2, dim=-1)
         turned = first * cos - second * sin, first * sin + second * cos

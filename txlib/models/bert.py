@@ -112,7 +112,7 @@ class Bert(nn.Module):
             token_type_ids: each token's segment; None: all are in segment 0.
         """
         segment = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        x = self.embedding(input_ids) + self.segment(segment)                  # (batch, length, d_model)
+        x = self.embedding(input_ids) + self.segment(segment)  # (batch, length, d_model)
         if self.position is not None:
             x = self.position(x)
         x = dropout(self.embedding_norm(x), self.config.block.dropout, self.training)
@@ -147,7 +147,7 @@ class BertHead(nn.Module):
         bert: an encoder to build on, e.g. a pre-trained one; None for a new one.
     """
 
-    pooled = True       # whether the head reads the pooler's vector
+    pooled = True  # whether the head reads the pooler's vector
 
     def __init__(self, config: BertConfig, bert: Bert | None = None):
         super().__init__()
@@ -289,7 +289,7 @@ class BertForQuestionAnswering(BertHead):
         start, end = self.span(self.bert(input_ids, attention_mask, token_type_ids).last_hidden_state).unbind(dim=-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            length = input_ids.shape[1]                                        # a label that means "outside"
+            length = input_ids.shape[1]  # a label that means "outside"
             losses = (
                 F.cross_entropy(logits, positions.clamp(0, length), ignore_index=length)
                 for logits, positions in ((start, start_positions), (end, end_positions))

@@ -13,7 +13,7 @@ from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.stack import ModelConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 
-Settings = Mapping[str, Any]        # a config.json
+Settings = Mapping[str, Any]  # a config.json
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,14 @@ def pick(settings: Settings, name: str, choices: Mapping[str, str]) -> str:
 
 
 ACTIVATION = {
-    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu",
-    "swish": "silu", "relu2": "relu2",
-}  # fmt: skip
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "relu2": "relu2",
+}
 
 
 def their_activation(ours: str) -> str:
@@ -97,9 +102,12 @@ def as_tuple(eos: int | list[int] | None) -> int | tuple[int, ...] | None:
 
 def read_gpt2(settings: Settings) -> GPTConfig:
     expect(
-        settings, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, reorder_and_upcast_attn=False,
+        settings,
+        scale_attn_weights=True,
+        scale_attn_by_inverse_layer_idx=False,
+        reorder_and_upcast_attn=False,
         add_cross_attention=False,
-    )  # fmt: skip
+    )
     dropout, embedding_dropout = settings.get("resid_pdrop", 0.1), settings.get("embd_pdrop", 0.1)
     block = BlockConfig(
         d_model=settings["n_embd"],
@@ -129,33 +137,48 @@ def write_gpt2(model: GPT) -> dict[str, Any]:
     config, block = model.config, model.config.block
     return {
         "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": config.vocab_size, "n_embd": block.d_model, "n_head": block.heads, "n_inner": block.d_ff,
-        "n_layer": config.layers, "n_positions": config.max_length, "layer_norm_epsilon": block.norm_eps,
-        "activation_function": their_activation(block.activation), "resid_pdrop": block.dropout,
+        "vocab_size": config.vocab_size,
+        "n_embd": block.d_model,
+        "n_head": block.heads,
+        "n_inner": block.d_ff,
+        "n_layer": config.layers,
+        "n_positions": config.max_length,
+        "layer_norm_epsilon": block.norm_eps,
+        "activation_function": their_activation(block.activation),
+        "resid_pdrop": block.dropout,
         "attn_pdrop": block.attention_dropout,
         "embd_pdrop": block.dropout if config.embedding_dropout is None else config.embedding_dropout,
-        "tie_word_embeddings": config.tie_embeddings, "initializer_range": config.init_std,
-        "bos_token_id": config.bos_id, "eos_token_id": config.eos_id, "pad_token_id": config.pad_id,
-    }  # fmt: skip
+        "tie_word_embeddings": config.tie_embeddings,
+        "initializer_range": config.init_std,
+        "bos_token_id": config.bos_id,
+        "eos_token_id": config.eos_id,
+        "pad_token_id": config.pad_id,
+    }
 
 
 GPT2 = Family(
-    "gpt2", read_gpt2, write_gpt2,
+    "gpt2",
+    read_gpt2,
+    write_gpt2,
     heads={"GPT2LMHeadModel": lambda config, _: GPT(config), "GPT2Model": lambda config, _: GPT(config)},
     prefix="transformer.",
     names=(
         *same("transformer.", "", ("wte", "embedding"), ("wpe", "position"), ("ln_f", "decoder.norm")),
-        *same("transformer.h.{}.", "decoder.layers.{}.",
-              ("ln_1", "self_attention_norm"), ("ln_2", "feed_forward_norm")),
-        Name("transformer.h.{}.attn.c_attn", tuple(f"decoder.layers.{{}}.self_attention.{part}"
-                                                   for part in ("query", "key", "value")), "transposed"),
+        *same(
+            "transformer.h.{}.", "decoder.layers.{}.", ("ln_1", "self_attention_norm"), ("ln_2", "feed_forward_norm")
+        ),
+        Name(
+            "transformer.h.{}.attn.c_attn",
+            tuple(f"decoder.layers.{{}}.self_attention.{part}" for part in ("query", "key", "value")),
+            "transposed",
+        ),
         Name("transformer.h.{}.attn.c_proj", ("decoder.layers.{}.self_attention.output",), "transposed"),
         Name("transformer.h.{}.mlp.c_fc", ("decoder.layers.{}.feed_forward.widen",), "transposed"),
         Name("transformer.h.{}.mlp.c_proj", ("decoder.layers.{}.feed_forward.narrow",), "transposed"),
         Name("lm_head", ("output",)),
     ),
-    ignored=(r"transformer\.h\.\d+\.attn\.(masked_)?bias",),        # the causal mask
-)  # fmt: skip
+    ignored=(r"transformer\.h\.\d+\.attn\.(masked_)?bias",),  # the causal mask
+)
 
 
 # Llama and Mixtral --------------------------------------------------------------------------------------------------
@@ -170,8 +193,9 @@ def read_rotary(settings: Settings, default: float) -> dict[str, Any]:
     elif kind == "linear":
         scaling = RotaryScaling(rope["factor"])
     elif kind == "llama3":
-        scaling = RotaryScaling(rope["factor"], rope["original_max_position_embeddings"], rope["low_freq_factor"],
-                                rope["high_freq_factor"])  # fmt: skip
+        scaling = RotaryScaling(
+            rope["factor"], rope["original_max_position_embeddings"], rope["low_freq_factor"], rope["high_freq_factor"]
+        )
     else:
         raise ValueError(f"rope_scaling={kind!r} is not supported, only default, linear and llama3")
     return {"rotary_base": rope.get("rope_theta", settings.get("rope_theta", default)), "rotary_scaling": scaling}
@@ -184,8 +208,14 @@ def write_rotary(block: BlockConfig) -> dict[str, Any]:
         return {"rope_type": "default", **base}
     if scaling.context is None:
         return {"rope_type": "linear", "factor": scaling.factor, **base}
-    return {"rope_type": "llama3", "factor": scaling.factor, "original_max_position_embeddings": scaling.context,
-            "low_freq_factor": scaling.slow, "high_freq_factor": scaling.fast, **base}  # fmt: skip
+    return {
+        "rope_type": "llama3",
+        "factor": scaling.factor,
+        "original_max_position_embeddings": scaling.context,
+        "low_freq_factor": scaling.slow,
+        "high_freq_factor": scaling.fast,
+        **base,
+    }
 
 
 def read_llama(settings: Settings, *, base: float = 10000.0, eps: float = 1e-6) -> GPTConfig:
@@ -229,40 +259,63 @@ def write_llama(model: GPT) -> dict[str, Any]:
     config, block = model.config, model.config.block
     return {
         "architectures": ["LlamaForCausalLM"],
-        "vocab_size": config.vocab_size, "hidden_size": block.d_model, "num_attention_heads": block.heads,
-        "num_key_value_heads": block.kv_heads or block.heads, "head_dim": block.head_dim,
-        "intermediate_size": block.d_ff, "num_hidden_layers": config.layers,
-        "max_position_embeddings": config.max_length, "hidden_act": "silu", "rms_norm_eps": block.norm_eps,
-        "rope_theta": block.rotary_base, "mlp_bias": block.bias,
+        "vocab_size": config.vocab_size,
+        "hidden_size": block.d_model,
+        "num_attention_heads": block.heads,
+        "num_key_value_heads": block.kv_heads or block.heads,
+        "head_dim": block.head_dim,
+        "intermediate_size": block.d_ff,
+        "num_hidden_layers": config.layers,
+        "max_position_embeddings": config.max_length,
+        "hidden_act": "silu",
+        "rms_norm_eps": block.norm_eps,
+        "rope_theta": block.rotary_base,
+        "mlp_bias": block.bias,
         "rope_parameters": write_rotary(block),
         "attention_bias": block.bias if block.attention_bias is None else block.attention_bias,
-        "attention_dropout": block.attention_dropout, "tie_word_embeddings": config.tie_embeddings,
-        "initializer_range": config.init_std, "bos_token_id": config.bos_id, "eos_token_id": config.eos_id,
+        "attention_dropout": block.attention_dropout,
+        "tie_word_embeddings": config.tie_embeddings,
+        "initializer_range": config.init_std,
+        "bos_token_id": config.bos_id,
+        "eos_token_id": config.eos_id,
         "pad_token_id": config.pad_id,
-    }  # fmt: skip
+    }
 
 
 LLAMA_NAMES = (
     *same("model.", "", ("embed_tokens", "embedding"), ("norm", "decoder.norm")),
-    *same("model.layers.{}.", "decoder.layers.{}.",
-          ("input_layernorm", "self_attention_norm"), ("post_attention_layernorm", "feed_forward_norm"),
-          ("self_attn.q_proj", "self_attention.query"), ("self_attn.k_proj", "self_attention.key"),
-          ("self_attn.v_proj", "self_attention.value"), ("self_attn.o_proj", "self_attention.output")),
+    *same(
+        "model.layers.{}.",
+        "decoder.layers.{}.",
+        ("input_layernorm", "self_attention_norm"),
+        ("post_attention_layernorm", "feed_forward_norm"),
+        ("self_attn.q_proj", "self_attention.query"),
+        ("self_attn.k_proj", "self_attention.key"),
+        ("self_attn.v_proj", "self_attention.value"),
+        ("self_attn.o_proj", "self_attention.output"),
+    ),
     Name("lm_head", ("output",)),
-)  # fmt: skip
+)
 ROTARY_CONSTANTS = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"model\.rotary_emb\.inv_freq")
 
 LLAMA = Family(
-    "llama", read_llama, write_llama,
+    "llama",
+    read_llama,
+    write_llama,
     heads={"LlamaForCausalLM": lambda config, _: GPT(config)},
     prefix="model.",
     names=(
         *LLAMA_NAMES,
-        *same("model.layers.{}.mlp.", "decoder.layers.{}.feed_forward.",
-              ("gate_proj", "gate"), ("up_proj", "widen"), ("down_proj", "narrow")),
+        *same(
+            "model.layers.{}.mlp.",
+            "decoder.layers.{}.feed_forward.",
+            ("gate_proj", "gate"),
+            ("up_proj", "widen"),
+            ("down_proj", "narrow"),
+        ),
     ),
     ignored=ROTARY_CONSTANTS,
-)  # fmt: skip
+)
 
 
 def read_mixtral(settings: Settings) -> GPTConfig:
@@ -281,24 +334,36 @@ def read_mixtral(settings: Settings) -> GPTConfig:
 def write_mixtral(model: GPT) -> dict[str, Any]:
     ffn, settings = model.config.block.ffn, write_llama(model)
     return {
-        **settings, "architectures": ["MixtralForCausalLM"],
-        "num_local_experts": ffn.experts, "num_experts_per_tok": ffn.top_k, "router_aux_loss_coef": ffn.balance,
-        "router_jitter_noise": ffn.jitter, "sliding_window": None, "output_router_logits": False,
-    }  # fmt: skip
+        **settings,
+        "architectures": ["MixtralForCausalLM"],
+        "num_local_experts": ffn.experts,
+        "num_experts_per_tok": ffn.top_k,
+        "router_aux_loss_coef": ffn.balance,
+        "router_jitter_noise": ffn.jitter,
+        "sliding_window": None,
+        "output_router_logits": False,
+    }
 
 
 MIXTRAL = Family(
-    "mixtral", read_mixtral, write_mixtral,
+    "mixtral",
+    read_mixtral,
+    write_mixtral,
     heads={"MixtralForCausalLM": lambda config, _: GPT(config)},
     prefix="model.",
     names=(
         *LLAMA_NAMES,
-        *same("model.layers.{}.block_sparse_moe.", "decoder.layers.{}.feed_forward.",
-              ("gate", "router"), ("experts.{}.w1", "experts.{}.gate"), ("experts.{}.w3", "experts.{}.widen"),
-              ("experts.{}.w2", "experts.{}.narrow")),
+        *same(
+            "model.layers.{}.block_sparse_moe.",
+            "decoder.layers.{}.feed_forward.",
+            ("gate", "router"),
+            ("experts.{}.w1", "experts.{}.gate"),
+            ("experts.{}.w3", "experts.{}.widen"),
+            ("experts.{}.w2", "experts.{}.narrow"),
+        ),
     ),
     ignored=ROTARY_CONSTANTS,
-)  # fmt: skip
+)
 
 
 # BERT ---------------------------------------------------------------------------------------------------------------
@@ -306,9 +371,12 @@ MIXTRAL = Family(
 
 def read_bert(settings: Settings) -> BertConfig:
     expect(
-        settings, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute",
+        settings,
+        is_decoder=False,
+        add_cross_attention=False,
+        position_embedding_type="absolute",
         tie_word_embeddings=True,
-    )  # fmt: skip
+    )
     if settings.get("problem_type"):
         expect(settings, problem_type="regression" if label_count(settings) == 1 else "single_label_classification")
     block = BlockConfig(
@@ -341,13 +409,22 @@ def write_bert(model: nn.Module) -> dict[str, Any]:
         "architectures": ["BertModel" if isinstance(model, Bert) else type(model).__name__],
         "id2label": {str(label): f"LABEL_{label}" for label in range(labels)},
         "label2id": {f"LABEL_{label}": label for label in range(labels)},
-        "vocab_size": config.vocab_size, "hidden_size": block.d_model, "num_attention_heads": block.heads,
-        "intermediate_size": block.d_ff, "num_hidden_layers": config.layers, "layer_norm_eps": block.norm_eps,
-        "hidden_act": their_activation(block.activation), "hidden_dropout_prob": block.dropout,
-        "attention_probs_dropout_prob": block.attention_dropout, "max_position_embeddings": config.max_length,
-        "type_vocab_size": config.segments, "classifier_dropout": config.classifier_dropout,
-        "initializer_range": config.init_std, "pad_token_id": config.pad_id, "tie_word_embeddings": True,
-    }  # fmt: skip
+        "vocab_size": config.vocab_size,
+        "hidden_size": block.d_model,
+        "num_attention_heads": block.heads,
+        "intermediate_size": block.d_ff,
+        "num_hidden_layers": config.layers,
+        "layer_norm_eps": block.norm_eps,
+        "hidden_act": their_activation(block.activation),
+        "hidden_dropout_prob": block.dropout,
+        "attention_probs_dropout_prob": block.attention_dropout,
+        "max_position_embeddings": config.max_length,
+        "type_vocab_size": config.segments,
+        "classifier_dropout": config.classifier_dropout,
+        "initializer_range": config.init_std,
+        "pad_token_id": config.pad_id,
+        "tie_word_embeddings": True,
+    }
 
 
 CLASSIFIERS = bert.BertForSequenceClassification, bert.BertForTokenClassification
@@ -366,41 +443,79 @@ def bert_head(name: str) -> Callable[[BertConfig, Settings], nn.Module]:
 
 
 BERT = Family(
-    "bert", read_bert, write_bert,
+    "bert",
+    read_bert,
+    write_bert,
     heads={
         "BertModel": lambda config, _: Bert(config),
-        **{name: bert_head(name) for name in (
-            "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction", "BertForSequenceClassification",
-            "BertForQuestionAnswering", "BertForTokenClassification", "BertForMultipleChoice",
-        )},
+        **{
+            name: bert_head(name)
+            for name in (
+                "BertForPreTraining",
+                "BertForMaskedLM",
+                "BertForNextSentencePrediction",
+                "BertForSequenceClassification",
+                "BertForQuestionAnswering",
+                "BertForTokenClassification",
+                "BertForMultipleChoice",
+            )
+        },
     },
     prefix="bert.",
     names=(
-        *same("bert.embeddings.", "bert.",
-              ("word_embeddings", "embedding"), ("position_embeddings", "position"),
-              ("token_type_embeddings", "segment"), ("LayerNorm", "embedding_norm")),
-        *same("bert.encoder.layer.{}.", "bert.encoder.layers.{}.",
-              ("attention.self.query", "self_attention.query"), ("attention.self.key", "self_attention.key"),
-              ("attention.self.value", "self_attention.value"), ("attention.output.dense", "self_attention.output"),
-              ("attention.output.LayerNorm", "self_attention_norm"), ("intermediate.dense", "feed_forward.widen"),
-              ("output.dense", "feed_forward.narrow"), ("output.LayerNorm", "feed_forward_norm")),
-        *same("", "", ("bert.pooler.dense", "bert.pooler"), ("cls.predictions.transform.dense", "predictions.dense"),
-              ("cls.predictions.transform.LayerNorm", "predictions.norm"), ("cls.predictions", "predictions"),
-              ("cls.seq_relationship", "next_sentence"), ("classifier", "classifier"), ("qa_outputs", "span")),
+        *same(
+            "bert.embeddings.",
+            "bert.",
+            ("word_embeddings", "embedding"),
+            ("position_embeddings", "position"),
+            ("token_type_embeddings", "segment"),
+            ("LayerNorm", "embedding_norm"),
+        ),
+        *same(
+            "bert.encoder.layer.{}.",
+            "bert.encoder.layers.{}.",
+            ("attention.self.query", "self_attention.query"),
+            ("attention.self.key", "self_attention.key"),
+            ("attention.self.value", "self_attention.value"),
+            ("attention.output.dense", "self_attention.output"),
+            ("attention.output.LayerNorm", "self_attention_norm"),
+            ("intermediate.dense", "feed_forward.widen"),
+            ("output.dense", "feed_forward.narrow"),
+            ("output.LayerNorm", "feed_forward_norm"),
+        ),
+        *same(
+            "",
+            "",
+            ("bert.pooler.dense", "bert.pooler"),
+            ("cls.predictions.transform.dense", "predictions.dense"),
+            ("cls.predictions.transform.LayerNorm", "predictions.norm"),
+            ("cls.predictions", "predictions"),
+            ("cls.seq_relationship", "next_sentence"),
+            ("classifier", "classifier"),
+            ("qa_outputs", "span"),
+        ),
     ),
     ignored=(r"bert\.embeddings\.position_ids", r"cls\.predictions\.decoder\.(weight|bias)"),
     renamed=(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
-)  # fmt: skip
+)
 
 
 # Marian -------------------------------------------------------------------------------------------------------------
 
 
 def read_marian(settings: Settings) -> TransformerConfig:
-    expect(settings, share_encoder_decoder_embeddings=True, tie_word_embeddings=True, is_encoder_decoder=True,
-           static_position_embeddings=True, normalize_before=False, normalize_embedding=False,
-           decoder_vocab_size=settings["vocab_size"], decoder_ffn_dim=settings["encoder_ffn_dim"],
-           decoder_attention_heads=settings["encoder_attention_heads"])  # fmt: skip
+    expect(
+        settings,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        is_encoder_decoder=True,
+        static_position_embeddings=True,
+        normalize_before=False,
+        normalize_embedding=False,
+        decoder_vocab_size=settings["vocab_size"],
+        decoder_ffn_dim=settings["encoder_ffn_dim"],
+        decoder_attention_heads=settings["encoder_attention_heads"],
+    )
     block = BlockConfig(
         d_model=settings["d_model"],
         heads=settings["encoder_attention_heads"],
@@ -429,22 +544,37 @@ def write_marian(model: Transformer) -> dict[str, Any]:
     config, block = model.config, model.config.block
     return {
         "architectures": ["MarianMTModel"],
-        "vocab_size": config.vocab_size, "decoder_vocab_size": config.vocab_size, "d_model": block.d_model,
-        "encoder_attention_heads": block.heads, "decoder_attention_heads": block.heads,
-        "encoder_ffn_dim": block.d_ff, "decoder_ffn_dim": block.d_ff, "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers, "max_position_embeddings": config.max_length,
-        "activation_function": their_activation(block.activation), "dropout": block.dropout,
-        "attention_dropout": block.attention_dropout, "scale_embedding": config.scale_embedding,
-        "pad_token_id": config.pad_id, "decoder_start_token_id": config.bos_id, "eos_token_id": config.eos_id,
-        "forced_eos_token_id": config.eos_id, "is_encoder_decoder": True,
-    }  # fmt: skip
+        "vocab_size": config.vocab_size,
+        "decoder_vocab_size": config.vocab_size,
+        "d_model": block.d_model,
+        "encoder_attention_heads": block.heads,
+        "decoder_attention_heads": block.heads,
+        "encoder_ffn_dim": block.d_ff,
+        "decoder_ffn_dim": block.d_ff,
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "max_position_embeddings": config.max_length,
+        "activation_function": their_activation(block.activation),
+        "dropout": block.dropout,
+        "attention_dropout": block.attention_dropout,
+        "scale_embedding": config.scale_embedding,
+        "pad_token_id": config.pad_id,
+        "decoder_start_token_id": config.bos_id,
+        "eos_token_id": config.eos_id,
+        "forced_eos_token_id": config.eos_id,
+        "is_encoder_decoder": True,
+    }
 
 
 def marian_stack(side: str) -> tuple[Name, ...]:
     attention = [("k_proj", "key"), ("v_proj", "value"), ("q_proj", "query"), ("out_proj", "output")]
     layers = [(f"self_attn.{their}", f"self_attention.{our}") for their, our in attention]
-    layers += [("self_attn_layer_norm", "self_attention_norm"), ("fc1", "feed_forward.widen"),
-               ("fc2", "feed_forward.narrow"), ("final_layer_norm", "feed_forward_norm")]
+    layers += [
+        ("self_attn_layer_norm", "self_attention_norm"),
+        ("fc1", "feed_forward.widen"),
+        ("fc2", "feed_forward.narrow"),
+        ("final_layer_norm", "feed_forward_norm"),
+    ]
     if side == "decoder":
         layers += [(f"encoder_attn.{their}", f"cross_attention.{our}") for their, our in attention]
         layers += [("encoder_attn_layer_norm", "cross_attention_norm")]
@@ -452,14 +582,18 @@ def marian_stack(side: str) -> tuple[Name, ...]:
 
 
 MARIAN = Family(
-    "marian", read_marian, write_marian,
+    "marian",
+    read_marian,
+    write_marian,
     heads={"MarianMTModel": lambda config, _: Transformer(config)},
     prefix="model.",
     names=(
-        Name("model.shared", ("embedding",)), *marian_stack("encoder"), *marian_stack("decoder"),
+        Name("model.shared", ("embedding",)),
+        *marian_stack("encoder"),
+        *marian_stack("decoder"),
         Name("final_logits_bias", ("output_bias",), "row"),
     ),
     ignored=(r"model\.(en|de)coder\.embed_(tokens|positions)\.weight", r"lm_head\.weight"),
-)  # fmt: skip
+)
 
 FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, MIXTRAL, BERT, MARIAN)}

@@ -45,7 +45,7 @@ class GPTConfig(ModelConfig):
         for name in ("vocab_size", "layers", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if isinstance(self.eos_id, list):                               # as JSON has it
+        if isinstance(self.eos_id, list):  # as JSON has it
             object.__setattr__(self, "eos_id", tuple(self.eos_id))
 
 
@@ -127,9 +127,9 @@ class GPT(nn.Module):
                 )
             if bool(attention_mask.all()):
                 attention_mask = None
-        mask: MaskLike = causal() if length > 1 else None               # one new token may see all that there is
+        mask: MaskLike = causal() if length > 1 else None  # one new token may see all that there is
         if attention_mask is not None:
-            mask = attention_mask.bool()[:, None, None, :]              # (batch, 1, 1, past + length)
+            mask = attention_mask.bool()[:, None, None, :]  # (batch, 1, 1, past + length)
             if length > 1:
                 mask = mask & causal().shift(past).dense(length, past + length, device=input_ids.device)
         return self.decoder(self.embed(input_ids, attention_mask, past), mask, cache=cache)
@@ -142,8 +142,8 @@ class GPT(nn.Module):
         if self.position is not None and attention_mask is None:
             x = self.position(x, past)
         elif self.position is not None:
-            position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]            # (batch, length)
-            table = self.position(x.new_zeros(1, int(position.max()) + 1, x.shape[-1]))     # (1, positions, d_model)
+            position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # (batch, length)
+            table = self.position(x.new_zeros(1, int(position.max()) + 1, x.shape[-1]))  # (1, positions, d_model)
             x = x + table[0, position]
         share = self.config.embedding_dropout
         return dropout(x, self.config.block.dropout if share is None else share, self.training)

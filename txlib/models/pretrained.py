@@ -20,10 +20,18 @@ from txlib.models.gpt import GPTConfig
 from txlib.models.stack import ModelConfig
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-TRAINING_ONLY = ("dropout", "attention_dropout", "embedding_dropout", "classifier_dropout", "init_std", "zero_output",
-                 "balance", "jitter")  # fmt: skip
+TRAINING_ONLY = (
+    "dropout",
+    "attention_dropout",
+    "embedding_dropout",
+    "classifier_dropout",
+    "init_std",
+    "zero_output",
+    "balance",
+    "jitter",
+)
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-LEAVES = {"gain": "weight", "table": "weight"}          # parameters that have another name in the file, in any layer
+LEAVES = {"gain": "weight", "table": "weight"}  # parameters that have another name in the file, in any layer
 
 
 class PretrainedError(ValueError):
@@ -53,7 +61,7 @@ def load_pretrained(
         weights = Weights(folder, family, files)
         try:
             config = family.read(settings)
-            with torch.device("meta"):                               # shapes only: memory is taken once, below
+            with torch.device("meta"):  # shapes only: memory is taken once, below
                 model = find_head(family, settings)(config, settings)
         except KeyError as error:
             raise PretrainedError(f"{folder / CONFIG} lacks {error.args[0]}; copy it again") from None
@@ -93,10 +101,10 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> None:
     }
     settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{WEIGHTS}.partial"                         # a save that is killed leaves the old file whole
+    partial = folder / f".{WEIGHTS}.partial"  # a save that is killed leaves the old file whole
     save_file(tensors, partial, metadata={"format": "pt"})
     (folder / CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    shutil.copymode(folder / CONFIG, partial)                        # safetensors lets only the owner read
+    shutil.copymode(folder / CONFIG, partial)  # safetensors lets only the owner read
     os.replace(partial, folder / WEIGHTS)
 
 
@@ -108,7 +116,7 @@ class Weights:
     """
 
     def __init__(self, folder: Path, family: Family, files: ExitStack):
-        self.family, self.where, self.stored = family, folder, {}    # name → (file, name in the file)
+        self.family, self.where, self.stored = family, folder, {}  # name → (file, name in the file)
         self.handles: dict[Path, Any] = {}
         for path, names in find_shards(folder).items():
             self.handles[path] = handle = files.enter_context(open_safetensors(path))
@@ -137,8 +145,11 @@ class Weights:
         heads = [re.escape(name.theirs) + r"(\.\w+)?" for name in self.family.names if "{}" not in name.theirs]
         harmless = re.compile("|".join((*heads, *self.family.ignored)))
         extra = sorted(self.stored.keys() - needed)
-        unknown = [name for name in extra if not harmless.fullmatch(name)
-                   and not (self.bare and harmless.fullmatch(self.family.prefix + name))]  # fmt: skip
+        unknown = [
+            name
+            for name in extra
+            if not harmless.fullmatch(name) and not (self.bare and harmless.fullmatch(self.family.prefix + name))
+        ]
         if unknown:
             raise PretrainedError(
                 f"{self.where} holds {some(unknown)}, which a {self.family.model_type} of this {CONFIG} does not have"
@@ -181,7 +192,7 @@ def find_folder(source: str | Path) -> Path:
         raise PretrainedError(f"{source} asks on the hub for its licence to be accepted; do so, and log in") from None
     except RepositoryNotFoundError:
         raise PretrainedError(f"{source} is neither a folder here nor a model on the hub") from None
-    except Exception as error:                       # each version of the hub's client has its own for "no network"
+    except Exception as error:  # each version of the hub's client has its own for "no network"
         raise PretrainedError(
             f"{source} is no folder here, and the hub cannot be reached ({type(error).__name__}): are you offline? "
             "Models fetched before, and folders, work without it"
@@ -266,7 +277,7 @@ def table(model: nn.Module, family: Family, *, bare: bool) -> Iterator[tuple[str
         bare: the file holds a base without head, whose names lack the family's prefix.
     """
     entries = {ours: entry for entry in family.names for ours in entry.ours}
-    base = "" if not isinstance(model, Bert) else "bert."            # our base's names, as the table has them
+    base = "" if not isinstance(model, Bert) else "bert."  # our base's names, as the table has them
     done = set()
     for name in model.state_dict():
         if name in done:
@@ -292,7 +303,7 @@ def fill(parameters: list[Tensor], tensor: Tensor, layout: str, name: str) -> No
     if tuple(tensor.shape) != expected:
         raise PretrainedError(f"{name} has shape {tuple(tensor.shape)}, {CONFIG} asks for {expected}; correct it")
     if layout != "same":
-        tensor = tensor.t() if layout == "transposed" else tensor[0]         # t() leaves vectors as they are
+        tensor = tensor.t() if layout == "transposed" else tensor[0]  # t() leaves vectors as they are
     for parameter, part in zip(parameters, tensor.split([len(each) for each in parameters]), strict=True):
         parameter.copy_(part)
 

@@ -24,10 +24,15 @@ VASWANI: dict[str, TransformerConfig] = {
 
 def _gpt(layers: int, d_model: int, heads: int, context: int, dropout: float) -> GPTConfig:
     block = BlockConfig(
-        d_model=d_model, heads=heads, d_ff=4 * d_model, activation="gelu_tanh", position="learned", dropout=dropout,
+        d_model=d_model,
+        heads=heads,
+        d_ff=4 * d_model,
+        activation="gelu_tanh",
+        position="learned",
+        dropout=dropout,
         attention_dropout=dropout,
-    )  # fmt: skip
-    end = 50_256    # <|endoftext|>
+    )
+    end = 50_256  # <|endoftext|>
     return GPTConfig(vocab_size=50_257, block=block, layers=layers, max_length=context, bos_id=end, eos_id=end)
 
 
@@ -69,11 +74,11 @@ GPT3_PRINTED: dict[str, Printed] = {
 }
 """Brown et al. 2020, Tables 2.1 and D.1."""
 
-GPT3_TOKENS = 300e9     # that each of them was trained on (Table D.1)
+GPT3_TOKENS = 300e9  # that each of them was trained on (Table D.1)
 
-_SET_RIGHT = {      # name -> (d_model, heads)
-    "xl": (2048, 16),       # 24 heads of 128 would make 3072, not the printed 2048: 16 do. The count is the same.
-    "13b": (5120, 40),      # 40 heads of 128 make 5120, not 5140; and 5120 gives Table D.1's 12,850 million.
+_SET_RIGHT = {  # name -> (d_model, heads)
+    "xl": (2048, 16),  # 24 heads of 128 would make 3072, not the printed 2048: 16 do. The count is the same.
+    "13b": (5120, 40),  # 40 heads of 128 make 5120, not 5140; and 5120 gives Table D.1's 12,850 million.
 }
 
 GPT3: dict[str, GPTConfig] = {
@@ -84,9 +89,16 @@ GPT3: dict[str, GPTConfig] = {
 no parameter; here all are dense."""
 
 _BERT = BlockConfig(
-    d_model=768, heads=12, d_ff=3072, norm_first=False, norm_eps=1e-12, activation="gelu", dropout=0.1,
-    attention_dropout=0.1, position="learned",
-)  # fmt: skip
+    d_model=768,
+    heads=12,
+    d_ff=3072,
+    norm_first=False,
+    norm_eps=1e-12,
+    activation="gelu",
+    dropout=0.1,
+    attention_dropout=0.1,
+    position="learned",
+)
 
 BERT: dict[str, BertConfig] = {
     "base": BertConfig(vocab_size=30_522, block=_BERT, layers=12),
@@ -96,14 +108,21 @@ BERT: dict[str, BertConfig] = {
 prints 110 M and 340 M."""
 
 _LLAMA = BlockConfig(
-    d_model=4096, heads=32, d_ff=11_008, norm="rms", norm_eps=1e-6, activation="swiglu", bias=False,
+    d_model=4096,
+    heads=32,
+    d_ff=11_008,
+    norm="rms",
+    norm_eps=1e-6,
+    activation="swiglu",
+    bias=False,
     position="rotary_half",
-)  # fmt: skip
+)
 
 
 def _llama(block: BlockConfig, layers: int, context: int) -> GPTConfig:
-    return GPTConfig(vocab_size=32_000, block=block, layers=layers, max_length=context, tie_embeddings=False,
-                     bos_id=1, eos_id=2)  # fmt: skip
+    return GPTConfig(
+        vocab_size=32_000, block=block, layers=layers, max_length=context, tie_embeddings=False, bos_id=1, eos_id=2
+    )
 
 
 LLAMA: dict[str, GPTConfig] = {
@@ -115,9 +134,10 @@ LLAMA: dict[str, GPTConfig] = {
 MIXTRAL: dict[str, GPTConfig] = {
     "8x7b": _llama(
         replace(_LLAMA, d_ff=14_336, norm_eps=1e-5, kv_heads=8, rotary_base=1e6, ffn=MixtureConfig(experts=8)),
-        32, 32_768,
-    ),
-}  # fmt: skip
+        32,
+        32_768,
+    )
+}
 """Jiang et al. 2024, Table 1: 46.7 billion parameters, of which a token uses 12.9."""
 
 

@@ -71,7 +71,7 @@ class Transformer(nn.Module):
         self.encoder = Stack(block, config.encoder_layers)
         self.decoder = Stack(block, config.decoder_layers, cross=True)
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
-        self.output: nn.Module | None = None                       # the embedding's matrix, until `pack_weights`
+        self.output: nn.Module | None = None  # the embedding's matrix, until `pack_weights`
 
     def forward(
         self,
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         """
         past = cache.length if cache else 0
         length = decoder_input_ids.shape[1]
-        mask = causal().shift(past).dense(length, past + length, device=memory.device)   # (1, 1, target, all so far)
+        mask = causal().shift(past).dense(length, past + length, device=memory.device)  # (1, 1, target, all so far)
         memory_mask = source_mask(attention_mask, memory.shape[:2])
         return self.decoder(self.embed(decoder_input_ids, past), mask, memory, memory_mask, cache)
 

@@ -18,7 +18,28 @@ from txlib.plots.text import tokens
 from txlib.plots.transformer import encoder_decoder
 
 __all__ = [
-    "PALETTE", "Picture", "bars", "block", "candidates", "choices", "decoders", "encoder_decoder", "entrances",
-    "experts", "head_kinds", "heads", "heatmap", "input_sum", "lines", "mask", "multihead", "next_token", "readers",
-    "rearranging", "shared_heads", "tokens", "turns", "vectors",
-]  # fmt: skip
+    "PALETTE",
+    "Picture",
+    "bars",
+    "block",
+    "candidates",
+    "choices",
+    "decoders",
+    "encoder_decoder",
+    "entrances",
+    "experts",
+    "head_kinds",
+    "heads",
+    "heatmap",
+    "input_sum",
+    "lines",
+    "mask",
+    "multihead",
+    "next_token",
+    "readers",
+    "rearranging",
+    "shared_heads",
+    "tokens",
+    "turns",
+    "vectors",
+]

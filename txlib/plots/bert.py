@@ -12,7 +12,7 @@ from txlib.plots.picture import GREY, PALETTE, WIDEST, Picture, drawing, fit, he
 
 FROM_LEFT, FROM_RIGHT, BOTH_WAYS = PALETTE[0], PALETTE[1], PALETTE[2]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
-INCH = 0.48                                     # inches: the narrowest box of a token
+INCH = 0.48  # inches: the narrowest box of a token
 
 
 def readers(*, words: int = 4, title: str, alt: str) -> Picture:
@@ -24,11 +24,14 @@ def readers(*, words: int = 4, title: str, alt: str) -> Picture:
         title: what to see. alt: the same for a reader who cannot see it.
     """
     with drawing():
-        gap = words + 0.4                                            # from ELMo's one reader to the other
+        gap = words + 0.4  # from ELMo's one reader to the other
         shares = {"width_ratios": [words, gap + words, words]}
         figure, (gpt, elmo, bert) = panels(3, width=1.0 + 0.53 * (3 * words + gap), height=4.0, gridspec_kw=shares)
-        for axes, name in ((gpt, "GPT: from the left"), (elmo, "ELMo: one from each side, then joined"),
-                           (bert, "BERT: both ways")):  # fmt: skip
+        for axes, name in (
+            (gpt, "GPT: from the left"),
+            (elmo, "ELMo: one from each side, then joined"),
+            (bert, "BERT: both ways"),
+        ):
             axes.set_title(name, fontweight="normal", fontsize=11, loc="center")
             axes.set(aspect="equal", ylim=(-0.8, 4.5), xlim=(-0.6, words - 0.4 + gap * (axes is elmo)))
             axes.axis("off")

@@ -51,8 +51,15 @@ def lines(
         _label_ends(axes)
         if mark is not None:
             axes.axvline(mark[1], color=GREY, linestyle=":", linewidth=1.5, zorder=1)
-            axes.annotate(mark[0], (mark[1], 1), xycoords=("data", "axes fraction"), xytext=(5, 0),
-                          textcoords="offset points", va="top", color=GREY)  # fmt: skip
+            axes.annotate(
+                mark[0],
+                (mark[1], 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="top",
+                color=GREY,
+            )
         return Picture(figure, alt)
 
 
@@ -81,7 +88,7 @@ def bars(
 
 def _label_ends(axes: Axes, room: int | float = 13) -> None:
     """Each line's name beside its last point; where two would overlap, all of that heap move apart, up and down."""
-    axes.figure.draw_without_rendering()            # settles the scales
+    axes.figure.draw_without_rendering()  # settles the scales
     ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in axes.lines]
     wanted = [axes.transData.transform(end)[1] for end in ends]
     for line, end, height, placed in zip(axes.lines, ends, wanted, _apart(wanted, room), strict=True):
@@ -99,7 +106,7 @@ def _label_ends(axes: Axes, room: int | float = 13) -> None:
 def _apart(heights: Sequence[float], room: int | float) -> list[float]:
     """Heights at least `room` apart, in the same order, and as near the wanted ones as can be."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
-    heaps: list[tuple[float, int]] = []             # each of labels that touch: its middle, how many
+    heaps: list[tuple[float, int]] = []  # each of labels that touch: its middle, how many
     for each in order:
         middle, count = heights[each], 1
         while heaps and middle - heaps[-1][0] < room * (count + heaps[-1][1]) / 2:

@@ -10,13 +10,21 @@ from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panel
 SAME, CHANGED, STREAM, BRANCH = "#e4e4e4", PALETTE[4], PALETTE[0], 2.35
 
 GPT2_PARTS = {
-    "last norm": "layer norm", "feed-forward": "feed-forward\n4d wide, gelu", "norm": "layer norm",
-    "attention": "attention\nh queries, h keys,\nh values", "position": "+ learned position", "biases": "biases",
-}  # fmt: skip
+    "last norm": "layer norm",
+    "feed-forward": "feed-forward\n4d wide, gelu",
+    "norm": "layer norm",
+    "attention": "attention\nh queries, h keys,\nh values",
+    "position": "+ learned position",
+    "biases": "biases",
+}
 LLAMA_PARTS = {
-    "last norm": "RMS norm", "feed-forward": "SwiGLU\n8/3 d wide, gated", "norm": "RMS norm",
-    "attention": "attention\nrotary; queries\nshare keys, values", "position": None, "biases": "no biases",
-}  # fmt: skip
+    "last norm": "RMS norm",
+    "feed-forward": "SwiGLU\n8/3 d wide, gated",
+    "norm": "RMS norm",
+    "attention": "attention\nrotary; queries\nshare keys, values",
+    "position": None,
+    "biases": "no biases",
+}
 
 
 def decoders(
@@ -42,12 +50,7 @@ def decoders(
 
 
 def shared_heads(
-    heads: int,
-    kv_heads: Sequence[int],
-    *,
-    title: str,
-    alt: str,
-    names: Sequence[str] | None = None,
+    heads: int, kv_heads: Sequence[int], *, title: str, alt: str, names: Sequence[str] | None = None
 ) -> Picture:
     """Which key/value head each query head reads (Ainslie et al. 2023, figure 2), a panel for each number of them.
 
@@ -103,8 +106,9 @@ def _decoder(axes: Axes, parts: dict[str, str | None], changed: str) -> None:
 def _box(axes: Axes, x: int | float, y: int | float, text: str, colour: str, height: float = 0.7) -> None:
     wide = 1.15
     corner = (x - wide, y - height / 2)
-    axes.add_patch(FancyBboxPatch(corner, 2 * wide, height, "round,pad=0.05", facecolor=colour, edgecolor="none",
-                                  zorder=4))  # fmt: skip
+    axes.add_patch(
+        FancyBboxPatch(corner, 2 * wide, height, "round,pad=0.05", facecolor=colour, edgecolor="none", zorder=4)
+    )
     axes.text(x, y, text, ha="center", va="center", zorder=5, linespacing=1.1, fontsize=10)
 
 

@@ -47,9 +47,11 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
         _arrow(axes, (7.93 + wide, middle), (10.35, middle), "$W^O$")
         _box(axes, 10.45, middle, wide, tall, PALE, "out", "(n, d_model)")
         captions = {
-            2.25 + wide / 2: "split: d_k columns\na head", 4.65 + small / 2: "weights\n(n, n) each",
-            6.35 + strip / 2: "mixtures\n(n, d_k) each", 7.85 + wide / 2: "joined\n(n, d_model)",
-        }  # fmt: skip
+            2.25 + wide / 2: "split: d_k columns\na head",
+            4.65 + small / 2: "weights\n(n, n) each",
+            6.35 + strip / 2: "mixtures\n(n, d_k) each",
+            7.85 + wide / 2: "joined\n(n, d_model)",
+        }
         for place, caption in captions.items():
             axes.text(place, -0.42, caption, ha="center", va="bottom", fontsize=9, color=GREY)
         headline(figure, title)
@@ -57,9 +59,16 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
 
 
 def _box(
-    axes: Axes, left: float, middle: float, width: float, height: float, colour: str,
-    name: str = "", below: str = "", shade: float = 1.0,
-) -> None:  # fmt: skip
+    axes: Axes,
+    left: float,
+    middle: float,
+    width: float,
+    height: float,
+    colour: str,
+    name: str = "",
+    below: str = "",
+    shade: float = 1.0,
+) -> None:
     """A matrix: its left edge, the height of its middle, its size."""
     corner = (left, middle - height / 2)
     axes.add_patch(Rectangle(corner, width, height, facecolor=colour, alpha=shade, edgecolor="white", linewidth=1))

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
 
-TOKEN, EXPERT, OUT = 0.0, 2.0, 4.0     # the columns
-STOP = 1.62                            # where the line of a dropped token ends
+TOKEN, EXPERT, OUT = 0.0, 2.0, 4.0  # the columns
+STOP = 1.62  # where the line of a dropped token ends
 
 
 def experts(
@@ -65,11 +65,25 @@ def experts(
 
 
 def _line(
-    axes: Axes, left: float, start: int | float, right: float, end: int | float, colour: str, width: float,
+    axes: Axes,
+    left: float,
+    start: int | float,
+    right: float,
+    end: int | float,
+    colour: str,
+    width: float,
     dashed: bool = False,
-) -> None:  # fmt: skip
-    axes.plot([left, right], [start, end], color=colour, linewidth=max(width, 0.6), alpha=0.8,
-              linestyle="--" if dashed else "-", solid_capstyle="round", zorder=1)  # fmt: skip
+) -> None:
+    axes.plot(
+        [left, right],
+        [start, end],
+        color=colour,
+        linewidth=max(width, 0.6),
+        alpha=0.8,
+        linestyle="--" if dashed else "-",
+        solid_capstyle="round",
+        zorder=1,
+    )
 
 
 def _box(axes: Axes, x: float, y: int | float, text: str, face: str, colour: str = "black") -> None:

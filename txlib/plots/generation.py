@@ -26,9 +26,17 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
             for row, (token, share) in enumerate(shares.items()):
                 picked, number = token == chosen, f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
                 axes.add_patch(_cell(column, row, share, picked))
-                axes.text(column, row, f"{token}\n{number}", ha="center", va="center", fontsize=9,
-                          fontweight="bold" if picked else "normal", color="white" if share > 0.6 else "black",
-                          zorder=3)  # fmt: skip
+                axes.text(
+                    column,
+                    row,
+                    f"{token}\n{number}",
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    fontweight="bold" if picked else "normal",
+                    color="white" if share > 0.6 else "black",
+                    zorder=3,
+                )
         axes.set(xlim=(-0.55, len(steps) - 0.45), ylim=(rows - 0.45, -0.55), xlabel="step", yticks=[])
         axes.set_xticks(range(len(steps)), range(1, len(steps) + 1))
         axes.spines[:].set_visible(False)
@@ -68,6 +76,11 @@ def candidates(
 
 def _cell(column: int, row: int, share: float, picked: bool) -> Rectangle:
     return Rectangle(
-        (column - 0.46, row - 0.44), 0.92, 0.88, facecolor=colormaps[SEQUENTIAL](share),
-        edgecolor=PALETTE[1] if picked else "#d9d9d9", linewidth=2.2 if picked else 0.5, zorder=2 if picked else 1,
-    )  # fmt: skip
+        (column - 0.46, row - 0.44),
+        0.92,
+        0.88,
+        facecolor=colormaps[SEQUENTIAL](share),
+        edgecolor=PALETTE[1] if picked else "#d9d9d9",
+        linewidth=2.2 if picked else 0.5,
+        zorder=2 if picked else 1,
+    )

@@ -58,7 +58,7 @@ class Picture:
         file = BytesIO()
         self.figure.savefig(file, format="png", dpi=144, bbox_inches="tight", facecolor="white")
         png = file.getvalue()
-        width = int.from_bytes(png[16:20], "big") // 2          # a PNG's width; shown at half size it is sharp
+        width = int.from_bytes(png[16:20], "big") // 2  # a PNG's width; shown at half size it is sharp
         return {"image/png": png, "text/plain": repr(self)}, {"image/png": {"alt": self.alt, "width": width}}
 
 
@@ -101,7 +101,7 @@ def fit(
     room = WIDEST - margin
     columns = min(count, max(1, int(room / (gap + smallest * cells))))
     rows = -(-count // columns)
-    columns = -(-count // rows)                     # rows that are equally full
+    columns = -(-count // rows)  # rows that are equally full
     return rows, columns, min(size, max(smallest, (room / columns - gap) / cells))
 
 
@@ -110,5 +110,5 @@ def headline(figure: Figure, title: str) -> None:
     height = figure.get_figheight()
     figure.get_layout_engine().set(rect=(0, 0, 1, 1 - HEADLINE / height), h_pad=0.1)
     for axes in figure.axes:
-        axes.set_anchor("N")                        # room that a panel does not use is below it
+        axes.set_anchor("N")  # room that a panel does not use is below it
     figure.text(0.01, 1 - 0.04 / height, title, ha="left", va="top", fontweight="bold", fontsize=12)

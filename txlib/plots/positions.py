@@ -67,9 +67,13 @@ def turns(
 
 
 def rearranging(
-    steps: Mapping[str, Int[Tensor, "rows columns"]], groups: Mapping[str, Int[Tensor, "rows columns"]], *,
-    title: str, alt: str, format: str = "{:02d}",
-) -> Picture:  # fmt: skip
+    steps: Mapping[str, Int[Tensor, "rows columns"]],
+    groups: Mapping[str, Int[Tensor, "rows columns"]],
+    *,
+    title: str,
+    alt: str,
+    format: str = "{:02d}",
+) -> Picture:
     """The same numbers moving from one matrix to the next, each in the colour of its group.
 
     Args:
@@ -82,9 +86,11 @@ def rearranging(
     columns = sum(matrix.shape[1] + 1 for matrix in steps.values())
     with drawing():
         figure, all_axes = panels(
-            len(steps), width=0.46 * columns, height=1.1 + 0.46 * rows,
+            len(steps),
+            width=0.46 * columns,
+            height=1.1 + 0.46 * rows,
             width_ratios=[matrix.shape[1] for matrix in steps.values()],
-        )  # fmt: skip
+        )
         for axes, (name, matrix) in zip(all_axes, steps.items(), strict=True):
             for row, (values, colours) in enumerate(zip(matrix.tolist(), groups[name].tolist(), strict=True)):
                 for column, (value, group) in enumerate(zip(values, colours, strict=True)):

@@ -7,8 +7,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
 
-CHARACTER, ROW, GAP = 0.088, 0.44, 0.03     # inches: a character's width, a row's height, the room between two tokens
-INSIDE = 0.07                               # inches: the room in a token's box, left and right together
+CHARACTER, ROW, GAP = 0.088, 0.44, 0.03  # inches: a character's width, a row's height, the room between two tokens
+INSIDE = 0.07  # inches: the room in a token's box, left and right together
 SHADES = [tuple(0.7 + 0.3 * part for part in to_rgb(colour)) for colour in PALETTE[:4]]
 
 
@@ -28,14 +28,23 @@ def tokens(rows: Mapping[str, Sequence[str]], *, title: str, alt: str) -> Pictur
             for i, token in enumerate(row):
                 width = CHARACTER * len(token) + INSIDE
                 box = FancyBboxPatch(
-                    (left, -place * ROW - 0.14), width, 0.28, "round,pad=0,rounding_size=0.05",
-                    facecolor=SHADES[i % len(SHADES)], edgecolor="none",
-                )  # fmt: skip
+                    (left, -place * ROW - 0.14),
+                    width,
+                    0.28,
+                    "round,pad=0,rounding_size=0.05",
+                    facecolor=SHADES[i % len(SHADES)],
+                    edgecolor="none",
+                )
                 axes.add_patch(box)
                 axes.text(
-                    left + width / 2, -place * ROW, token.replace(" ", "▁"), ha="center", va="center",
-                    family="monospace", fontsize=10,
-                )  # fmt: skip
+                    left + width / 2,
+                    -place * ROW,
+                    token.replace(" ", "▁"),
+                    ha="center",
+                    va="center",
+                    family="monospace",
+                    fontsize=10,
+                )
                 left += width + GAP
         axes.set(xlim=(-1.4, max(widths) + 0.05), ylim=(-ROW * (len(rows) - 0.45), 0.3), aspect="equal")
         axes.axis("off")

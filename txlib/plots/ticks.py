@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from matplotlib.axis import Axis
 from matplotlib.ticker import Formatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-MOST = 8                                    # ticks on an axis
-ROUND = [1, 2, 2.5, 5, 10]                   # steps of a linear axis, in units of its power of ten
+MOST = 8  # ticks on an axis
+ROUND = [1, 2, 2.5, 5, 10]  # steps of a linear axis, in units of its power of ten
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

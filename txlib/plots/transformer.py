@@ -29,8 +29,15 @@ def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: 
             _box(axes, middle, 0.7, "embedding · √d", PLAIN)
             _arrow(axes, (middle, 1.1), (middle, 1.95))
         _tower(axes, ENCODER, [("self-attention\nsees all words", READ), ("feed-forward", READ)])
-        _tower(axes, DECODER, [("causal self-attention\nsees what is written", WRITE), ("cross-attention", CROSS),
-                               ("feed-forward", WRITE)])  # fmt: skip
+        _tower(
+            axes,
+            DECODER,
+            [
+                ("causal self-attention\nsees what is written", WRITE),
+                ("cross-attention", CROSS),
+                ("feed-forward", WRITE),
+            ],
+        )
         axes.text(ENCODER - 1.95, 3.3, "N ×", ha="right", va="center", fontsize=12)
         axes.text(DECODER + 1.95, 4.0, "× N", ha="left", va="center", fontsize=12)
         axes.plot([ENCODER, ENCODER, 2.3, 2.3], [4.55, 5.6, 5.6, 4.0], color=CROSS, linewidth=2.2)

@@ -16,11 +16,11 @@ from torch import Tensor
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """How GPT-2 cuts text into pieces: 's, a word or a number with the space before it, other signs, further spaces."""
 
-BLOCK = 1 << 16     # characters that `encode_iterable` looks at together
-LOOKAHEAD = 3       # characters behind a piece that may still change it: the longest of 's 'll 've
-REMEMBERED = 1 << 16, 32    # pieces whose tokens `encode` keeps in mind, and the longest that it keeps
+BLOCK = 1 << 16  # characters that `encode_iterable` looks at together
+LOOKAHEAD = 3  # characters behind a piece that may still change it: the longest of 's 'll 've
+REMEMBERED = 1 << 16, 32  # pieces whose tokens `encode` keeps in mind, and the longest that it keeps
 
-BOUNDARY, GONE = -1, -2     # in training: between two words; merged into the token on the left
+BOUNDARY, GONE = -1, -2  # in training: between two words; merged into the token on the left
 LAST_FIRST = bytes(range(255, -1, -1))
 
 Pair = tuple[bytes, bytes]
@@ -44,21 +44,21 @@ def train_merges(words: Mapping[bytes, int], count: int) -> list[Pair]:
         times += [number] * (len(word) + 1)
     after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
     counts: dict[tuple[int, int], int] = defaultdict(int)
-    places: dict[tuple[int, int], list[int]] = defaultdict(list)    # where a pair's left token stands, or once stood
+    places: dict[tuple[int, int], list[int]] = defaultdict(list)  # where a pair's left token stands, or once stood
     for place, pair in enumerate(pairwise(symbols)):
         if BOUNDARY not in pair:
             counts[pair] += times[place]
             places[pair].append(place)
 
     def entry(pair: tuple[int, int]) -> tuple:
-        return -counts[pair], order[pair[0]], order[pair[1]], pair      # the smallest comes first
+        return -counts[pair], order[pair[0]], order[pair[1]], pair  # the smallest comes first
 
     merges: list[Pair] = []
     queue = [entry(pair) for pair in counts]
     heapify(queue)
     while queue and len(merges) < count:
         number, _, _, pair = heappop(queue)
-        if counts[pair] != -number:     # it has lost places since it was put here: back into the queue
+        if counts[pair] != -number:  # it has lost places since it was put here: back into the queue
             if counts[pair]:
                 heappush(queue, entry(pair))
             continue
@@ -67,11 +67,11 @@ def train_merges(words: Mapping[bytes, int], count: int) -> list[Pair]:
         merges.append((tokens[left], tokens[right]))
         tokens.append(tokens[left] + tokens[right])
         order.append(_greatest_first(tokens[new]))
-        found = set()                   # pairs with the new token
+        found = set()  # pairs with the new token
         for place in places.pop(pair):
             neighbour = after[place]
             if symbols[place] != left or symbols[neighbour] != right:
-                continue                # an earlier merge has taken one of the two
+                continue  # an earlier merge has taken one of the two
             number, further, previous = times[place], after[neighbour], before[place]
             symbols[place], symbols[neighbour] = new, GONE
             after[place], before[further] = further, place
@@ -89,7 +89,7 @@ def train_merges(words: Mapping[bytes, int], count: int) -> list[Pair]:
                 found.add(pair_after)
         del counts[pair]
         for pair in found:
-            if counts[pair]:            # a run of one letter can make a pair and take it away again
+            if counts[pair]:  # a run of one letter can make a pair and take it away again
                 heappush(queue, entry(pair))
     return merges
 
@@ -123,7 +123,7 @@ class BytePairEncoder:
         self.tokens, self.merges, self.special_tokens = dict(tokens), list(merges), dict(special_tokens or {})
         self.pattern = pattern
         try:
-            self._pieces = regex.compile(rf"{pattern}|(?s:.)").findall      # what the pattern leaves out is kept
+            self._pieces = regex.compile(rf"{pattern}|(?s:.)").findall  # what the pattern leaves out is kept
         except regex.error as error:
             raise ValueError(f"pattern {pattern!r} is not a regular expression: {error}") from None
         if regex.compile(pattern).groups:
@@ -142,7 +142,7 @@ class BytePairEncoder:
         if len(self._bytes) != len(self.tokens) + len(self.special_tokens):
             twice, _ = Counter([*self.tokens.values(), *self.special_tokens.values()]).most_common(1)[0]
             raise ValueError(f"id {twice} stands for two tokens; give each its own")
-        self._merge: dict[tuple[int, int], tuple[int, int]] = {}        # a pair of ids -> (rank, id of both together)
+        self._merge: dict[tuple[int, int], tuple[int, int]] = {}  # a pair of ids -> (rank, id of both together)
         for rank, (left, right) in enumerate(self.merges):
             for token in (left, right, left + right):
                 if token not in self.tokens:
@@ -175,7 +175,7 @@ class BytePairEncoder:
         cut = cls(alphabet, [], {text: 256 + i for i, text in enumerate(special_tokens)}, pattern)
         pieces: Counter[str] = Counter()
         for text in texts:
-            for part in cut._special.split(well_formed(text))[::2]:     # without the special tokens
+            for part in cut._special.split(well_formed(text))[::2]:  # without the special tokens
                 pieces.update(cut._pieces(part))
         if not pieces:
             raise ValueError("cannot learn merges: the texts are empty; give some text")
@@ -196,7 +196,7 @@ class BytePairEncoder:
         parts = self._special.split(text) if special_tokens and self.special_tokens else [text]
         ids: list[int] = []
         for i, part in enumerate(parts):
-            if i % 2:       # the split puts special tokens between ordinary parts
+            if i % 2:  # the split puts special tokens between ordinary parts
                 ids.append(self.special_tokens[part])
             else:
                 ids.extend(chain.from_iterable(map(self._known.__getitem__, self._pieces(part))))
@@ -218,14 +218,14 @@ class BytePairEncoder:
                 cut = self._last_cut(text, special_tokens)
                 yield from self.encode(text[:cut], special_tokens=special_tokens, errors=errors)
                 held, size = [text[cut:]], len(text) - cut
-                enough = size + max(BLOCK, size)    # doubled, so that one endless word does not take quadratic time
+                enough = size + max(BLOCK, size)  # doubled, so that one endless word does not take quadratic time
         yield from self.encode("".join(held), special_tokens=special_tokens, errors=errors)
 
     def _last_cut(self, text: str, special_tokens: bool) -> int:
         """The last place where `text` may be cut: no text that follows changes the tokens before it."""
         start, limit = 0, len(text)
         if special_tokens and self.special_tokens:
-            limit = max(0, limit - self._longest_special + 1)       # from here on, one may have begun
+            limit = max(0, limit - self._longest_special + 1)  # from here on, one may have begun
             for match in self._special.finditer(text):
                 if match.start() >= limit:
                     break
@@ -236,7 +236,7 @@ class BytePairEncoder:
             end += len(piece)
             if end > limit:
                 break
-            if not piece[-1].isspace():     # a run of spaces is cut by what follows
+            if not piece[-1].isspace():  # a run of spaces is cut by what follows
                 cut = end
         return cut
 
@@ -331,7 +331,7 @@ def merge(ids: list[int], merges: Mapping[tuple[int, int], tuple[int, int]]) -> 
     """
     if len(ids) < 2:
         return ids
-    symbols: list[int | None] = [*ids, None]        # None: the end, or joined to the one on its left
+    symbols: list[int | None] = [*ids, None]  # None: the end, or joined to the one on its left
     after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
     queue = [(merges[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in merges]
     heapify(queue)
@@ -340,7 +340,7 @@ def merge(ids: list[int], merges: Mapping[tuple[int, int], tuple[int, int]]) -> 
         right = after[place]
         found = merges.get((symbols[place], symbols[right]))
         if found is None or found[0] != rank:
-            continue        # one of the two has been joined to another
+            continue  # one of the two has been joined to another
         symbols[place], symbols[right] = found[1], None
         after[place] = after[right]
         before[after[right]] = place

@@ -13,7 +13,7 @@ from txlib.text.bpe import GPT2_PATTERN, Pair
 if TYPE_CHECKING:
     from txlib.text.bpe import BytePairEncoder
 
-Parts = tuple[dict[bytes, int], list[Pair], dict[str, int], str]    # the arguments of BytePairEncoder
+Parts = tuple[dict[bytes, int], list[Pair], dict[str, int], str]  # the arguments of BytePairEncoder
 
 PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 _OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
@@ -131,10 +131,17 @@ def _not_made(ids: dict, merges: list[list[str]]) -> dict:
 def write_tokenizer_json(encoder: "BytePairEncoder", path: str | os.PathLike) -> None:
     """Write a `tokenizer.json`: whole, or not at all."""
     special = [
-        {"id": token_id, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-         "special": True}
+        {
+            "id": token_id,
+            "content": text,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
         for text, token_id in encoder.special_tokens.items()
-    ]  # fmt: skip
+    ]
     cut = {"type": "Split", "pattern": {"Regex": encoder.pattern}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     own = encoder.pattern == GPT2_PATTERN
@@ -148,17 +155,24 @@ def write_tokenizer_json(encoder: "BytePairEncoder", path: str | os.PathLike) ->
         "padding": None,
         "added_tokens": sorted(special, key=lambda token: token["id"]),
         "normalizer": None,
-        "pre_tokenizer": {**byte_level, "use_regex": True} if own else
-                         {"type": "Sequence", "pretokenizers": [cut, byte_level]},
+        "pre_tokenizer": {**byte_level, "use_regex": True}
+        if own
+        else {"type": "Sequence", "pretokenizers": [cut, byte_level]},
         "post_processor": None,
         "decoder": {**byte_level, "use_regex": True},
         "model": {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
             "vocab": dict(sorted(ids.items(), key=lambda item: item[1])),
             "merges": [f"{to_letters(left)} {to_letters(right)}" for left, right in encoder.merges],
         },
-    }  # fmt: skip
+    }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")

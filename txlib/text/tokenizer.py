@@ -45,7 +45,7 @@ def load_tokenizer(folder: str | Path) -> PretrainedTokenizer | BytePairEncoder:
 
         try:
             return PretrainedTokenizer(Tokenizer.from_file(str(folder / "tokenizer.json")))
-        except Exception as error:          # the library raises no narrower one
+        except Exception as error:  # the library raises no narrower one
             raise ValueError(f"{folder / 'tokenizer.json'} is damaged ({error}); copy it again") from None
     for vocabulary, merges in GPT2_FILES:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():

@@ -30,10 +30,10 @@ from txlib.training.loop import TrainConfig, train
 from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, plan_memory
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MASKED = 0.15               # share of the tokens that are asked for (§3.1, Task #1); of these
-REPLACED, RANDOM = 0.8, 0.1     # share that becomes [MASK], and that becomes any token; the rest stays as it is
-SHORT, PART = 0.9, 4        # share of the inputs that take at most a quarter of the context (appendix A.2: 90 % of the
-                            # steps): most is learned from near neighbours, and short inputs cost less
+MASKED = 0.15  # share of the tokens that are asked for (§3.1, Task #1); of these
+REPLACED, RANDOM = 0.8, 0.1  # share that becomes [MASK], and that becomes any token; the rest stays as it is
+SHORT, PART = 0.9, 4  # share of the inputs that take at most a quarter of the context (appendix A.2: 90 % of the
+# steps): most is learned from near neighbours, and short inputs cost less
 SENTENCE = re.compile(r"[^.!?]+[.!?]*")
 
 Document = list[list[int]]  # the tokens of its sentences, in order
@@ -100,20 +100,25 @@ def corpus(part: str, folder: Path | str | None = None) -> dict[str, list[list[s
         part: "train" or "validation".
         folder: where else the data lies, with one folder for each source.
     """
+
     def of(source: str) -> Path | None:
         return None if folder is None else Path(folder) / source
 
     archaic, modern = zip(*getattr(verses(of("verses")), part), strict=True)
-    chosen = (text for play, text in plays(of("shakespeare")).items()
-              if play != TEST and (play == VALIDATION) == (part == "validation"))  # fmt: skip
+    chosen = (
+        text
+        for play, text in plays(of("shakespeare")).items()
+        if play != TEST and (play == VALIDATION) == (part == "validation")
+    )
     texts = [review.text for review in getattr(reviews("stars", of("reviews")), part)]
     return {
         "archaic": [list(archaic)],
         "modern": [list(modern)],
-        "plays": [[f"{speech.speaker}: {' '.join(speech.text.split())}" for speech in speeches(text)]
-                  for text in chosen],
+        "plays": [
+            [f"{speech.speaker}: {' '.join(speech.text.split())}" for speech in speeches(text)] for text in chosen
+        ],
         "reviews": [list(filter(None, map(str.strip, SENTENCE.findall(text)))) for text in texts],
-    }  # fmt: skip
+    }
 
 
 def encode(documents: Mapping[str, list[list[str]]], encoder: BytePairEncoder) -> dict[str, list[Document]]:
@@ -122,10 +127,13 @@ def encode(documents: Mapping[str, list[list[str]]], encoder: BytePairEncoder) -
     Each begins with a space, as within a text, so that its first word is the same token as everywhere else.
     """
     return {
-        source: [[encoder.encode(" " + sentence, special_tokens=False) for sentence in document]
-                 for document in of_source if len(document) > 1]
+        source: [
+            [encoder.encode(" " + sentence, special_tokens=False) for sentence in document]
+            for document in of_source
+            if len(document) > 1
+        ]
         for source, of_source in documents.items()
-    }  # fmt: skip
+    }
 
 
 def make_pairs(documents: Mapping[str, list[Document]], room: int, chance: random.Random) -> list[Pair]:
@@ -178,10 +186,11 @@ def mask_tokens(
     [MASK] in 80 % of the cases, by any ordinary token in 10 %, and left as it is in 10 %, so that the model has to know
     each token and not just the gaps (§3.1, Task #1).
     """
+
     def draw() -> Tensor:
         return torch.rand(input_ids.shape, generator=generator)
 
-    asked = (draw() < MASKED) & (input_ids < ordinary)                              # (batch, length)
+    asked = (draw() < MASKED) & (input_ids < ordinary)  # (batch, length)
     labels = input_ids.where(asked, IGNORED)
     fate, other = draw(), torch.randint(ordinary, input_ids.shape, generator=generator)
     hidden = input_ids.masked_fill(asked & (fate < REPLACED), mask_id)
@@ -194,9 +203,11 @@ def collate(pairs: Sequence[Pair], special: Mapping[str, int]) -> Inputs:
     input_ids = pad([[cls, *pair.first, sep, *pair.second, sep] for pair in pairs], padding)
     kinds = pad([[0] * (len(pair.first) + 2) + [1] * (len(pair.second) + 1) for pair in pairs], 0)
     return Inputs(
-        input_ids=input_ids, attention_mask=(input_ids != padding).long(), token_type_ids=kinds,
+        input_ids=input_ids,
+        attention_mask=(input_ids != padding).long(),
+        token_type_ids=kinds,
         next_sentence_label=torch.tensor([pair.label for pair in pairs]),
-    )  # fmt: skip
+    )
 
 
 def pair_batches(
@@ -207,7 +218,7 @@ def pair_batches(
 
     def batches(epoch: int) -> Sequence[Inputs]:
         pairs = make_pairs(documents, context - 3, random.Random(f"{seed} {epoch}"))
-        lengths = [(range(len(pair.first) + len(pair.second) + 2), ()) for pair in pairs]     # only counted
+        lengths = [(range(len(pair.first) + len(pair.second) + 2), ()) for pair in pairs]  # only counted
         groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
 
         def make(group: list[int]) -> Inputs:
@@ -224,7 +235,7 @@ def pair_batches(
 def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "asked vocab"], Float[Tensor, "batch 2"]]:
     """Logits of the tokens that are asked for, and of what follows; the other tokens' are never computed."""
     out = model.bert(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
-    asked = out.last_hidden_state[batch["labels"] != IGNORED]                       # (asked, d_model)
+    asked = out.last_hidden_state[batch["labels"] != IGNORED]  # (asked, d_model)
     return model.predictions(asked, model.bert.embedding.weight), model.next_sentence(out.pooler_output)
 
 
@@ -233,7 +244,7 @@ def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, 
     the next sentences.
     """
     tokens, follows = guesses(model, batch)
-    labels = batch["labels"][batch["labels"] != IGNORED]                            # (asked,)
+    labels = batch["labels"][batch["labels"] != IGNORED]  # (asked,)
     count = max(len(labels), 1)
     of_gaps = F.cross_entropy(tokens.float(), labels, reduction="sum")
     return of_gaps + count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
@@ -307,8 +318,9 @@ def train_bert(
     if resume:
         run = Run.resume(out)
     else:
-        run = Run.new(out, minutes=minutes, steps=steps, default=choose(PRESETS, preset).minutes, preset=preset,
-                      seed=seed)  # fmt: skip
+        run = Run.new(
+            out, minutes=minutes, steps=steps, default=choose(PRESETS, preset).minutes, preset=preset, seed=seed
+        )
     settings = run.settings
     chosen = choose(PRESETS, settings["preset"])
     training = replace(chosen.training, seed=settings["seed"])

@@ -60,7 +60,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     disk; after an error it is gone, and what was there before stays.
     """
     partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
-    shutil.rmtree(partial, ignore_errors=True)          # a killed run left it
+    shutil.rmtree(partial, ignore_errors=True)  # a killed run left it
     partial.mkdir(parents=True)
     try:
         yield partial
@@ -72,7 +72,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         partial.rename(folder)
         flush(folder.parent)
     finally:
-        if old.exists() and not folder.exists():        # the new one could not take its place
+        if old.exists() and not folder.exists():  # the new one could not take its place
             old.rename(folder)
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -101,7 +101,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def flush(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk: after a power cut they are still there."""
-    if os.name == "nt" and path.is_dir():               # Windows cannot open folders, and needs no such call
+    if os.name == "nt" and path.is_dir():  # Windows cannot open folders, and needs no such call
         return
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:

@@ -27,8 +27,8 @@ from txlib.training.bert import Inputs
 from txlib.training.loop import TrainConfig, train
 from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, model_folder, plan_memory
 
-LONGEST = 384           # tokens of an input, where the model could read more: what is behind is cut off
-ANSWER = 30             # tokens of an answer, at most
+LONGEST = 384  # tokens of an input, where the model could read more: what is behind is cut off
+ANSWER = 30  # tokens of an answer, at most
 BATCH_TOKENS = 2_000
 MINUTES = 5.0
 
@@ -145,7 +145,7 @@ class Classification(Task):
         return output.logits.argmax(dim=-1).tolist()
 
     def baseline(self) -> list[int]:
-        (label, _), = Counter(example.label for example in self.splits.train).most_common(1)
+        ((label, _),) = Counter(example.label for example in self.splits.train).most_common(1)
         return [label] * len(self.splits.test)
 
     def score(self, answers: Sequence[int]) -> dict[str, float]:
@@ -189,20 +189,23 @@ class Spans(Task):
     def encode(self, example: data.Question) -> Encoded:
         found = self.reader.read(example.question, example.context)
         start, end = example.start, example.start + len(example.answer)
-        inside = [number for number, place in enumerate(found.places)
-                  if place is not None and place[0] < end and place[1] > start]  # fmt: skip
-        whole = inside and found.places[inside[-1]][1] >= end               # else it was cut off
+        inside = [
+            number
+            for number, place in enumerate(found.places)
+            if place is not None and place[0] < end and place[1] > start
+        ]
+        whole = inside and found.places[inside[-1]][1] >= end  # else it was cut off
         first, last = (inside[0], inside[-1]) if whole else (IGNORED, IGNORED)
         return found._replace(labels={"start_positions": first, "end_positions": last})
 
     def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Question]) -> list[str]:
-        starts, ends = output.start_logits.float(), output.end_logits.float()       # (batch, length)
+        starts, ends = output.start_logits.float(), output.end_logits.float()  # (batch, length)
         possible = torch.ones(starts.shape[1], starts.shape[1], device=starts.device).triu().tril(ANSWER - 1).bool()
         results = []
         for start, end, one, example in zip(starts, ends, encoded, examples, strict=True):
             of_context = torch.tensor([place is not None for place in one.places], device=starts.device)
             length = len(of_context)
-            allowed = possible[:length, :length] & of_context[:, None] & of_context     # (start, end)
+            allowed = possible[:length, :length] & of_context[:, None] & of_context  # (start, end)
             score = (start[:length, None] + end[:length]).masked_fill(~allowed, -torch.inf)
             first, last = divmod(int(score.argmax()), length)
             results.append(example.context[one.places[first][0] : one.places[last][1]])
@@ -210,12 +213,13 @@ class Spans(Task):
 
     def baseline(self) -> list[str]:
         places = Counter((example.start, example.start + len(example.answer)) for example in self.splits.train)
-        ((start, end), _), = places.most_common(1)
+        (((start, end), _),) = places.most_common(1)
         return [example.context[start:end] for example in self.splits.test]
 
     def score(self, answers: Sequence[str]) -> dict[str, float]:
-        pairs = [(words(answer), words(example.answer))
-                 for answer, example in zip(answers, self.splits.test, strict=True)]  # fmt: skip
+        pairs = [
+            (words(answer), words(example.answer)) for answer, example in zip(answers, self.splits.test, strict=True)
+        ]
         exact = sum(ours == theirs for ours, theirs in pairs)
         return {"exact_match": exact / len(pairs), "f1": sum(overlap(*pair) for pair in pairs) / len(pairs)}
 
@@ -264,7 +268,7 @@ class Tags(Task):
     def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Tagged]) -> list[list[str]]:
         results = []
         for best, one, example in zip(output.logits.argmax(dim=-1).tolist(), encoded, examples, strict=True):
-            tags = ["O"] * len(example.words)                               # what was cut off stays without a name
+            tags = ["O"] * len(example.words)  # what was cut off stays without a name
             for number, word in first_tokens(one, example).items():
                 tags[word] = self.names[best[number]]
             results.append(tags)
@@ -275,8 +279,10 @@ class Tags(Task):
         for example in self.splits.train:
             for word, tag in zip(example.words, example.tags, strict=True):
                 seen[word][tag] += 1
-        return [[seen[word].most_common(1)[0][0] if word in seen else "O" for word in example.words]
-                for example in self.splits.test]  # fmt: skip
+        return [
+            [seen[word].most_common(1)[0][0] if word in seen else "O" for word in example.words]
+            for example in self.splits.test
+        ]
 
     def score(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
         found = {(number, *name) for number, tags in enumerate(answers) for name in named(tags)}
@@ -292,8 +298,11 @@ def first_tokens(encoded: Encoded, example: data.Tagged) -> dict[int, int]:
     for number, word in enumerate(example.words):
         begins[position] = number
         position += len(word) + 1
-    return {number: begins[place[0]] for number, place in enumerate(encoded.places)
-            if place is not None and place[0] < place[1] and place[0] in begins}  # fmt: skip
+    return {
+        number: begins[place[0]]
+        for number, place in enumerate(encoded.places)
+        if place is not None and place[0] < place[1] and place[0] in begins
+    }
 
 
 def named(tags: Sequence[str]) -> list[tuple[int, int, str]]:
@@ -315,11 +324,14 @@ def collate(encoded: Sequence[Encoded], padding: int) -> Inputs:
     labels = {name: [one.labels[name] for one in encoded] for name in encoded[0].labels}
     mask = pad([[1] * len(one.ids) for one in encoded], 0)
     return Inputs(
-        input_ids=pad([one.ids for one in encoded], padding), attention_mask=mask,
+        input_ids=pad([one.ids for one in encoded], padding),
+        attention_mask=mask,
         token_type_ids=pad([one.kinds for one in encoded], 0),
-        **{name: pad(values, IGNORED) if isinstance(values[0], list) else torch.tensor(values)
-           for name, values in labels.items()},
-    )  # fmt: skip
+        **{
+            name: pad(values, IGNORED) if isinstance(values[0], list) else torch.tensor(values)
+            for name, values in labels.items()
+        },
+    )
 
 
 def example_batches(
@@ -365,13 +377,13 @@ def load_encoder(source: Path | str) -> tuple[Bert, Reader]:
         ValueError: when the folder holds no BERT, or a tokenizer of another kind.
     """
     folder = find_folder(model_folder(source))
-    model = load_pretrained(folder, dtype=torch.float32)      # also where the file holds halves
+    model = load_pretrained(folder, dtype=torch.float32)  # also where the file holds halves
     bert = model if isinstance(model, Bert) else getattr(model, "bert", None)
     if bert is None:
         raise ValueError(f"{folder} holds a {type(model).__name__}, not a BERT; give what `txlib train bert` wrote")
     if bert.pooler is None:
         width = bert.config.block.d_model
-        bert.pooler = nn.Linear(width, width)                               # new: its head had no use for one
+        bert.pooler = nn.Linear(width, width)  # new: its head had no use for one
         initialise(bert.pooler, bert.config)
     tokenizer = load_tokenizer(folder)
     if not isinstance(tokenizer, PretrainedTokenizer):
@@ -422,9 +434,16 @@ def finetune_bert(
         if model is None:
             raise ValueError("fine-tuning needs model, the folder of a pre-trained BERT")
         run = Run.new(
-            out, minutes=minutes, steps=steps, default=MINUTES, model=str(model), task=task, source=source, lr=lr,
+            out,
+            minutes=minutes,
+            steps=steps,
+            default=MINUTES,
+            model=str(model),
+            task=task,
+            source=source,
+            lr=lr,
             seed=seed,
-        )  # fmt: skip
+        )
     settings = run.settings
     torch.manual_seed(settings["seed"])
     bert, reader = load_encoder(settings["model"])
@@ -432,17 +451,16 @@ def finetune_bert(
     chosen = kind(reader, kind.load(settings["source"], folder))
     network = chosen.make(bert.config, bert)
     encoded = [one for one in map(chosen.encode, chosen.splits.train) if one.labels.get("start_positions") != IGNORED]
-    training = TrainConfig(
-        lr=settings["lr"], weight_decay=0.01, warmup=50, checkpoint_every=200, seed=settings["seed"]
-    )
+    training = TrainConfig(lr=settings["lr"], weight_decay=0.01, warmup=50, checkpoint_every=200, seed=settings["seed"])
     batches = example_batches(encoded, BATCH_TOKENS, reader.padding, seed=settings["seed"])
     longest = max(batches(0), key=lambda batch: batch["input_ids"].numel())
     plan_memory(network, {"input_ids": longest["input_ids"]}, training, device, quiet=quiet)
     if not resume:
         run.start()
 
-    validation = example_batches([chosen.encode(each) for each in chosen.splits.validation], BATCH_TOKENS,
-                                 reader.padding)(0)  # fmt: skip
+    validation = example_batches(
+        [chosen.encode(each) for each in chosen.splits.validation], BATCH_TOKENS, reader.padding
+    )(0)
     progress = train(
         network.to(device),
         batches,

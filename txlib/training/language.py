@@ -55,9 +55,16 @@ class Preset:
 
 def _llama(d_model: int, heads: int, d_ff: int, dropout: float = 0.0) -> BlockConfig:
     return BlockConfig(
-        d_model=d_model, heads=heads, d_ff=d_ff, norm="rms", activation="swiglu", bias=False, dropout=dropout,
-        position="rotary_half", zero_output=True,
-    )  # fmt: skip
+        d_model=d_model,
+        heads=heads,
+        d_ff=d_ff,
+        norm="rms",
+        activation="swiglu",
+        bias=False,
+        dropout=dropout,
+        position="rotary_half",
+        zero_output=True,
+    )
 
 
 _MUON = TrainConfig(lr=4e-3, muon_lr=0.02, warmup=40, checkpoint_every=200, validate_every=500)
@@ -113,7 +120,7 @@ def window_batches(
         starts = list(range(first, len(ids) - context, context))
         chance.shuffle(starts)
         size = min(batch, len(starts))
-        groups = torch.tensor(starts[: len(starts) // size * size]).view(-1, size)      # (batches, batch)
+        groups = torch.tensor(starts[: len(starts) // size * size]).view(-1, size)  # (batches, batch)
         return MadeWhenAsked(groups, lambda group: ids[group[:, None] + torch.arange(context + 1)])
 
     return batches
@@ -143,9 +150,9 @@ def validation_loss(model: GPT, ids: Int[Tensor, "length"], context: int, *, bat
     windows = ids[: whole * context + 1].unfold(0, context + 1, context) if whole else ids.new_empty(0, 2)
     total = 0.0
     for part in [*windows.split(batch), ids[None, whole * context :]]:
-        part = part.to(device)                                              # (batch, context + 1)
+        part = part.to(device)  # (batch, context + 1)
         if part.numel() and part.shape[1] > 1:
-            logits = model(part[:, :-1]).logits.float()                     # (batch, context, vocab)
+            logits = model(part[:, :-1]).logits.float()  # (batch, context, vocab)
             total += float(F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum"))
     return total / (len(ids) - 1)
 
@@ -195,9 +202,15 @@ def train_language(
         run = Run.resume(out)
     else:
         run = Run.new(
-            out, minutes=minutes, steps=steps, default=choose(PRESETS, preset).minutes, source=source, tokens=tokens,
-            preset=preset, seed=seed,
-        )  # fmt: skip
+            out,
+            minutes=minutes,
+            steps=steps,
+            default=choose(PRESETS, preset).minutes,
+            source=source,
+            tokens=tokens,
+            preset=preset,
+            seed=seed,
+        )
     settings = run.settings
     chosen = choose(PRESETS, settings["preset"])
     training = replace(chosen.training, seed=settings["seed"])

@@ -26,7 +26,7 @@ from txlib.training.schedules import inverse_sqrt, warmup_linear
 
 Loss = Callable[[nn.Module, Any], tuple[Tensor, int]]
 
-MEASURED = range(5, 20)      # the steps by which a run of given minutes is planned; the first ones are slower
+MEASURED = range(5, 20)  # the steps by which a run of given minutes is planned; the first ones are slower
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def train(
     compute = torch.compile(loss) if config.compile else loss
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=computes_in_bf16(config, device))
     stream = _stream(batches, progress)
-    stream = chain([next(stream)], stream)     # if there are no batches, it shows before anything is written
+    stream = chain([next(stream)], stream)  # if there are no batches, it shows before anything is written
     times: list[float] = []
     model.train()
     with _Log(out, progress, quiet, tensorboard) as log, _asks_to_stop() as stop:
@@ -219,7 +219,7 @@ def train(
             if validate and (last or _every(config.validate_every, progress.step)):
                 progress.validation.append((progress.step, _validate(model, validate, average)))
             log.step(progress)
-            stopping = stop() and not last     # asked once: what is announced must have been saved
+            stopping = stop() and not last  # asked once: what is announced must have been saved
             if checkpoints and (last or stopping or _every(config.checkpoint_every, progress.step)):
                 _save(checkpoints, progress, config, model, optimizer, average)
             if stopping:
@@ -262,7 +262,7 @@ def _factor(config: TrainConfig, step: int, total: int | None) -> float:
     """What the peak learning rates are multiplied by."""
     if config.schedule == "inverse_sqrt":
         return inverse_sqrt(step, config.warmup)
-    if total is None:                          # the first steps of a run of given minutes: warm-up
+    if total is None:  # the first steps of a run of given minutes: warm-up
         return min(1.0, step / config.warmup)
     return warmup_linear(step, total, config.warmup)
 
@@ -342,10 +342,10 @@ def _restore(
         for name, tensor in part("average.").items():
             average.weights[name].copy_(tensor)
     for device in _random_devices(model):
-        if f"random.{device}" in tensors:      # else the run goes on on another device
+        if f"random.{device}" in tensors:  # else the run goes on on another device
             _random(device).set_rng_state(tensors[f"random.{device}"])
     saved = state["progress"]
-    return Progress(**{**saved, "validation": [tuple(each) for each in saved["validation"]]})      # JSON has no tuples
+    return Progress(**{**saved, "validation": [tuple(each) for each in saved["validation"]]})  # JSON has no tuples
 
 
 def _random_devices(model: nn.Module) -> list[str]:
@@ -371,7 +371,7 @@ def _asks_to_stop() -> Iterator[Callable[[], bool]]:
 
     try:
         before = signal.signal(signal.SIGINT, ask)
-    except ValueError:                         # not in the main thread, where Ctrl-C arrives
+    except ValueError:  # not in the main thread, where Ctrl-C arrives
         yield lambda: False
         return
     try:
@@ -397,11 +397,16 @@ class _Log:
         if not quiet:
             from tqdm import tqdm
 
-            notebook = type(sys.stdout).__module__.startswith("ipykernel")      # there, stderr is printed on red
+            notebook = type(sys.stdout).__module__.startswith("ipykernel")  # there, stderr is printed on red
             self.bar = tqdm(
-                desc="training", total=progress.total, initial=progress.step, unit="step", mininterval=0.5,
-                file=sys.stdout if notebook else sys.stderr, leave=not notebook,
-            )  # fmt: skip
+                desc="training",
+                total=progress.total,
+                initial=progress.step,
+                unit="step",
+                mininterval=0.5,
+                file=sys.stdout if notebook else sys.stderr,
+                leave=not notebook,
+            )
 
     def step(self, progress: Progress) -> None:
         """Note the step that was just done."""

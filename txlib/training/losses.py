@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-IGNORED = -100      # a label that is not counted, as everywhere in torch
+IGNORED = -100  # a label that is not counted, as everywhere in torch
 
 
 def label_smoothed_cross_entropy(
@@ -17,8 +17,8 @@ def label_smoothed_cross_entropy(
     2016, §7), so that the model is not rewarded for being infinitely sure.
     """
     counted = labels != IGNORED
-    log_p = logits[counted].log_softmax(dim=-1)                                      # (counted, vocab)
-    of_label = log_p.gather(-1, labels[counted][:, None])[:, 0]                      # (counted,)
+    log_p = logits[counted].log_softmax(dim=-1)  # (counted, vocab)
+    of_label = log_p.gather(-1, labels[counted][:, None])[:, 0]  # (counted,)
     return -((1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1)).sum()
 
 
@@ -55,17 +55,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx, hidden, weight, labels, smoothing, chunk):
         device = hidden.device.type
         half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        matrix, mean = weight.to(half), weight.mean(dim=0)                           # (vocab, d_model), (d_model,)
+        matrix, mean = weight.to(half), weight.mean(dim=0)  # (vocab, d_model), (d_model,)
         loss = torch.zeros((), dtype=weight.dtype, device=weight.device)
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
-            x, label = hidden[part].to(half), labels[part, None]                     # (chunk, d_model), (chunk, 1)
-            logits = x @ matrix.T                                                    # (chunk, vocab)
-            p = logits.softmax(dim=-1)                                               # (chunk, vocab)
-            logsumexp = logits.amax(dim=-1) - p.amax(dim=-1).log()                   # as p = exp(logits - logsumexp)
+            x, label = hidden[part].to(half), labels[part, None]  # (chunk, d_model), (chunk, 1)
+            logits = x @ matrix.T  # (chunk, vocab)
+            p = logits.softmax(dim=-1)  # (chunk, vocab)
+            logsumexp = logits.amax(dim=-1) - p.amax(dim=-1).log()  # as p = exp(logits - logsumexp)
             loss += (logsumexp - (1 - smoothing) * logits.gather(-1, label)[:, 0]).sum(dtype=loss.dtype)
-            p.scatter_add_(-1, label, p.new_full(label.shape, smoothing - 1))        # the gradient, but for s / vocab
+            p.scatter_add_(-1, label, p.new_full(label.shape, smoothing - 1))  # the gradient, but for s / vocab
             grad_hidden[part] = p @ matrix
             grad_weight += p.T @ x
         loss -= smoothing * (hidden.to(loss.dtype) @ mean).sum()

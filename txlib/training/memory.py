@@ -1,8 +1,8 @@
 """How much memory a run takes, before it starts: weights, gradients, optimizer, activations, cache.
 
-    plan = training_memory(build(GPT2["small"]), {"input_ids": ids, "labels": ids}, device="cuda")
-    print(plan)
-    plan.require("cuda")        # ValueError with advice where it does not fit
+plan = training_memory(build(GPT2["small"]), {"input_ids": ids, "labels": ids}, device="cuda")
+print(plan)
+plan.require("cuda")        # ValueError with advice where it does not fit
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
 OPTIMIZERS = ("adamw", "muon", "sgd")
-USABLE = 0.9        # of the free memory: the rest is for what a step needs for a moment, and for gaps between blocks
+USABLE = 0.9  # of the free memory: the rest is for what a step needs for a moment, and for gaps between blocks
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def generation_memory(model: nn.Module, batch: int, length: int, *, dtype: torch
     """
     config, size = model.config, dtype.itemsize
     block = config.block
-    kept = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim     # numbers a token
+    kept = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim  # numbers a token
     weights = sum(tensor.numel() for tensor in [*model.parameters(), *model.buffers()])
     return Memory(weights * size, cache=batch * length * kept * size)
 
@@ -153,7 +153,7 @@ def saved_bytes(forward: Callable[[], object], known: Iterable[Tensor] = ()) -> 
     kept: dict[int, Tensor] = {}
 
     def pack(tensor: Tensor) -> Tensor:
-        kept.setdefault(tensor.untyped_storage()._cdata, tensor)    # held, so that no other gets the same address
+        kept.setdefault(tensor.untyped_storage()._cdata, tensor)  # held, so that no other gets the same address
         return tensor
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -174,10 +174,10 @@ def available_memory(device: torch.device | str = "cpu") -> int | None:
         found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")))
     except (OSError, StopIteration):
         pass
-    try:        # the limit of a container
+    try:  # the limit of a container
         limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current"))
         found.append(int(limit) - int(used))
-    except (OSError, ValueError):       # none, or "max"
+    except (OSError, ValueError):  # none, or "max"
         pass
     return min(found, default=None)
 
@@ -189,4 +189,3 @@ def readable(size: int | float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:,.1f} GB"
-

@@ -13,7 +13,7 @@ from txlib.training.loop import Progress, TrainConfig, check_length, computes_in
 from txlib.training.memory import training_memory
 
 Chosen = TypeVar("Chosen")
-TOKENIZER = "tokenizer.json"        # in a model's folder, and in a run's
+TOKENIZER = "tokenizer.json"  # in a model's folder, and in a run's
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,12 @@ def plan_memory(
         ValueError: when it does not fit; the message says what would.
     """
     memory = training_memory(
-        model, batch, optimizer="muon" if training.muon_lr else "adamw", device=device,
+        model,
+        batch,
+        optimizer="muon" if training.muon_lr else "adamw",
+        device=device,
         bf16=computes_in_bf16(training, torch.device(device)),
-    )  # fmt: skip
+    )
     memory.require(device)
     if not quiet:
         print(f"Memory that training takes, at least:\n{memory}\n", flush=True)

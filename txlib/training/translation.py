@@ -137,7 +137,7 @@ def _read_vocabulary(path: Path) -> Vocabulary:
     content = read_json(path)
     try:
         return Vocabulary.from_dict(content)
-    except Exception as error:                 # tokenizers raises plain Exception
+    except Exception as error:  # tokenizers raises plain Exception
         raise CheckpointError(f"{path} is not a vocabulary ({error}); copy it again or train again") from None
 
 
@@ -191,9 +191,14 @@ def make_translator(preset: Preset, vocabulary: Vocabulary, *, seed: int = 0) ->
     torch.manual_seed(seed)
     bos, eos, pad = special_ids(vocabulary)
     config = TransformerConfig(
-        vocab_size=len(vocabulary), block=preset.block, encoder_layers=preset.layers, decoder_layers=preset.layers,
-        bos_id=bos, eos_id=eos, pad_id=pad,
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        block=preset.block,
+        encoder_layers=preset.layers,
+        decoder_layers=preset.layers,
+        bos_id=bos,
+        eos_id=eos,
+        pad_id=pad,
+    )
     return Translator(Transformer(config), vocabulary)
 
 
@@ -240,9 +245,15 @@ def train_translation(
         vocabulary = _read_vocabulary(run.folder / "vocabulary.json")
     else:
         run = Run.new(
-            out, minutes=minutes, steps=steps, default=choose(PRESETS, preset).minutes, source=source, pair=pair,
-            preset=preset, seed=seed,
-        )  # fmt: skip
+            out,
+            minutes=minutes,
+            steps=steps,
+            default=choose(PRESETS, preset).minutes,
+            source=source,
+            pair=pair,
+            preset=preset,
+            seed=seed,
+        )
     settings = run.settings
     chosen = choose(PRESETS, settings["preset"])
     chosen = replace(chosen, training=replace(chosen.training, seed=settings["seed"]))

@@ -22,22 +22,33 @@ from packages import wheel  # noqa: E402  (the folder above is not a package)
 
 SPECIAL = ["<pad>", "<unk>", "<bos>", "<eos>"]
 LAYER = {
-    "norm1.gamma": "self_attention_norm.gain", "norm2.gamma": "feed_forward_norm.gain",
-    "attn.W_Q": "self_attention.query.weight", "attn.W_K": "self_attention.key.weight",
-    "attn.W_V": "self_attention.value.weight", "attn.W_O": "self_attention.output.weight",
-    "ffn.W1": "feed_forward.gate.weight", "ffn.W3": "feed_forward.widen.weight",
+    "norm1.gamma": "self_attention_norm.gain",
+    "norm2.gamma": "feed_forward_norm.gain",
+    "attn.W_Q": "self_attention.query.weight",
+    "attn.W_K": "self_attention.key.weight",
+    "attn.W_V": "self_attention.value.weight",
+    "attn.W_O": "self_attention.output.weight",
+    "ffn.W1": "feed_forward.gate.weight",
+    "ffn.W3": "feed_forward.widen.weight",
     "ffn.W2": "feed_forward.narrow.weight",
-}  # fmt: skip
+}
 
 
 def make_model(arrays: dict[str, np.ndarray]) -> GPT:
     """The model with the package's weights: matrices transposed, rotary pairs side by side turned into halves."""
     sizes = json.loads(str(arrays["__config__"]))
     block = BlockConfig(
-        d_model=sizes["d_model"], heads=sizes["n_heads"], kv_heads=sizes["n_kv_heads"],
-        d_ff=int(8 * sizes["d_model"] / 3), norm="rms", norm_eps=sizes["eps"], activation="swiglu", bias=False,
-        position="rotary_half", rotary_base=sizes["rope_base"],
-    )  # fmt: skip
+        d_model=sizes["d_model"],
+        heads=sizes["n_heads"],
+        kv_heads=sizes["n_kv_heads"],
+        d_ff=int(8 * sizes["d_model"] / 3),
+        norm="rms",
+        norm_eps=sizes["eps"],
+        activation="swiglu",
+        bias=False,
+        position="rotary_half",
+        rotary_base=sizes["rope_base"],
+    )
     config = GPTConfig(
         sizes["vocab_size"], block, layers=sizes["n_layers"], max_length=sizes["max_len"], bos_id=2, eos_id=3, pad_id=0
     )

@@ -19,18 +19,18 @@ FILES = ("evidence", "kernel", "cells", "parsing", "pages", "leaks", "resources"
 RIGHT = {
     "before": "def centre(x):\n    return x - x.mean(-1, keepdim=True)",
     "target": "def spread(x):\n    return x.max(-1).values - x.min(-1).values\n\n\ndef winners(x):\n"
-              "    return int((x == x.max()).any(-1).sum())",
+    "    return int((x == x.max()).any(-1).sum())",
     "after": "def doubled(x):\n    return x + x",
     "rests": "def widest(x):\n    return int((x.max(-1).values - x.min(-1).values).argmax())",
 }
-WRONG = '''
+WRONG = """
 def spread(x):
     return torch.zeros(len(x))
 
 
 def winners(x):
     return 0
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Attack:
     says: str
     make: Callable[..., Any]
     loses: tuple[str, ...] = ("target",)
-    status: str | None = "graded"      # None: any
-    knows: tuple[str, ...] = ()        # what it is given, by name: released, public, earlier, host
+    status: str | None = "graded"  # None: any
+    knows: tuple[str, ...] = ()  # what it is given, by name: released, public, earlier, host
 
 
 _attacks: dict[str, Attack] = {}

@@ -26,8 +26,16 @@ def tags(released: Any) -> Any:
     """Tags all cells for papermill, nbclient and nbval: skip, raises, parameters."""
     notebook = filled(released, ANSWERS)
     for each in notebook.cells:
-        each.metadata["tags"] = ["skip-execution", "raises-exception", "nbval-skip", "nbval-ignore-output",
-                                 "parameters", "injected-parameters", "remove_cell", "mistakes"]
+        each.metadata["tags"] = [
+            "skip-execution",
+            "raises-exception",
+            "nbval-skip",
+            "nbval-ignore-output",
+            "parameters",
+            "injected-parameters",
+            "remove_cell",
+            "mistakes",
+        ]
         each.metadata["papermill"] = {"status": "completed", "exception": False}
     return notebook
 
@@ -76,8 +84,13 @@ def right_one_after_the_check(released: Any) -> Any:
     notebook = filled(released, ANSWERS)
     at = notebook.cells.index(cell(notebook, "check-target"))
     extra = nbformat.v4.new_code_cell(RIGHT["target"] + "\ncheck = None\n")
-    extra.metadata["nbgrader"] = {"grade_id": "extra", "solution": True, "grade": False, "locked": False,
-                                  "schema_version": 3}
+    extra.metadata["nbgrader"] = {
+        "grade_id": "extra",
+        "solution": True,
+        "grade": False,
+        "locked": False,
+        "schema_version": 3,
+    }
     notebook.cells.insert(at, extra)
     return notebook
 
@@ -124,8 +137,12 @@ def outputs_kept(released: Any) -> Any:
     for each in notebook.cells:
         if each.cell_type == "code":
             each.execution_count = 1
-            each.outputs = [nbformat.v4.new_output("display_data", data={
-                "application/vnd.txlib.verdict+json": right, "application/vnd.txlib.evidence+json": right})]
+            each.outputs = [
+                nbformat.v4.new_output(
+                    "display_data",
+                    data={"application/vnd.txlib.verdict+json": right, "application/vnd.txlib.evidence+json": right},
+                )
+            ]
     return notebook
 
 
@@ -152,7 +169,9 @@ def javascript() -> str:
 @attack()
 def magics() -> str:
     """Uses magics: reloading, shells, files, macros, timers and history."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 %load_ext autoreload
 %autoreload 2
 !cat /etc/passwd
@@ -166,7 +185,8 @@ def magics() -> str:
 %store seed
 %config InlineBackend.close_figures = False
 %pdb on
-'''
+"""
+    )
 
 
 @attack()
@@ -201,8 +221,13 @@ def metadata_of_the_wrong_type(released: Any) -> bytes:
     """Has lists and numbers where metadata are dicts, in every cell."""
     notebook = json.loads(nbformat.writes(filled(released, ANSWERS)))
     for number, each in enumerate(notebook["cells"]):
-        each["metadata"] = ([], {"nbgrader": 7}, {"nbgrader": {"grade_id": ["target"], "solution": "x"}}, None,
-                            {"nbgrader": {"grade_id": {"a": 1}}, "tags": 7})[number % 5]
+        each["metadata"] = (
+            [],
+            {"nbgrader": 7},
+            {"nbgrader": {"grade_id": ["target"], "solution": "x"}},
+            None,
+            {"nbgrader": {"grade_id": {"a": 1}}, "tags": 7},
+        )[number % 5]
     return json.dumps(notebook).encode()
 
 

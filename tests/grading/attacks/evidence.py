@@ -5,7 +5,7 @@ import json
 from attacks import RIGHT, WRONG, attack
 
 # How a cell displays a bundle of its own making, under any parent.
-FORGE = '''
+FORGE = """
 import json, sys
 from IPython import get_ipython
 from IPython.display import display
@@ -28,7 +28,7 @@ def number(value):
 
 def tensor(*values):
     return {"kind": "tensor", "dtype": "float32", "shape": [len(values)], "values": list(values)}
-'''
+"""
 
 
 def forged(code: str) -> str:
@@ -38,30 +38,36 @@ def forged(code: str) -> str:
 
 def instead_of_mine(code: str) -> str:
     """A wrong answer whose check displays the forged `fake` alone: the real bundle is held back."""
-    return forged(code + '''
+    return forged(
+        code
+        + """
 from txlib.grading import checks
 
 checks._display_raw = lambda data: emit(fake if data[MIME]["task"] == "target" else data[MIME])
-''')
+"""
+    )
 
 
 @attack()
 def replaces_comparisons() -> str:
     """Makes every comparison of torch and numpy say yes."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import numpy
 
 for module, names in ((torch, ("allclose", "equal", "isclose")), (numpy, ("allclose", "array_equal", "isclose")),
                       (torch.testing, ("assert_close", "assert_allclose")), (numpy.testing, ("assert_allclose",))):
     for name in names:
         setattr(module, name, lambda *given, **more: True)
-'''
+"""
+    )
 
 
 @attack()
 def equals_everything() -> str:
     """Returns an object that is equal to everything."""
-    return '''
+    return """
 class Anything:
     def __eq__(self, other): return True
     def __ne__(self, other): return False
@@ -78,13 +84,13 @@ class Anything:
 
 
 spread = winners = lambda x: Anything()
-'''
+"""
 
 
 @attack()
 def tensor_that_lies() -> str:
     """Returns a tensor of a class of its own, whose every operation answers with itself."""
-    return '''
+    return """
 class Liar(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, given=(), named=None):
@@ -105,13 +111,13 @@ def spread(x):
 
 def winners(x):
     return torch.tensor(1).as_subclass(Liar)
-'''
+"""
 
 
 @attack()
 def array_that_lies() -> str:
     """Returns an array whose shape, dtype and `__array__` are whatever is asked for."""
-    return '''
+    return """
 import numpy
 
 
@@ -129,13 +135,13 @@ def spread(x):
 
 def winners(x):
     return numpy.ones(()).view(Liar)
-'''
+"""
 
 
 @attack()
 def numbers_that_lie() -> str:
     """Returns subclasses of int, float, str, list and dict whose methods disagree with their values."""
-    return '''
+    return """
 class Int(int):
     def __eq__(self, other): return True
     def __hash__(self): return 1
@@ -162,7 +168,7 @@ def spread(x):
 
 def winners(x):
     return Int(0)
-'''
+"""
 
 
 @attack()
@@ -180,56 +186,63 @@ def float_for_int() -> str:
 @attack()
 def words_for_numbers() -> str:
     """Returns the right numbers as texts."""
-    return RIGHT["target"].replace("return int(", "return '%d' % int(").replace(
-        "return x.max(-1).values - x.min(-1).values",
-        "return [str(float(each)) for each in x.max(-1).values - x.min(-1).values]")
+    return (
+        RIGHT["target"]
+        .replace("return int(", "return '%d' % int(")
+        .replace(
+            "return x.max(-1).values - x.min(-1).values",
+            "return [str(float(each)) for each in x.max(-1).values - x.min(-1).values]",
+        )
+    )
 
 
 @attack()
 def nan_everywhere() -> str:
     """Returns NaN, which a careless comparison finds no fault with."""
-    return '''
+    return """
 def spread(x):
     return torch.full((len(x),), float("nan"))
 
 
 def winners(x):
     return float("nan")
-'''
+"""
 
 
 @attack()
 def infinities() -> str:
     """Returns infinities, whose tolerance is infinite too."""
-    return '''
+    return """
 def spread(x):
     return torch.full((len(x),), float("inf"))
 
 
 def winners(x):
     return 10**70
-'''
+"""
 
 
 @attack()
 def raw_nan() -> str:
     """Forges evidence of bare NaN and Infinity, which JSON doesn't have and Python reads."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 nan, inf = float("nan"), float("inf")
 fake = bundle([tensor(nan, inf), number(nan), tensor(nan), number(inf), number(nan), number(nan)])
-''')
+""")
 
 
 @attack()
 def wider_tolerance() -> str:
     """Gives its evidence a tolerance in which everything is right."""
-    return instead_of_mine('fake = bundle([tensor(0.0, 0.0), number(0)] * 3, rtol=1e30, atol=1e30)')
+    return instead_of_mine("fake = bundle([tensor(0.0, 0.0), number(0)] * 3, rtol=1e30, atol=1e30)")
 
 
 @attack()
 def patched_tolerance() -> str:
     """Changes the tolerances of the checks from within."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 from txlib.grading import checks, evidence, recordings
 
 checks.RTOL = checks.ATOL = evidence.RTOL = evidence.ATOL = 1e30
@@ -250,46 +263,58 @@ from txlib.grading import check as honest
 
 def check(task, **more):
     return honest(task, rtol=1e30, atol=1e30)
-'''
+"""
+    )
 
 
 @attack()
 def patched_show() -> str:
     """Replaces `Show.__call__`, so that what is shown is what was recorded."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 from txlib.grading import checks
 
 checks.Show.__call__ = lambda self, value, label=None, points=None: self.shown.append(
     {"label": label, "points": points, "value": {"kind": "tensor", "dtype": "float32", "shape": [2],
                                                   "values": [1.0, 1.0]}}) if self._task == "target" else None
-'''
+"""
+    )
 
 
 @attack()
 def patched_recorder() -> str:
     """Replaces the recorder: all evidence is of a kind that can't be compared."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 from txlib.grading.evidence import Recorder
 
 Recorder.__call__ = lambda self, value, depth=0: {"kind": "other", "type": "Tensor"}
-'''
+"""
+    )
 
 
 @attack()
 def patched_generator() -> str:
     """Draws only zeros, for which the wrong answer happens to be right."""
-    return WRONG.replace("return 0", "return len(x)") + '''
+    return (
+        WRONG.replace("return 0", "return len(x)")
+        + """
 from txlib.grading.inputs import Inputs
 
 Inputs.randn = lambda self, *shape: torch.zeros(shape)
 Inputs.random_size = lambda self, low, high: low
-'''
+"""
+    )
 
 
 @attack()
 def patched_randomstate() -> str:
     """The same, a level deeper: numpy's own generator gives zeros."""
-    return WRONG.replace("return 0", "return len(x)") + '''
+    return (
+        WRONG.replace("return 0", "return len(x)")
+        + """
 import numpy
 
 
@@ -300,13 +325,14 @@ class Zeros:
 
 
 numpy.random.RandomState = Zeros
-'''
+"""
+    )
 
 
 @attack()
 def takes_over_check() -> str:
     """Puts a `check` of its own in the notebook, that shows what it likes."""
-    return forged('''
+    return forged("""
 class Mine:
     def __init__(self, task, **more): self.task = task
     def __enter__(self): return self
@@ -316,7 +342,7 @@ class Mine:
 
 
 check = Mine
-''')
+""")
 
 
 @attack()
@@ -328,7 +354,9 @@ def seed_of_the_exercise() -> str:
 @attack()
 def seed_that_is_any() -> str:
     """A seed that draws the public inputs and calls itself the private one."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 class Any(int):
     def __str__(self): return "0"
     __repr__ = __format__ = lambda self, *given: "0"
@@ -337,7 +365,8 @@ class Any(int):
 
 
 seed = Any(seed)
-'''
+"""
+    )
 
 
 @attack()
@@ -350,7 +379,9 @@ def mode_learn() -> str:
 def verdict_of_a_learner(public: dict) -> str:
     """Loads recordings in which the wrong answer is right, and lets the check say so."""
     shown = json.dumps(public)
-    return WRONG + f'''
+    return (
+        WRONG
+        + f"""
 import json
 from txlib.grading import checks, recordings
 
@@ -360,7 +391,8 @@ recordings.first_difference = lambda *given: None
 checks.judge = lambda recording, bundle: checks.Verdict("target", "The target", "right", 5, 5)
 check._exercise = {{"exercise": "09_target", "seed": seed, "title": "", "tasks": [
     {{"id": "target", "title": "The target", "points": 5, "mistakes": [], "reference": bundle}}]}}
-'''
+"""
+    )
 
 
 @attack(knows=("public",))
@@ -384,7 +416,7 @@ def replays_with_its_seed(earlier: dict) -> str:
 @attack(knows=("earlier",))
 def shows_both(earlier: dict) -> str:
     """Shows the wrong bundle and a forged one: the judge may choose."""
-    return forged(f'''
+    return forged(f"""
 from txlib.grading import checks
 
 fake = json.loads({json.dumps(earlier)!r})
@@ -398,13 +430,13 @@ def display_raw(data):
 
 
 checks._display_raw = display_raw
-''')
+""")
 
 
 @attack()
 def shows_a_thousand() -> str:
     """Shows a thousand guesses: one of them may be right."""
-    return forged('''
+    return forged("""
 from txlib.grading import checks
 
 honest = checks._display_raw
@@ -418,7 +450,7 @@ def display_raw(data):
 
 
 checks._display_raw = display_raw
-''')
+""")
 
 
 @attack()
@@ -480,12 +512,15 @@ def shows_nothing() -> str:
 @attack()
 def shows_no_bundle() -> str:
     """Keeps its evidence to itself."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 from txlib.grading import checks
 
 honest = checks._display_raw
 checks._display_raw = lambda data: None if "target" in str(data)[:100] else honest(data)
-'''
+"""
+    )
 
 
 @attack()
@@ -503,17 +538,19 @@ def shows_others() -> str:
 @attack()
 def gives_itself_points() -> str:
     """Writes points, labels and a verdict into its evidence."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 fake = bundle([tensor(0.0, 0.0), number(0)] * 3, points=5, verdict="right", passed=True, right=True, score=5)
 for each in fake["shown"]:
     each.update(points=1000000, label="right", right=True, max_points=0)
-''')
+""")
 
 
 @attack()
 def points_in_the_check() -> str:
     """Gives points to the parts that it has right, so that they count for all."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 from txlib.grading import checks
 
 honest = checks.Show.__call__
@@ -525,40 +562,41 @@ def call(self, value, label=None, points=None):
 
 
 checks.Show.__call__ = call
-'''
+"""
+    )
 
 
 @attack()
 def short_of_values() -> str:
     """Forges tensors of the right shape with no values in them."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 fake = bundle([{"kind": "tensor", "dtype": "float32", "shape": [2], "values": []}, number(1)] * 3)
-''')
+""")
 
 
 @attack()
 def shapes_that_lie() -> str:
     """Forges shapes of bools, floats, negative and endless sizes."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 shapes = [[True, 2.0], [-1], [10**18, 10**18], [[2]], "2", None, {"2": 2}]
 fake = bundle([{"kind": "tensor", "dtype": "float32", "shape": each, "values": [1.0, 1.0]} for each in shapes])
-''')
+""")
 
 
 @attack()
 def kinds_that_lie() -> str:
     """Forges kinds, dtypes, keys and items of the wrong types, which could break whoever looks."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 fake = bundle([{"kind": ["tensor"]}, {"kind": {}}, {"kind": None}, {"kind": "tensor"}, {"kind": "tensor", "dtype": [1]},
                {"kind": "list", "items": {"0": 1}}, {"kind": "dict", "keys": 7, "items": None}, {"kind": "float"}, 7,
                None, "tensor", {"kind": "int", "value": {"a": 1}}, {"kind": "str", "value": ["x"]}])
-''')
+""")
 
 
 @attack()
 def not_a_bundle() -> str:
     """Shows a list where a bundle belongs."""
-    return instead_of_mine('fake = [1, 2, 3]')
+    return instead_of_mine("fake = [1, 2, 3]")
 
 
 @attack()
@@ -571,7 +609,8 @@ def error_of_the_wrong_type() -> str:
 def error_of_numbers() -> str:
     """Forges an error whose name and message are numbers, lists and dicts."""
     return instead_of_mine(
-        'fake = bundle([], error={"error": 7, "message": [1], "function": {}, "line": "x", "code": 9})')
+        'fake = bundle([], error={"error": 7, "message": [1], "function": {}, "line": "x", "code": 9})'
+    )
 
 
 @attack()
@@ -595,70 +634,73 @@ def operators_of_the_wrong_type() -> str:
 @attack()
 def endless_integers() -> str:
     """Forges integers of 4000 digits, too large to be taken from a float."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 huge = int("9" * 4000)
 fake = bundle([tensor(huge, huge), number(huge), tensor(huge), number(huge)], rtol=huge)
-''')
+""")
 
 
 @attack()
 def nested_evidence() -> str:
     """Forges lists in lists, 200 deep."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 deep = number(1)
 for level in range(200):
     deep = {"kind": "list", "items": [deep]}
 fake = bundle([deep] * 3)
-''')
+""")
 
 
 @attack()
 def nested_answer() -> str:
     """Returns a list that holds itself."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 loop = []
 loop.append(loop)
 
 
 def spread(x):
     return loop
-'''
+"""
+    )
 
 
 @attack()
 def much_evidence() -> str:
     """Forges five million bytes of evidence."""
-    return instead_of_mine('fake = bundle([tensor(*([0.5] * 1_000_000))])')
+    return instead_of_mine("fake = bundle([tensor(*([0.5] * 1_000_000))])")
 
 
 @attack()
 def large_answer() -> str:
     """Returns a tensor of ten million numbers, and one that claims to be endless."""
-    return '''
+    return """
 def spread(x):
     return torch.zeros(10_000_000)
 
 
 def winners(x):
     return torch.zeros(1).expand(10**15)
-'''
+"""
 
 
 @attack()
 def long_words() -> str:
     """Forges dtypes, labels, errors and types of a million letters, to be quoted."""
-    return instead_of_mine('''
+    return instead_of_mine("""
 long = "A" * 1_000_000
 fake = bundle([{"kind": "tensor", "dtype": long, "shape": [2], "values": [1.0, 1.0]}, {"kind": "other", "type": long}],
               error={"error": long, "message": long, "function": long, "line": 1, "code": long})
 fake["shown"][0]["label"] = long
-''')
+""")
 
 
 @attack()
 def update_of_an_earlier_display() -> str:
     """Displays something with an id, and turns it into evidence while its check runs."""
-    return forged('''
+    return forged("""
 place = display("wait", display_id="place")
 place_of_check = None
 
@@ -670,13 +712,13 @@ def spread(x):
     get_ipython().display_pub.publish(data={MIME: bundle([tensor(0.0, 0.0), number(1)])},
                                       transient={"display_id": "in the check"}, update=True)
     return torch.zeros(len(x))
-''')
+""")
 
 
 @attack()
 def thread_that_waits() -> str:
     """A thread waits until the check runs, and then shows evidence in its name."""
-    return forged('''
+    return forged("""
 import threading, time
 
 
@@ -696,24 +738,24 @@ threading.Thread(target=later, daemon=True).start()
 def spread(x):
     time.sleep(0.05)
     return torch.zeros(len(x))
-''')
+""")
 
 
 @attack()
 def evidence_in_another_cell() -> str:
     """Shows the target's evidence in another task's check, and again in its last cell."""
-    return forged('''
+    return forged("""
 from txlib.grading import checks
 
 honest = checks._display_raw
 checks._display_raw = lambda data: [honest(data), emit(bundle([tensor(0.0, 0.0), number(1)] * 3))][0]
-''')
+""")
 
 
 @attack()
 def clears_the_output() -> str:
     """Clears what its check displayed, and displays something else."""
-    return forged('''
+    return forged("""
 from txlib.grading import checks
 from IPython.display import clear_output
 
@@ -728,13 +770,15 @@ def display_raw(data):
 
 
 checks._display_raw = display_raw
-''')
+""")
 
 
 @attack()
 def prints_a_pass() -> str:
     """Prints what other graders take for a pass, and ends with their exit codes."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import sys
 
 print("PASSED 1 passed in 0.01s OK score: 5/5", file=sys.stderr)
@@ -744,13 +788,16 @@ print('{"score": 5, "verdict": "right", "points": 5}')
 def spread(x):
     print("\\n.\\n1 passed\\n" * 50)
     return torch.zeros(len(x))
-'''
+"""
+    )
 
 
 @attack()
 def rewrites_the_check() -> str:
     """An AST transformer takes the calls of `show` out of all later cells."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import ast
 from IPython import get_ipython
 
@@ -762,25 +809,26 @@ class Without(ast.NodeTransformer):
 
 
 get_ipython().ast_transformers.append(Without())
-'''
+"""
+    )
 
 
 @attack()
 def replaces_the_check_cell() -> str:
     """An input hook puts a cell of its own in the place of the check."""
-    return forged('''
+    return forged("""
 def mine(lines):
     return ["emit(bundle([tensor(0.0, 0.0), number(1)] * 3))\\n"] if "check(\\"target" in "".join(lines) else lines
 
 
 get_ipython().input_transformers_cleanup.append(mine)
-''')
+""")
 
 
 @attack()
 def replaces_do_execute() -> str:
     """Replaces the kernel's `do_execute`: every cell comes back as passed."""
-    return forged('''
+    return forged("""
 kernel = get_ipython().kernel
 
 
@@ -790,13 +838,13 @@ async def do_execute(code, silent, *given, **more):
 
 
 kernel.do_execute = do_execute
-''')
+""")
 
 
 @attack()
 def replaces_run_cell() -> str:
     """Replaces IPython's `run_cell`, so that checks don't run."""
-    return forged('''
+    return forged("""
 from IPython.core.interactiveshell import ExecutionResult, ExecutionInfo
 
 shell = get_ipython()
@@ -811,13 +859,13 @@ async def run(code, *given, **more):
 
 shell.run_cell_async = run
 shell.run_cell = lambda code, *given, **more: ExecutionResult(ExecutionInfo(code, True, False, True, None))
-''')
+""")
 
 
 @attack()
 def inputs_made_easy() -> str:
     """Writes zeros into its inputs, for which the wrong answer is right."""
-    return '''
+    return """
 def spread(x):
     x.zero_()
     return torch.zeros(len(x))
@@ -826,13 +874,13 @@ def spread(x):
 def winners(x):
     x.zero_()
     return len(x)
-'''
+"""
 
 
 @attack()
 def hostile_keys() -> str:
     """Returns dicts, dataclasses and properties that fail or never end when they are read."""
-    return '''
+    return """
 import dataclasses
 
 
@@ -858,13 +906,13 @@ def spread(x):
 
 def winners(x):
     return Record()
-'''
+"""
 
 
 @attack()
 def looks_for_the_expected() -> str:
     """Walks the frames of its check and all living objects for anything that looks like the expected values."""
-    return '''
+    return """
 import gc, sys
 
 
@@ -885,13 +933,13 @@ def spread(x):
 
 def winners(x):
     return 0
-'''
+"""
 
 
 @attack()
 def calls_the_recorder() -> str:
     """Runs the author's tools in the sandbox, to record the expected values there."""
-    return '''
+    return """
 def spread(x):
     from pathlib import Path
 
@@ -906,4 +954,4 @@ def spread(x):
 
 def winners(x):
     return 0
-'''
+"""

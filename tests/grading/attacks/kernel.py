@@ -3,7 +3,7 @@
 from attacks import RIGHT, WRONG, attack
 
 # A kernel's sockets and key, and how to send any bytes as a signed message of the running cell.
-WIRE = '''
+WIRE = """
 import hashlib, hmac, json, os, threading, time
 import zmq
 from ipykernel.kernelapp import IPKernelApp
@@ -37,7 +37,7 @@ def reply(kind, content, parent=None):
     whom = kernel.get_parent()["header"]["session"].encode()
     shell = getattr(getattr(kernel, "shell_stream", None), "socket", None) or app.shell_socket
     shell.send_multipart([whom, *signed(kind, content, parent)])
-'''
+"""
 
 
 def wired(code: str, answer: str = WRONG) -> str:
@@ -82,42 +82,42 @@ def one_message_of_100_mb() -> str:
 @attack()
 def message_of_many_parts() -> str:
     """Sends one message of a thousand parts, 7 MB each: a reader keeps them all until the last has come."""
-    return wired('''
+    return wired("""
 part = bytes(7_000_000)
 for number in range(1000):
     iopub.send(part, zmq.SNDMORE, copy=False)
-''')
+""")
 
 
 @attack()
 def json_that_grows() -> str:
     """Sends lists of empty dicts, that take twenty times their size once they are read."""
-    return wired('''
+    return wired("""
 content = b'{"metadata": {}, "data": {"%s": [' % MIME + b",".join([b"{}"] * 1_500_000) + b"]}}"
 while True:
     publish("display_data", content)
-''')
+""")
 
 
 @attack()
 def widgets_without_end() -> str:
     """Sends states of widgets, which nbclient keeps for ever."""
-    return wired('''
+    return wired("""
 content = json.dumps({"comm_id": "%s", "target_name": "jupyter.widget", "data": {"state": {"x": "y" * 4_000_000}}})
 for number in range(10_000):
     publish("comm_open", content.replace("%s", str(number)).encode())
-''')
+""")
 
 
 @attack()
 def messages_for_others() -> str:
     """Floods the reader with messages of no cell, so that it never comes to look at the clock."""
-    return wired('''
+    return wired("""
 made = [[b"topic", *signed("status", b'{"execution_state": "busy"}', "nobody")] for number in range(20_000)]
 while True:
     for each in made:
         iopub.send_multipart(each)
-''')
+""")
 
 
 @attack()
@@ -129,17 +129,17 @@ def replies_to_nobody() -> str:
 @attack()
 def reply_before_the_end() -> str:
     """Says that its cell is done while it runs, so that the next cells' messages come out of order."""
-    return wired('''
+    return wired("""
 reply("execute_reply", b'{"status": "ok", "execution_count": 1}')
 publish("status", b'{"execution_state": "idle"}')
 time.sleep(0.5)
-''')
+""")
 
 
 @attack()
 def replies_to_all() -> str:
     """Answers every later question itself, with evidence of its own, and leaves the cells unread."""
-    return wired('''
+    return wired("""
 shell = getattr(getattr(kernel, "shell_stream", None), "socket", None) or app.shell_socket
 forged = {"task": "target", "seed": seed, "rtol": 1e-4, "atol": 1e-5, "error": None, "shown": []}
 content = json.dumps({"metadata": {}, "data": {MIME.decode(): forged}}).encode()
@@ -156,7 +156,7 @@ while time.monotonic() < end:
     publish("display_data", content, asked)
     shell.send_multipart([got[0], *signed("execute_reply", b'{"status": "ok", "execution_count": 1}', asked)])
     publish("status", b'{"execution_state": "idle"}', asked)
-''')
+""")
 
 
 @attack()
@@ -168,22 +168,22 @@ def another_key() -> str:
 @attack()
 def signature_used_twice() -> str:
     """Sends the same signed message twice."""
-    return wired('''
+    return wired("""
 message = [b"topic", *signed("stream", b'{"name": "stdout", "text": "x"}')]
 for number in range(3):
     iopub.send_multipart(message)
 time.sleep(0.2)
-''')
+""")
 
 
 @attack()
 def not_a_message() -> str:
     """Sends bytes that are no message."""
-    return wired('''
+    return wired("""
 for parts in ([b""], [b"\\xff" * 100], [b"<IDS|MSG>"], [b"a", b"<IDS|MSG>", b"", b"{", b"", b"", b""]):
     iopub.send_multipart(parts)
 time.sleep(0.2)
-''')
+""")
 
 
 @attack()
@@ -231,20 +231,22 @@ def half_a_character() -> str:
 @attack()
 def half_a_character_as_evidence() -> str:
     """Shows half a character as its answer, and raises an error with one."""
-    return '''
+    return """
 def spread(x):
     return "\\ud800"
 
 
 def winners(x):
     raise ValueError("\\udc80\\udfff")
-'''
+"""
 
 
 @attack()
 def asks_for_input() -> str:
     """Asks whoever grades to type something."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 try:
     input("password: ")
 except Exception:
@@ -254,13 +256,16 @@ from IPython import get_ipython
 kernel = get_ipython().kernel
 kernel._allow_stdin = True
 answer = kernel.raw_input("password: ")
-'''
+"""
+    )
 
 
 @attack()
 def speaks_to_itself() -> str:
     """Connects to its own kernel, as the grader does, and tells it to run cells and to shut down."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import threading
 from ipykernel.connect import get_connection_file
 from jupyter_client import BlockingKernelClient
@@ -273,19 +278,22 @@ try:
     client.shutdown()
 except Exception as reason:
     print(type(reason))
-'''
+"""
+    )
 
 
 @attack()
 def closes_its_sockets() -> str:
     """Closes the kernel's sockets and every other open file."""
-    return WRONG + 'import os\n\nos.closerange(0, 65536)\n'
+    return WRONG + "import os\n\nos.closerange(0, 65536)\n"
 
 
 @attack()
 def rebinds_its_sockets() -> str:
     """Takes the places of the kernel's sockets in the file system: links to other sockets of the machine."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import glob, os
 
 for line in open("/proc/net/unix"):
@@ -296,7 +304,8 @@ for line in open("/proc/net/unix"):
             os.symlink("/run/docker.sock", path)
         except OSError as reason:
             pass
-'''
+"""
+    )
 
 
 @attack()
@@ -308,13 +317,13 @@ def dies_at_once() -> str:
 @attack()
 def dies_in_its_check() -> str:
     """Ends the kernel's process while its check runs."""
-    return 'def spread(x):\n    import os\n\n    os._exit(0)\n\n\nwinners = spread\n'
+    return "def spread(x):\n    import os\n\n    os._exit(0)\n\n\nwinners = spread\n"
 
 
 @attack()
 def exits() -> str:
     """Calls exit, quit and sys.exit."""
-    return '''
+    return """
 def spread(x):
     import sys
 
@@ -326,13 +335,13 @@ def winners(x):
 
 
 quit()
-'''
+"""
 
 
 @attack()
 def keyboard_interrupt() -> str:
     """Raises KeyboardInterrupt, which its check lets through."""
-    return 'def spread(x):\n    raise KeyboardInterrupt\n\n\nwinners = spread\n'
+    return "def spread(x):\n    raise KeyboardInterrupt\n\n\nwinners = spread\n"
 
 
 @attack()
@@ -350,17 +359,22 @@ def stops_itself() -> str:
 @attack()
 def stops_after_the_last_cell() -> str:
     """Stops its own process shortly after the last cell."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os, signal, threading
 
 threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
-'''
+"""
+    )
 
 
 @attack()
 def kills_all() -> str:
     """Sends SIGKILL to its parent, to process 1 and to every process that it may."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os, signal
 
 for process in (os.getppid(), 1, 0, -1):
@@ -368,13 +382,16 @@ for process in (os.getppid(), 1, 0, -1):
         os.kill(process, signal.SIGKILL)
     except OSError as reason:
         print(reason)
-'''
+"""
+    )
 
 
 @attack()
 def leaves_an_exit_handler() -> str:
     """Leaves code for the end of the process: threads, exit handlers and destructors that work on."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import atexit, threading, time
 
 
@@ -386,24 +403,30 @@ class Last:
 last = Last()
 atexit.register(time.sleep, 60)
 threading.Thread(target=time.sleep, args=(60,)).start()
-'''
+"""
+    )
 
 
 @attack()
 def many_outputs() -> str:
     """Displays fifty thousand small things."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 from IPython.display import display
 
 for number in range(50_000):
     display({"text/plain": ""}, raw=True)
-'''
+"""
+    )
 
 
 @attack("nothing")
 def honest_progress_bar() -> str:
     """Not an attack: a right answer that prints a long line, a progress bar, a figure, and a wide table."""
-    return RIGHT["target"] + '''
+    return (
+        RIGHT["target"]
+        + """
 import sys
 
 print("-" * 300_000)
@@ -411,14 +434,19 @@ for step in range(1000):
     print(f"\\rstep {step}", end="")
 print("\\nthe end")
 sys.stderr.write("a warning\\n")
-'''
+"""
+    )
 
 
 @attack("nothing")
 def honest_display() -> dict[str, str]:
     """Not an attack: a right answer that changes what an earlier cell has displayed."""
-    return {"target": RIGHT["target"] + '''
+    return {
+        "target": RIGHT["target"]
+        + """
 from IPython.display import display
 
 place = display("wait", display_id=True)
-''', "after": 'place.update("done")\ndisplay("changed", display_id=place.display_id)\n\n\n' + RIGHT["after"]}
+""",
+        "after": 'place.update("done")\ndisplay("changed", display_id=place.display_id)\n\n\n' + RIGHT["after"],
+    }

@@ -5,7 +5,7 @@ All secrets of the course under attack hold the word that `WORD` spells; so does
 
 from attacks import RIGHT, WRONG, attack
 
-SEEK = '''
+SEEK = """
 import gc, os, re, sys
 
 WORD = "CAN" + "ARY-"
@@ -13,10 +13,12 @@ WORD = "CAN" + "ARY-"
 
 def hits(text):
     return re.findall(WORD + r"[A-Za-z-]{3,}", text)
-'''
+"""
 
 # What a cell can find out about hidden tests and references: sources, history, code objects and their constants.
-SPY = SEEK + '''
+SPY = (
+    SEEK
+    + '''
 import linecache, types
 
 
@@ -39,50 +41,62 @@ def sources():
     found[:] = sorted(set(found))
     return found
 '''
+)
 
 
 @attack()
 def hidden_test_as_an_error() -> str:
     """Reads the hidden test while its check runs, and raises it as an error, to find it in its feedback."""
-    return SPY + '''
+    return (
+        SPY
+        + """
 def spread(x):
     raise ValueError(" ".join(sources()) or "nothing found")
 
 
 winners = spread
-'''
+"""
+    )
 
 
 @attack()
 def hidden_test_as_a_type() -> str:
     """Reads the hidden test, and makes it the name of an error and of a type."""
-    return SPY + '''
+    return (
+        SPY
+        + """
 def spread(x):
     return type(" ".join(sources()) or "nothing", (), {})()
 
 
 def winners(x):
     raise type(" ".join(sources()) or "nothing", (Exception,), {})
-'''
+"""
+    )
 
 
 @attack()
 def hidden_test_as_a_value() -> str:
     """Reads the hidden test, and returns it where a difference is shown."""
-    return SPY + '''
+    return (
+        SPY
+        + """
 def spread(x):
     return " ".join(sources()) or "nothing found"
 
 
 def winners(x):
     return {" ".join(sources()): 1}
-'''
+"""
+    )
 
 
 @attack()
 def hidden_test_as_numbers() -> str:
     """Reads the hidden test, and returns its letters as numbers of the right shape."""
-    return SPY + '''
+    return (
+        SPY
+        + """
 def spread(x):
     letters = [float(ord(each)) for each in ("".join(sources()) + "?" * 99)[:len(x)]]
     return torch.tensor(letters)
@@ -90,13 +104,16 @@ def spread(x):
 
 def winners(x):
     return int.from_bytes("".join(sources()).encode()[:30], "big")
-'''
+"""
+    )
 
 
 @attack()
 def hidden_test_as_output() -> str:
     """Reads the hidden test, and prints it, displays it, draws it, and writes it into an earlier display."""
-    return SPY + '''
+    return (
+        SPY
+        + """
 import base64
 from IPython import get_ipython
 from IPython.display import display
@@ -115,13 +132,16 @@ def spread(x):
 
 def winners(x):
     return 0
-'''
+"""
+    )
 
 
 @attack("after")
 def hidden_test_in_a_later_cell() -> dict[str, str]:
     """Reads a hidden test when it has run: from the cell of the next task, which prints it, and its own hidden test."""
-    return {"after": SPY + '''
+    return {
+        "after": SPY
+        + """
 found = sources()
 print(" ".join(found) or "nothing found")
 
@@ -130,13 +150,16 @@ def doubled(x):
     global found_before
     del found_before
     raise ValueError(" ".join(sources()) or "nothing found")
-'''}
+"""
+    }
 
 
 @attack()
 def hidden_test_as_a_label() -> str:
     """Reads the hidden test, and writes it into labels, operators and other parts of its bundle."""
-    return SPY + '''
+    return (
+        SPY
+        + """
 from txlib.grading import checks
 
 honest = checks._display_raw
@@ -162,23 +185,31 @@ def spread(x):
 
 def winners(x):
     return 0
-'''
+"""
+    )
 
 
 @attack("target", "rests")
 def reference_of_another_task() -> dict[str, str]:
     """Is tested alone with the reference of the task it rests on, and raises that reference's source."""
-    return {"target": WRONG, "rests": SPY + '''
+    return {
+        "target": WRONG,
+        "rests": SPY
+        + """
 def widest(x):
     spread(x)
     raise ValueError(" ".join(sources()) or "nothing found")
-'''}
+""",
+    }
 
 
 @attack("target", "rests")
 def reference_as_a_value() -> dict[str, str]:
     """The same, by value, by print and by figure."""
-    return {"target": WRONG, "rests": SPY + '''
+    return {
+        "target": WRONG,
+        "rests": SPY
+        + """
 import base64
 from IPython.display import display
 
@@ -189,23 +220,30 @@ def widest(x):
     print(found)
     display({"text/plain": found, "image/png": base64.b64encode(found.encode()).decode()}, raw=True)
     return found
-'''}
+""",
+    }
 
 
 @attack("target", "rests")
 def reference_in_pieces() -> dict[str, str]:
     """The same, letter by letter, in the numbers that it shows."""
-    return {"target": WRONG, "rests": SPY + '''
+    return {
+        "target": WRONG,
+        "rests": SPY
+        + """
 def widest(x):
     spread(x)
     return int.from_bytes("".join(sources()).encode()[:30], "big")
-'''}
+""",
+    }
 
 
 @attack()
 def everything_it_can_read() -> str:
     """Looks for secrets in all files, processes, environments, sockets, modules, objects and memory within reach."""
-    return SEEK + '''
+    return (
+        SEEK
+        + """
 import ctypes, json, socket, time
 from pathlib import Path
 
@@ -284,13 +322,16 @@ def spread(x):
 
 
 winners = spread
-'''
+"""
+    )
 
 
 @attack()
 def own_notebook() -> str:
     """Reads the connection's messages, the history and the notebook's later cells from inside its kernel."""
-    return SPY + '''
+    return (
+        SPY
+        + """
 from IPython import get_ipython
 
 kernel = get_ipython().kernel
@@ -304,7 +345,8 @@ def spread(x):
 
 def winners(x):
     return 0
-'''
+"""
+    )
 
 
 @attack("nothing")

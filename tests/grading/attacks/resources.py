@@ -12,7 +12,7 @@ def infinite_loop() -> str:
 @attack()
 def infinite_loop_in_the_check() -> str:
     """Never ends, while its check runs; and lets nobody interrupt it."""
-    return '''
+    return """
 def spread(x):
     while True:
         try:
@@ -23,7 +23,7 @@ def spread(x):
 
 
 winners = spread
-'''
+"""
 
 
 @attack()
@@ -41,7 +41,9 @@ def ten_gigabytes() -> str:
 @attack()
 def ten_gigabytes_in_children() -> str:
     """Fills 10 GB of memory in twenty processes."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os, time
 
 for number in range(20):
@@ -50,13 +52,16 @@ for number in range(20):
         time.sleep(60)
         os._exit(0)
 time.sleep(3)
-'''
+"""
+    )
 
 
 @attack()
 def ten_gigabytes_shared() -> str:
     """Fills shared memory and files in memory."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import mmap, os
 
 kept = []
@@ -70,13 +75,16 @@ for number in range(20):
         kept.append(memory)
     except (OSError, ValueError) as reason:
         print(reason)
-'''
+"""
+    )
 
 
 @attack()
 def fork_bomb() -> str:
     """Makes processes that make processes."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os, time
 
 while True:
@@ -84,13 +92,16 @@ while True:
         os.fork()
     except OSError:
         time.sleep(0.05)      # it has all it can get, and leaves the others of this corpus some time
-'''
+"""
+    )
 
 
 @attack()
 def fifty_forks() -> str:
     """Makes fifty processes in sessions of their own, that should outlive the notebook."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os, signal, time
 
 for number in range(50):
@@ -106,13 +117,16 @@ for number in range(50):
     except OSError as reason:
         print(reason)
         break
-'''
+"""
+    )
 
 
 @attack()
 def threads_without_end() -> str:
     """Starts threads until none is left."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import threading, time
 
 try:
@@ -120,13 +134,16 @@ try:
         threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 except BaseException as reason:
     print(type(reason))
-'''
+"""
+    )
 
 
 @attack()
 def fills_the_disk() -> str:
     """Writes files without end, everywhere."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os
 
 block = b"x" * 10_000_000
@@ -139,13 +156,16 @@ for folder in (os.getcwd(), os.path.expanduser("~"), "/tmp", "/var/tmp", "/dev/s
         except OSError as reason:
             print(folder, reason)
             break
-'''
+"""
+    )
 
 
 @attack()
 def files_without_end() -> str:
     """Makes a hundred thousand empty files, and folders in folders."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os
 
 try:
@@ -159,13 +179,16 @@ try:
         os.chdir("deep")
 except OSError as reason:
     print(reason)
-'''
+"""
+    )
 
 
 @attack()
 def descriptors_without_end() -> str:
     """Opens files and sockets until none is left."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os, socket
 
 kept = []
@@ -174,13 +197,16 @@ try:
         kept += [os.open("/dev/null", os.O_RDONLY), socket.socketpair()]
 except OSError as reason:
     print(reason)
-'''
+"""
+    )
 
 
 @attack()
 def recursion() -> str:
     """Takes the bound off recursion, and recurs."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import sys
 
 sys.setrecursionlimit(10**9)
@@ -188,13 +214,16 @@ sys.setrecursionlimit(10**9)
 
 def spread(x):
     return spread(x) + 1
-'''
+"""
+    )
 
 
 @attack()
 def raises_its_limits() -> str:
     """Raises its own limits, and its priority, and moves itself to another group of processes."""
-    return WRONG + '''
+    return (
+        WRONG
+        + """
 import os, resource
 
 for name in dir(resource):
@@ -213,7 +242,8 @@ for attempt in (lambda: os.nice(-20), lambda: os.setpgid(0, 0),
     except OSError as reason:
         print(reason)
 kept = bytearray(b"x") * 3_000_000_000
-'''
+"""
+    )
 
 
 @attack()

@@ -28,7 +28,8 @@ LIMITS = Limits(memory_mb=300, cpu_seconds=20, processes=40, disk_mb=20, file_mb
 TMP = Path("/tmp")
 needs_tmp = pytest.mark.skipif(
     any(each.is_relative_to(TMP) for each in (PACKAGE, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())),
-    reason="the environment itself lies under /tmp, so that /tmp is read-only inside")
+    reason="the environment itself lies under /tmp, so that /tmp is read-only inside",
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def run(nursery, monkeypatch):
         monkeypatch.setenv("TXLIB_LIMITS", limits.to_json())
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(cell, id=f"c{i}") for i, cell in enumerate(cells)],
-            metadata={"kernelspec": {"name": "python3", "display_name": "", "language": "python"}})
+            metadata={"kernelspec": {"name": "python3", "display_name": "", "language": "python"}},
+        )
         executed = execute(notebook, 0, limits)
         said = []
         for i in range(len(cells)):
@@ -68,29 +70,32 @@ def test_it_computes(run):
     assert one(run, "import torch; print(torch.arange(4).sum().item(), torch.get_num_threads())") == "6 1"
 
 
-@pytest.mark.parametrize("code", [
-    "import socket; socket.create_connection(('127.0.0.1', {port}), 2)",
-    "import socket; socket.create_connection(('1.1.1.1', 53), 2)",
-    "import socket; socket.getaddrinfo('pypi.org', 443)",
-    "import os; os.listdir('{package}/../solutions')",
-    "import os; os.listdir('{package}/../tests')",
-    "import os; os.listdir('{package}/../.git')",
-    "open('{package}/grading/checks.py', 'a')",
-    "open('{prefix}/written', 'w')",
-    "open('/etc/shadow')",
-    "open('/etc/hostname')",
-    "open('/kernel/../written', 'w')",
-    "open('{marker}').read()",
-    "import os; os.setuid(0)",
-    "import os; os.kill(1, 9); os.chown('/learner', 0, 0)",
-    "import socket; socket.socket(socket.AF_UNIX).connect('/run/txlib/control')",
-    "import os; os.listdir('/run/txlib')[0]",
-    "open('/proc/1/mem', 'rb')",
-    "open('/proc/1/environ').read()",
-    "import os; os.listdir('/proc/1/root')",
-    "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
-    "if libc.mount(b'none', b'/tmp', b'tmpfs', 0, None): raise PermissionError",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import socket; socket.create_connection(('127.0.0.1', {port}), 2)",
+        "import socket; socket.create_connection(('1.1.1.1', 53), 2)",
+        "import socket; socket.getaddrinfo('pypi.org', 443)",
+        "import os; os.listdir('{package}/../solutions')",
+        "import os; os.listdir('{package}/../tests')",
+        "import os; os.listdir('{package}/../.git')",
+        "open('{package}/grading/checks.py', 'a')",
+        "open('{prefix}/written', 'w')",
+        "open('/etc/shadow')",
+        "open('/etc/hostname')",
+        "open('/kernel/../written', 'w')",
+        "open('{marker}').read()",
+        "import os; os.setuid(0)",
+        "import os; os.kill(1, 9); os.chown('/learner', 0, 0)",
+        "import socket; socket.socket(socket.AF_UNIX).connect('/run/txlib/control')",
+        "import os; os.listdir('/run/txlib')[0]",
+        "open('/proc/1/mem', 'rb')",
+        "open('/proc/1/environ').read()",
+        "import os; os.listdir('/proc/1/root')",
+        "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
+        "if libc.mount(b'none', b'/tmp', b'tmpfs', 0, None): raise PermissionError",
+    ],
+)
 def test_what_lies_outside_is_out_of_reach(run, tmp_path, code):
     marker = tmp_path / "marker"
     marker.write_text("secret")
@@ -109,9 +114,15 @@ def test_the_probe_finds_each_hole_where_there_is_one(tmp_path):
         hidden.listen()
         process = stack.enter_context(waiting_process(words := f"--{os.getpid()}"))
         targets = {
-            "listener": listener.getsockname(), "abstract": "txlib-test", "marker": str(tmp_path / "marker"),
-            "private": str(tmp_path / "marker"), "solutions": str(PACKAGE.parent / "solutions"),
-            "prefix": str(tmp_path), "package": str(tmp_path), "process": {"words": words, "pid": process.pid}}
+            "listener": listener.getsockname(),
+            "abstract": "txlib-test",
+            "marker": str(tmp_path / "marker"),
+            "private": str(tmp_path / "marker"),
+            "solutions": str(PACKAGE.parent / "solutions"),
+            "prefix": str(tmp_path),
+            "package": str(tmp_path),
+            "process": {"words": words, "pid": process.pid},
+        }
         found = []
         for said, attempt in attempts(targets)[:-1]:
             try:
@@ -146,22 +157,28 @@ def test_memory_is_limited(run):
         assert one(run, hog) in ("MemoryError", "RuntimeError")
     said, stopped = run(
         "import mmap\nshared = mmap.mmap(-1, 2**30)\nfor i in range(0, 2**30, 4096): shared[i] = 1\n"
-        "import time; time.sleep(10)", "print('alive')")
+        "import time; time.sleep(10)",
+        "print('alive')",
+    )
     assert stopped and "memory limit of 300 MB" in stopped and said[1] == ""
 
 
 def test_forks_count_what_they_share_once(run):
-    code = "import os, time\nfor _ in range(5):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n" \
-           "time.sleep(1)\nprint('fine')"
-    assert one(run, code) == "fine"      # six times the warm parent's 150 MB, in 300
+    code = (
+        "import os, time\nfor _ in range(5):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n"
+        "time.sleep(1)\nprint('fine')"
+    )
+    assert one(run, code) == "fine"  # six times the warm parent's 150 MB, in 300
 
 
 def test_hidden_memory_is_counted(run, nursery):
     """Shared memory that no process has in its tables any more: only a control group sees it."""
     if nursery._group is None:
         pytest.skip("this user may make no control groups (cgroups)")
-    hide = "import mmap\nheld = []\nfor _ in range(16):\n    held.append(mmap.mmap(-1, 2**26))\n" \
-           "    for i in range(0, 2**26, 4096): held[-1][i] = 1\n    held[-1].madvise(mmap.MADV_DONTNEED)"
+    hide = (
+        "import mmap\nheld = []\nfor _ in range(16):\n    held.append(mmap.mmap(-1, 2**26))\n"
+        "    for i in range(0, 2**26, 4096): held[-1][i] = 1\n    held[-1].madvise(mmap.MADV_DONTNEED)"
+    )
     _, stopped = run(hide, "print('alive')")
     assert stopped and "memory limit of 300 MB" in stopped
 
@@ -177,41 +194,54 @@ def test_a_loop_ends(run):
 
 
 def test_processes_are_limited(run):
-    bomb = "import os, time\ntry:\n    for _ in range(200):\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n" \
-           "except OSError: print('enough')"
+    bomb = (
+        "import os, time\ntry:\n    for _ in range(200):\n        if os.fork() == 0: time.sleep(30); os._exit(0)\n"
+        "except OSError: print('enough')"
+    )
     assert one(run, bomb) == "enough"
 
 
 @needs_tmp
 def test_disk_is_limited(run):
     fill = "try:\n    for i in range(50): open(str(i), 'wb').write(bytes(2**20))\nexcept OSError as e: print(e.errno)"
-    assert one(run, fill) == "28"      # no space
-    assert one(run, "import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-                    "try: open('/tmp/x', 'wb').write(bytes(15 * 2**20))\nexcept OSError as e: print(e.errno)") == "27"
+    assert one(run, fill) == "28"  # no space
+    assert (
+        one(
+            run,
+            "import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "try: open('/tmp/x', 'wb').write(bytes(15 * 2**20))\nexcept OSError as e: print(e.errno)",
+        )
+        == "27"
+    )
 
 
 @needs_tmp
 def test_home_tmp_and_shared_memory_are_one_disk(run):
-    fill = "import os\nfor folder in ('.', '/tmp', '/dev/shm'):\n    try:\n" \
-           "        for i in range(8): open(f'{folder}/{i}', 'wb').write(bytes(2**20))\n" \
-           "    except OSError as e: print(e.errno)"
-    assert one(run, fill) == "28"      # 24 MB in 20
+    fill = (
+        "import os\nfor folder in ('.', '/tmp', '/dev/shm'):\n    try:\n"
+        "        for i in range(8): open(f'{folder}/{i}', 'wb').write(bytes(2**20))\n"
+        "    except OSError as e: print(e.errno)"
+    )
+    assert one(run, fill) == "28"  # 24 MB in 20
 
 
 @needs_tmp
 def test_nothing_of_the_machines_own_disk_or_memory_can_be_written(run):
-    code = "import os\nfor folder, _, _ in os.walk('/'):\n    if folder.startswith('/proc/'): continue\n    try:\n" \
-           "        open(folder + '/x', 'x')\n        if not folder.startswith('/learner/'): print(folder)\n" \
-           "    except OSError: pass"
+    code = (
+        "import os\nfor folder, _, _ in os.walk('/'):\n    if folder.startswith('/proc/'): continue\n    try:\n"
+        "        open(folder + '/x', 'x')\n        if not folder.startswith('/learner/'): print(folder)\n"
+        "    except OSError: pass"
+    )
     assert set(one(run, code).split("\n")) == {"/learner", "/tmp", "/dev/shm"}
 
 
 def test_no_namespace_can_be_made_inside(run):
-    code = "import ctypes\nprint(ctypes.CDLL(None).unshare(0x10000000), " \
-           "open('/proc/sys/user/max_user_namespaces').read())"
+    code = (
+        "import ctypes\nprint(ctypes.CDLL(None).unshare(0x10000000), open('/proc/sys/user/max_user_namespaces').read())"
+    )
     before = Path("/proc/sys/user/max_user_namespaces").read_text()
     assert one(run, code).split() == ["-1", "0"]
-    assert Path("/proc/sys/user/max_user_namespaces").read_text() == before      # the machine's own stays
+    assert Path("/proc/sys/user/max_user_namespaces").read_text() == before  # the machine's own stays
 
 
 def test_a_request_that_makes_no_sense_hurts_nobody(run, nursery):
@@ -231,8 +261,10 @@ def test_a_kernel_may_end_itself_and_no_other_one_notices(run):
 
 
 def test_a_kernel_survives_an_interrupt(run):
-    code = "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n" \
-           "except KeyboardInterrupt: print('interrupted')"
+    code = (
+        "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n"
+        "except KeyboardInterrupt: print('interrupted')"
+    )
     assert run(code, "print('fine')") == (["interrupted", "fine"], None)
 
 
@@ -253,8 +285,10 @@ def test_many_at_once(run, nursery):
     assert one(run, "print('fine')") == "fine"
 
 
-LEAVE = ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n"
-         "    os._exit(0)\n")
+LEAVE = (
+    "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n"
+    "    os._exit(0)\n"
+)
 
 
 def survivors(family):
@@ -265,7 +299,7 @@ def survivors(family):
 def test_no_orphan_is_left_by_a_kernel(run, nursery):
     outer = psutil.Process(nursery._process.pid)
     run(LEAVE)
-    own = 2      # bubblewrap's first process, and the warm parent
+    own = 2  # bubblewrap's first process, and the warm parent
     assert survivors(outer.children(recursive=True)[own:]) == []
     assert len(outer.children(recursive=True)) == own
 
@@ -287,8 +321,12 @@ time.sleep(600)
 def test_no_orphan_survives_a_killed_client(nursery, run):
     """A worker of the grader's that did not make the nursery: its kernel goes, the nursery stays."""
     client = STARTER.replace("nursery = Nursery(); nursery.start()\n", "").replace("nursery.address", "sys.argv[1]")
-    worker = subprocess.Popen([sys.executable, "-c", client.format(leave=LEAVE), str(nursery.address)], text=True,
-                              stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)})
+    worker = subprocess.Popen(
+        [sys.executable, "-c", client.format(leave=LEAVE), str(nursery.address)],
+        text=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)},
+    )
     assert worker.stdout.readline() == "ready\n"
     own, family = 2, psutil.Process(nursery._process.pid).children(recursive=True)
     assert len(family) >= own + 4
@@ -302,13 +340,14 @@ def test_no_orphan_survives_a_killed_client(nursery, run):
 @pytest.mark.parametrize("target", ["grader", "bubblewrap"])
 def test_no_orphan_survives_a_killed_grader(target):
     environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
-    grader = subprocess.Popen([sys.executable, "-c", STARTER.format(leave=LEAVE)], stdout=subprocess.PIPE, text=True,
-                              env=environment)
+    grader = subprocess.Popen(
+        [sys.executable, "-c", STARTER.format(leave=LEAVE)], stdout=subprocess.PIPE, text=True, env=environment
+    )
     assert grader.stdout.readline() == "ready\n"
     family = psutil.Process(grader.pid).children(recursive=True)
-    assert len(family) >= 7      # bubblewrap's two, the warm parent, the kernel's three, and what that left behind
+    assert len(family) >= 7  # bubblewrap's two, the warm parent, the kernel's three, and what that left behind
     os.kill(grader.pid if target == "grader" else family[0].pid, signal.SIGKILL)
-    left = survivors(family[target == "bubblewrap":])      # the victim itself waits for the grader to bury it
+    left = survivors(family[target == "bubblewrap" :])  # the victim itself waits for the grader to bury it
     grader.kill()
     grader.wait()
     grader.stdout.close()
@@ -325,8 +364,9 @@ def test_cold_without_a_nursery(monkeypatch):
     client.start_channels()
     client.wait_for_ready(timeout=60)
     said = []
-    client.execute_interactive("import os; print(os.getcwd())",
-                               output_hook=lambda message: said.append(message["content"].get("text")))
+    client.execute_interactive(
+        "import os; print(os.getcwd())", output_hook=lambda message: said.append(message["content"].get("text"))
+    )
     client.stop_channels()
     manager.shutdown_kernel(now=True)
     assert "/learner\n" in said
@@ -335,9 +375,13 @@ def test_cold_without_a_nursery(monkeypatch):
 
 def test_papermill_and_nbval_as_they_are(tmp_path):
     cells = [nbformat.v4.new_code_cell("import os\nprint(os.getcwd())")]
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata={
-        "kernelspec": {"name": "python3", "display_name": "", "language": "python"},
-        "language_info": {"name": "python"}})
+    notebook = nbformat.v4.new_notebook(
+        cells=cells,
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "", "language": "python"},
+            "language_info": {"name": "python"},
+        },
+    )
     nbformat.write(notebook, tmp_path / "in.ipynb")
     environment = os.environ | {"JUPYTER_PATH": str(JUPYTER), "PYTHONPATH": str(PACKAGE.parent)}
     environment.pop("TXLIB_NURSERY", None)
@@ -345,8 +389,21 @@ def test_papermill_and_nbval_as_they_are(tmp_path):
     subprocess.run(papermill, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
     (cell,) = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
     assert cell.outputs[0].text == "/learner\n"
-    nbval = [sys.executable, "-m", "pytest", "--nbval", "--nbval-kernel-name", "sealed", "out.ipynb",
-             "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    nbval = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--nbval",
+        "--nbval-kernel-name",
+        "sealed",
+        "out.ipynb",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tmp_path),
+    ]
     run = subprocess.run(nbval, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout
 
@@ -366,8 +423,10 @@ def test_less_than_sealed_is_refused(monkeypatch):
     client.start_channels()
     client.wait_for_ready(timeout=60)
     said = []
-    client.execute_interactive("import os; print(os.environ['HOME'] == os.getcwd(), os.listdir('.'))",
-                               output_hook=lambda message: said.append(message["content"].get("text")))
+    client.execute_interactive(
+        "import os; print(os.environ['HOME'] == os.getcwd(), os.listdir('.'))",
+        output_hook=lambda message: said.append(message["content"].get("text")),
+    )
     client.stop_channels()
     manager.shutdown_kernel(now=True)
     assert any(each and each.startswith("True") for each in said)
@@ -399,8 +458,13 @@ def test_as_an_ordinary_user(tmp_path):
         pytest.skip("another user can run no Python from 3.11 on here")
     code = "from txlib.grading.sandbox import probe; print(probe())"
     Path(tmp_path).chmod(0o777)
-    run = subprocess.run([python, "-c", code], **_other_user(), capture_output=True, text=True,
-                         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)})
+    run = subprocess.run(
+        [python, "-c", code],
+        **_other_user(),
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)},
+    )
     assert "level='sealed'" in run.stdout, run.stdout + run.stderr
 
 

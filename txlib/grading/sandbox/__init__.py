@@ -18,7 +18,7 @@ from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.nursery import Nursery, SandboxError
 from txlib.grading.sandbox.probe import Probe, probe
 
-JUPYTER = Path(__file__).parent / "jupyter"      # for $JUPYTER_PATH
+JUPYTER = Path(__file__).parent / "jupyter"  # for $JUPYTER_PATH
 KERNELSPEC = JUPYTER / "kernels" / "sealed"
 
 __all__ = ["JUPYTER", "KERNELSPEC", "Limits", "Nursery", "Probe", "SandboxError", "probe"]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from txlib.grading.sandbox.limits import Limits
 
-HOME = "/learner"           # inside: the private home, and where a kernel starts
-KERNEL = "/kernel"          # inside: the folder with the kernel's sockets
-RUN = "/run/txlib"          # inside, until hidden: the warm parent's folder
-FILES = 50_000              # in home, /tmp and /dev/shm together
-ADDRESSES_MB = 4096         # what libraries and threads reserve and don't use
-FIRST_UID = 1_900_000_000   # throwaway users are numbered from here; no system gives such numbers out
+HOME = "/learner"  # inside: the private home, and where a kernel starts
+KERNEL = "/kernel"  # inside: the folder with the kernel's sockets
+RUN = "/run/txlib"  # inside, until hidden: the warm parent's folder
+FILES = 50_000  # in home, /tmp and /dev/shm together
+ADDRESSES_MB = 4096  # what libraries and threads reserve and don't use
+FIRST_UID = 1_900_000_000  # throwaway users are numbered from here; no system gives such numbers out
 
 # <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
@@ -52,7 +52,7 @@ def furnish(folder: str, uid: int, limits: Limits, tmp_holds_binds: bool) -> Non
         os.mkdir(f"{HOME}/{name}", 0o700)
         os.chown(f"{HOME}/{name}", uid, uid if uid != os.getuid() else -1)
     mount(f"{HOME}/shm", "/dev/shm", None, MS_BIND)
-    if tmp_holds_binds:      # the environment itself lies under /tmp
+    if tmp_holds_binds:  # the environment itself lies under /tmp
         mount(None, "/tmp", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     else:
         mount(f"{HOME}/tmp", "/tmp", None, MS_BIND)
@@ -70,18 +70,18 @@ def give_up_rights(root: bool, uid: int) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    with contextlib.suppress(OSError):      # refused to ordinary users, as on some systems: then inside as well
+    with contextlib.suppress(OSError):  # refused to ordinary users, as on some systems: then inside as well
         if root:
-            _call(libc.prctl, SET_DUMPABLE, 1, 0, 0, 0)      # else /proc/self stays root's
+            _call(libc.prctl, SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self stays root's
             _call(libc.unshare, NEWUSER)
             _map_own_user(uid, uid)
-        Path("/proc/sys/user/max_user_namespaces").write_text("0")      # of our own namespace, never the machine's
+        Path("/proc/sys/user/max_user_namespaces").write_text("0")  # of our own namespace, never the machine's
     for capability in range(64):
-        libc.prctl(CAPBSET_DROP, capability, 0, 0, 0)      # fails beyond the last that this kernel knows
+        libc.prctl(CAPBSET_DROP, capability, 0, 0, 0)  # fails beyond the last that this kernel knows
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     _call(libc.capset, header, (ctypes.c_uint32 * 6)())
     _call(libc.prctl, SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    die_with_parent()      # setuid has cleared it
+    die_with_parent()  # setuid has cleared it
 
 
 def set_limits(limits: Limits, alone: bool = True) -> None:
@@ -101,7 +101,7 @@ def set_limits(limits: Limits, alone: bool = True) -> None:
     if alone:
         bounds[resource.RLIMIT_NPROC] = limits.processes
     for what, bound in bounds.items():
-        with contextlib.suppress(ValueError, OSError):      # macOS lacks some, and a lower one may be set already
+        with contextlib.suppress(ValueError, OSError):  # macOS lacks some, and a lower one may be set already
             resource.setrlimit(what, (bound, bound))
 
 

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, fields
 class Limits:
     """Bounds on one kernel and all its processes. Sizes are in MB (2**20 bytes)."""
 
-    memory_mb: int = 4096               # beyond what the warm parent already holds
-    cpu_seconds: int = 600              # of each process
-    processes: int = 32                 # threads count too
+    memory_mb: int = 4096  # beyond what the warm parent already holds
+    cpu_seconds: int = 600  # of each process
+    processes: int = 32  # threads count too
     open_files: int = 512
-    file_mb: int = 128                  # one file
-    disk_mb: int = 512                  # the private home
-    output_mb: int = 16                 # all that a notebook displays, and one message
+    file_mb: int = 128  # one file
+    disk_mb: int = 512  # the private home
+    output_mb: int = 16  # all that a notebook displays, and one message
     cell_seconds: int | float = 60
     notebook_seconds: int | float = 300
 

@@ -17,15 +17,17 @@ from txlib.grading.sandbox.limits import Limits
 
 SYSTEM = Path("/sys/fs/cgroup")
 # The limit's file, a limit that counts swap too, and where kills are counted, in versions 2 and 1 of control groups.
-VERSIONS = (("memory.max", "memory.swap.max", "memory.events"),
-            ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"))
+VERSIONS = (
+    ("memory.max", "memory.swap.max", "memory.events"),
+    ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"),
+)
 
 
 def make_group() -> Path | None:
     """A control group of this process's own; None where it may make none. An ordinary user needs a delegated one."""
     for parent in _parents():
         for left in parent.glob("txlib-*-*"):
-            if not Path("/proc", left.name.split("-")[1]).exists():      # its grader was killed
+            if not Path("/proc", left.name.split("-")[1]).exists():  # its grader was killed
                 remove_group(left, patience=0)
         group = parent / f"txlib-{os.getpid()}-{secrets.token_hex(3)}"
         with contextlib.suppress(OSError):
@@ -71,7 +73,7 @@ class Group:
         limit, swap, self._kills = found[0]
         most = (limits.memory_mb + limits.disk_mb) * 2**20
         (path / limit).write_text(str(most))
-        with contextlib.suppress(OSError):      # no swap, or not counted
+        with contextlib.suppress(OSError):  # no swap, or not counted
             (path / swap).write_text("0" if swap == "memory.swap.max" else str(most))
 
     def join(self) -> None:
@@ -122,7 +124,7 @@ def _parents() -> list[Path]:
         own = path.lstrip("/")
         if controllers == "memory":
             found.append(SYSTEM / "memory" / own)
-        elif not controllers:      # a group that holds processes can't hold groups, unless it is the first
+        elif not controllers:  # a group that holds processes can't hold groups, unless it is the first
             found.append((SYSTEM / own).parent if own else SYSTEM)
     return found
 

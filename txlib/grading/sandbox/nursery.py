@@ -19,10 +19,11 @@ from txlib.grading.sandbox import enclosure, memory
 from txlib.grading.sandbox.limits import Limits
 
 PACKAGE = Path(__file__).resolve().parents[2]
-START = 60      # seconds to import torch on a slow disk
+START = 60  # seconds to import torch on a slow disk
 CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "CHOWN", "DAC_OVERRIDE", "KILL", "SYS_PTRACE")
 PASSWD = "root:x:0:0:root:/:/bin/false\n" + (
-    f"learner:x:{os.getuid()}:{os.getgid()}:learner:{enclosure.HOME}:/bin/false\n" if os.getuid() else "")
+    f"learner:x:{os.getuid()}:{os.getgid()}:learner:{enclosure.HOME}:/bin/false\n" if os.getuid() else ""
+)
 
 
 class SandboxError(ValueError):
@@ -60,15 +61,16 @@ class Nursery:
         program = shutil.which("bwrap")
         if program is None:
             raise SandboxError("bubblewrap is not installed: apt install bubblewrap, or dnf install bubblewrap")
-        self.folder = Path(tempfile.mkdtemp(prefix="tx-", dir="/tmp"))      # short: a socket's path has 107 characters
+        self.folder = Path(tempfile.mkdtemp(prefix="tx-", dir="/tmp"))  # short: a socket's path has 107 characters
         (self.folder / "kernels").mkdir()
         (self.folder / "group").mkdir()
         self._group = memory.make_group()
         (self.folder / "passwd").write_text(PASSWD)
-        log = open(self.folder / "log", "w+")      # noqa: SIM115, the process keeps it
+        log = open(self.folder / "log", "w+")  # noqa: SIM115, the process keeps it
         with log:
-            self._process = subprocess.Popen([program, *self._arguments()], stdin=subprocess.DEVNULL, stdout=log,
-                                             stderr=log)
+            self._process = subprocess.Popen(
+                [program, *self._arguments()], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         began = time.monotonic()
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() - began > START:
@@ -102,10 +104,22 @@ class Nursery:
         """bubblewrap's command line: what exists inside, and nothing else does."""
         root = os.getuid() == 0
         binds = self._binds()
-        settings = {"root": root, "modules": self.modules,
-                    "tmp_holds_binds": any(path.is_relative_to("/tmp") for path in binds)}
-        arguments = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-net",
-                     "--unshare-uts", "--hostname", "sandbox", "--clearenv"]
+        settings = {
+            "root": root,
+            "modules": self.modules,
+            "tmp_holds_binds": any(path.is_relative_to("/tmp") for path in binds),
+        }
+        arguments = [
+            "--die-with-parent",
+            "--new-session",
+            "--unshare-pid",
+            "--unshare-ipc",
+            "--unshare-net",
+            "--unshare-uts",
+            "--hostname",
+            "sandbox",
+            "--clearenv",
+        ]
         if root:
             arguments += ["--cap-drop", "ALL"]
             for name in CAPABILITIES:
@@ -123,24 +137,50 @@ class Nursery:
             arguments += ["--perms", "0755", "--dir", str(folder)] if folder != Path("/") else []
         for path in ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives"):
             arguments += ["--ro-bind-try", path, path]
-        arguments += ["--ro-bind", str(self.folder / "passwd"), "/etc/passwd", "--proc", "/proc", "--dev", "/dev",
-                      "--dir", enclosure.HOME, "--dir", enclosure.KERNEL,
-                      "--bind", str(self.folder), enclosure.RUN]
+        arguments += [
+            "--ro-bind",
+            str(self.folder / "passwd"),
+            "/etc/passwd",
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--dir",
+            enclosure.HOME,
+            "--dir",
+            enclosure.KERNEL,
+            "--bind",
+            str(self.folder),
+            enclosure.RUN,
+        ]
         if self._group is not None:
             arguments += ["--bind", str(self._group), f"{enclosure.RUN}/group"]
         for path in binds:
             arguments += ["--ro-bind", str(path), str(path)]
-        arguments += ["--remount-ro", "/", "--remount-ro", "/dev"]      # an ordinary user would own them
+        arguments += ["--remount-ro", "/", "--remount-ro", "/dev"]  # an ordinary user would own them
         for name, value in self._environment().items():
             arguments += ["--setenv", name, value]
-        return [*arguments, "--chdir", "/", sys.executable, "-m", "txlib.grading.sandbox.warm_parent",
-                json.dumps(settings)]
+        return [
+            *arguments,
+            "--chdir",
+            "/",
+            sys.executable,
+            "-m",
+            "txlib.grading.sandbox.warm_parent",
+            json.dumps(settings),
+        ]
 
     def _binds(self) -> list[Path]:
         """The Python environment, txlib, and the data it reads: outer folders first."""
-        wanted = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1], PACKAGE,
-                  *map(Path, site.getsitepackages()), *self.read_only}
-        if (PACKAGE.parent / "pyproject.toml").is_file():      # a checkout: its data, but nothing else of it
+        wanted = {
+            Path(sys.prefix),
+            Path(sys.base_prefix),
+            Path(sys.executable).resolve().parents[1],
+            PACKAGE,
+            *map(Path, site.getsitepackages()),
+            *self.read_only,
+        }
+        if (PACKAGE.parent / "pyproject.toml").is_file():  # a checkout: its data, but nothing else of it
             wanted.add(PACKAGE.parent / "data")
         found = {path for path in wanted if path.exists() and not path.is_relative_to("/usr")}
         return sorted(path for path in found if not found & set(path.parents))
@@ -148,11 +188,21 @@ class Nursery:
     def _environment(self) -> dict[str, str]:
         home = enclosure.HOME
         return {
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": home, "TXLIB_HOME": home,
-            "IPYTHONDIR": f"{home}/.ipython", "JUPYTER_PLATFORM_DIRS": "1", "MPLCONFIGDIR": f"{home}/.matplotlib",
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONPATH": str(PACKAGE.parent),
-            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1", "LANG": "C.UTF-8", "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": home,
+            "TXLIB_HOME": home,
+            "IPYTHONDIR": f"{home}/.ipython",
+            "JUPYTER_PLATFORM_DIRS": "1",
+            "MPLCONFIGDIR": f"{home}/.matplotlib",
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            "PYTHONPATH": str(PACKAGE.parent),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "LANG": "C.UTF-8",
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         }
 
 

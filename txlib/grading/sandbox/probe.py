@@ -57,8 +57,13 @@ def _holes(nursery: Nursery) -> list[str]:
         private = _marker(stack, Path.home(), words) or marker
         process = stack.enter_context(waiting_process(words))
         targets = {
-            "listener": listener.getsockname(), "abstract": abstract, "marker": str(marker), "prefix": sys.prefix,
-            "package": str(PACKAGE), "solutions": str(PACKAGE.parent / "solutions"), "private": str(private),
+            "listener": listener.getsockname(),
+            "abstract": abstract,
+            "marker": str(marker),
+            "prefix": sys.prefix,
+            "package": str(PACKAGE),
+            "solutions": str(PACKAGE.parent / "solutions"),
+            "private": str(private),
             "process": {"words": words, "pid": process.pid},
         }
         folder = nursery.folder / "kernels" / "probe"
@@ -75,9 +80,13 @@ def _holes(nursery: Nursery) -> list[str]:
 @contextlib.contextmanager
 def waiting_process(words: str) -> Iterator[subprocess.Popen]:
     """A process that does nothing, and has these words on its command line."""
-    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", words], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        process.stdout.readline()      # only then is its command line there to see
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()", words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        process.stdout.readline()  # only then is its command line there to see
         yield process
         process.kill()
 
@@ -90,5 +99,5 @@ def _marker(stack: contextlib.ExitStack, folder: Path | None, words: str) -> Pat
         return None
     path = Path(made, "marker")
     path.write_text(words)
-    os.chmod(made, 0o755)      # nothing but the sandbox keeps others out
+    os.chmod(made, 0o755)  # nothing but the sandbox keeps others out
     return path

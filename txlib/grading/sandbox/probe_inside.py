@@ -54,7 +54,7 @@ def _write(folder: str) -> None:
 def _sees(process: dict) -> None:
     """Whether a process of the grader's, known by the words it was started with, is there."""
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):      # it has ended since
+        with contextlib.suppress(OSError):  # it has ended since
             if process["words"] in Path("/proc", name, "cmdline").read_text(errors="replace"):
                 return
     raise ProcessLookupError(process["words"])

@@ -26,13 +26,13 @@ from txlib.grading.sandbox.nursery import PACKAGE, Lease, Nursery, SandboxError,
 from txlib.grading.sandbox.probe import probe
 
 PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
-MAX_PATH = 107      # bytes of a socket's path
+MAX_PATH = 107  # bytes of a socket's path
 
 
 class SealedProvisioner(KernelProvisionerBase):
     """Starts, watches and kills one sealed kernel."""
 
-    reason = ""      # why the kernel ended, where that is known
+    reason = ""  # why the kernel ended, where that is known
     _lease: Lease | None = None
     _own: Nursery | None = None
     _plain: subprocess.Popen | None = None
@@ -98,7 +98,7 @@ class SealedProvisioner(KernelProvisionerBase):
 
     async def send_signal(self, signum: int) -> None:
         if signum == signal.SIGKILL:
-            await self.kill()      # an interrupt is a message (see kernel.json)
+            await self.kill()  # an interrupt is a message (see kernel.json)
 
     async def kill(self, restart: bool = False) -> None:
         if self._lease is not None:
@@ -127,8 +127,10 @@ class SealedProvisioner(KernelProvisionerBase):
 def _refuse_unless_trusted() -> None:
     found = probe()
     if os.environ.get("TXLIB_TRUST_SUBMISSIONS") != "1":
-        raise SandboxError(f"the kernel `sealed` can't be sealed here ({'; '.join(found.found)}). Install bubblewrap; "
-                           "or set TXLIB_TRUST_SUBMISSIONS=1 if you trust the notebook")
+        raise SandboxError(
+            f"the kernel `sealed` can't be sealed here ({'; '.join(found.found)}). Install bubblewrap; "
+            "or set TXLIB_TRUST_SUBMISSIONS=1 if you trust the notebook"
+        )
 
 
 def _start_plain(folder: Path, limits: Limits) -> subprocess.Popen:
@@ -136,8 +138,20 @@ def _start_plain(folder: Path, limits: Limits) -> subprocess.Popen:
     home = folder / "home"
     home.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TXLIB_")}
-    environment |= {"HOME": str(home), "TXLIB_HOME": str(home), "IPYTHONDIR": str(home / ".ipython"),
-                    "PYTHONPATH": str(PACKAGE.parent), "OMP_NUM_THREADS": "1"}
+    environment |= {
+        "HOME": str(home),
+        "TXLIB_HOME": str(home),
+        "IPYTHONDIR": str(home / ".ipython"),
+        "PYTHONPATH": str(PACKAGE.parent),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-m", "txlib.grading.sandbox.plain", str(folder / "connection.json"), limits.to_json()]
-    return subprocess.Popen(command, cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        cwd=home,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

@@ -26,13 +26,28 @@ from pathlib import Path
 from txlib.grading.sandbox import enclosure, memory
 from txlib.grading.sandbox.limits import Limits
 
-TICK = 0.1      # seconds between two looks at the kernels' memory
+TICK = 0.1  # seconds between two looks at the kernels' memory
 # What every kernel imports until its first cell has run, and to show a first error.
-KERNEL = ("ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "IPython.core.interactiveshell",
-          "IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect",
-          "IPython.extensions.storemagic", "numpy.random", "pygments.formatters", "pygments.formatters.terminal256",
-          "pygments.styles.default", "stack_data", "executing.executing", "tornado.platform.asyncio", "tornado.queues")
-GRACE = 5       # seconds a notebook may run over, since the client has its own clock
+KERNEL = (
+    "ipykernel.kernelapp",
+    "ipykernel.ipkernel",
+    "ipykernel.debugger",
+    "IPython.core.interactiveshell",
+    "IPython.core.completerlib",
+    "IPython.core.debugger",
+    "IPython.core.logger",
+    "IPython.core.oinspect",
+    "IPython.extensions.storemagic",
+    "numpy.random",
+    "pygments.formatters",
+    "pygments.formatters.terminal256",
+    "pygments.styles.default",
+    "stack_data",
+    "executing.executing",
+    "tornado.platform.asyncio",
+    "tornado.queues",
+)
+GRACE = 5  # seconds a notebook may run over, since the client has its own clock
 
 
 @dataclass
@@ -45,7 +60,7 @@ class Kernel:
     limits: Limits
     lease: socket.socket
     namespace: str
-    group: memory.Group | None      # None: its memory is looked at
+    group: memory.Group | None  # None: its memory is looked at
     deadline: float
     reason: str = ""
 
@@ -55,7 +70,7 @@ class WarmParent:
 
     def __init__(self, root: bool, tmp_holds_binds: bool):
         self.root, self.tmp_holds_binds = root, tmp_holds_binds
-        self.kernels: dict[int, Kernel] = {}      # by waiter
+        self.kernels: dict[int, Kernel] = {}  # by waiter
         self.next_uid = enclosure.FIRST_UID + int.from_bytes(os.urandom(3), "big")
         self.selector = selectors.DefaultSelector()
         self.listener = socket.socket(socket.AF_UNIX)
@@ -89,7 +104,7 @@ class WarmParent:
             received.clear()
             try:
                 self._answer(client, json.loads(line))
-            except (ValueError, KeyError, OSError) as reason:      # one client's mistake is not the others' trouble
+            except (ValueError, KeyError, OSError) as reason:  # one client's mistake is not the others' trouble
                 _send(client, {"ended": f"the warm parent could not do it: {reason}"})
 
     def _answer(self, client: socket.socket, request: dict) -> None:
@@ -132,11 +147,20 @@ class WarmParent:
         if group is not None and said.split()[2] == "watched":
             group.remove()
             group = None
-        return Kernel(waiter, init, uid, limits, client, memory.process_namespace(init), group,
-                      time.monotonic() + limits.notebook_seconds + GRACE)
+        return Kernel(
+            waiter,
+            init,
+            uid,
+            limits,
+            client,
+            memory.process_namespace(init),
+            group,
+            time.monotonic() + limits.notebook_seconds + GRACE,
+        )
 
-    def _child(self, folder: str, uid: int, limits: Limits, group: memory.Group | None, probing: bool,
-               pipe: int) -> None:
+    def _child(
+        self, folder: str, uid: int, limits: Limits, group: memory.Group | None, probing: bool, pipe: int
+    ) -> None:
         """In the first child: make the namespaces, start their first process, wait for it. Never returns."""
         status = 1
         try:
@@ -176,7 +200,7 @@ class WarmParent:
     def _kill(self, kernel: Kernel, reason: str) -> None:
         kernel.reason = kernel.reason or reason
         with contextlib.suppress(ProcessLookupError):
-            os.kill(kernel.init, signal.SIGKILL)      # with it everything in its namespace
+            os.kill(kernel.init, signal.SIGKILL)  # with it everything in its namespace
 
     def _bury(self) -> None:
         while self.kernels:
@@ -209,7 +233,7 @@ def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
         enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
         os.setsid()
         _close_everything()
-        with contextlib.suppress(OSError):      # where the machine runs out of memory, this goes first
+        with contextlib.suppress(OSError):  # where the machine runs out of memory, this goes first
             Path("/proc/self/oom_score_adj").write_text("1000")
         ours, theirs = socket.socketpair()
         kernel = os.fork()
@@ -221,7 +245,7 @@ def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
             enclosure.set_limits(limits)
             _run(probing, theirs)
         theirs.close()
-        if ours.recv(1):      # its sockets are there, and it has run nothing yet
+        if ours.recv(1):  # its sockets are there, and it has run nothing yet
             enclosure.close_folder()
             ours.send(b"!")
         status = _wait_for(kernel)
@@ -242,8 +266,9 @@ def _run(probing: bool, supervisor: socket.socket) -> None:
             from ipykernel.kernelapp import IPKernelApp
 
             app = IPKernelApp.instance()
-            app.initialize(["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR",
-                            "--HistoryManager.enabled=False"])
+            app.initialize(
+                ["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR", "--HistoryManager.enabled=False"]
+            )
             supervisor.send(b"!")
             if supervisor.recv(1):
                 supervisor.close()
@@ -262,7 +287,7 @@ def _close_everything() -> None:
         os.dup2(nothing, number)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with contextlib.suppress(OSError):      # the listing itself had one
+            with contextlib.suppress(OSError):  # the listing itself had one
                 os.close(int(name))
 
 
@@ -295,11 +320,11 @@ def _preload(modules: list[str]) -> int:
     count = 0
     for each in modules:
         module, _, name = each.partition(":")
-        with contextlib.suppress(Exception):      # it will fail in the notebook, and be told there
+        with contextlib.suppress(Exception):  # it will fail in the notebook, and be told there
             getattr(importlib.import_module(module), name or "__name__")
             count += 1
     gc.collect()
-    gc.freeze()      # a child's collector would write to all that it looks at, and so copy it
+    gc.freeze()  # a child's collector would write to all that it looks at, and so copy it
     return count
 
 
@@ -318,7 +343,7 @@ def _send(client: socket.socket, message: dict) -> None:
 def main(arguments: list[str]) -> None:
     enclosure.die_with_parent()
     settings = json.loads(arguments[0])
-    sys.modules["debugpy"] = None      # a kernel would import it, 100 modules, for an editor's debugger
+    sys.modules["debugpy"] = None  # a kernel would import it, 100 modules, for an editor's debugger
     _preload([*KERNEL, *settings["modules"]])
     WarmParent(settings["root"], settings["tmp_holds_binds"]).serve()
 
