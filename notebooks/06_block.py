@@ -289,19 +289,19 @@ centred = sent - sent.mean(dim=-1, keepdim=True)                   # (1, n, d_mo
 prove_equal(rms_norm(centred, gain), layer_norm(centred, gain, 0.0, eps=1e-6), what="RMS and layer norm at mean 0")
 
 # %% [markdown]
-# As a module, with the gain and bias to learn. It calls torch's function, which we have just shown to be ours, because
-# that does all the steps in one go.
+# As a module, with the gain, which torch calls `weight`, and the bias to learn. It calls torch's function, which we have
+# just shown to be ours, because that does all the steps in one go.
 
 
 # %%
 class LayerNorm(nn.Module):
     def __init__(self, d_model):
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(d_model))
+        self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, x):                                          # (..., d_model)
-        return F.layer_norm(x, self.gain.shape, self.gain, self.bias)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias)
 
 
 # %% [markdown]
@@ -803,8 +803,8 @@ def into_torch(ours, theirs):
             getattr(theirs.self_attn.out_proj, kind): getattr(attention.output, kind),
             getattr(theirs.linear1, kind): getattr(network.widen, kind),
             getattr(theirs.linear2, kind): getattr(network.narrow, kind),
-            getattr(theirs.norm1, kind): getattr(ours.self_attention_norm, {"weight": "gain"}.get(kind, kind)),
-            getattr(theirs.norm2, kind): getattr(ours.feed_forward_norm, {"weight": "gain"}.get(kind, kind)),
+            getattr(theirs.norm1, kind): getattr(ours.self_attention_norm, kind),
+            getattr(theirs.norm2, kind): getattr(ours.feed_forward_norm, kind),
         }
         for target, value in pieces.items():
             target.data.copy_(value)

@@ -955,7 +955,7 @@ allowed = mask.bool()[:, None, None, :] & causal().dense(n)        # (batch, 1, 
 with torch.no_grad():
     alone2 = torch.stack([gpt2(torch.tensor([row])).logits[0, -1] for row in rows])          # (batch, vocab)
     for label, position in (("by columns", torch.arange(n).expand(3, n)), ("by real tokens", counts)):
-        x = gpt2.embedding(left) + gpt2.position.table[position]   # (batch, n, d_model)
+        x = gpt2.embedding(left) + gpt2.position.weight[position]   # (batch, n, d_model)
         p = gpt2.logits(gpt2.decoder(x, allowed)[:, -1]).softmax(dim=-1)         # (batch, vocab)
         change = (p - alone2.softmax(dim=-1)).abs().sum(dim=-1) / 2              # (batch,)
         print(f"positions counted {label:15}", "  ".join(f"{each:6.1%}" for each in change))

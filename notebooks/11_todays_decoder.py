@@ -290,12 +290,12 @@ expect("Loss of GPT-2", table["GPT-2"].loss, 2.3, 2.55)
 class RMSNorm(nn.Module):
     def __init__(self, size, eps):
         super().__init__()
-        self.gain, self.eps = nn.Parameter(torch.ones(size)), eps
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x):                                          # (..., size)
         wide = x.float()                                           # (..., size): in 32 bits
         scale = (wide.square().mean(dim=-1, keepdim=True) + self.eps).rsqrt()          # (..., 1): 1 / √
-        return self.gain * (wide * scale).type_as(x)               # (..., size)
+        return self.weight * (wide * scale).type_as(x)             # (..., size)
 
 
 norm = RMSNorm(64, 1e-6).half()
@@ -704,7 +704,7 @@ real_settings = replace(
 NAMES = {
     "model.": "", "embed_tokens": "embedding", "layers": "blocks", "self_attn": "attention", "mlp": "feed_forward",
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "_proj": "",
-    "input_layernorm": "attention_norm", "post_attention_layernorm": "feed_forward_norm", "norm.weight": "norm.gain",
+    "input_layernorm": "attention_norm", "post_attention_layernorm": "feed_forward_norm",
 }
 
 
@@ -840,7 +840,7 @@ class WrongGroups(GroupedAttention):
 
 EXCHANGE = {"gate": "up", "up": "gate"}
 exchanged = {".".join(EXCHANGE.get(part, part) for part in name.split(".")): w for name, w in weights.items()}
-no_gains = {name: torch.ones_like(w) if name.endswith("gain") else w for name, w in weights.items()}
+no_gains = {name: torch.ones_like(w) if name.endswith("norm.weight") else w for name, w in weights.items()}
 faults = {
     "all right": (real_settings, weights),
     "eps 1e-5": (replace(real_settings, eps=1e-5), weights),
@@ -981,8 +981,7 @@ show_source(LibraryRMSNorm, FeedForward, Rotary)
 
 # %%
 LIBRARY_NAMES = {
-    "blocks": "decoder.layers", ".attention": ".self_attention", "position.weight": "position.table",
-    ".up": ".widen", ".down": ".narrow", "norm.weight": "norm.gain",
+    "blocks": "decoder.layers", ".attention": ".self_attention", ".up": ".widen", ".down": ".narrow",
 }
 
 

@@ -71,7 +71,7 @@ def load_attention(theirs: nn.MultiheadAttention, ours) -> None:
 
 def load_norm(theirs: nn.LayerNorm, ours) -> None:
     """Copy a layer norm."""
-    theirs.load_state_dict({"weight": ours.gain, "bias": ours.bias})
+    theirs.load_state_dict({"weight": ours.weight, "bias": ours.bias})
 
 
 def torch_layer(block) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLayer:

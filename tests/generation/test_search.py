@@ -20,7 +20,7 @@ def make_model(vocab_size, position="rotary", seed=0, sharp=False):
     model = Transformer(TransformerConfig(vocab_size=vocab_size, block=block, encoder_layers=1, decoder_layers=2))
     model = shake(model, 0.6).double().eval()
     if sharp:  # each last vector is drawn away from what they have in common: results differ more
-        model.decoder.norm.gain.data *= 3
+        model.decoder.norm.weight.data *= 3
         model.decoder.norm.bias.data.zero_()
         model.embedding.weight.data[EOS] *= 2
     return model

@@ -45,7 +45,7 @@ def test_decoder_block_equals_torch(norm_first, activation):
     ours.square().sum().backward()
     expected.square().sum().backward()
     assert_close(block.feed_forward.widen.weight.grad, theirs.linear1.weight.grad)
-    assert_close(block.cross_attention_norm.gain.grad, theirs.norm2.weight.grad)
+    assert_close(block.cross_attention_norm.weight.grad, theirs.norm2.weight.grad)
 
 
 @given(
@@ -70,8 +70,8 @@ def test_rms_block_without_biases_against_its_formula():
     def norm(y, gain):
         return y / (y.square().mean(-1, keepdim=True) + 0.1).sqrt() * gain
 
-    y = x + block.self_attention(norm(x, block.self_attention_norm.gain), mask=causal())
-    expected = y + block.feed_forward(norm(y, block.feed_forward_norm.gain))
+    y = x + block.self_attention(norm(x, block.self_attention_norm.weight), mask=causal())
+    expected = y + block.feed_forward(norm(y, block.feed_forward_norm.weight))
     assert_close(block(x, causal()), expected)
 
 

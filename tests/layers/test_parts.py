@@ -18,10 +18,10 @@ DTYPES = [torch.float32, torch.float64]
 def test_layer_norm(dtype, bias, eps):
     ours = shake(LayerNorm(6, eps=eps, bias=bias).to(dtype))
     theirs = nn.LayerNorm(6, eps=eps, bias=bias, dtype=dtype)
-    theirs.load_state_dict({"weight": ours.gain} | ({"bias": ours.bias} if bias else {}))
+    theirs.load_state_dict({"weight": ours.weight} | ({"bias": ours.bias} if bias else {}))
     x = torch.randn(2, 3, 6, dtype=dtype) * 4 + 1
     assert_close(ours(x), theirs(x))
-    by_hand = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + eps).sqrt() * ours.gain
+    by_hand = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + eps).sqrt() * ours.weight
     assert_close(ours(x), by_hand + ours.bias if bias else by_hand)
 
 
@@ -30,7 +30,7 @@ def test_layer_norm(dtype, bias, eps):
 def test_rms_norm(dtype, eps):
     ours = shake(RMSNorm(6, eps=eps).to(dtype))
     x = torch.randn(2, 3, 6, dtype=dtype) * 4 + 1
-    assert_close(ours(x), x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * ours.gain)
+    assert_close(ours(x), x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * ours.weight)
 
 
 ACTIVATIONS = {

@@ -57,7 +57,7 @@ def test_learned_positions_are_rows_of_a_table():
     position = LearnedPosition(6, 4)
     x = torch.randn(2, 3, 4)
     for offset in (0, 2, 3):
-        expected = torch.stack([x[:, i] + position.table[offset + i] for i in range(3)], dim=1)
+        expected = torch.stack([x[:, i] + position.weight[offset + i] for i in range(3)], dim=1)
         assert_close(position(x, offset), expected)
     with pytest.raises(ValueError, match="max_length=6, but the sequence reaches 7"):
         position(x, 4)

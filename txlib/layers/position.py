@@ -63,19 +63,19 @@ class LearnedPosition(nn.Module):
 
     def __init__(self, max_length: int, d_model: int):
         super().__init__()
-        self.table = nn.Parameter(torch.randn(max_length, d_model) * 0.02)
+        self.weight = nn.Parameter(torch.randn(max_length, d_model) * 0.02)
 
     def forward(
         self, x: Float[Tensor, "batch length d_model"], offset: int = 0
     ) -> Float[Tensor, "batch length d_model"]:
         """x plus the vector of each position; the first stands at `offset`."""
         end = offset + x.shape[1]
-        if end > len(self.table):
+        if end > len(self.weight):
             raise ValueError(
-                f"learned positions end at max_length={len(self.table)}, but the sequence reaches {end}; "
+                f"learned positions end at max_length={len(self.weight)}, but the sequence reaches {end}; "
                 "raise max_length or shorten the sequence"
             )
-        return x + self.table[offset:end]
+        return x + self.weight[offset:end]
 
 
 def make_position(position: str, max_length: int, d_model: int) -> nn.Module | None:

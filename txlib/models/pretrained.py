@@ -31,7 +31,6 @@ TRAINING_ONLY = (
     "jitter",
 )
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-LEAVES = {"gain": "weight", "table": "weight"}  # parameters that have another name in the file, in any layer
 
 
 class PretrainedError(ValueError):
@@ -285,7 +284,7 @@ def table(model: nn.Module, family: Family, *, bare: bool) -> Iterator[tuple[str
         layer, _, leaf = (base + name).rpartition(".") if base + name not in entries else (base + name, "", "")
         numbers, pattern = re.findall(r"\d+", layer), re.sub(r"\d+", "{}", layer)
         entry: Name = entries[pattern]
-        suffix = f".{LEAVES.get(leaf, leaf)}" if leaf else ""
+        suffix = f".{leaf}" if leaf else ""
         theirs = entry.theirs.format(*numbers) + suffix
         ours = tuple(each.format(*numbers).removeprefix(base) + (f".{leaf}" if leaf else "") for each in entry.ours)
         done |= set(ours)
