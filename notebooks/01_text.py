@@ -373,7 +373,7 @@ plots.tokens(
 
 # %%
 from txlib.text import BytePairEncoder
-from txlib.text.bpe import merge as library_merge
+from txlib.text.merges import merge as library_merge
 
 show_source(library_merge)
 
@@ -395,7 +395,7 @@ print("decoded without loss:", library.decode(theirs) == test)
 #
 # Our `learn` counts *all* pairs anew for each merge. But one merge changes only a few places. If you remember where
 # each pair stands, you can update just the counts around them. That is what `BytePairEncoder.train` does (its heart
-# is `txlib.text.bpe.train_merges`). Most programs use Hugging Face's `tokenizers`, which does it in Rust. 200 merges on
+# is `train_merges`, beside `merge`). Most programs use Hugging Face's `tokenizers`, which does it in Rust. 200 merges on
 # *Hamlet*:
 
 # %% tags=["nbval-ignore-output"]

@@ -1,6 +1,7 @@
 """What `import txlib` needs, and which part may import which."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ MAY_NOT_IMPORT = {"grading": {"models"}, "generation": {"models"}}
 
 
 def imported(path: Path) -> set[str]:
-    """Names of everything that a file imports, also inside its functions."""
+    """Names of everything that a file imports, also inside its functions: for `from a import b` it is `a.b`."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -30,8 +31,12 @@ def imported(path: Path) -> set[str]:
             if node.level:  # from .x import y
                 package = path.relative_to(ROOT).with_suffix("").parts[: -node.level]
                 module = ".".join([*package, *([module] if module else [])])
-            names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+            names |= {f"{module}.{alias.name}" for alias in node.names}
     return names
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def parts_of_txlib(package: str) -> set[str]:
@@ -45,6 +50,18 @@ def parts_of_txlib(package: str) -> set[str]:
 def test_imports_go_one_way(package):
     assert parts_of_txlib(package) <= MAY_IMPORT[package]
     assert package in parts_of_txlib(package)  # the search finds something
+
+
+def test_no_import_goes_in_a_circle():
+    """The modules have an order in which each imports only earlier ones, also inside its functions."""
+    files = {module_name(path): path for path in (ROOT / "txlib").rglob("*.py")}
+    arrows = {}
+    for name, path in files.items():
+        found = {each if each in files else each.rpartition(".")[0] for each in imported(path)}
+        arrows[name] = found & files.keys() - {name}
+    assert sum(map(len, arrows.values())) > len(files)
+    drawn = {name: found for name, found in arrows.items() if not name.startswith("txlib.grading")}
+    graphlib.TopologicalSorter(drawn).prepare()  # CycleError names the circle
 
 
 @pytest.mark.parametrize("package", MAY_NOT_IMPORT)

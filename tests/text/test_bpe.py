@@ -18,7 +18,7 @@ tokenizers = pytest.importorskip("tokenizers")
 from txlib.data import translation  # noqa: E402
 from txlib.text import BytePairEncoder  # noqa: E402
 from txlib.text import bpe as MODULE  # noqa: E402
-from txlib.text.bpe import GPT2_PATTERN, merge, train_merges  # noqa: E402
+from txlib.text.merges import GPT2_PATTERN, merge, train_merges  # noqa: E402
 
 GPT2 = Path(__file__).parents[2] / "data" / "gpt2-bpe"
 LLAMA3 = (

@@ -5,98 +5,21 @@ joined into one. Nothing is ever unknown: what has no longer token is written in
 """
 
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import chain, pairwise
+from itertools import chain
 
 from jaxtyping import Int
 from torch import Tensor
 
-GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""How GPT-2 cuts text into pieces: 's, a word or a number with the space before it, other signs, further spaces."""
+from txlib.text.bpe_files import read_gpt2, read_tokenizer_json, write_tokenizer_json
+from txlib.text.merges import GPT2_PATTERN, Pair, merge, train_merges
 
 BLOCK = 1 << 16  # characters that `encode_iterable` looks at together
 LOOKAHEAD = 3  # characters behind a piece that may still change it: the longest of 's 'll 've
 REMEMBERED = 1 << 16, 32  # pieces whose tokens `encode` keeps in mind, and the longest that it keeps
 
-BOUNDARY, GONE = -1, -2  # in training: between two words; merged into the token on the left
-LAST_FIRST = bytes(range(255, -1, -1))
-
-Pair = tuple[bytes, bytes]
 Ids = Iterable[int] | Int[Tensor, "length"]
-
-
-def train_merges(words: Mapping[bytes, int], count: int) -> list[Pair]:
-    """The `count` pairs of tokens to merge, in order; fewer where no pair is left.
-
-    Each time, the pair is taken that occurs most often in `words` (each with the number of times it occurs); of equally
-    frequent ones, the greatest in the order of byte strings. Counts are kept up to date around each merge, so its
-    cost is the number of places that it changes.
-    """
-    tokens = [bytes([byte]) for byte in range(256)]
-    order = [_greatest_first(token) for token in tokens]
-
-    # All words stand in one chain of symbols (token ids); after and before link what is left of it.
-    symbols, times = [BOUNDARY], [0]
-    for word, number in words.items():
-        symbols += [*word, BOUNDARY]
-        times += [number] * (len(word) + 1)
-    after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-    counts: dict[tuple[int, int], int] = defaultdict(int)
-    places: dict[tuple[int, int], list[int]] = defaultdict(list)  # where a pair's left token stands, or once stood
-    for place, pair in enumerate(pairwise(symbols)):
-        if BOUNDARY not in pair:
-            counts[pair] += times[place]
-            places[pair].append(place)
-
-    def entry(pair: tuple[int, int]) -> tuple:
-        return -counts[pair], order[pair[0]], order[pair[1]], pair  # the smallest comes first
-
-    merges: list[Pair] = []
-    queue = [entry(pair) for pair in counts]
-    heapify(queue)
-    while queue and len(merges) < count:
-        number, _, _, pair = heappop(queue)
-        if counts[pair] != -number:  # it has lost places since it was put here: back into the queue
-            if counts[pair]:
-                heappush(queue, entry(pair))
-            continue
-        left, right = pair
-        new = len(tokens)
-        merges.append((tokens[left], tokens[right]))
-        tokens.append(tokens[left] + tokens[right])
-        order.append(_greatest_first(tokens[new]))
-        found = set()  # pairs with the new token
-        for place in places.pop(pair):
-            neighbour = after[place]
-            if symbols[place] != left or symbols[neighbour] != right:
-                continue  # an earlier merge has taken one of the two
-            number, further, previous = times[place], after[neighbour], before[place]
-            symbols[place], symbols[neighbour] = new, GONE
-            after[place], before[further] = further, place
-            if (symbol := symbols[previous]) != BOUNDARY:
-                counts[symbol, left] -= number
-                pair_before = symbol, new
-                counts[pair_before] += number
-                places[pair_before].append(previous)
-                found.add(pair_before)
-            if (symbol := symbols[further]) != BOUNDARY:
-                counts[right, symbol] -= number
-                pair_after = new, symbol
-                counts[pair_after] += number
-                places[pair_after].append(place)
-                found.add(pair_after)
-        del counts[pair]
-        for pair in found:
-            if counts[pair]:  # a run of one letter can make a pair and take it away again
-                heappush(queue, entry(pair))
-    return merges
-
-
-def _greatest_first(token: bytes) -> str:
-    """A key that sorts byte strings from the greatest to the smallest; the end mark sorts "ab" behind "abc"."""
-    return token.translate(LAST_FIRST).decode("latin-1") + "\u0100"
 
 
 class BytePairEncoder:
@@ -274,15 +197,11 @@ class BytePairEncoder:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as Hugging Face's `tokenizer.json`, which a human, `load` and `tokenizers` can read."""
-        from txlib.text.bpe_files import write_tokenizer_json
-
-        write_tokenizer_json(self, path)
+        write_tokenizer_json(path, self.tokens, self.merges, self.special_tokens, self.pattern)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "BytePairEncoder":
         """Read what `save` wrote, or another `tokenizer.json` that is byte-level BPE, e.g. GPT-2's or Llama 3's."""
-        from txlib.text.bpe_files import read_tokenizer_json
-
         return cls(*read_tokenizer_json(path))
 
     @classmethod
@@ -290,8 +209,6 @@ class BytePairEncoder:
         """GPT-2's own two files: `encoder.json` (ids) and `vocab.bpe` (merges), in some places called `vocab.json`
         and `merges.txt`.
         """
-        from txlib.text.bpe_files import read_gpt2
-
         return cls(*read_gpt2(encoder_json, vocab_bpe))
 
     def __len__(self) -> int:
@@ -321,33 +238,6 @@ class _Known(dict):
         if len(piece) <= longest:
             self[piece] = ids
         return ids
-
-
-def merge(ids: list[int], merges: Mapping[tuple[int, int], tuple[int, int]]) -> list[int]:
-    """Join pairs in `ids` until none is left that was learned: always the one learned first, from left to right.
-
-    `merges` gives for a pair of ids its rank and the id of both together. n ids take n log n time, also in a "word"
-    of a million letters.
-    """
-    if len(ids) < 2:
-        return ids
-    symbols: list[int | None] = [*ids, None]  # None: the end, or joined to the one on its left
-    after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-    queue = [(merges[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in merges]
-    heapify(queue)
-    while queue:
-        rank, place = heappop(queue)
-        right = after[place]
-        found = merges.get((symbols[place], symbols[right]))
-        if found is None or found[0] != rank:
-            continue  # one of the two has been joined to another
-        symbols[place], symbols[right] = found[1], None
-        after[place] = after[right]
-        before[after[right]] = place
-        for left in (before[place], place):
-            if left >= 0 and (pair := (symbols[left], symbols[after[left]])) in merges:
-                heappush(queue, (merges[pair][0], left))
-    return [symbol for symbol in symbols if symbol is not None]
 
 
 def well_formed(text: str, errors: str = "replace") -> str:

@@ -5,13 +5,10 @@ Both write a token's bytes as letters, one a byte, so that no token looks empty 
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from txlib.text.bpe import GPT2_PATTERN, Pair
-
-if TYPE_CHECKING:
-    from txlib.text.bpe import BytePairEncoder
+from txlib.text.merges import GPT2_PATTERN, Pair
 
 Parts = tuple[dict[bytes, int], list[Pair], dict[str, int], str]  # the arguments of BytePairEncoder
 
@@ -128,7 +125,13 @@ def _not_made(ids: dict, merges: list[list[str]]) -> dict:
     return {letters: token_id for letters, token_id in ids.items() if letters not in made}
 
 
-def write_tokenizer_json(encoder: "BytePairEncoder", path: str | os.PathLike) -> None:
+def write_tokenizer_json(
+    path: str | os.PathLike,
+    tokens: Mapping[bytes, int],
+    merges: Sequence[Pair],
+    special_tokens: Mapping[str, int],
+    pattern: str,
+) -> None:
     """Write a `tokenizer.json`: whole, or not at all."""
     special = [
         {
@@ -140,15 +143,15 @@ def write_tokenizer_json(encoder: "BytePairEncoder", path: str | os.PathLike) ->
             "normalized": False,
             "special": True,
         }
-        for text, token_id in encoder.special_tokens.items()
+        for text, token_id in special_tokens.items()
     ]
-    cut = {"type": "Split", "pattern": {"Regex": encoder.pattern}, "behavior": "Isolated", "invert": False}
+    cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    own = encoder.pattern == GPT2_PATTERN
-    ids = {to_letters(token): token_id for token, token_id in encoder.tokens.items()}
-    if clash := ids.keys() & encoder.special_tokens.keys():
+    own = pattern == GPT2_PATTERN
+    ids = {to_letters(token): token_id for token, token_id in tokens.items()}
+    if clash := ids.keys() & special_tokens.keys():
         raise ValueError(f"the special token {min(clash)!r} reads in the file like another token; rename it to save it")
-    ids |= encoder.special_tokens
+    ids |= special_tokens
     content = {
         "version": "1.0",
         "truncation": None,
@@ -170,7 +173,7 @@ def write_tokenizer_json(encoder: "BytePairEncoder", path: str | os.PathLike) ->
             "byte_fallback": False,
             "ignore_merges": False,
             "vocab": dict(sorted(ids.items(), key=lambda item: item[1])),
-            "merges": [f"{to_letters(left)} {to_letters(right)}" for left, right in encoder.merges],
+            "merges": [f"{to_letters(left)} {to_letters(right)}" for left, right in merges],
         },
     }
     path = Path(path)
