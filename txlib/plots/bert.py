@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.patches import Circle, FancyBboxPatch
+from matplotlib.patches import Circle
 from torch import Tensor
 
 from txlib.plots.matrices import _cells
 from txlib.plots.picture import GREY, PALETTE, WIDEST, Picture, drawing, fit, headline, panels
+from txlib.plots.shapes import arrow, box
 
 FROM_LEFT, FROM_RIGHT, BOTH_WAYS = PALETTE[0], PALETTE[1], PALETTE[2]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
+READ = {"width": 1.0, "head": 11, "gap": 10, "alpha": 0.8}  # an arrow from one circle to another
 INCH = 0.48  # inches: the narrowest box of a token
 
 
@@ -43,11 +45,11 @@ def readers(*, words: int = 4, title: str, alt: str) -> Picture:
             for layer in (1, 2):
                 for i in range(words - 1):
                     start, end = (i, i + 1) if step == 1 else (i + 1, i)
-                    _arrow(elmo, (left + start, 1.5 * layer), (left + end, 1.5 * layer), colour)
+                    arrow(elmo, (left + start, 1.5 * layer), (left + end, 1.5 * layer), colour, **READ)
         middle = (gap + words - 1) / 2
         _node(elmo, middle, 4.1, GREY, "word 2")
         for left, colour in ((0, FROM_LEFT), (gap, FROM_RIGHT)):
-            _arrow(elmo, (left + 1, 3.0), (middle, 4.1), colour)
+            arrow(elmo, (left + 1, 3.0), (middle, 4.1), colour, **READ)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -76,10 +78,8 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
                 axes.text(-0.25, -level - 3.3 * line, name, ha="right", va="center", color=GREY)
             for text, width, (line, left) in zip(texts, wide, places, strict=True):
                 height = -level - 3.3 * line
-                corner = (left + 0.12, height - 0.24)
-                box = FancyBboxPatch(corner, width - 0.24, 0.48, "round,pad=0.06", facecolor=colour, alpha=0.45)
-                axes.add_patch(box)
-                axes.text(left + width / 2, height, text, ha="center", va="center", fontsize=9)
+                size = width - 0.24, 0.48
+                box(axes, left + width / 2, height, *size, text, colour, pad=0.06, alpha=0.45, fontsize=9)
                 if level:
                     axes.text(left + width / 2, height + 0.5, "+", ha="center", va="center", color=GREY, fontsize=9)
         headline(figure, title)
@@ -130,7 +130,7 @@ def _stack(axes: Axes, left: int | float, words: int, read: Sequence[tuple[int, 
     """Two layers above a row of words; layer k + 1 at j reads layer k at i for each (i, j)."""
     for layer in range(2):
         for i, j in read:
-            _arrow(axes, (left + i, 1.5 * layer), (left + j, 1.5 * (layer + 1)), colour)
+            arrow(axes, (left + i, 1.5 * layer), (left + j, 1.5 * (layer + 1)), colour, **READ)
     for i in range(words):
         axes.text(left + i, -0.5, f"word {i + 1}", ha="center", va="center", fontsize=9, color=GREY)
         for layer in range(3):
@@ -141,8 +141,3 @@ def _node(axes: Axes, x: int | float, y: int | float, colour: str, name: str = "
     axes.add_patch(Circle((x, y), 0.2, facecolor="white", edgecolor=colour, linewidth=1.8, zorder=3))
     if name:
         axes.text(x + 0.35, y, name, ha="left", va="center", fontsize=9, color=GREY)
-
-
-def _arrow(axes: Axes, start: tuple, end: tuple, colour: str) -> None:
-    style = {"arrowstyle": "-|>", "color": colour, "shrinkA": 10, "shrinkB": 10, "linewidth": 1.0, "alpha": 0.8}
-    axes.annotate("", end, start, arrowprops=style)

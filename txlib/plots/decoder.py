@@ -6,8 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
+from txlib.plots.shapes import PALE, arrow, box
 
-SAME, CHANGED, STREAM, BRANCH = "#e4e4e4", PALETTE[4], PALETTE[0], 2.35
+SAME, CHANGED, STREAM, BRANCH = PALE, PALETTE[4], PALETTE[0], 2.35
+SIZE = 2.3, 0.7  # of a box
 
 GPT2_PARTS = {
     "last norm": "layer norm",
@@ -86,30 +88,20 @@ def _decoder(axes: Axes, parts: dict[str, str | None], changed: str) -> None:
     axes.add_patch(FancyBboxPatch((-0.75, 2.3), 4.6, 7.7, "round,pad=0.1", facecolor="none", edgecolor=GREY))
     axes.text(-0.95, 6.15, "N ×", ha="right", va="center", fontsize=12)
     axes.plot([0, 0], [0.6, 10.6], color=STREAM, linewidth=5, solid_capstyle="butt", zorder=1)
-    _box(axes, 0, 0.25, "token vector", SAME)
+    box(axes, 0, 0.25, *SIZE, "token vector", SAME, fontsize=10)
     if parts["position"]:
-        _box(axes, 0, 1.45, parts["position"], SAME)
+        box(axes, 0, 1.45, *SIZE, parts["position"], SAME, fontsize=10)
     for bottom, part in ((2.5, "attention"), (6.4, "feed-forward")):
         top = bottom + 3.15
         axes.plot([0, BRANCH, BRANCH], [bottom, bottom, top], color=GREY, linewidth=1.5, zorder=1)
-        arrow = {"arrowstyle": "-|>", "mutation_scale": 12, "color": GREY, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate("", (0.2, top), (BRANCH, top), arrowprops=arrow)
-        _box(axes, BRANCH, bottom + 0.65, parts["norm"], changed)
-        _box(axes, BRANCH, bottom + 2.05, parts[part], changed, height=1.6)
+        arrow(axes, (BRANCH, top), (0.2, top))
+        box(axes, BRANCH, bottom + 0.65, *SIZE, parts["norm"], changed, fontsize=10)
+        box(axes, BRANCH, bottom + 2.05, SIZE[0], 1.6, parts[part], changed, fontsize=10)
         axes.plot(0, top, "o", markersize=17, markerfacecolor="white", markeredgecolor=STREAM, zorder=4)
         axes.text(0, top - 0.02, "+", ha="center", va="center", fontsize=14, zorder=5)
-    _box(axes, 0, 10.75, parts["last norm"], changed)
+    box(axes, 0, 10.75, *SIZE, parts["last norm"], changed, fontsize=10)
     axes.plot([0, 0], [11.1, 11.7], color=GREY, linewidth=1.5, zorder=1)
-    _box(axes, 0, 12.0, "output matrix", SAME)
-
-
-def _box(axes: Axes, x: int | float, y: int | float, text: str, colour: str, height: float = 0.7) -> None:
-    wide = 1.15
-    corner = (x - wide, y - height / 2)
-    axes.add_patch(
-        FancyBboxPatch(corner, 2 * wide, height, "round,pad=0.05", facecolor=colour, edgecolor="none", zorder=4)
-    )
-    axes.text(x, y, text, ha="center", va="center", zorder=5, linespacing=1.1, fontsize=10)
+    box(axes, 0, 12.0, *SIZE, "output matrix", SAME, fontsize=10)
 
 
 def _square(axes: Axes, x: int | float, y: int | float, colour: str, text: str) -> None:

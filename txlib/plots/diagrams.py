@@ -4,8 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
-
-PALE = "#e4e4e4"
+from txlib.plots.shapes import PALE, arrow
 
 
 def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
@@ -28,24 +27,24 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
         figure, (axes,) = panels(width=9.6, height=4.4)
         axes.set(xlim=(-0.1, 11.8), ylim=(-0.45, 5.0), aspect="equal")
         axes.axis("off")
-        _box(axes, 0, middle, wide, tall, PALE, "x", "(n, d_model)")
+        _matrix(axes, 0, middle, wide, tall, PALE, "x", "(n, d_model)")
         for name, height in zip("QKV", (middle + 1.65, middle, middle - 1.65), strict=True):
-            _arrow(axes, (wide + 0.08, middle), (2.15, height), f"$W^{name}$")
+            _multiply(axes, (wide + 0.08, middle), (2.15, height), f"$W^{name}$")
             for head, colour in enumerate(colours):
-                _box(axes, 2.25 + strip * head, height, strip, tall, colour)
+                _matrix(axes, 2.25 + strip * head, height, strip, tall, colour)
             axes.text(2.25 + wide / 2, height + tall / 2 + 0.08, name, ha="center", va="bottom")
         bracket, top, bottom = 2.45 + wide, middle + 1.65 + tall / 2, middle - 1.65 - tall / 2
         axes.plot([bracket - 0.1, bracket, bracket, bracket - 0.1], [top, top, bottom, bottom], color=GREY)
         for head, (colour, height) in enumerate(zip(colours, rows, strict=True)):
-            _arrow(axes, (bracket, middle), (4.55, height))
-            _box(axes, 4.65, height, small, small, colour, shade=0.35)
+            arrow(axes, (bracket, middle), (4.55, height), width=1)
+            _matrix(axes, 4.65, height, small, small, colour, shade=0.35)
             axes.text(4.65 + small / 2, height, f"head {head}", ha="center", va="center", fontsize=8)
-            _arrow(axes, (4.73 + small, height), (6.25, height))
-            _box(axes, 6.35, height, strip, small, colour)
-            _arrow(axes, (6.43 + strip, height), (7.75, middle + (height - middle) * 0.25))
-            _box(axes, 7.85 + strip * head, middle, strip, tall, colour)
-        _arrow(axes, (7.93 + wide, middle), (10.35, middle), "$W^O$")
-        _box(axes, 10.45, middle, wide, tall, PALE, "out", "(n, d_model)")
+            arrow(axes, (4.73 + small, height), (6.25, height), width=1)
+            _matrix(axes, 6.35, height, strip, small, colour)
+            arrow(axes, (6.43 + strip, height), (7.75, middle + (height - middle) * 0.25), width=1)
+            _matrix(axes, 7.85 + strip * head, middle, strip, tall, colour)
+        _multiply(axes, (7.93 + wide, middle), (10.35, middle), "$W^O$")
+        _matrix(axes, 10.45, middle, wide, tall, PALE, "out", "(n, d_model)")
         captions = {
             2.25 + wide / 2: "split: d_k columns\na head",
             4.65 + small / 2: "weights\n(n, n) each",
@@ -58,7 +57,7 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
         return Picture(figure, alt)
 
 
-def _box(
+def _matrix(
     axes: Axes,
     left: float,
     middle: float,
@@ -77,8 +76,8 @@ def _box(
         axes.text(left + width / 2, middle - height / 2 - 0.08, below, ha="center", va="top", fontsize=9, color=GREY)
 
 
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], name: str = "") -> None:
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREY, "shrinkA": 0, "shrinkB": 0})
-    if name:
-        place = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + 0.1)
-        axes.text(*place, name, ha="center", va="bottom", backgroundcolor="white", fontsize=10)
+def _multiply(axes: Axes, start: tuple[float, float], end: tuple[float, float], matrix: str) -> None:
+    """An arrow that bears the name of the matrix multiplied by."""
+    arrow(axes, start, end, width=1)
+    place = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + 0.1)
+    axes.text(*place, matrix, ha="center", va="bottom", backgroundcolor="white", fontsize=10)

@@ -47,12 +47,12 @@ def experts(
                     colour, out = PALETTE[expert % 6], True
                     _line(axes, TOKEN, token, EXPERT, height, colour, 5 * weight)
                     _line(axes, EXPERT, height, OUT, token, colour, 5 * weight)
-            _box(axes, TOKEN, token, label, "#e8e8e8")
-            _box(axes, OUT, token, label if out else "–", "#e8e8e8" if out else "white")
+            _label(axes, TOKEN, token, label, "#e8e8e8")
+            _label(axes, OUT, token, label if out else "–", "#e8e8e8" if out else "white")
         for expert, height in enumerate(heights):
             used = bool((weights[:, expert] > 0).any())
             look = {"face": PALETTE[expert % 6], "colour": "white"} if used else {"face": "white", "colour": GREY}
-            _box(axes, EXPERT, height, names[expert], **look)
+            _label(axes, EXPERT, height, names[expert], **look)
         for place, label in ((TOKEN, "token"), (EXPERT, "chosen experts"), (OUT, "weighted sum")):
             axes.text(place, -1.3, label, ha="center", va="center", color=GREY)
         if dropped is not None and dropped.any():
@@ -86,6 +86,7 @@ def _line(
     )
 
 
-def _box(axes: Axes, x: float, y: int | float, text: str, face: str, colour: str = "black") -> None:
+def _label(axes: Axes, x: float, y: int | float, text: str, face: str, colour: str = "black") -> None:
+    """A word in a box of its own size."""
     look = {"boxstyle": "round,pad=0.3", "facecolor": face, "edgecolor": GREY, "linewidth": 0.6}
     axes.text(x, y, text, ha="center", va="center", color=colour, fontsize=10, bbox=look, zorder=3)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from matplotlib.patches import FancyBboxPatch
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+from txlib.plots.shapes import arrow, box
 
 READ, PREDICTED, SEEN = PALETTE[5], PALETTE[4], PALETTE[0]
 
@@ -36,12 +37,9 @@ def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -
                 look = {"color": SEEN, "linewidth": 2.4, "zorder": 3} if thick else {"color": GREY, "alpha": 0.25}
                 axes.plot([key, query], [1.2, 4.1], **{"linewidth": 0.8, **look})
             axes.plot([query, query], [0.35, 1.2], color=GREY, linewidth=1.2)
-            arrow = {"arrowstyle": "-|>", "color": SEEN if thick else GREY, "linewidth": 1.4}
-            axes.annotate("", (query, 4.95), (query, 4.1), arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})
+            arrow(axes, (query, 4.1), (query, 4.95), SEEN if thick else GREY)
             for place, text, colour in ((0.0, shown[query], READ), (5.3, shown[query + 1], PREDICTED)):
-                box = (query - 0.33, place - 0.3)
-                axes.add_patch(FancyBboxPatch(box, 0.66, 0.6, "round,pad=0.03", facecolor=colour, edgecolor="none"))
-                axes.text(query, place, text, ha="center", va="center", family="monospace", fontsize=12)
+                box(axes, query, place, 0.66, 0.6, text, colour, pad=0.03, family="monospace", fontsize=12)
         for place, text in ((0.0, "it reads"), (2.65, "blocks,\nlooking\nback only"), (5.3, "it is to\npredict")):
             axes.text(-0.75, place, text, ha="right", va="center", color=GREY)
         return Picture(figure, alt)

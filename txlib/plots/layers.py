@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from txlib.plots.matrices import _cells, _name_cells
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, fit, headline, panels
+from txlib.plots.shapes import arrow, box
 
-STREAM, BRANCH, NORM, SUBLAYER = 0.0, 1.45, PALETTE[4], PALETTE[5]
+STREAM, BRANCH, WIDE = 0.0, 1.45, 1.5
+NORM, SUBLAYER = PALETTE[4], PALETTE[5]
 
 
 def block(
@@ -71,33 +72,21 @@ def _wiring(axes: Axes, *, norm_first: bool) -> None:
     """One block, from x at the bottom to the next block at the top."""
     axes.axis("off")
     axes.set(xlim=(-1.0, 2.9), ylim=(-0.35, 10.5))
-    _arrow(axes, (STREAM, 0.2), (STREAM, 9.9), stream=True)
+    arrow(axes, (STREAM, 0.2), (STREAM, 9.9), PALETTE[0], width=5, head=22)
     axes.text(STREAM, -0.25, "x", ha="center", style="italic")
     axes.text(STREAM, 10.1, "to the next block", ha="center", color=GREY)
     for bottom, name in ((0.0, "multi-head\nattention"), (4.6, "feed-forward\nnetwork")):
         leave, join = bottom + 0.75, bottom + (4.1 if norm_first else 3.2)
         axes.plot([STREAM, BRANCH], [leave, leave], color=GREY, linewidth=1.5)
-        _arrow(axes, (BRANCH, leave), (BRANCH, bottom + (1.2 if norm_first else 1.4)))
+        arrow(axes, (BRANCH, leave), (BRANCH, bottom + (1.2 if norm_first else 1.4)))
         if norm_first:
-            _box(axes, BRANCH, bottom + 1.55, "norm", NORM)
-            _arrow(axes, (BRANCH, bottom + 1.9), (BRANCH, bottom + 2.3))
+            box(axes, BRANCH, bottom + 1.55, WIDE, 0.7, "norm", NORM)
+            arrow(axes, (BRANCH, bottom + 1.9), (BRANCH, bottom + 2.3))
         middle = bottom + (2.8 if norm_first else 1.95)
-        _box(axes, BRANCH, middle, name, SUBLAYER, height=1.05)
+        box(axes, BRANCH, middle, WIDE, 1.05, name, SUBLAYER)
         axes.plot([BRANCH, BRANCH], [middle + 0.52, join], color=GREY, linewidth=1.5)
-        _arrow(axes, (BRANCH, join), (STREAM + 0.2, join))
+        arrow(axes, (BRANCH, join), (STREAM + 0.2, join))
         axes.plot(STREAM, join, "o", markersize=17, markerfacecolor="white", markeredgecolor=PALETTE[0], zorder=4)
         axes.text(STREAM, join - 0.02, "+", ha="center", va="center", fontsize=14, zorder=5)
         if not norm_first:
-            _box(axes, STREAM, bottom + 4.15, "norm", NORM)
-
-
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], *, stream: bool = False) -> None:
-    colour, width, head = (PALETTE[0], 5, 22) if stream else (GREY, 1.5, 12)
-    look = {"arrowstyle": "-|>", "mutation_scale": head, "color": colour, "linewidth": width}
-    axes.annotate("", end, start, arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
-
-
-def _box(axes: Axes, x: float, y: float, text: str, colour: str, height: float = 0.7) -> None:
-    corner = (x - 0.75, y - height / 2)
-    axes.add_patch(FancyBboxPatch(corner, 1.5, height, "round,pad=0.05", facecolor=colour, edgecolor="none", zorder=4))
-    axes.text(x, y, text, ha="center", va="center", zorder=5, linespacing=1.1)
+            box(axes, STREAM, bottom + 4.15, WIDE, 0.7, "norm", NORM)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float, Int
-from matplotlib.axes import Axes
-from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
+from matplotlib.patches import Circle, Rectangle
 from torch import Tensor
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
+from txlib.plots.shapes import PALE, arrow, box
 
-PLAIN, LATER = "#e4e4e4", "#f4f4f4"
+LATER = "#f4f4f4"
 
 
 def entrances(*, title: str, alt: str) -> Picture:
@@ -25,14 +25,12 @@ def entrances(*, title: str, alt: str) -> Picture:
         axes.set(xlim=(-0.8, 12.8), ylim=(-2.1, 0.6))
         axes.axis("off")
         for number, station in enumerate(stations):
-            corner = (4 * number - 0.7, -0.4)
-            axes.add_patch(FancyBboxPatch(corner, 1.4, 0.8, "round,pad=0.1", facecolor=PLAIN, edgecolor="none"))
-            axes.text(4 * number, 0, station, ha="center", va="center")
+            box(axes, 4 * number, 0, 1.5, 0.9, station)
             if number:
-                _arrow(axes, (4 * number - 3.15, 0), (4 * number - 0.85, 0), GREY)
+                arrow(axes, (4 * number - 3.15, 0), (4 * number - 0.85, 0))
         places = zip(doors.items(), PALETTE, (2, 4, 8), (-0.08, -0.52, -0.52), strict=False)
         for (what, names), colour, door, top in places:
-            _arrow(axes, (door, -1.15), (door, top), colour)
+            arrow(axes, (door, -1.15), (door, top), colour)
             axes.text(door, -1.2, what, ha="center", va="top", color=colour, fontweight="bold")
             axes.text(door, -1.62, names, ha="center", va="top", color=GREY, fontsize=10)
         headline(figure, title)
@@ -52,11 +50,10 @@ def turns(
     with drawing():
         figure, all_axes = panels(count, width=0.4 + 2.1 * count, height=2.9)
         for pair, axes in enumerate(all_axes):
-            axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=PLAIN, linewidth=1.5))
+            axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=PALE, linewidth=1.5))
             for position, (x, y) in enumerate(arrows[pair].tolist()):
                 shade = 1 - 0.75 * position / max(1, positions - 1)
-                look = {"arrowstyle": "-|>", "color": PALETTE[0], "alpha": shade, "linewidth": 2, "shrinkA": 0}
-                axes.annotate("", (x, y), (0, 0), arrowprops=look | {"shrinkB": 0})
+                arrow(axes, (0, 0), (x, y), PALETTE[0], width=2, alpha=shade)
                 if count == 1 or pair == 0 or position in (0, positions - 1):
                     axes.text(1.17 * x, 1.17 * y, str(position), ha="center", va="center", color=GREY, fontsize=9)
             axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
@@ -106,8 +103,3 @@ def rearranging(
             axes.set_title(name, fontweight="normal", fontsize=10)
         headline(figure, title)
         return Picture(figure, alt)
-
-
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
-    look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, start, arrowprops=look)

@@ -3,9 +3,11 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
+from txlib.plots.picture import PALETTE, Picture, drawing, headline, panels
+from txlib.plots.shapes import PALE, arrow, box
 
-READ, WRITE, CROSS, PLAIN = PALETTE[5], PALETTE[4], PALETTE[3], "#e4e4e4"
+READ, WRITE, CROSS = PALETTE[5], PALETTE[4], PALETTE[3]
+SIZE = 2.86, 0.76  # of a box
 ENCODER, DECODER = 0.0, 4.6
 
 
@@ -25,9 +27,9 @@ def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: 
             outline = (middle - 1.75, 1.75), 3.5, top - 1.75
             axes.add_patch(FancyBboxPatch(*outline, "round,pad=0.1", facecolor=colour, alpha=0.18))
             axes.text(middle, -0.45, text, ha="center", va="center", style="italic")
-            _arrow(axes, (middle, -0.15), (middle, 0.3))
-            _box(axes, middle, 0.7, "embedding · √d", PLAIN)
-            _arrow(axes, (middle, 1.1), (middle, 1.95))
+            arrow(axes, (middle, -0.15), (middle, 0.3))
+            box(axes, middle, 0.7, *SIZE, "embedding · √d", PALE)
+            arrow(axes, (middle, 1.1), (middle, 1.95))
         _tower(axes, ENCODER, [("self-attention\nsees all words", READ), ("feed-forward", READ)])
         _tower(
             axes,
@@ -41,12 +43,12 @@ def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: 
         axes.text(ENCODER - 1.95, 3.3, "N ×", ha="right", va="center", fontsize=12)
         axes.text(DECODER + 1.95, 4.0, "× N", ha="left", va="center", fontsize=12)
         axes.plot([ENCODER, ENCODER, 2.3, 2.3], [4.55, 5.6, 5.6, 4.0], color=CROSS, linewidth=2.2)
-        _arrow(axes, (2.3, 4.0), (DECODER - 1.5, 4.0), CROSS)
+        arrow(axes, (2.3, 4.0), (DECODER - 1.5, 4.0), CROSS)
         memory = "memory: one vector a source word"
         axes.text(ENCODER, 5.72, memory, ha="center", va="bottom", color=CROSS, fontweight="bold")
-        _arrow(axes, (DECODER, 6.1), (DECODER, 6.75))
-        _box(axes, DECODER, 7.15, "embedding again,\ntransposed; softmax", PLAIN)
-        _arrow(axes, (DECODER, 7.6), (DECODER, 8.0))
+        arrow(axes, (DECODER, 6.1), (DECODER, 6.75))
+        box(axes, DECODER, 7.15, *SIZE, "embedding again,\ntransposed; softmax", PALE)
+        arrow(axes, (DECODER, 7.6), (DECODER, 8.0))
         axes.text(DECODER, 8.25, target, ha="center", va="center", style="italic")
         headline(figure, title)
         return Picture(figure, alt)
@@ -56,16 +58,6 @@ def _tower(axes: Axes, middle: float, parts: list[tuple[str, str]]) -> None:
     """The sub-layers of one block, from bottom to top."""
     for number, (text, colour) in enumerate(parts):
         height = 2.4 + 1.6 * number
-        _box(axes, middle, height, text, colour)
+        box(axes, middle, height, *SIZE, text, colour)
         if number:
-            _arrow(axes, (middle, height - 1.15), (middle, height - 0.5))
-
-
-def _box(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
-    axes.add_patch(FancyBboxPatch((x - 1.4, y - 0.35), 2.8, 0.7, "round,pad=0.08", facecolor=colour, edgecolor="none"))
-    axes.text(x, y, text, ha="center", va="center", linespacing=1.1)
-
-
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = GREY) -> None:
-    look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, start, arrowprops=look)
+            arrow(axes, (middle, height - 1.15), (middle, height - 0.5))
