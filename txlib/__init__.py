@@ -1,14 +1,47 @@
 """Transformers, built by hand: the library behind the course."""
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["load_pretrained", "save_pretrained"]
+if TYPE_CHECKING:  # what `__getattr__` gives, for editors and type checkers
+    from txlib import attention, data, generation, grading, layers, models, plots, text, training
+    from txlib.models.pretrained import load_pretrained, save_pretrained
+
+    __version__: str
+
+DISTRIBUTION = "txlib-course"  # the `txlib` on PyPI is somebody else's
+
+__all__ = [
+    "__version__",
+    "attention",
+    "data",
+    "generation",
+    "grading",
+    "layers",
+    "load_pretrained",
+    "models",
+    "plots",
+    "save_pretrained",
+    "text",
+    "training",
+]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Loaded when asked for, so that `import txlib` stays light."""
-    if name in __all__:
-        from txlib.models import pretrained
+    if name == "__version__":
+        from importlib.metadata import version
 
-        return getattr(pretrained, name)
-    raise AttributeError(f"module 'txlib' has no attribute {name!r}")
+        return version(DISTRIBUTION)
+    if name in ("load_pretrained", "save_pretrained"):
+        return getattr(import_module("txlib.models.pretrained"), name)
+    if name in __all__:
+        return import_module(f"txlib.{name}")
+    from difflib import get_close_matches
+
+    meant = "".join(f"; did you mean {each!r}?" for each in get_close_matches(name, __all__, 1))
+    raise AttributeError(f"module 'txlib' has no attribute {name!r}{meant}", name=name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

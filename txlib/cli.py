@@ -9,10 +9,10 @@ try:
 except ModuleNotFoundError:
     raise SystemExit('txlib: the command needs typer; in the course\'s folder: pip install -e ".[train]"') from None
 
+import txlib
 from txlib.grading import command as grading
 
 app = typer.Typer(
-    help="Transformers, built by hand: the course and its library.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -31,6 +31,22 @@ LICENCES = {
     "verses": "public domain",
     "multi30k": "non-commercial research",
 }
+
+
+def _show_version(asked: bool) -> bool:
+    if asked:
+        print(f"txlib {txlib.__version__} ({txlib.DISTRIBUTION})")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Transformers, built by hand: the course and its library."""
 
 
 def main() -> None:
