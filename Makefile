@@ -30,7 +30,7 @@ lint: $(VENV)/installed-dev ## Look over the style of the code
 	$(BIN)/ruff format --check .
 
 notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb (one: ARGS=notebooks/03_attention.py)
-	$(BIN)/python -m txlib.notebooks $(ARGS)
+	$(BIN)/python -m txlib.course.build $(ARGS)
 
 exercises: $(VENV)/installed-lab ## Release solutions/ to exercises/
 	$(BIN)/txlib release $(if $(ARGS),$(ARGS),solutions/*.py)

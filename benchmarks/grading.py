@@ -21,8 +21,8 @@ from pathlib import Path
 import nbformat
 from compare import Row, in_turns, median, save, seconds, table
 
-from txlib.grading.exercise import read_exercise
-from txlib.grading.release import release
+from txlib.grading.authoring.exercise import read_exercise
+from txlib.grading.authoring.release import release
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "assignment" / "attention.py"

@@ -17,7 +17,7 @@ import platform
 import torch
 
 from txlib.data import translation
-from txlib.lesson import device
+from txlib.course.lesson import device
 
 print(f"Python {platform.python_version()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
 print(f"The lessons will compute on: {device()}")

@@ -27,7 +27,7 @@ import torch
 
 from txlib import plots
 from txlib.data import plays, shakespeare, translation
-from txlib.lesson import expect, minilm, prove_equal, show_source
+from txlib.course.lesson import expect, minilm, prove_equal, show_source
 
 
 def words(text):

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 
 from txlib import plots
 from txlib.data import translation
-from txlib.lesson import expect, progress, prove_equal, show_source
+from txlib.course.lesson import expect, progress, prove_equal, show_source
 
 pairs = translation("games", max_words=12).train
 for german, english in [pair for pair in pairs if len(pair[0]) <= 40][100:1600:300]:

@@ -26,7 +26,7 @@ from torch import nn
 from txlib import plots
 from txlib.attention import attention, causal
 from txlib.data import translation
-from txlib.lesson import expect, progress, prove_equal, show_source
+from txlib.course.lesson import expect, progress, prove_equal, show_source
 
 torch.manual_seed(0)
 first = ["the", "orcs", "have", "attacked", "the", "humans"]

@@ -33,7 +33,7 @@ from torch import nn
 from txlib import plots
 from txlib.data import batches_by_length, collate, padding_share, translation
 from txlib.layers import BlockConfig, LayerNorm, TransformerBlock
-from txlib.lesson import device, expect, progress, prove_equal, shipped, show_source
+from txlib.course.lesson import device, expect, progress, prove_equal, shipped, show_source
 from txlib.text.vocabulary import Vocabulary
 
 # %% [markdown]

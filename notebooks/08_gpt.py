@@ -29,7 +29,7 @@ from txlib.attention import causal
 from txlib.data import shakespeare
 from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position
 from txlib.layers.norm import make_norm
-from txlib.lesson import device, expect, progress, prove_equal, show_source
+from txlib.course.lesson import device, expect, progress, prove_equal, show_source
 from txlib.training import optimizers, warmup_linear
 
 texts = shakespeare()                                              # whole plays: 12 for training, 1 for validation

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 
 from txlib import plots
 from txlib.attention import attention, causal
-from txlib.lesson import expect, progress, prove_equal, shipped, show_source
+from txlib.course.lesson import expect, progress, prove_equal, shipped, show_source
 from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer

@@ -31,7 +31,7 @@ from txlib import plots
 from txlib.attention import Mask, causal, everything, recording
 from txlib.data import pad, reviews, sentence_pairs, spans, tags, verses
 from txlib.layers import BlockConfig, LayerNorm, LearnedPosition, TokenEmbedding, sinusoidal
-from txlib.lesson import device, expect, minilm, progress, prove_equal, shipped, show_source
+from txlib.course.lesson import device, expect, minilm, progress, prove_equal, shipped, show_source
 from txlib.models.stack import Stack
 from txlib.text import BytePairEncoder
 from txlib.training.optimizers import optimizers

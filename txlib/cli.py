@@ -72,7 +72,7 @@ def lab(options: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]…
 
     Takes the options of `jupyter lab`, e.g. --no-browser.
     """
-    from txlib.lab import start
+    from txlib.course.lab import start
 
     start(options or ())
 
@@ -115,7 +115,7 @@ def release(
     A learner's notebook holds no answers, but recordings of what right and wrong answers give: its checks compare
     with them.
     """
-    from txlib.grading.release import release
+    from txlib.grading.authoring.release import release
 
     for source in sources:
         released = release(source, out)
@@ -136,8 +136,8 @@ def validate(
     The reference gets all points on 5 seeds, alternatives pass, each mistake is told its sentence, the stub gets
     nothing. Exit status 1: some source has a problem.
     """
-    from txlib.grading.exercise import ExerciseError
-    from txlib.grading.validate import validate
+    from txlib.grading.authoring.exercise import ExerciseError
+    from txlib.grading.authoring.prove import validate
 
     problems = []
     for source in sources:
@@ -164,8 +164,8 @@ def check(
     Each notebook is run from top to bottom. Exit status 1: some answer is not right. What the grader measures or a
     person marks is listed, but not counted.
     """
-    from txlib.grading.learner import check_notebook
-    from txlib.grading.verdict import ELSEWHERE, number
+    from txlib.grading.authoring.check_notebook import check_notebook
+    from txlib.grading.checking.verdict import ELSEWHERE, number
 
     right = True
     for notebook in notebooks:
@@ -198,7 +198,7 @@ def submit(
 
     What counts is the saved file. Earlier versions are kept.
     """
-    from txlib.grading import submit as handing_in
+    from txlib.grading.submitting import submit as handing_in
 
     if (notebook is None) == (verify is None):
         raise ValueError("txlib submit needs a notebook, or --verify RECEIPT; see txlib submit --help")
@@ -445,7 +445,7 @@ def _device(name: str) -> object:
     """The torch device of that name; `auto` is the GPU if there is one."""
     import torch
 
-    from txlib.lesson import device
+    from txlib.course.lesson import device
 
     if name == "auto":
         return device()

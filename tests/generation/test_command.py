@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import torch
 
+from txlib.course.lesson import shipped
 from txlib.layers import BlockConfig
-from txlib.lesson import shipped
 from txlib.models import Bert, BertConfig
 from txlib.models.pretrained import save_pretrained
 

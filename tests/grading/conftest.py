@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
-from txlib.grading.release import release
+from txlib.grading.authoring.release import release
 
 SAMPLE = Path(__file__).parent / "sample" / "03_sample.py"
 

@@ -6,8 +6,8 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-from txlib.grading.assignment import Assignment, GradedTask, digest
-from txlib.grading.result import Note, Part, Result, TaskResult
+from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
+from txlib.grading.records.result import Note, Part, Result, TaskResult
 
 PROMPTS = {
     "scores": """### Task 1 · Scores   ●○○○○ · 5 minutes · 2 points

@@ -22,16 +22,16 @@ import psutil
 import pytest
 from attacks import POINTS, RIGHT, SOURCE, corpus, filled
 
-from txlib.grading.assignment import read_assignment
-from txlib.grading.gradebook import Gradebook
-from txlib.grading.grader import grade
-from txlib.grading.judge import Reference, answer_hash
-from txlib.grading.record import record_evidence
-from txlib.grading.release import release
+from txlib.grading.authoring.assignment import read_assignment
+from txlib.grading.authoring.record import record_evidence
+from txlib.grading.authoring.release import release
+from txlib.grading.judging.job import Job
+from txlib.grading.judging.judge import Reference, answer_hash
+from txlib.grading.records.gradebook import Gradebook
+from txlib.grading.running.grader import grade
+from txlib.grading.running.pool import Failed, on_this_machine
 from txlib.grading.sandbox import Limits, probe
-from txlib.grading.submission import Submission
-from txlib.grading.worker import Job
-from txlib.grading.workers import Failed, on_this_machine
+from txlib.grading.submitting.reading import Submission
 
 ATTACKS = corpus()
 HONEST = ("000-honest", "zzz-honest")

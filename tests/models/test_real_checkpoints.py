@@ -7,8 +7,8 @@ import torch
 import transformers
 from torch.testing import assert_close
 
+from txlib.course.lesson import minilm, shipped
 from txlib.generation import Sampling, Writer, generate
-from txlib.lesson import minilm, shipped
 from txlib.models import Bert
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from txlib.grading.release import release, same_notebook
+from txlib.grading.authoring.release import release, same_notebook
 
 COURSE = Path(__file__).parents[2]
 SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9]*.py"))

@@ -9,7 +9,7 @@ import pytest
 from nbval.plugin import IPyNbFile, coalesce_streams
 from papermill import PapermillExecutionError
 
-from txlib.notebooks import LESSONS, build, read_lesson, run_lesson
+from txlib.course.build import LESSONS, build, read_lesson, run_lesson
 
 SOURCES = sorted(LESSONS.glob("[0-9]*.py"))
 NOTEBOOKS = sorted(LESSONS.glob("*.ipynb"))

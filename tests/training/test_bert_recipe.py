@@ -296,7 +296,7 @@ def test_bad_tuning_writes_nothing(run, options, message, tmp_path):
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
-    from txlib.lesson import shipped
+    from txlib.course.lesson import shipped
 
     with pytest.raises(ValueError, match="holds a GPT, not a BERT"):
         finetune_bert(shipped("glassllm-en"), "reviews", out=tmp_path / "out", quiet=True)
@@ -376,7 +376,7 @@ def test_answers_are_compared_as_squad_does():
 
 
 def test_minilm_can_be_tuned(tmp_path):
-    from txlib.lesson import minilm
+    from txlib.course.lesson import minilm
 
     if minilm() is None:
         pytest.skip("MiniLM is not installed")

@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "alternative": "known",
-    "check": "checks",
-    "due": "known",
-    "forbid": "known",
-    "measured": "known",
-    "mistake": "known",
-    "progress": "progress_file",
+    "alternative": "authoring.notes",
+    "check": "checking.checks",
+    "due": "authoring.notes",
+    "forbid": "authoring.notes",
+    "measured": "authoring.notes",
+    "mistake": "authoring.notes",
+    "progress": "checking.progress",
 }
 __all__ = sorted(_HOME)
 
@@ -43,7 +43,7 @@ def load_ipython_extension(shell: Any) -> None:
 
     def submit(line: str) -> None:
         """Hand in this notebook, as it was last saved: %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]"""
-        from txlib.grading.submit import submit_line
+        from txlib.grading.submitting.submit import submit_line
 
         submit_line(line, shell, list(runs)[:-1])  # the last is this one
 

@@ -45,8 +45,8 @@ def grade(
 
     with ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
         meanwhile.submit(probe)
-        from txlib.grading.grader import grade
-        from txlib.grading.show_progress import Display
+        from txlib.grading.running.display import Display
+        from txlib.grading.running.grader import grade
 
     with Display() as display:
         try:
@@ -92,7 +92,7 @@ def explain(
     out: Out = Path("."),
 ) -> None:
     """Say how a grade came about: every run, its seeds, its hashes, its verdicts."""
-    from txlib.grading.gradebook import Gradebook
+    from txlib.grading.records.gradebook import Gradebook
 
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
         print(book.explain(name))
@@ -105,7 +105,7 @@ def review(
     by: Annotated[str, typer.Option(help="Who gives the points.")] = "",
 ) -> None:
     """Give points for the written answers that wait. They are kept when the folder is graded again."""
-    from txlib.grading.reviewing import review_at_terminal
+    from txlib.grading.records.reviewing import review_at_terminal
 
     review_at_terminal(out, task=task, by=by)
 
@@ -117,7 +117,7 @@ def export(
     roster: Annotated[Path | None, typer.Option(help="The CSV that Canvas or Moodle exported: who is who.")] = None,
 ) -> None:
     """Write the grades as another system imports them."""
-    from txlib.grading.exports import export
+    from txlib.grading.pages.exports import export
 
     for path in export(out, to, roster):
         print(path)

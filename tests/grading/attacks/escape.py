@@ -258,7 +258,7 @@ libc.shmget(7, 4096, 0o1666)
 libc.msgget(7, 0o1666)
 torch.Tensor.amax = lambda *given, **more: torch.zeros(1)
 torch.Tensor.__sub__ = lambda self, other: self
-import txlib.grading.checks as checks
+import txlib.grading.checking.checks as checks
 
 checks.Show.randn = None
 os.environ["TXLIB_CANARY"] = "CANARY"
@@ -273,7 +273,7 @@ def honest_after_the_others() -> dict[str, str]:
         "target": """
 import os
 
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 
 def left_behind():

@@ -41,7 +41,7 @@ def instead_of_mine(code: str) -> str:
     return forged(
         code
         + """
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 checks._display_raw = lambda data: emit(fake if data[MIME]["task"] == "target" else data[MIME])
 """
@@ -243,9 +243,10 @@ def patched_tolerance() -> str:
     return (
         WRONG
         + """
-from txlib.grading import checks, evidence, recordings
+from txlib.grading.checking import checks
+from txlib.grading.evidence import compare, recordings
 
-checks.RTOL = checks.ATOL = evidence.RTOL = evidence.ATOL = 1e30
+checks.RTOL = checks.ATOL = compare.RTOL = compare.ATOL = 1e30
 
 
 def spread(x):
@@ -256,8 +257,8 @@ def winners(x):
     return 1
 
 
-evidence.compare = recordings.compare = lambda *given, **more: None
-recordings.first_difference = evidence.differing = lambda *given, **more: None
+compare.compare = recordings.compare = lambda *given, **more: None
+recordings.first_difference = compare.differing = lambda *given, **more: None
 show = check = None
 from txlib.grading import check as honest
 
@@ -273,7 +274,7 @@ def patched_show() -> str:
     return (
         WRONG
         + """
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 checks.Show.__call__ = lambda self, value, label=None, points=None: self.shown.append(
     {"label": label, "points": points, "value": {"kind": "tensor", "dtype": "float32", "shape": [2],
@@ -288,7 +289,7 @@ def patched_recorder() -> str:
     return (
         WRONG
         + """
-from txlib.grading.evidence import Recorder
+from txlib.grading.evidence.values import Recorder
 
 Recorder.__call__ = lambda self, value, depth=0: {"kind": "other", "type": "Tensor"}
 """
@@ -301,7 +302,7 @@ def patched_generator() -> str:
     return (
         WRONG.replace("return 0", "return len(x)")
         + """
-from txlib.grading.inputs import Inputs
+from txlib.grading.checking.inputs import Inputs
 
 Inputs.randn = lambda self, *shape: torch.zeros(shape)
 Inputs.random_size = lambda self, low, high: low
@@ -383,7 +384,8 @@ def verdict_of_a_learner(public: dict) -> str:
         WRONG
         + f"""
 import json
-from txlib.grading import checks, recordings
+from txlib.grading.checking import checks
+from txlib.grading.evidence import recordings
 
 mode = "learn"
 bundle = json.loads({shown!r})
@@ -417,7 +419,7 @@ def replays_with_its_seed(earlier: dict) -> str:
 def shows_both(earlier: dict) -> str:
     """Shows the wrong bundle and a forged one: the judge may choose."""
     return forged(f"""
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 fake = json.loads({json.dumps(earlier)!r})
 honest = checks._display_raw
@@ -437,7 +439,7 @@ checks._display_raw = display_raw
 def shows_a_thousand() -> str:
     """Shows a thousand guesses: one of them may be right."""
     return forged("""
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 honest = checks._display_raw
 
@@ -457,7 +459,7 @@ checks._display_raw = display_raw
 def shows_all_candidates() -> str:
     """Shows the bundles of several answers, one of which is right, and leaves the choice to the judge."""
     return forged("""
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 
 def candidates():
@@ -515,7 +517,7 @@ def shows_no_bundle() -> str:
     return (
         WRONG
         + """
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 honest = checks._display_raw
 checks._display_raw = lambda data: None if "target" in str(data)[:100] else honest(data)
@@ -551,7 +553,7 @@ def points_in_the_check() -> str:
     return (
         WRONG
         + """
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 honest = checks.Show.__call__
 
@@ -745,7 +747,7 @@ def spread(x):
 def evidence_in_another_cell() -> str:
     """Shows the target's evidence in another task's check, and again in its last cell."""
     return forged("""
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 honest = checks._display_raw
 checks._display_raw = lambda data: [honest(data), emit(bundle([tensor(0.0, 0.0), number(1)] * 3))][0]
@@ -756,7 +758,7 @@ checks._display_raw = lambda data: [honest(data), emit(bundle([tensor(0.0, 0.0),
 def clears_the_output() -> str:
     """Clears what its check displayed, and displays something else."""
     return forged("""
-from txlib.grading import checks
+from txlib.grading.checking import checks
 from IPython.display import clear_output
 
 honest = checks._display_raw
@@ -944,7 +946,7 @@ def spread(x):
     from pathlib import Path
 
     import txlib
-    from txlib.grading.record import record_evidence
+    from txlib.grading.authoring.record import record_evidence
 
     for path in Path(txlib.__file__).parents[1].rglob("*target*.py"):
         bundle = record_evidence(path, [seed], [seed])["hidden"][str(seed)]["reference"]["target"]

@@ -160,7 +160,7 @@ def hidden_test_as_a_label() -> str:
     return (
         SPY
         + """
-from txlib.grading import checks
+from txlib.grading.checking import checks
 
 honest = checks._display_raw
 

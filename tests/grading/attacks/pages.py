@@ -53,8 +53,8 @@ def script_in_a_matrix() -> str:
     return (
         WRONG
         + f"""
-from txlib.grading import checks
-from txlib.grading.evidence import Recorder
+from txlib.grading.checking import checks
+from txlib.grading.evidence.values import Recorder
 
 honest = Recorder.__call__
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
-from txlib.grading.execute import execute
+from txlib.grading.judging.execute import execute
 from txlib.grading.sandbox import JUPYTER, Limits, Nursery, SandboxError, probe
 from txlib.grading.sandbox.nursery import PACKAGE
 from txlib.grading.sandbox.probe import waiting_process

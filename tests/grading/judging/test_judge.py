@@ -1,0 +1,190 @@
+"""The judge, given evidence by hand: what counts, and what does not."""
+
+import copy
+
+import pytest
+
+from txlib.grading.authoring.assignment import read_assignment
+from txlib.grading.authoring.record import record_evidence
+from txlib.grading.evidence.values import MIME
+from txlib.grading.judging.execute import Executed
+from txlib.grading.judging.judge import Run, judge, outcome, task_result
+from txlib.grading.judging.reference import FailingReference, make_reference, record_known
+
+SEEDS = (7, 8)
+
+
+def displayed(bundle):
+    return {"output_type": "display_data", "metadata": {}, "data": {MIME: bundle}}
+
+
+@pytest.fixture(scope="module")
+def recorded(course):
+    return record_evidence(course.source, list(SEEDS), list(SEEDS))["hidden"]
+
+
+@pytest.fixture(scope="module")
+def graded_by(course, recorded):
+    """The sample's assignment and its reference, executed by replaying what a plain process recorded."""
+
+    def replay(notebook, seed):
+        return Executed(
+            {f"check-{task}": [displayed(bundle)] for task, bundle in recorded[str(seed)]["reference"].items()}
+        )
+
+    assignment = read_assignment(course.source)
+    return make_reference(assignment, SEEDS, replay, lambda: record_known(assignment, SEEDS))
+
+
+@pytest.fixture
+def runs(recorded):
+    """A right submission: on each seed, what every check displays."""
+    return [
+        Run(
+            seed,
+            Executed(
+                {
+                    f"check-{task}": [displayed(copy.deepcopy(bundle))]
+                    for task, bundle in recorded[str(seed)]["reference"].items()
+                }
+            ),
+        )
+        for seed in SEEDS
+    ]
+
+
+def result(graded_by, runs, task="causal-mask"):
+    assignment, reference = graded_by
+    outcomes, junit = judge(assignment, reference, runs)
+    return task_result(assignment.task(task), outcomes, runs, "answer"), junit
+
+
+def test_the_reference_s_own_evidence_gets_full_points(graded_by, runs):
+    assignment, reference = graded_by
+    for task in assignment.tasks:
+        found, junit = result(graded_by, runs, task.id)
+        assert found.verdict == "right" and found.points == task.points
+    assert junit.count("<testcase") == len(SEEDS) * len(assignment.tasks)
+    assert "<failure" not in junit and "timestamp" not in junit
+
+
+def test_right_on_one_seed_only_is_not_right(graded_by, runs, recorded):
+    wrong = next(each for each in recorded["8"]["known"] if each["task"] == "causal-mask" and each["sentence"])
+    runs[1].executed.outputs["check-causal-mask"] = [displayed(wrong["bundle"])]
+    found, junit = result(graded_by, runs)
+    assert found.points == 0 and found.verdict == "mistake"
+    assert found.lines[0] == wrong["sentence"]
+    assert junit.count("<failure") == 1
+    assert result(graded_by, runs, "attention")[0].points == 3
+
+
+def forged(name, bundle):
+    """Evidence that isn't worth anything, made from the right evidence."""
+    shown = bundle["shown"]
+    values = shown[-1]["value"]["values"]
+    match name:
+        case "none":
+            return []
+        case "twice":
+            return [bundle, bundle]
+        case "another seed":
+            return [bundle | {"seed": 3}]
+        case "another task":
+            return [bundle | {"task": "attention"}]
+        case "a bool for the seed":
+            return [bundle | {"seed": True}]
+        case "numbers for bools":
+            values[:] = [int(value) for value in values]
+        case "words for bools":
+            values[:] = [str(value) for value in values]
+        case "not a number":
+            values[:] = [float("nan")] * len(values)
+        case "fewer values":
+            values.pop()
+        case "one more key":
+            bundle["points"] = 100
+        case "no values shown":
+            shown.clear()
+        case "not a dict":
+            return ["right"]
+        case "its own tolerance":
+            bundle["rtol"] = bundle["atol"] = 1e9
+            values[:] = [not value for value in values]
+        case "an endless list":
+            for _ in range(500):
+                values[:] = [list(values)]
+    return [bundle]
+
+
+FORGERIES = (
+    "none",
+    "twice",
+    "another seed",
+    "another task",
+    "a bool for the seed",
+    "numbers for bools",
+    "words for bools",
+    "not a number",
+    "fewer values",
+    "one more key",
+    "no values shown",
+    "not a dict",
+    "its own tolerance",
+    "an endless list",
+)
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forged_evidence_is_worth_nothing(graded_by, runs, name):
+    for run in runs:
+        (output,) = run.executed.outputs["check-causal-mask"]
+        run.executed.outputs["check-causal-mask"] = list(map(displayed, forged(name, output["data"][MIME])))
+    found, junit = result(graded_by, runs)
+    assert found.points == 0 and found.verdict != "right"
+    assert junit.count("<failure") == len(SEEDS)
+    assert result(graded_by, runs, "attention")[0].points == 3
+
+
+def test_printed_words_are_no_evidence(graded_by, runs):
+    for run in runs:
+        run.executed.outputs["check-causal-mask"] = [
+            {"output_type": "stream", "name": "stdout", "text": "right, 2 of 2 points"},
+            {"output_type": "display_data", "metadata": {}, "data": {"text/plain": "right"}},
+        ]
+    assert result(graded_by, runs)[0].points == 0
+
+
+def test_where_a_run_stopped(graded_by):
+    assignment, reference = graded_by
+    slow = Run(7, Executed({}, "a cell ran longer than 5 s", "causal-mask"))
+    assert outcome(assignment.task("causal-mask"), slow, reference).verdict == "timeout"
+    assert outcome(assignment.task("attention"), slow, reference).verdict == "stopped"
+    dead = Run(7, Executed({}, "the kernel died", "causal-mask"))
+    assert outcome(assignment.task("causal-mask"), dead, reference).verdict == "error"
+
+
+def test_a_task_alone_counts_where_it_is_better(graded_by, runs, recorded):
+    alone = [Run(run.seed, run.executed, "attention") for run in copy.deepcopy(runs)]
+    for run in runs:
+        del run.executed.outputs["check-attention"]
+    found, _ = result(graded_by, [*runs, *alone], "attention")
+    assert (found.in_sequence, found.alone, found.points, found.verdict) == (0, 3, 3, "right")
+
+
+def test_nothing_leaves_an_alone_run_but_right_or_wrong(graded_by, runs):
+    leak = {"error": "ValueError", "message": "the reference of another task"}
+    alone = [Run(run.seed, copy.deepcopy(run.executed), "attention") for run in runs]
+    for run in alone:
+        run.executed.outputs["check-attention"][0]["data"][MIME].update(error=leak, shown=[])
+    for run in runs:
+        run.executed.outputs["check-attention"] = []
+    found, _ = result(graded_by, [*runs, *alone], "attention")
+    assert found.points == 0 and "reference of another" not in str(found)
+
+
+def test_a_failing_reference_grades_nobody(course, recorded):
+    def broken(notebook, seed):
+        return Executed({})
+
+    with pytest.raises(FailingReference, match="displayed 0 bundles"):
+        make_reference(read_assignment(course.source), SEEDS, broken, lambda: recorded)

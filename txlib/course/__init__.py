@@ -1,0 +1,1 @@
+"""The course: what its lessons use, how they are built, and JupyterLab on it."""

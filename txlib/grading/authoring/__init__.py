@@ -1,0 +1,1 @@
+"""Exercises and assignments: how they are read, recorded, released and proved."""

@@ -1,0 +1,223 @@
+"""An assignment as the grader sees it: a notebook of the instructor's, and the tasks in it that give points."""
+
+import ast
+import copy
+import hashlib
+import operator
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import txlib.grading.quick_nbformat  # noqa: F401
+
+
+@dataclass(frozen=True)
+class GradedTask:
+    """One task that gives points.
+
+    `kind` is `evidence` (a check cell shows what the answer returns), `measured` (it shows weights or tokens, which
+    are measured elsewhere), `tests` (nbgrader's asserts, run in the kernel: the weaker kind) or `written`.
+    """
+
+    id: str  # what a result's column is called
+    title: str
+    points: int | float
+    kind: str
+    check: str  # id of the cell that is judged; of a written task, of the answer itself
+    answers: tuple[str, ...]  # grade_ids of the solution cells that belong to it
+    depends: tuple[str, ...] = ()  # ids of the tasks whose answers its reference uses
+    prompt: str = ""  # markdown
+    rubric: str = ""  # for whoever marks a written answer
+    forbidden: tuple[str, ...] = ()  # names and operators that an answer must not call
+    hidden: bool = False  # whether its check holds hidden tests
+    after_hidden: bool = False  # whether its check, or one above it, does: what it shows may tell of them
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is graded. `notebook` is the reference: every cell that is executed in grading, with its solutions.
+
+    A cell's id is its `grade_id`, or `cell-N`. Cells that only the author may see (known mistakes, rubrics,
+    measures) are not in it.
+    """
+
+    name: str
+    title: str
+    path: Path
+    notebook: Any
+    tasks: tuple[GradedTask, ...]
+    hash: str  # of all that decides a grade: cells, points, tolerances, known mistakes
+    timeout: int | float = 60  # seconds a cell
+    due: dict | None = None  # the rule for late submissions (see `txlib.grading.authoring.notes.due`)
+    stubs: dict[str, str] = field(default_factory=dict)  # the released source of each solution cell, by grade_id
+
+    @property
+    def points(self) -> int | float:
+        return sum(task.points for task in self.tasks)
+
+    def task(self, id: str) -> GradedTask | None:
+        return next((task for task in self.tasks if task.id == id), None)
+
+
+def digest(*parts: str) -> str:
+    """One hash of several texts."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
+    return whole.hexdigest()
+
+
+def read_assignment(path: Path | str) -> Assignment:
+    """Read what is to be graded: an exercise of ours (`solutions/NN_name.py`), or a source notebook of nbgrader's.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ExerciseError: all that is wrong with its form.
+    """
+    from txlib.grading.authoring.exercise import read_exercise
+
+    path = Path(path)
+    if path.suffix == ".ipynb" and _is_nbgraders(path):
+        from txlib.grading.authoring.nbgrader import read_nbgrader
+
+        found = read_nbgrader(path)
+    else:
+        found = _from_exercise(read_exercise(path))
+    hidden = list(accumulate((task.hidden for task in found.tasks), operator.or_))
+    return replace(
+        found, tasks=tuple(replace(task, after_hidden=after) for task, after in zip(found.tasks, hidden, strict=True))
+    )
+
+
+def rebuild(assignment: Assignment, answers: dict[str, str], only: str | None = None) -> Any:
+    """The instructor's notebook with a submission's answers in it; nothing else of the submission.
+
+    A solution cell without an answer gets its stub. With `only`, the notebook tests this one task alone: the tasks
+    that it rests on keep the reference's answers, those of all others are left out, with their checks.
+
+    Cells may fail without ending the run, and their sources can't steer papermill or nbval: markers in comments are
+    read by neither, tags are the instructor's.
+    """
+    notebook = copy.deepcopy(assignment.notebook)
+    task = assignment.task(only) if only else None
+    given = set(_rests_on(assignment, task, answers)) if task else set()
+    for cell in notebook.cells:
+        id = cell.id
+        if id in assignment.stubs and id not in given:
+            cell.source = answers.get(id, assignment.stubs[id])
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    if task:
+        others = [each for each in assignment.tasks if each.id != task.id]
+        dropped = {each.check for each in others}
+        dropped |= {id for each in others for id in each.answers if id not in given} - set(task.answers)
+        notebook.cells = [cell for cell in notebook.cells if cell.id not in dropped]
+    return notebook
+
+
+def solved(assignment: Assignment) -> Any:
+    """The assignment's notebook with its own answers."""
+    return rebuild(assignment, {cell.id: cell.source for cell in assignment.notebook.cells})
+
+
+def rests_on_others(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> bool:
+    """Whether the task, as answered, uses other tasks' answers."""
+    return bool(_rests_on(assignment, task, answers))
+
+
+def _rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> list[str]:
+    """The solution cells whose reference stands in when a task is tested alone.
+
+    They are those of the tasks that its reference uses, and of earlier tasks whose names the answer uses. Never of
+    later ones: their reference may hold this task's solution.
+    """
+    order = [each.id for each in assignment.tasks]
+    earlier = assignment.tasks[: order.index(task.id)]
+    used = set().union(*(names_used(answers.get(id, "")) for id in task.answers))
+    cells = {cell.id: cell.source for cell in assignment.notebook.cells}
+    wanted = set(task.depends)
+    for each in reversed(earlier):
+        if used & set().union(*(names_bound(cells[id]) for id in each.answers)):
+            wanted |= {each.id, *each.depends}
+    return [id for each in assignment.tasks if each.id in wanted for id in each.answers]
+
+
+def _from_exercise(exercise: Any) -> Assignment:
+    from txlib.grading.authoring.exercise import is_answer, stays_home, stub
+    from txlib.grading.authoring.release import plain_notebook
+
+    notebook = plain_notebook(exercise)
+    everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in notebook.cells]
+    stubs = {cell.id: stub(cell) for cell in notebook.cells if is_answer(cell)}
+    cells = exercise.notebook.cells
+    bound = {task.id: names_bound(cells[task.answer].source) for task in exercise.tasks}
+    used = {
+        task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source) for task in exercise.tasks
+    }
+    tasks = []
+    for task in exercise.tasks:
+        depends, new = set(), {task.id}
+        while new:
+            new = {each for one in new for each in bound if each not in depends | {task.id} and used[one] & bound[each]}
+            depends |= new
+        tasks.append(
+            GradedTask(
+                task.id,
+                task.title,
+                task.points,
+                "evidence",
+                notebook.cells[task.check].id,
+                (notebook.cells[task.answer].id,),
+                tuple(each for each in bound if each in depends),
+                task.prompt,
+                hidden="BEGIN HIDDEN TESTS" in cells[task.check].source,
+            )
+        )
+    for each in exercise.written:
+        id = notebook.cells[each.cell].id
+        tasks.append(GradedTask(each.id, each.title, each.points, "written", id, (id,), (), each.prompt, each.rubric))
+    order = [cell.id for cell in notebook.cells]
+    tasks.sort(key=lambda task: order.index(task.check))
+    notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
+    return Assignment(
+        exercise.name, exercise.title, exercise.path, notebook, tuple(tasks), digest(*everything), stubs=stubs
+    )
+
+
+def _is_nbgraders(path: Path) -> bool:
+    """Whether a notebook's checks are asserts, rather than ours, which call `check`."""
+    import nbformat
+
+    from txlib.grading.authoring.exercise import ExerciseError
+
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except FileNotFoundError:
+        raise
+    except Exception as reason:
+        raise ExerciseError(path.stem, [f"can't be read as a notebook: {type(reason).__name__}"]) from reason
+    return not any("with check(" in cell.source for cell in notebook.cells if cell.cell_type == "code")
+
+
+def names_bound(source: str) -> set[str]:
+    """The names that a cell defines at its top level."""
+    return {node.name for node in _tree(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
+        target.id
+        for node in _tree(source).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def names_used(source: str) -> set[str]:
+    names = (node for node in ast.walk(_tree(source)) if isinstance(node, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Load)}
+
+
+def _tree(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])  # it won't run either

@@ -1,0 +1,104 @@
+"""`txlib check exercises/03_attention.ipynb`: run a learner's notebook and list its verdicts."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from txlib.grading.authoring.release import LOADED, QUIET, kernel_environment
+from txlib.grading.checking.verdict import MIME, Verdict
+from txlib.grading.evidence.recordings import unpack
+
+
+class NotebookError(ValueError):
+    """A notebook that can't be checked; the message is one line."""
+
+
+def check_notebook(
+    path: Path | str, *, timeout: int | float = 600, on_cell: Callable[[int, int], None] | None = None
+) -> list[Verdict]:
+    """Run a learner's notebook from top to bottom and return the verdict of each task, in order.
+
+    The notebook file is not changed; the learner's progress is. `on_cell(number, count)` is called before each cell.
+    A task whose check cell is missing, or was not reached within `timeout` seconds a cell, is `unknown`.
+
+    Raises:
+        NotebookError: no such file, not a notebook, or no checks in it.
+    """
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    path = Path(path)
+    notebook = read_notebook(path)
+    recordings = _recordings(path, notebook)
+    count = len(notebook.cells)
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        allow_errors=True,
+        record_timing=False,
+        extra_arguments=QUIET,
+        resources={"metadata": {"path": str(path.resolve().parent)}},
+        on_cell_start=lambda cell, cell_index: on_cell and on_cell(cell_index + 1, count),
+    )
+    stopped = ""
+    try:
+        client.execute(env=kernel_environment(TXLIB_RECORDINGS="", JPY_SESSION_NAME=""))  # no %submit in passing
+    except CellTimeoutError:
+        stopped = f"a cell ran longer than {timeout:g} s"
+    except DeadKernelError:
+        stopped = "the kernel died: did a cell use up the memory, or call exit?"
+    found = {verdict.task: verdict for verdict in _verdicts(notebook)}
+    missing = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
+    verdicts = [
+        found.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
+        for task in recordings["tasks"]
+    ]
+    return verdicts + [
+        Verdict(each["id"], each["title"], "written", 0, each["points"]) for each in recordings.get("written", ())
+    ]
+
+
+def read_notebook(path: Path) -> Any:
+    """A notebook file.
+
+    Raises:
+        NotebookError: no such file, or not a notebook.
+    """
+    import nbformat
+
+    if not path.is_file():
+        raise NotebookError(f"no notebook at {path}: give e.g. exercises/03_attention.ipynb")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        notebook = nbformat.reads(json.dumps(data), as_version=4)
+        nbformat.validate(notebook)
+    except json.JSONDecodeError as reason:
+        raise NotebookError(
+            f"{path} is not a notebook: its JSON breaks off at line {reason.lineno}; open a fresh copy of the exercise"
+        ) from reason
+    except Exception as reason:  # nbformat raises many kinds, most with long messages
+        raise NotebookError(
+            f"{path} is not a notebook ({type(reason).__name__}); give an exercise's .ipynb file"
+        ) from reason
+    return notebook
+
+
+def _recordings(path: Path, notebook: Any) -> dict:
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and (packed := LOADED.search(cell.source)):
+            try:
+                return unpack(packed[1])
+            except ValueError as reason:
+                raise NotebookError(f"{path}: {reason}") from reason
+    raise NotebookError(f"{path} has no recorded checks: give an exercise made by `txlib release`")
+
+
+def _verdicts(notebook: Any) -> list[Verdict]:
+    found = []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if data := output.get("data", {}).get(MIME):
+                found.append(Verdict(**data | {"lines": tuple(data["lines"])}))
+    return found

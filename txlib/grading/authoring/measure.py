@@ -1,0 +1,128 @@
+"""Measures what a task's answer has made, its weights or tokens, on data that no submission ever sees.
+
+The author's `measured(task, function)` says how; it runs in a fresh process, with the names of the author's source.
+All that a submission gives it are numbers.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from txlib.grading.authoring.exercise import read_exercise
+from txlib.grading.authoring.record import RecordingError, author_notes, in_fresh_process, reference_names
+from txlib.grading.evidence.values import MAX_MESSAGE, NOT_NUMBERS, text
+
+
+class NotFinite(ValueError):
+    """A weight that no measure can take; the message is for the learner."""
+
+
+def measure(path: Path | str, requests: list[dict], *, timeout: int | float = 600) -> list[dict]:
+    """The share of the points, 0 to 1, and a sentence or "", for each `{"task", "seed", "bundle"}`.
+
+    Bundles are well formed (`evidence.valid_bundle`). What the author's function raises, and no number at all, is
+    0: bad numbers are the answer's. A result outside 0 to 1 is the author's: `{"error": what is wrong}` in its place.
+
+    Raises:
+        RecordingError: the source's own code fails, or it all takes longer than `timeout` seconds.
+    """
+    return in_fresh_process("txlib.grading.authoring.measure", path, {"requests": requests}, timeout)
+
+
+def shown_values(bundle: dict) -> list:
+    """What the author's function gets: the shown values, weights as a dict of float32 tensors, tokens as lists.
+
+    Raises:
+        NotFinite: a weight is NaN or infinite.
+    """
+    return [_value(each["value"]) for each in bundle["shown"]]
+
+
+def _value(evidence: dict) -> Any:
+    import torch
+
+    kind = evidence["kind"]
+    if kind == "weights":
+        return {each["name"]: _weight(each) for each in evidence["tensors"]}
+    if kind == "tokens":
+        return evidence["rows"]
+    if kind in ("tensor", "ndarray"):
+        values = [_number(each) for each in evidence["values"]]
+        if evidence["dtype"].startswith("complex"):
+            return torch.view_as_complex(torch.tensor(values).reshape(*evidence["shape"], 2))
+        dtype = getattr(torch, evidence["dtype"], torch.float32)
+        tensor = torch.tensor(values, dtype=dtype).reshape(evidence["shape"])
+        return tensor if kind == "tensor" else tensor.numpy()
+    if kind in ("dict", "record"):
+        return dict(zip(evidence["keys"], map(_value, evidence["items"]), strict=True))
+    if kind in ("list", "tuple"):
+        return (list if kind == "list" else tuple)(map(_value, evidence["items"]))
+    return _number(evidence["value"]) if "value" in evidence and kind == "float" else evidence.get("value")
+
+
+def _weight(tensor: dict) -> Any:
+    import base64
+
+    import numpy as np
+    import torch
+
+    values = np.frombuffer(base64.b64decode(tensor["float32"]), dtype="<f4").astype(np.float32)
+    if not np.isfinite(values).all():
+        raise NotFinite(f"The weight `{tensor['name']}` holds NaN or infinity.")
+    return torch.from_numpy(values).reshape(tensor["shape"])
+
+
+def _number(value: Any) -> Any:
+    return float(value) if value in NOT_NUMBERS else value
+
+
+def _measured(function: Any, request: dict) -> dict:
+    import numpy as np
+    import torch
+
+    from txlib.grading.checking.inputs import derived_seed
+
+    task = request["task"]
+    seed = derived_seed(request["seed"], task, "measure")
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    try:
+        found = function(shown_values(request["bundle"]), request["seed"])
+        share, sentence = found if isinstance(found, tuple) and len(found) == 2 else (found, "")
+        share = share.item() if hasattr(share, "item") else share
+    except NotFinite as reason:
+        return {"share": 0.0, "sentence": str(reason)}
+    except Exception as reason:
+        why = (str(reason).splitlines() or [""])[0]
+        said = f"What your answer shows can't be measured: `{type(reason).__name__}`: {why}"
+        return {"share": 0.0, "sentence": text(said, MAX_MESSAGE)}
+    if not isinstance(share, (bool, int, float)) or not isinstance(sentence, str):
+        return {
+            "error": f'measured("{task}", …) gives {found!r:.100}; it has to give a share from 0 to 1, or '
+            "(share, sentence)"
+        }
+    if math.isnan(share):
+        return {"share": 0.0, "sentence": "What your answer shows leads to no number: NaN."}
+    if not 0 <= share <= 1:
+        return {
+            "error": f'measured("{task}", …) gives {share:g}; keep it from 0 to 1, e.g. '
+            "by max(0, min(share, 1)), which makes 0 of NaN; min(1, share) would make 1"
+        }
+    return {"share": float(share), "sentence": sentence}
+
+
+def _main(request: str, answer: str) -> None:
+    asked = json.loads(Path(request).read_text())
+    try:
+        exercise = read_exercise(asked["path"])
+        functions = author_notes(exercise, reference_names(exercise, exercise.seed)).measured
+        result: Any = [_measured(functions[each["task"]], each) for each in asked["requests"]]
+    except RecordingError as reason:
+        result = {"failure": str(reason)}
+    Path(answer).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,288 @@
+"""Runs an exercise's reference, its known answers and its stubs, in a process of their own, and writes the evidence."""
+
+import contextlib
+import json
+import linecache
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from txlib.grading.authoring.calls import forbidden_names
+from txlib.grading.authoring.exercise import (
+    Exercise,
+    Task,
+    is_check,
+    is_mistakes,
+    is_parameters,
+    read_exercise,
+    stays_home,
+    strip_hidden,
+    stub,
+)
+from txlib.grading.authoring.notes import Notes
+from txlib.grading.evidence.recordings import same
+
+
+class RecordingError(RuntimeError):
+    """The exercise's own code fails. The message names the cell and the line."""
+
+
+def record_evidence(
+    path: Path | str, seeds: list[int], hidden_seeds: list[int] | None = None, *, timeout: int | float = 600
+) -> dict:
+    """The evidence of an exercise's answers on each seed, made in a fresh process.
+
+    On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
+    Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
+    "hidden": {the same}, "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
+    "forbidden": [{"task", "names", "operators"}], "broken": {task: [what the reference calls of these]},
+    "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check}}`.
+
+    Raises:
+        RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
+    """
+    request = {"open": seeds, "hidden": hidden_seeds or []}
+    return in_fresh_process("txlib.grading.authoring.record", path, request, timeout)
+
+
+def in_fresh_process(module: str, path: Path | str, asked: dict, timeout: int | float) -> Any:
+    """Have `python -m module` work on a source: JSON in, JSON out, its folder as in the course.
+
+    Raises:
+        RecordingError: it fails, or takes longer than `timeout` seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
+        request.write_text(json.dumps({"path": str(Path(path).resolve()), **asked}))
+        command = [sys.executable, "-m", module, str(request), str(answer)]
+        environment = os.environ | {
+            "TXLIB_HOME": folder,
+            "MPLBACKEND": "agg",
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+        }
+        try:
+            run = subprocess.run(
+                command,
+                cwd=Path(path).parent,
+                env=environment,
+                timeout=timeout,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        except subprocess.TimeoutExpired as reason:
+            raise RecordingError(f"took longer than {timeout:g} s") from reason
+        if run.returncode:
+            raise RecordingError(f"its process ended with {run.returncode}: {run.stderr.strip()[-500:]}")
+        result = json.loads(answer.read_text())
+    if isinstance(result, dict) and "failure" in result:
+        raise RecordingError(result["failure"])
+    return result
+
+
+def _record(path: Path, seeds: list[int], hidden_seeds: list[int]) -> dict:
+    exercise = read_exercise(path)
+    result: dict = {"open": {}, "hidden": {}}
+    for key, hidden in ("open", False), ("hidden", True):
+        for seed in seeds if key == "open" else hidden_seeds:
+            result[key][str(seed)], about = _seed_run(exercise, seed, hidden)
+            result |= about
+    bundles, stops = _stub_run(exercise)
+    return result | {"stub": bundles, "stops": stops}
+
+
+def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
+    """Evidence of the reference and of every known answer on one seed; and what the author's cells say besides."""
+    import torch
+
+    runs = []
+    for number in range(2):  # again, from other random numbers: a check may only use its private generator
+        torch.manual_seed(number)
+        runs.append(_reference_run(exercise, seed, hidden))
+    namespace, reference, seconds = runs[0]
+    notes = author_notes(exercise, namespace)
+    for task in exercise.tasks:
+        if found := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
+            raise RecordingError(
+                f"task {task.id}: its check shows a value of type {found[1]}, which can't be "
+                "compared; show tensors, numbers, texts or lists"
+            )
+        if task.id in notes.measured:
+            continue
+        if kinds := {each["value"]["kind"] for each in reference[task.id]["shown"]} & {"weights", "tokens"}:
+            raise RecordingError(
+                f'task {task.id}: its check shows {kinds.pop()}; say by measured("{task.id}", …) what they are worth'
+            )
+        again, _ = _check_run(exercise, task, namespace, hidden)
+        if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
+            raise RecordingError(
+                f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
+                "and don't let later cells change what the check uses"
+            )
+    answers = []
+    for each in notes.answers:
+        task = exercise.task(each.task)
+        originals = {name: namespace[name] for name in task.names}
+        namespace.update(_stand_ins(task, each.answer))
+        bundle, _ = _check_run(exercise, task, namespace, hidden)
+        namespace.update(originals)
+        answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
+    about = {
+        "forbidden": [vars(each) for each in notes.forbidden],
+        "measured": sorted(notes.measured),
+        "due": notes.due,
+        "seconds": seconds,
+        "broken": _broken(exercise, notes, namespace),
+    }
+    return {"reference": reference, "known": answers}, about
+
+
+def author_notes(exercise: Exercise, namespace: dict) -> Notes:
+    """Run the author's cells after the reference, which gave `namespace`; in them, names go on meaning it.
+
+    Raises:
+        RecordingError: a cell fails, or speaks of a task that does not exist.
+    """
+    from txlib.grading.authoring.notes import noting
+
+    author = dict(namespace)
+    with noting() as notes:
+        for number, cell in enumerate(exercise.notebook.cells, 1):
+            if cell.cell_type == "code" and is_mistakes(cell):
+                _execute(cell.source, f"cell {number}", author)
+    spoken = [("a known answer", each.task) for each in notes.answers]
+    spoken += [("forbid(…)", each.task) for each in notes.forbidden] + [("measured(…)", id) for id in notes.measured]
+    for what, id in spoken:
+        if exercise.task(id) is None:
+            raise RecordingError(f"{what} is for the task {id!r}, which does not exist")
+    return notes
+
+
+def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list[str]]:
+    """What the reference itself calls although its task forbids it."""
+    broken: dict[str, list[str]] = {}
+    for each in notes.forbidden:
+        task = exercise.task(each.task)
+        found = forbidden_names(exercise.notebook.cells[task.answer].source, each.names)
+        if each.operators:
+            bundle, _ = _check_run(exercise, task, namespace, hidden=True, operators=True)
+            found += sorted(set(bundle["operators"] or ()) & set(each.operators))
+        if found:
+            broken[task.id] = broken.get(task.id, []) + found
+    return broken
+
+
+def _reference_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict, dict]:
+    """The whole source from the top; returns its names, each task's bundle, and each check's seconds."""
+    reference, seconds = {}, {}
+
+    def run_check(number: int, namespace: dict) -> None:
+        task = next(task for task in exercise.tasks if task.check == number)
+        reference[task.id], seconds[task.id] = _check_run(exercise, task, namespace, hidden)
+
+    return reference_names(exercise, seed, run_check), reference, seconds
+
+
+def reference_names(exercise: Exercise, seed: int, on_check: Callable[[int, dict], None] | None = None) -> dict:
+    """The names that the source defines, run from the top. Checks go to `on_check`, with the names so far."""
+    namespace = _namespace()
+    for number, cell in enumerate(exercise.notebook.cells, 1):
+        if cell.cell_type != "code" or stays_home(cell):
+            continue
+        if not is_check(cell):
+            _execute(cell.source, f"cell {number}", namespace)
+        elif on_check:
+            on_check(number - 1, namespace)
+        if is_parameters(cell):
+            namespace.update(seed=seed, mode="grade")
+    return namespace
+
+
+def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
+    """The released cells as they come: each task's bundle, and the cells that stop Run All."""
+    namespace, bundles, stops = _namespace(), {}, []
+    for number, cell in enumerate(exercise.notebook.cells, 1):
+        if cell.cell_type != "code" or stays_home(cell):
+            continue
+        if is_check(cell):
+            task = next(task for task in exercise.tasks if task.check == number - 1)
+            bundles[task.id], _ = _check_run(exercise, task, namespace, hidden=False)
+            continue
+        try:
+            _execute(stub(cell), f"cell {number}", namespace)
+        except RecordingError as reason:
+            stops.append(str(reason))
+        if is_parameters(cell):
+            namespace.update(mode="grade")
+    return bundles, stops
+
+
+def _check_run(
+    exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False
+) -> tuple[dict, float]:
+    """The bundle that a check shows, and how many seconds it took."""
+    from txlib.grading.checking.checks import collecting
+
+    source = exercise.notebook.cells[task.check].source
+    began = time.perf_counter()
+    with collecting(operators) as bundles:
+        _execute(source if hidden else strip_hidden(source), f"check of {task.id}", namespace)
+    if len(bundles) != 1:
+        raise RecordingError(f"task {task.id}: its check cell ran {len(bundles)} checks instead of one")
+    return bundles[0], time.perf_counter() - began
+
+
+def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:
+    if len(task.names) == 1 and not isinstance(answer, dict):
+        return {task.names[0]: answer}
+    if isinstance(answer, dict) and answer and set(answer) <= set(task.names):
+        return answer
+    names = ", ".join(task.names)
+    raise RecordingError(
+        f"task {task.id}: its solution defines {names}; a known answer must be a dict from these names"
+    )
+
+
+def _namespace() -> dict:
+    namespace = {"__name__": "__main__"}
+    with contextlib.suppress(ImportError):
+        from IPython.display import display
+
+        namespace["display"] = display
+    return namespace
+
+
+def _execute(source: str, name: str, namespace: dict) -> None:
+    file = f"<{name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    try:
+        exec(compile(source, file, "exec"), namespace)
+    except Exception as reason:
+        trace, line = reason.__traceback__, 0
+        while trace is not None:
+            line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+            trace = trace.tb_next
+        code = linecache.getline(file, line).strip()
+        raise RecordingError(f"{name}, line {line}: {type(reason).__name__}: {reason} ({code})") from reason
+
+
+def _main(request: str, answer: str) -> None:
+    asked = json.loads(Path(request).read_text())
+    try:
+        result = _record(Path(asked["path"]), asked["open"], asked["hidden"])
+    except RecordingError as reason:
+        result = {"failure": str(reason)}
+    Path(answer).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

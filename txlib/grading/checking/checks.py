@@ -1,0 +1,374 @@
+"""`with check("causal-mask") as show:` — the check cell of a task.
+
+A check cell only calls the answer and shows what it returns. In a learner's notebook the evidence is compared with
+the recordings that came with the notebook, and a verdict is displayed. In grading mode (`mode = "grade"`, set by
+papermill) nothing is decided: the evidence alone is displayed, for a judge outside this process.
+"""
+
+import contextlib
+import html
+import json
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from txlib.grading.checking.axes import DATA, is_plot, picture, plot
+from txlib.grading.checking.inputs import Inputs, derived_seed
+from txlib.grading.checking.progress import Row, now, record
+from txlib.grading.checking.verdict import ELSEWHERE, STUB, SYMBOL, Verdict, judge, number, plural
+from txlib.grading.evidence import values
+from txlib.grading.evidence.compare import ATOL, RTOL
+from txlib.grading.evidence.recordings import unpack
+from txlib.grading.evidence.values import MAX_SHOWN, Recorder, TooLarge, text
+
+_collected: list[dict] | None = None
+_with_operators = False
+
+
+@contextlib.contextmanager
+def collecting(operators: bool = False) -> Iterator[list[dict]]:
+    """Within the block, checks hand their bundles over instead of displaying anything."""
+    global _collected, _with_operators
+    outer, _collected, _with_operators = (_collected, _with_operators), [], operators
+    try:
+        yield _collected
+    finally:
+        _collected, _with_operators = outer
+
+
+class Show(Inputs):
+    """What a check cell works with: `show(value)` adds evidence, `show.randn(…)` and the like draw inputs.
+
+    A label (`f"n = {n}"`) tells the learner which case it is. Points make the check partial: the task's points are
+    then shared out in these proportions among the values shown.
+    """
+
+    def __init__(self, seed: int, task: str, grading: bool = False):
+        super().__init__(seed, task)
+        self.shown: list[dict] = []
+        self._recorder = Recorder()
+        self._grading = grading
+
+    def __call__(self, value: Any, label: str | None = None, points: int | float | None = None) -> None:
+        """Show a value as it is now."""
+        self._add(self._recorder(value), label, points)
+
+    def call(
+        self, function: Callable, *args: Any, label: str | None = None, points: int | float | None = None, **kwargs: Any
+    ) -> None:
+        """Call the function and show what it returns, or else the error that it raises; the check goes on.
+
+        Only an empty answer, `raise NotImplementedError("your turn")`, still ends the check.
+        """
+        _need_points(points)
+        budget = self._recorder.left
+        try:
+            value = self._recorder(function(*args, **kwargs))
+        except Exception as exception:
+            if isinstance(exception, NotImplementedError) and str(exception) == STUB:
+                raise
+            value, self._recorder.left = values.error(exception), budget
+        self._add(value, label, points)
+
+    def axes(
+        self, axes: Any, label: str | None = None, points: int | float | None = None, *, what: tuple[str, ...] = DATA
+    ) -> None:
+        """Show a plot: what matplotlib's Axes, or each of a figure's, holds (see `txlib.grading.checking.axes.plot`).
+
+        `what` chooses among lines, scatters, bars, images (these by default), labels, limits, scales, title and
+        legend. For a grader's page the figure is drawn, too.
+        """
+        if not is_plot(axes):
+            return self(axes, label, points)
+        self._add(self._recorder(plot(axes, what)), label, points)
+        drawn = picture(axes) if self._grading else None
+        if drawn and _collected is None:
+            data, alt = drawn
+            _display_raw({"image/png": data, "text/plain": "A figure"}, {"image/png": {"alt": alt}})
+
+    def weights(self, model: Any, label: str | None = None) -> None:
+        """Show a module's weights, or a state dict, for the grader to measure: at most 2 million numbers."""
+        self._add(self._recorder.weights(model), label, None)
+
+    def tokens(self, ids: Any, label: str | None = None) -> None:
+        """Show token ids, one row or several, for the grader to measure."""
+        self._add(self._recorder.tokens(ids), label, None)
+
+    def _add(self, value: dict, label: str | None, points: int | float | None) -> None:
+        _need_points(points)
+        if len(self.shown) >= MAX_SHOWN:
+            raise TooLarge(f"the check shows more than {MAX_SHOWN:,} values")
+        self.shown.append({"label": label if label is None else text(label), "value": value, "points": points})
+
+
+class _Operators(TorchDispatchMode):
+    """Notes the names of torch's operators, and runs them as they are."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch would import its compiler for the first operator, which takes a second
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # else flex_attention, which compiles itself, would refuse to run
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        self.names.add(str(getattr(function, "overloadpacket", function)))
+        return function(*args, **(kwargs or {}))
+
+
+class Check:
+    """One check cell's block. It never raises: an error in it is evidence too."""
+
+    def __init__(
+        self, owner: "Checks", task: str, rtol: int | float, atol: int | float, operators: bool, namespace: dict
+    ):
+        self.task, self.rtol, self.atol = task, rtol, atol
+        self._owner, self._namespace = owner, namespace
+        self._grading = _collected is not None or namespace.get("mode") == "grade"
+        self._seed = namespace.get("seed", 0) if self._grading else owner.seed
+        watched = operators and (_with_operators if _collected is not None else self._grading)
+        self._operators = _Operators() if watched else None
+        self._block = contextlib.ExitStack()
+        self.show = Show(self._seed, task, self._grading)
+
+    def __enter__(self) -> Show:
+        self._block.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(derived_seed(self._seed, self.task, "torch"))
+        if self._operators:
+            self._block.enter_context(self._operators)
+        return self.show
+
+    def __exit__(self, kind: type | None, exception: BaseException | None, trace: TracebackType | None) -> bool:
+        self._block.close()
+        if exception is not None and not isinstance(exception, (Exception, SystemExit)):
+            return False  # the learner pressed stop
+        error = None
+        if exception is not None:
+            error = {key: text for key, text in values.error(exception).items() if key != "kind"}
+        bundle = {
+            "task": self.task,
+            "seed": self._seed,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "shown": self.show.shown,
+            "error": error,
+            "operators": self._names(),
+        }
+        if _collected is not None:
+            _collected.append(bundle)
+        elif self._grading:
+            _display_raw({values.MIME: bundle})
+        else:
+            if error is not None:
+                error |= _where(trace, self._namespace)
+                if error["error"] == "NameError" and not self.show.shown and "function" not in error:
+                    error["message"] += ": run the cell that defines it"
+            _display(self._owner.verdict(bundle))
+        return True
+
+    def _names(self) -> list[str] | None:
+        if self._operators is None:
+            return None
+        names = sorted(name for name in self._operators.names if values.OPERATOR.fullmatch(name))
+        return names[: values.MAX_OPERATORS]
+
+
+class Checks:
+    """`check`: the checks of the notebook's exercise, and their verdicts so far."""
+
+    def __init__(self) -> None:
+        self._exercise: dict | None = None
+        self._verdicts: dict[str, Verdict] = {}
+
+    def __call__(
+        self, task: str, *, rtol: int | float = RTOL, atol: int | float = ATOL, operators: bool = True
+    ) -> Check:
+        """Check the answer to a task: `with check("causal-mask") as show: show(causal_mask(3))`.
+
+        Floats agree where |yours - expected| <= atol + rtol * |expected|. In grading mode the block also notes which
+        of torch's operators run, unless `operators` is False.
+        """
+        return Check(self, task, rtol, atol, operators, _notebook())
+
+    def load(self, packed: str) -> None:
+        """Take in the recordings that came with the notebook. Says so where they are damaged."""
+        self._exercise, self._verdicts = None, {}
+        try:
+            self._exercise = unpack(packed)
+        except ValueError as reason:
+            print(reason)
+
+    @property
+    def exercise(self) -> dict | None:
+        """The recordings in use: those of the notebook, or else the file that `$TXLIB_RECORDINGS` names."""
+        path = os.environ.get("TXLIB_RECORDINGS")
+        if self._exercise is None and path:
+            self._exercise = json.loads(Path(path).read_text(encoding="utf-8"))
+        return self._exercise
+
+    @property
+    def seed(self) -> int:
+        return self.exercise["seed"] if self.exercise else 0
+
+    def verdict(self, bundle: dict) -> Verdict:
+        """Judge a bundle by the recordings, and keep the result in the learner's progress."""
+        task = bundle["task"]
+        if self.exercise is None:
+            return Verdict(
+                task,
+                task,
+                "unknown",
+                lines=("The notebook's recordings are not loaded: choose *Run All Cells*, which begins at the top.",),
+            )
+        recording = next((each for each in self.exercise["tasks"] if each["id"] == task), None)
+        if recording is None:
+            return Verdict(
+                task,
+                task,
+                "unknown",
+                lines=(f"This notebook has no task `{task}`: open a fresh copy of the exercise.",),
+            )
+        try:
+            verdict = judge(recording, bundle)
+        except Exception as reason:  # a value of the learner's that no one foresaw must not end Run All
+            return Verdict(
+                task,
+                recording["title"],
+                "unknown",
+                0,
+                recording["points"],
+                (f"The check itself failed: {type(reason).__name__}: {reason}",),
+            )
+        self._verdicts[task] = verdict
+        notice = self._save(verdict)
+        return Verdict(**vars(verdict) | {"lines": (*verdict.lines, notice)}) if notice else verdict
+
+    def summary(self) -> "Summary | None":
+        """The points so far: the last line of an exercise."""
+        if _notebook().get("mode") == "grade" or _collected is not None:
+            return None
+        return Summary(self.exercise, self._verdicts)
+
+    def _save(self, verdict: Verdict) -> str:
+        name, rows = self.exercise["exercise"], []
+        for each in self.exercise["tasks"]:
+            if each.get("measured"):  # nothing here can tell whether it is done
+                continue
+            mine = each["id"] == verdict.task
+            tried = mine and verdict.kind != "unanswered"
+            rows.append(
+                Row(
+                    name,
+                    each["title"],
+                    each["id"],
+                    verdict.points if mine else 0,
+                    each["points"],
+                    now() if tried else None,
+                )
+            )
+        return record(rows)
+
+
+class Summary:
+    """The points of an exercise in this notebook, task by task; then those that somebody else gives."""
+
+    def __init__(self, exercise: dict | None, verdicts: dict[str, Verdict]):
+        self._title = exercise["title"] if exercise else "The recordings are not loaded: run all cells"
+        self.points = self.max_points = self.elsewhere = 0
+        self._rows = []
+        for task in exercise["tasks"] if exercise else ():
+            verdict = verdicts.get(task["id"]) or Verdict(task["id"], task["title"], "unanswered")
+            if task.get("measured"):
+                self._add_elsewhere(task, "gathered", SYMBOL[verdict.kind])
+                continue
+            self._rows.append((SYMBOL[verdict.kind], task["title"], f"{number(verdict.points)} of {task['points']:g}"))
+            self.points += verdict.points
+            self.max_points += task["points"]
+        for task in exercise.get("written", ()) if exercise else ():
+            self._add_elsewhere(task, "written", SYMBOL["written"])
+
+    def _add_elsewhere(self, task: dict, kind: str, symbol: str) -> None:
+        self._rows.append((symbol, task["title"], f"{plural(task['points'], 'point')}, {ELSEWHERE[kind]}"))
+        self.elsewhere += task["points"]
+
+    def __repr__(self) -> str:
+        rows = [f"  {symbol} {title}: {points}" for symbol, title, points in self._rows]
+        return "\n".join([self._headline(), *rows])
+
+    def _headline(self) -> str:
+        more = f"; {self.elsewhere:g} more are given by others" if self.elsewhere else ""
+        return f"{self._title}: {number(self.points)} of {plural(self.max_points, 'point')}{more}"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{symbol}</td><td style='text-align: left'>{html.escape(title)}</td><td>{points}</td></tr>"
+            for symbol, title, points in self._rows
+        )
+        return f"<table><caption><strong>{html.escape(self._headline())}</strong></caption>{rows}</table>"
+
+
+def _need_points(points: int | float | None) -> None:
+    if points is not None and (isinstance(points, bool) or not 0 < points < float("inf")):
+        raise ValueError(f"show(…, points={points}): give a number above 0")
+
+
+def _notebook() -> dict:
+    """The names of the notebook that called: `seed` and `mode` are there when papermill runs it."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") != "__main__":
+        frame = frame.f_back
+    return frame.f_globals
+
+
+def _where(trace: TracebackType | None, namespace: dict) -> dict:
+    """The innermost line of the notebook that an error came from: of the learner's code, not of a library's."""
+    place: dict = {}
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_globals is namespace:
+            code = frame.f_code
+            place = {"line": trace.tb_lineno, "code": linecache.getline(code.co_filename, trace.tb_lineno).strip()}
+            if code.co_name != "<module>":
+                place["function"] = code.co_qualname
+        trace = trace.tb_next
+    return place
+
+
+def _display(value: object) -> None:
+    if _in_notebook():
+        from IPython.display import display
+
+        display(value)
+    else:
+        print(value)
+
+
+def _display_raw(data: dict, metadata: dict | None = None) -> None:
+    if _in_notebook():
+        from IPython.display import display
+
+        display(data, raw=True, metadata=metadata)
+    else:
+        print(json.dumps(data))
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+check = Checks()

@@ -1,0 +1,249 @@
+"""The verdict on one answer: right, or what differs, in the words a learner reads."""
+
+import html
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from txlib.grading.evidence.compare import NAMES, differing, name, spell
+from txlib.grading.evidence.recordings import first_difference, parts, share
+
+MIME = "application/vnd.txlib.verdict+json"
+STUB = "your turn"  # what the stub of a task raises: NotImplementedError("your turn")
+SYMBOL = {
+    "right": "✓",
+    "partial": "◐",
+    "mistake": "✗",
+    "wrong": "✗",
+    "error": "✗",
+    "unanswered": "○",
+    "unknown": "?",
+    "gathered": "→",
+    "written": "✎",
+}
+HEADLINE = {
+    "right": "right",
+    "partial": "partly right",
+    "mistake": "not yet",
+    "wrong": "not yet",
+    "error": "not yet",
+    "unanswered": "not yet answered",
+    "unknown": "can't be checked",
+    "gathered": "ready to be measured",
+    "written": "marked by a person",
+}
+ELSEWHERE = {"gathered": "measured by the grader", "written": "marked by a person"}  # who gives the points
+# The word and the symbol say it too.
+COLOUR = {
+    "✓": "#2a9d5c",
+    "◐": "#b8860b",
+    "✗": "#d55e00",
+    "○": "#888888",
+    "?": "#888888",
+    "→": "#0072b2",
+    "✎": "#0072b2",
+}
+SMALL = 8  # rows and columns of a matrix that is shown side by side
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check says.
+
+    `kind` is right, partial, mistake (a known one), wrong, error, unanswered or unknown; or, where no check can tell,
+    gathered (the grader measures what was shown) or written (a person marks it).
+    """
+
+    task: str
+    title: str
+    kind: str
+    points: int | float = 0
+    max_points: int | float = 0
+    lines: tuple[str, ...] = ()  # markdown: `code` and *emphasis*
+    matrices: tuple[dict, dict] | None = None  # the answer's evidence and the expected, where they are small
+    known: bool = False  # a known mistake: the first line is its author's sentence
+
+    @property
+    def right(self) -> bool:
+        return self.kind == "right"
+
+    def data(self) -> dict:
+        """The verdict for programs: what `txlib check` reads."""
+        return {
+            "task": self.task,
+            "title": self.title,
+            "kind": self.kind,
+            "points": self.points,
+            "max_points": self.max_points,
+            "lines": list(self.lines),
+            "known": self.known,
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join([self._headline(), *(f"  {line}" for line in self.lines)])
+
+    def _headline(self) -> str:
+        points = f" ({number(self.points)} of {plural(self.max_points, 'point')})" if self.max_points else ""
+        if self.kind in ELSEWHERE:
+            points = f" ({plural(self.max_points, 'point')})"
+        return f"{SYMBOL[self.kind]} {self.title or self.task}: {HEADLINE[self.kind]}{points}"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict:
+        return {"text/plain": repr(self), "text/html": self.html(), MIME: self.data()}
+
+    def html(self) -> str:
+        """One block that inherits the page's colours: readable in a light and in a dark theme."""
+        colour = COLOUR[SYMBOL[self.kind]]
+        lines = "".join(f'<p style="margin: 0.3em 0 0 0">{markup(line)}</p>' for line in self.lines)
+        return (
+            f'<div role="status" style="border-left: 4px solid {colour}; padding: 0.3em 0.8em">'
+            f"<strong>{html.escape(self._headline())}</strong>{lines}"
+            f"{side_by_side(self.matrices) if self.matrices else ''}</div>"
+        )
+
+
+def judge(recording: dict, bundle: dict) -> Verdict:
+    """The verdict on a task's bundle by the task's recording (see `txlib.grading.evidence.recordings`)."""
+    task, title, points = recording["id"], recording["title"], recording["points"]
+    reference = recording["reference"]
+    earned = 0 if recording.get("measured") else share(bundle, reference)
+    if earned == 1:
+        return Verdict(task, title, "right", points, points)
+    if is_stub(bundle) and not earned:
+        return Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle))
+    if recording.get("measured"):
+        return _gathered(recording, bundle)
+    index, words = first_difference(bundle, reference)
+    known = [each["sentence"] for each in recording["mistakes"] if first_difference(bundle, each["evidence"]) is None]
+    kind = "partial" if earned else "mistake" if known else "wrong"
+    if bundle["error"] and index >= len(bundle["shown"]):
+        kind = "error" if kind == "wrong" else kind
+        lines = _stub_lines(bundle) if is_stub(bundle) else _error_lines(bundle)
+    else:
+        lines = (_sentence(reference, index, words),)
+    if earned:
+        rows = parts(bundle, reference)
+        lines = (f"{sum(right for _, right, _ in rows)} of {len(rows)} results are right.", *lines)
+    both = index < min(len(bundle["shown"]), len(reference["shown"]))
+    matrices = _matrices(bundle["shown"][index], reference["shown"][index]) if both else None
+    return Verdict(task, title, kind, earned * points, points, (*known[:1], *lines), matrices, bool(known))
+
+
+def _gathered(recording: dict, bundle: dict) -> Verdict:
+    """What can be said of a measured task without its measure: whether there is something to measure."""
+    task, title, points = recording["id"], recording["title"], recording["points"]
+    shown, wanted = bundle["shown"], recording["reference"]["shown"]
+    if bundle["error"]:
+        return Verdict(task, title, "error", 0, points, _error_lines(bundle))
+    for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
+        if mine["value"]["kind"] != theirs["value"]["kind"]:
+            words = f"expected {NAMES[theirs['value']['kind']]}, yours is {name(mine['value'])}"
+            return Verdict(task, title, "wrong", 0, points, (_sentence(recording["reference"], index, words),))
+    return Verdict(
+        task,
+        title,
+        "gathered",
+        0,
+        points,
+        ("Your result is complete. How good it is, the grader measures on data that is not in this notebook.",),
+    )
+
+
+def is_stub(bundle: dict) -> bool:
+    """Whether the answer is still the empty stub."""
+    error = bundle["error"]
+    return bool(error) and error["error"] == "NotImplementedError" and error["message"] == STUB
+
+
+def number(value: int | float) -> str:
+    """Points as a person writes them: 1.5, 0.67, 2."""
+    return f"{round(value, 2):g}"
+
+
+def plural(count: int | float, word: str) -> str:
+    return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
+
+
+def markup(line: str) -> str:
+    """The little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
+    parts = re.split(r"`([^`]+)`", line)  # text and code by turns
+    for i, part in enumerate(parts):
+        text = html.escape(part, quote=False)
+        if i % 2:
+            parts[i] = f"<code>{text}</code>"
+            continue
+        text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"<strong>\1</strong>", text)
+        parts[i] = re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
+    return "".join(parts)
+
+
+def side_by_side(matrices: tuple[dict, dict]) -> str:
+    """An answer's matrix and the expected one as HTML; what differs is bold and underlined."""
+    found, expected = matrices
+    wrong = set(differing(found["values"], expected["values"]))
+    tables = (_matrix("expected", expected, set()), _matrix("yours", found, wrong))
+    return f'<div style="display: flex; gap: 2em; margin-top: 0.5em">{"".join(tables)}</div>'
+
+
+def _stub_lines(bundle: dict) -> tuple[str, ...]:
+    unfilled = bundle["error"].get("function")
+    return (
+        (
+            f"`{unfilled}` still says `raise NotImplementedError`: write your answer there, run its cell, then run "
+            "this one.",
+        )
+        if unfilled
+        else ()
+    )
+
+
+def _error_lines(bundle: dict) -> tuple[str, ...]:
+    error = bundle["error"]
+    lines = (f"Your answer raised `{error['error']}`: {error['message']}".rstrip(": "),)
+    if error.get("line"):
+        inside = f"In `{error['function']}`, line" if error.get("function") else "In this check, line"
+        lines += (f"{inside} {error['line']}: `{error['code']}`",)
+    return lines
+
+
+def _sentence(reference: dict, index: int, words: str) -> str:
+    return f"{_which(reference, index)}: {words}{'' if words.endswith('?') else '.'}"
+
+
+def _which(reference: dict, index: int) -> str:
+    """Which of the shown values: `Result 2 of 3 (n = 5)`."""
+    shown = reference["shown"]
+    if index >= len(shown):
+        return "In this check"
+    label = shown[index].get("label")
+    number = f"Result {index + 1} of {len(shown)}" if len(shown) > 1 else "Your result"
+    return f"{number} ({label})" if label else number
+
+
+def _matrices(found: dict, expected: dict) -> tuple[dict, dict] | None:
+    """Both values, if they are vectors or matrices of the same shape, small enough to be looked at."""
+    mine, theirs = found["value"], expected["value"]
+    shape = theirs.get("shape")
+    if not shape or len(shape) > 2 or max(shape) > SMALL or mine.get("shape") != shape or 0 in shape:
+        return None
+    return None if theirs["dtype"].startswith("complex") else (mine, theirs)
+
+
+def _matrix(caption: str, found: dict, wrong: set[int]) -> str:
+    width = found["shape"][-1]
+    cells = [_cell(spell(value), i in wrong) for i, value in enumerate(found["values"])]
+    rows = "".join(f"<tr>{''.join(cells[i : i + width])}</tr>" for i in range(0, int(np.prod(found["shape"])), width))
+    return f'<table style="font-size: smaller"><caption>{caption}</caption>{rows}</table>'
+
+
+def _cell(text: str, wrong: bool) -> str:
+    number = text if text in ("True", "False") else _short(text)
+    return f"<td><strong><u>{number}</u></strong></td>" if wrong else f"<td>{number}</td>"
+
+
+def _short(text: str) -> str:
+    try:
+        return f"{float(text):.3g}"
+    except ValueError:
+        return html.escape(text)

@@ -1,0 +1,104 @@
+"""What travels inside a released notebook: the evidence of the reference and of each known mistake.
+
+A recording is plain JSON:
+
+    {"version": 1, "exercise": "03_attention", "title": "…", "seed": 0, "tasks": [
+        {"id": "causal-mask", "title": "The causal mask", "points": 2, "reference": BUNDLE,
+         "mistakes": [{"evidence": BUNDLE, "sentence": "This lets each query see the *future*."}]}],
+     "written": [{"id": "explain", "title": "…", "points": 2}]}
+
+A task that is measured by the grader says so, `"measured": True`, and its reference holds kinds instead of values.
+
+A bundle is what one check cell shows:
+
+    {"task": "causal-mask", "seed": 0, "rtol": 1e-4, "atol": 1e-5,
+     "shown": [{"label": "n = 3", "value": EVIDENCE, "points": None}],
+     "error": None or {"error": "TypeError", "message": "…"}, "operators": None or ["aten.mm", …]}
+
+Recordings leave out `points` and `operators` that say nothing.
+"""
+
+import base64
+import json
+import zlib
+from typing import Any
+
+from txlib.grading.evidence.compare import compare
+
+VERSION = 1
+WIDTH = 100
+
+
+def pack(recordings: dict) -> str:
+    """Recordings as a short text for a notebook cell: JSON, compressed, in lines of base 64."""
+    plain = json.dumps(recordings, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
+    text = base64.b64encode(zlib.compress(plain.encode(), 9)).decode()
+    return "\n".join(text[start : start + WIDTH] for start in range(0, len(text), WIDTH))
+
+
+def unpack(text: str) -> dict:
+    """The recordings in a packed text.
+
+    Raises:
+        ValueError: where the text is damaged or of a later version.
+    """
+    try:
+        recordings = json.loads(zlib.decompress(base64.b64decode("".join(text.split()), validate=True)))
+        version = recordings["version"]
+    except (ValueError, zlib.error, KeyError, TypeError) as reason:
+        raise ValueError("the notebook's recordings are damaged: open a fresh copy of the exercise") from reason
+    if version > VERSION:
+        raise ValueError(f"the notebook's recordings have version {version}, this txlib reads {VERSION}: update txlib")
+    return recordings
+
+
+def first_difference(bundle: dict, expected: dict) -> tuple[int, str] | None:
+    """Where a bundle first differs from the expected one: the number of the shown value, and what differs.
+
+    The tolerance is the expected bundle's. None where both show the same.
+    """
+    found, wanted = bundle["shown"], expected["shown"]
+    for index, (mine, theirs) in enumerate(zip(found, wanted, strict=False)):
+        if words := compare(mine["value"], theirs["value"], expected["rtol"], expected["atol"]):
+            return index, words
+    if _error(bundle) != _error(expected):
+        if _error(bundle):
+            return len(found), f"{bundle['error']['error']}: {bundle['error']['message']}"
+        return len(found), f"expected {_error(expected)}, yours raises nothing"
+    if len(found) != len(wanted):
+        return min(len(found), len(wanted)), f"expected {len(wanted)} results, yours are {len(found)}"
+    return None
+
+
+def parts(bundle: dict, expected: dict) -> list[tuple[str, bool, int | float]]:
+    """Each value that the expected bundle shows: its label, whether the bundle shows the same, and its points.
+
+    The points are the expected bundle's; 0 where its author gave none, and the check is all or nothing.
+    """
+    found, wanted = bundle["shown"], expected["shown"]
+    rows = []
+    for index, each in enumerate(wanted):
+        right = index < len(found) and not compare(
+            found[index]["value"], each["value"], expected["rtol"], expected["atol"]
+        )
+        rows.append((each["label"] or f"result {index + 1}", right, each.get("points") or 0))
+    return rows
+
+
+def share(bundle: dict, expected: dict) -> float:
+    """The part of a task's points that a bundle earns, from 0 to 1: less than 1 only where its author gave points."""
+    if first_difference(bundle, expected) is None:
+        return 1.0
+    rows = parts(bundle, expected)
+    whole = sum(points for _, _, points in rows)
+    earned = sum(points for _, right, points in rows if right)
+    return earned / whole if earned < whole else 0.0  # all of them, and an error after the last
+
+
+def same(one: dict, other: dict) -> bool:
+    """Whether two bundles can't be told apart, whichever of them is expected."""
+    return first_difference(one, other) is None or first_difference(other, one) is None
+
+
+def _error(bundle: dict) -> Any:
+    return bundle["error"] and bundle["error"]["error"]

@@ -1,0 +1,1 @@
+"""One submission: run in a sealed kernel, and judged outside it."""

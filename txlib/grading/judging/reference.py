@@ -1,0 +1,148 @@
+"""What answers are compared with: the reference and the known mistakes, run on the seeds before anybody else."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from txlib.grading.authoring.assignment import Assignment, solved
+from txlib.grading.authoring.record import RecordingError, record_evidence
+from txlib.grading.evidence.recordings import first_difference
+from txlib.grading.judging.execute import Executed
+from txlib.grading.judging.judge import Reference
+from txlib.grading.judging.replay import bundles
+
+
+class FailingReference(ValueError):
+    """The instructor's own notebook does not stand its tests: nobody is graded by it."""
+
+
+def record_known(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
+    """The evidence of the reference and of the known mistakes, made in a plain process; None where asserts decide.
+
+    Raises:
+        FailingReference: the author's own code fails.
+    """
+    if not _has_checks(assignment):
+        return None
+    hidden = any(task.hidden for task in assignment.tasks)
+    try:
+        return record_evidence(assignment.path, list(seeds) if hidden else [], list(seeds))
+    except RecordingError as reason:
+        raise FailingReference(f"{assignment.name}: the reference fails: {reason}") from reason
+
+
+def make_reference(
+    assignment: Assignment,
+    seeds: tuple[int, ...],
+    run: Callable[[Any, int | None], Executed],
+    known: Callable[[], dict | None],
+) -> tuple[Assignment, Reference]:
+    """Run the reference on every seed, in kernels of its own; `run(notebook, seed)` executes one.
+
+    `known` gives what `record_known` found, which may still be at work.
+
+    Returns the assignment with what only its own code can say (which tasks are measured, which calls are forbidden,
+    the rule for late submissions), and the reference.
+
+    Raises:
+        FailingReference: the reference fails, or shows other values in a kernel than in a plain process.
+    """
+    seeded = _has_checks(assignment)
+    runs = {seed: run(solved(assignment), seed if seeded else None) for seed in seeds}
+    recorded = known()
+    if recorded:
+        assignment = _completed(assignment, recorded)
+    notebooks = {}
+    for seed, executed in runs.items():
+        if executed.stopped:
+            raise FailingReference(f"{assignment.name}: the reference did not come to its end: {executed.stopped}")
+        for task in assignment.tasks:
+            if problem := _problem(task, executed.outputs.get(task.check, []), recorded, seed):
+                raise FailingReference(f"{assignment.name}, task {task.id}, seed {seed}: {problem}")
+        notebooks[seed] = _judged_cells(assignment, executed)
+    return assignment, Reference(*_by_seed(assignment, recorded, seeds), notebooks)
+
+
+def _has_checks(assignment: Assignment) -> bool:
+    return any(task.kind not in ("tests", "written") for task in assignment.tasks)
+
+
+def _completed(assignment: Assignment, recorded: dict) -> Assignment:
+    measured = {each["task"] if isinstance(each, dict) else each for each in recorded.get("measured", ())}
+    forbidden: dict[str, tuple[str, ...]] = {}
+    for each in recorded.get("forbidden", ()):
+        forbidden[each["task"]] = (*forbidden.get(each["task"], ()), *each["names"], *each["operators"])
+    tasks = tuple(
+        replace(task, kind="measured" if task.id in measured else task.kind, forbidden=forbidden.get(task.id, ()))
+        for task in assignment.tasks
+    )
+    return replace(assignment, tasks=tasks, due=recorded.get("due"))
+
+
+def _problem(task: Any, outputs: list, recorded: dict | None, seed: int) -> str | None:
+    """What keeps a task of the executed reference from being a standard for others."""
+    if task.kind == "written":
+        return None
+    if task.kind == "tests":
+        from txlib.grading.authoring.nbgrader import autograded
+
+        if errors := [each for each in outputs if each["output_type"] == "error"]:
+            return f"its own tests fail: {errors[0]['ename']}: {errors[0]['evalue'][:300]}"
+        points = autograded(outputs, task)
+        return None if points == task.points else f"its own tests give it {points:g} of {task.points:g} points"
+    found = bundles(outputs)
+    if len(found) != 1:
+        said = [each.get("evalue") for each in outputs if each["output_type"] == "error"]
+        return f"its check displayed {len(found)} bundles of evidence instead of one {said}"
+    if found[0]["error"]:
+        return f"the reference fails: {found[0]['error']['error']}: {found[0]['error']['message']}"
+    if task.kind == "evidence":
+        differs = first_difference(found[0], recorded["hidden"][str(seed)]["reference"][task.id])
+        return differs and f"in a kernel the reference shows something else than in a plain process: {differs[1]}"
+    return None
+
+
+def _by_seed(assignment: Assignment, recorded: dict | None, seeds: tuple[int, ...]) -> tuple[dict, dict]:
+    recordings, visible = {}, {}
+    for seed in seeds if recorded else ():
+        run = recorded["hidden"][str(seed)]
+        opened = recorded["open"].get(str(seed), run)
+        recordings[seed], visible[seed] = {}, {}
+        for task in assignment.tasks:
+            if task.kind not in ("evidence", "measured"):
+                continue
+            bundle, shown = run["reference"][task.id], opened["reference"][task.id]["shown"]
+            mistakes = [
+                {"evidence": each["bundle"], "sentence": each["sentence"]}
+                for each in run["known"]
+                if each["task"] == task.id and each["sentence"]
+            ]
+            recordings[seed][task.id] = {
+                "id": task.id,
+                "title": task.title,
+                "points": task.points,
+                "reference": bundle,
+                "mistakes": mistakes,
+            }
+            first = bundle["shown"][: len(shown)]  # hidden tests stand last, or else nothing is shown of the check
+            visible[seed][task.id] = len(shown) if first == shown else 0
+    return recordings, visible
+
+
+def _judged_cells(assignment: Assignment, executed: Executed) -> str:
+    """The executed reference as nbval reads it: its check cells and what they displayed."""
+    checks = {task.check for task in assignment.tasks if task.kind != "written"}
+    cells = [
+        {
+            "cell_type": "code",
+            "id": cell.id,
+            "metadata": {},
+            "source": cell.source,
+            "execution_count": 1,
+            "outputs": executed.outputs[cell.id],
+        }
+        for cell in assignment.notebook.cells
+        if cell.id in checks
+    ]
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells})

@@ -1,0 +1,1 @@
+"""What people and other programs read of results: pages, tables, answers that look alike."""

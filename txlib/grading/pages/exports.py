@@ -1,0 +1,330 @@
+"""Grades as tables: for people, and in the forms that Canvas, Moodle and Gradescope import."""
+
+import csv
+import io
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from txlib.grading.records.result import VERDICTS, Result, TaskResult
+from txlib.grading.text import printable
+
+COLUMNS = ("submission", "score", "max_score", "status", "isolation", "needs_review", "seeds")
+FORMATS = ("canvas", "moodle", "gradescope")
+STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # in a spreadsheet
+
+# How the bulk downloads of Canvas and Moodle name a learner's files.
+CANVAS_FILE = re.compile(r"[^_]+_(?:LATE_)?(?P<id>\d+)_\d+(?:_|$)")
+MOODLE_FILE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_")
+
+
+class ExportError(ValueError):
+    """What is asked for can't be written: an unknown form, or a roster that is none."""
+
+
+def grades_csv(results: Iterable[Result]) -> str:
+    """One row a submission, by name; a column of points for each task. The same results give the same text."""
+    results = sorted(results, key=lambda result: result.submission)
+    tasks = list(dict.fromkeys(task.id for result in results for task in result.tasks))
+    rows = [[*COLUMNS, *tasks]]
+    for result in results:
+        points = {task.id: _number(task.points) for task in result.tasks}
+        rows.append(
+            [
+                result.submission,
+                _number(result.score),
+                _number(result.max_score),
+                result.status,
+                result.isolation,
+                "yes" if result.needs_review else "no",
+                " ".join(map(str, result.seeds)),
+                *(points.get(task, "") for task in tasks),
+            ]
+        )
+    return _table(rows)
+
+
+def review_csv(results: Iterable[Result]) -> str:
+    """What a person has to look at, and why: one row for each reason."""
+    rows = [["submission", "task", "kind", "text"]]
+    for result in sorted(results, key=lambda result: result.submission):
+        if result.status != "graded":
+            rows.append([result.submission, "", "not graded", result.status])
+        rows += [[result.submission, note.task or "", note.kind, note.text] for note in result.notes if note.review]
+        rows += [
+            [result.submission, task.id, "written answer", "waits for points: txlib grade review"]
+            for task in result.tasks
+            if task.verdict == "pending"
+        ]
+    return _table(rows)
+
+
+def canvas_csv(results: Iterable[Result], roster: str, title: str) -> tuple[str, list[tuple[str, str]]]:
+    """The gradebook file that Canvas imports; and the submissions that are left out, each with the reason.
+
+    `roster` is the text of the CSV that Canvas exports (Grades, Export). A submission belongs to the row whose SIS
+    login id, SIS user id, id or name it bears, or whose id Canvas put into the name of the downloaded file. Only rows
+    with a grade are written. Where the export has a column for the assignment, `title (number)`, that name is used,
+    and Canvas fills that column; else it offers to make one.
+
+    Columns and the row "Points Possible" are as Canvas' importer reads them:
+    https://github.com/instructure/canvas-lms/blob/master/lib/gradebook_importer.rb
+
+    Raises:
+        ExportError: the roster has no columns `Student` and `ID`, or other points for the assignment.
+    """
+
+    def names(row: dict[str, str]) -> set[str]:
+        login = row.get("SIS Login ID", "")
+        return {
+            login,
+            login.split("@")[0],
+            row.get("SIS User ID", ""),
+            row["ID"],
+            row["Student"],
+            _turned(row["Student"]),
+        }
+
+    header, rows = _roster(roster, ("Student", "ID"), "Canvas' gradebook export")
+    own = [name for name in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section") if name in header]
+    column = next((name for name in header if re.fullmatch(rf"{re.escape(title)} \(\d+\)", name)), title)
+    people = [row for row in rows if row["ID"].strip().isdigit()]
+    found, left_out = _matched(results, people, names, CANVAS_FILE, lambda row: row["ID"].strip())
+    most = {_number(result.max_score) for _, result in found}
+    for row in rows:
+        if row["Student"].strip() == "Points Possible":
+            _same_points(row.get(column, ""), most, "Canvas")
+    written = [[*own, column], ["    Points Possible", *[""] * (len(own) - 1), *most]]
+    written += [[*(row[name] for name in own), _number(result.score)] for row, result in found]
+    return _table(written), left_out
+
+
+def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[tuple[str, str]]]:
+    """Moodle's offline grading worksheet, filled in; and the submissions that are left out, each with the reason.
+
+    `roster` is the text of the worksheet that Moodle gives (Download grading worksheet). All its columns and rows are
+    kept, since Moodle refuses a file without `Identifier`, `Grade` and `Last modified (grade)`; filled in are `Grade`
+    and `Feedback comments`. A submission belongs to the row whose email address (or its part before the @),
+    identifier, ID number or full name it bears, or whose number Moodle put into the name of the downloaded folder.
+
+    The worksheet is as Moodle reads it:
+    https://github.com/moodle/moodle/blob/main/mod/assign/feedback/offline/importgradeslib.php
+
+    Raises:
+        ExportError: the roster is not such a worksheet, in English, or its highest grade is another one.
+    """
+
+    def number(row: dict[str, str]) -> str:
+        return re.sub(r"\D", "", row["Identifier"])  # of "Participant 1234"
+
+    def names(row: dict[str, str]) -> set[str]:
+        email = row.get("Email address", "")
+        return {
+            email,
+            email.split("@")[0],
+            row["Identifier"],
+            number(row),
+            row.get("ID number", ""),
+            row.get("Full name", ""),
+        }
+
+    needed = ("Identifier", "Grade", "Last modified (grade)")
+    header, rows = _roster(roster, needed, "the grading worksheet that Moodle gives in English")
+    found, left_out = _matched(results, rows, names, MOODLE_FILE, number)
+    for row, result in found:
+        _same_points(row.get("Maximum grade", ""), {_number(result.max_score)}, "Moodle")
+        row["Grade"] = _number(result.score)
+        if "Feedback comments" in header:
+            row["Feedback comments"] = _comment(result)
+    return _table([list(header), *([row[name] for name in header] for row in rows)]), left_out
+
+
+def gradescope_json(result: Result) -> str:
+    """One submission as Gradescope's `results.json`.
+
+    The form: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
+    """
+    tests = [
+        {
+            "name": printable(task.title or task.id),
+            "number": str(number),
+            "score": task.points,
+            "max_score": task.max_points,
+            "output": _said(task),
+            "output_format": "text",
+            "visibility": "visible",
+            **_gradescope_status(task),
+        }
+        for number, task in enumerate(result.tasks, 1)
+    ]
+    output = _comment(result) if result.status != "graded" or result.penalty else ""
+    data = {
+        "score": result.score,
+        "output": output,
+        "output_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": tests,
+        "extra_data": {
+            "isolation": result.isolation,
+            "seeds": list(result.seeds),
+            "submission_hash": result.submission_hash,
+            "assignment_hash": result.assignment_hash,
+        },
+    }
+    return json.dumps(data, indent=1) + "\n"
+
+
+def export(out: Path | str, to: str, roster: Path | str | None = None) -> list[Path]:
+    """Write the newest grades in a run's folder as another system imports them; returns the files.
+
+    Raises:
+        ExportError: an unknown form, or no roster where one is needed.
+        GradebookError: no gradebook in the folder.
+    """
+    from txlib.files import write_atomically
+    from txlib.grading.records.gradebook import Gradebook
+
+    out = Path(out)
+    if to not in FORMATS:
+        raise ExportError(f"no form {to!r} to export; choose {', '.join(FORMATS)}")
+    if to != "gradescope" and roster is None:
+        which = {
+            "canvas": "the CSV of Canvas' gradebook (Grades, Export)",
+            "moodle": "the worksheet that Moodle gives (Download grading worksheet)",
+        }[to]
+        raise ExportError(f"{to} needs --roster: {which}")
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        results, title = book.latest(), book.title()
+    if to == "gradescope":
+        files = {out / "gradescope" / result.submission / "results.json": gradescope_json(result) for result in results}
+    else:
+        try:
+            text = Path(roster).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as reason:
+            raise ExportError(f"{roster} is not text in UTF-8; export it again") from reason
+        table, left_out = canvas_csv(results, text, title) if to == "canvas" else moodle_csv(results, text)
+        files = {out / f"{to}.csv": table}
+        if left_out:
+            files[out / f"{to}-left-out.csv"] = _table([["submission", "why"], *map(list, left_out)])
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    return list(files)
+
+
+def _table(rows: list[list]) -> str:
+    """Rows as CSV (RFC 4180). Text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def _harmless(cell: str) -> str:
+    cell = printable(cell)
+    if cell.lstrip(" ").startswith(STARTS_A_FORMULA) and not re.fullmatch(r"-?\d*(\.\d+)?", cell):
+        return f"'{cell}"
+    return cell
+
+
+def _number(value: int | float) -> str:
+    return f"{round(value, 6):.10g}"
+
+
+def _roster(text: str, needed: tuple[str, ...], what: str) -> tuple[list[str], list[dict[str, str]]]:
+    try:
+        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))
+    except csv.Error as reason:
+        raise ExportError(f"the roster is not a CSV file: {reason}") from reason
+    header = rows[0] if rows else []
+    missing = [name for name in needed if name not in header]
+    if missing:
+        raise ExportError(f"the roster has no column {missing[0]!r}: it should be {what}")
+    full = [row + [""] * (len(header) - len(row)) for row in rows[1:] if any(row)]
+    return header, [dict(zip(header, row, strict=False)) for row in full]
+
+
+def _same_points(theirs: str, ours: set[str], system: str) -> None:
+    """Refuse to write 10 of 12 points where 10 would be read as 10 of 100."""
+    try:
+        most = _number(float(theirs.replace(",", ".")))
+    except ValueError:
+        return  # it names none
+    if ours and ours != {most}:
+        raise ExportError(
+            f"{system} has {most} as the most that this assignment gives, the gradebook has "
+            f"{', '.join(sorted(ours))}: set it in {system}, then export the roster again"
+        )
+
+
+def _matched(
+    results: Iterable[Result],
+    rows: list[dict],
+    names: Callable[[dict], set[str]],
+    file: re.Pattern,
+    number: Callable[[dict], str],
+) -> tuple[list[tuple[dict, Result]], list[tuple[str, str]]]:
+    """Each graded result with its row, in the rows' order; and the others, with the reason."""
+    by_name: dict[str, list[dict]] = {}
+    for row in rows:
+        for name in {_plain(name) for name in names(row)} - {""}:
+            by_name.setdefault(name, []).append(row)
+    claimed: dict[int, list[Result]] = {}
+    left_out = []
+    for result in results:
+        named = file.match(result.submission)
+        people = [row for row in rows if named and number(row) == named["id"]]
+        people = people or by_name.get(_plain(result.submission), [])
+        if result.status != "graded":
+            left_out.append((result.submission, f"not graded: {result.status}"))
+        elif len(people) == 1:
+            claimed.setdefault(id(people[0]), []).append(result)
+        else:
+            left_out.append(
+                (
+                    result.submission,
+                    "several in the roster bear this name" if people else "nobody in the roster bears this name",
+                )
+            )
+    for several in claimed.values():
+        if len(several) > 1:
+            left_out += [(result.submission, "several submissions of one person") for result in several]
+    found = [(row, claimed[id(row)][0]) for row in rows if len(claimed.get(id(row), ())) == 1]
+    return found, sorted(left_out)
+
+
+def _plain(name: str) -> str:
+    """A name for comparison: without case, double blanks and differences of Unicode's forms."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+def _turned(name: str) -> str:
+    """`Lovelace, Ada` as `Ada Lovelace`."""
+    last, comma, first = name.partition(",")
+    return f"{first.strip()} {last.strip()}" if comma else name
+
+
+def _comment(result: Result) -> str:
+    """A grade in a few lines of plain text."""
+    if result.status != "graded":
+        return f"Not graded: {result.status}"
+    lines = [
+        f"{task.title or task.id}: {_number(task.points)} of {_number(task.max_points)}, {VERDICTS[task.verdict]}"
+        for task in result.tasks
+    ]
+    if result.penalty:
+        lines.append(f"Late: {_number(result.penalty)} taken off")
+    return printable("\n".join(lines))
+
+
+def _said(task: TaskResult) -> str:
+    parts = [f"{'right' if part.right else 'not yet'}: {part.label}" for part in task.parts]
+    return printable("\n".join([VERDICTS[task.verdict], *task.lines, *parts]))
+
+
+def _gradescope_status(task: TaskResult) -> dict[str, str]:
+    if task.verdict == "pending":
+        return {}
+    return {"status": "passed" if task.points >= task.max_points else "failed"}

@@ -1,0 +1,1 @@
+"""Results: what they hold, the gradebook that keeps them, and how a person's marks come in."""

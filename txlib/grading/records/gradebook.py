@@ -1,0 +1,607 @@
+"""The gradebook: a ledger in one SQLite file that says of every grade when, from what and how it came about.
+
+Rows are only ever added; triggers in the file refuse everything else. A submission is one transaction, so the file is
+sound whenever its writer dies. One process writes at a time; reading is always possible.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy import Column, ForeignKey, Integer, Numeric, Text
+
+from txlib.grading.authoring.assignment import Assignment
+from txlib.grading.records.result import VERDICTS, Note, Result, TaskResult, result_from
+from txlib.grading.text import printable
+
+VERSION = 2  # of the tables; kept as SQLite's user_version
+APPLICATION = 0x74786C67  # "txlg", SQLite's application_id: this file is ours
+WAIT = 30  # seconds that a reader and the writer wait for each other
+
+TABLES = sql.MetaData()
+ASSIGNMENTS = sql.Table(
+    "assignments",
+    TABLES,
+    Column("hash", Text, primary_key=True),
+    Column("time", Text, nullable=False),  # UTC, ISO 8601, as all times
+    Column("data", Text, nullable=False),
+)  # JSON: name, title, tasks, rule for lateness, source
+SEEDS = sql.Table(  # each row is drawn once, for one or more runs
+    "seeds",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment_hash", Text, nullable=False),
+    Column("seeds", Text, nullable=False),
+)  # JSON
+RUNS = sql.Table(
+    "runs",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment_hash", Text, ForeignKey("assignments.hash"), nullable=False),
+    Column("path", Text, nullable=False),  # where the assignment was then
+    Column("environment", Text, nullable=False),
+    Column("isolation", Text, nullable=False),
+    Column("seeds", Text, nullable=False),
+)  # JSON
+FINISHED = sql.Table(  # runs that came to their end, all pages written
+    "finished",
+    TABLES,
+    Column("run", Integer, ForeignKey("runs.id"), primary_key=True),
+    Column("time", Text, nullable=False),
+)
+RESULTS = sql.Table(
+    "results",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("run", Integer, ForeignKey("runs.id"), nullable=False),
+    Column("time", Text, nullable=False),
+    Column("submission", Text, nullable=False, index=True),
+    Column("submission_hash", Text, nullable=False),
+    Column("assignment_hash", Text, nullable=False, index=True),
+    Column("environment", Text, nullable=False),
+    Column("isolation", Text, nullable=False),
+    Column("seeds", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("score", Numeric(asdecimal=False), nullable=False),
+    Column("max_score", Numeric(asdecimal=False), nullable=False),
+    Column("data", Text, nullable=False),
+)  # JSON: the whole Result
+ANSWERS = sql.Table(  # which answers a result holds: what a review can be of
+    "answers",
+    TABLES,
+    Column("result", Integer, ForeignKey("results.id"), primary_key=True),
+    Column("task", Text, primary_key=True),
+    Column("answer_hash", Text, nullable=False, index=True),
+    Column("max_points", Numeric(asdecimal=False), nullable=False),
+)
+REVIEWS = sql.Table(
+    "reviews",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("answer_hash", Text, nullable=False, index=True),
+    Column("points", Numeric(asdecimal=False), nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
+
+class GradebookError(ValueError):
+    """The gradebook is in use, damaged, not one of ours, or what is to be written makes no sense."""
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a person gave for one answer, whoever handed it in."""
+
+    task: str
+    answer_hash: str
+    points: int | float
+    comment: str
+    by: str
+    time: str
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One graded submission as it was written down; reviews are not in `result`."""
+
+    id: int
+    run: int
+    time: str
+    path: str  # the assignment's
+    result: Result
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A written answer that waits for a person, with everyone who gave exactly this one."""
+
+    task: str
+    title: str
+    answer_hash: str
+    answer: str
+    max_points: int | float
+    prompt: str
+    rubric: str
+    submissions: tuple[str, ...]
+
+
+class Gradebook:
+    """The ledger in a file; use it in a `with` block.
+
+    With `create` (a grading run) the file is made where it is missing, and no other process can write to it for the
+    length of the block. Without, it has to exist; it is locked from the first review that is written.
+
+    Raises:
+        GradebookError: no such file, in use, damaged, or not a gradebook of this version.
+    """
+
+    def __init__(self, path: Path | str, create: bool = True):
+        self.path = Path(path)
+        self._lock: int | None = None  # the lock file's descriptor
+        if not create and not self.path.is_file():
+            raise GradebookError(f"no gradebook at {self.path}; give the folder that `txlib grade --out` wrote")
+        if not self.path.parent.is_dir():
+            raise GradebookError(f"no folder {self.path.parent} to keep a gradebook in")
+        # A connection lives as long as its transaction: none is open when processes fork.
+        self._engine = sql.create_engine(
+            sql.URL.create("sqlite", database=str(self.path)), poolclass=sql.NullPool, connect_args={"timeout": WAIT}
+        )
+        sql.event.listen(self._engine, "connect", _connected)
+        sql.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        try:
+            if create:
+                self._take_lock()
+                self._create()
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Gradebook":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others write."""
+        self._engine.dispose()
+        if self._lock is not None:
+            _LOCKED.discard(self.path.resolve())
+            os.close(self._lock)
+            self._lock = None
+
+    # What a grading run writes
+
+    def seeds(self, assignment_hash: str, count: int, fresh: bool = True) -> tuple[int, ...]:
+        """The seeds to grade on: those drawn last, so that a run which was stopped goes on with them.
+
+        With `fresh` they are drawn anew once anybody may have read a page about them, that is, after the end of a run
+        which graded on them: a page says what was expected, and an answer handed in later could be made of that.
+        """
+        query = sql.select(SEEDS.c.seeds).where(SEEDS.c.assignment_hash == assignment_hash).order_by(SEEDS.c.id)
+        with self._transaction() as connection:
+            known = list(connection.execute(query).scalars())
+            read = connection.execute(
+                sql.select(RESULTS.c.id)
+                .join(FINISHED, FINISHED.c.run >= RESULTS.c.run)
+                .where(RESULTS.c.seeds.in_(known[-1:]))
+            ).first()
+        last = tuple(json.loads(known[-1])) if known else ()
+        if len(last) == count and not (fresh and read):
+            return last
+        used = {seed for row in known for seed in json.loads(row)}
+        drawn: list[int] = []
+        while len(drawn) < count:
+            seed = secrets.randbelow(2**31)
+            drawn += [seed] * (seed not in used and seed not in drawn)
+        with self._transaction(write=True) as connection:
+            connection.execute(
+                sql.insert(SEEDS).values(time=_now(), assignment_hash=assignment_hash, seeds=_json(drawn))
+            )
+        return tuple(drawn)
+
+    def start_run(self, assignment: Assignment, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
+        """Write down that a run begins, and what it grades by; returns the run's number."""
+        source = assignment.path.read_text(encoding="utf-8") if assignment.path.is_file() else ""
+        tasks = [asdict(task) for task in assignment.tasks]
+        data = {
+            "name": assignment.name,
+            "title": assignment.title,
+            "tasks": tasks,
+            "due": assignment.due,
+            "source": source,
+        }
+        with self._transaction(write=True) as connection:
+            known = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
+            if connection.execute(known).first() is None:
+                connection.execute(sql.insert(ASSIGNMENTS).values(hash=assignment.hash, time=_now(), data=_json(data)))
+            return connection.execute(
+                sql.insert(RUNS).values(
+                    time=_now(),
+                    assignment_hash=assignment.hash,
+                    path=str(assignment.path.absolute()),
+                    environment=environment,
+                    isolation=isolation,
+                    seeds=_json(seeds),
+                )
+            ).inserted_primary_key[0]
+
+    def finish_run(self, run: int) -> None:
+        """Write down that a run has come to its end: from now on its pages may be in anybody's hands."""
+        with self._transaction(write=True) as connection:
+            connection.execute(sql.insert(FINISHED).values(run=run, time=_now()))
+
+    def add(self, run: int, result: Result) -> None:
+        """Write down one graded submission, whole or not at all."""
+        with self._transaction(write=True) as connection:
+            id = connection.execute(
+                sql.insert(RESULTS).values(
+                    run=run,
+                    time=_now(),
+                    submission=result.submission,
+                    submission_hash=result.submission_hash,
+                    assignment_hash=result.assignment_hash,
+                    environment=result.environment,
+                    isolation=result.isolation,
+                    seeds=_json(result.seeds),
+                    status=result.status,
+                    score=result.score,
+                    max_score=result.max_score,
+                    data=_json(result.data()),
+                )
+            ).inserted_primary_key[0]
+            answers = [
+                {"result": id, "task": task.id, "answer_hash": task.answer_hash, "max_points": task.max_points}
+                for task in result.tasks
+            ]
+            if answers:
+                connection.execute(sql.insert(ANSWERS), answers)
+
+    def review(self, task: str, answer_hash: str, points: int | float, comment: str = "", by: str = "") -> None:
+        """Give points for an answer, instead of what it has: for every submission that holds exactly this answer.
+
+        Earlier reviews are kept; the newest counts.
+
+        Raises:
+            GradebookError: nobody gave this answer, or the points are not within the task's.
+        """
+        with self._transaction() as connection:
+            most = (
+                connection.execute(
+                    sql.select(ANSWERS.c.max_points)
+                    .where(ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash)
+                    .order_by(ANSWERS.c.result.desc())
+                )
+                .scalars()
+                .first()
+            )
+        if most is None:
+            raise GradebookError(f"no submission in {self.path} has this answer to task {task!r}")
+        if isinstance(points, bool) or not 0 <= points <= most:  # NaN is not either
+            raise GradebookError(f"{points} points for task {task!r}: give 0 to {most:g}")
+        with self._transaction(write=True) as connection:
+            connection.execute(
+                sql.insert(REVIEWS).values(
+                    time=_now(), task=task, answer_hash=answer_hash, points=points, comment=comment, by=by
+                )
+            )
+
+    # What reports read
+
+    def find(
+        self,
+        submission: str,
+        submission_hash: str,
+        assignment_hash: str,
+        environment: str,
+        seeds: int | tuple[int, ...],
+        isolation: str,
+    ) -> Result | None:
+        """The grade of exactly this file under exactly these conditions, without reviews; None where there is none.
+
+        `seeds` are the seeds themselves, or just how many. A file that could not be read (no hash) is never the same.
+        """
+        if not submission_hash:
+            return None
+        wanted = {
+            "submission": submission,
+            "submission_hash": submission_hash,
+            "assignment_hash": assignment_hash,
+            "environment": environment,
+            "isolation": isolation,
+        }
+        same = [RESULTS.c[name] == value for name, value in wanted.items()]
+        same.append(
+            sql.func.json_array_length(RESULTS.c.seeds) == seeds
+            if isinstance(seeds, int)
+            else RESULTS.c.seeds == _json(seeds)
+        )
+        query = sql.select(RESULTS.c.data).where(*same)
+        with self._transaction() as connection:
+            data = connection.execute(query.order_by(RESULTS.c.id.desc())).scalars().first()
+        return None if data is None else result_from(json.loads(data))
+
+    def latest(self, assignment_hash: str | None = None) -> list[Result]:
+        """The newest grade of each submission, by name, with reviews; by default of the assignment graded last."""
+        assignment_hash = assignment_hash or self._last_assignment()
+        newest = sql.select(sql.func.max(RESULTS.c.id)).where(RESULTS.c.assignment_hash == assignment_hash)
+        query = sql.select(RESULTS.c.data).where(RESULTS.c.id.in_(newest.group_by(RESULTS.c.submission)))
+        with self._transaction() as connection:
+            found = [result_from(json.loads(data)) for data in connection.execute(query).scalars()]
+        return [self.with_reviews(result) for result in sorted(found, key=lambda result: result.submission)]
+
+    def history(self, submission: str) -> list[LedgerEntry]:
+        """All that was ever written down about a submission, oldest first."""
+        query = (
+            sql.select(RESULTS.c.id, RESULTS.c.run, RESULTS.c.time, RUNS.c.path, RESULTS.c.data)
+            .join(RUNS, RUNS.c.id == RESULTS.c.run)
+            .where(RESULTS.c.submission == submission)
+            .order_by(RESULTS.c.id)
+        )
+        with self._transaction() as connection:
+            return [
+                LedgerEntry(row.id, row.run, row.time, row.path, result_from(json.loads(row.data)))
+                for row in connection.execute(query)
+            ]
+
+    def names(self) -> list[str]:
+        """Every submission that has an entry."""
+        with self._transaction() as connection:
+            query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
+            return list(connection.execute(query).scalars())
+
+    def title(self) -> str:
+        """Of the assignment that was graded last."""
+        return self._assignment(self._last_assignment()).get("title", "")
+
+    def reviews(self, task: str, answer_hash: str) -> list[Review]:
+        """All reviews of an answer, oldest first: the last one counts."""
+        query = sql.select(REVIEWS).where(REVIEWS.c.task == task, REVIEWS.c.answer_hash == answer_hash)
+        with self._transaction() as connection:
+            return [
+                Review(row.task, row.answer_hash, row.points, row.comment, row.by, row.time)
+                for row in connection.execute(query.order_by(REVIEWS.c.id))
+            ]
+
+    def with_reviews(self, result: Result) -> Result:
+        """A result with the points that people gave for its answers, its lateness taken off anew."""
+        query = sql.select(REVIEWS).where(REVIEWS.c.answer_hash.in_({task.answer_hash for task in result.tasks}))
+        with self._transaction() as connection:
+            given = {(row.task, row.answer_hash): row for row in connection.execute(query.order_by(REVIEWS.c.id))}
+        newest = {task.id: given[key] for task in result.tasks if (key := (task.id, task.answer_hash)) in given}
+        if not newest:
+            return result
+        tasks = tuple(_reviewed(task, newest[task.id]) if task.id in newest else task for task in result.tasks)
+        notes = tuple(replace(note, review=False) if note.task in newest else note for note in result.notes)
+        points = sum(task.points for task in tasks)
+        penalty = round(points * self._lateness(result), 6)
+        return replace(result, tasks=tasks, notes=notes, penalty=penalty, score=round(points - penalty, 6))
+
+    def pending(self, task: str | None = None) -> list[Pending]:
+        """The written answers that wait for points, each text once, in the order of the tasks."""
+        hash = self._last_assignment()
+        asked = {each["id"]: each for each in self._assignment(hash).get("tasks", ())}
+        holders: dict[tuple[str, str], list[tuple[str, TaskResult]]] = {}
+        for result in self.latest(hash):
+            for each in result.tasks:
+                if each.verdict == "pending" and task in (None, each.id):
+                    holders.setdefault((each.id, each.answer_hash), []).append((result.submission, each))
+        order = list(asked)
+        found = [
+            Pending(
+                id,
+                held[0][1].title,
+                hash,
+                held[0][1].answer,
+                held[0][1].max_points,
+                asked.get(id, {}).get("prompt", ""),
+                asked.get(id, {}).get("rubric", ""),
+                tuple(name for name, _ in held),
+            )
+            for (id, hash), held in holders.items()
+        ]
+        return sorted(
+            found, key=lambda each: (order.index(each.task) if each.task in order else len(order), each.submissions)
+        )
+
+    def explain(self, name: str) -> str:
+        """How a submission's grades came about, oldest first, and how to repeat the last one; for a terminal.
+
+        Raises:
+            GradebookError: no such submission.
+        """
+        entries = self.history(name)
+        if not entries:
+            names = self.names()
+            some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+            raise GradebookError(f"no submission {name!r} in {self.path}; it has {some or 'none yet'}")
+        blocks = [self._explain_entry(entry, i, len(entries)) for i, entry in enumerate(entries, 1)]
+        last = entries[-1]
+        repeat = (
+            "To repeat the last grade, with the same file, assignment and versions as above:\n"
+            f"  txlib grade --assignment {last.path} --submissions FOLDER --out NEW_FOLDER "
+            f"--on-seeds {','.join(map(str, last.result.seeds))}"
+        )
+        return printable("\n\n".join([*blocks, repeat]))
+
+    def _explain_entry(self, entry: LedgerEntry, number: int, count: int) -> str:
+        result = entry.result
+        final = self.with_reviews(result)
+        given = f", {final.score:g} with reviews" if final.score != result.score else ""
+        lines = [
+            f"{result.submission}: {result.score:g} of {result.max_score:g}{given}; {result.status}",
+            f"  entry {number} of {count}, written {entry.time} in run {entry.run}",
+            f"  file        {result.submission_hash or 'could not be read'}",
+            f"  assignment  {result.assignment_hash}",
+            f"  isolation   {result.isolation}",
+            f"  seeds       {', '.join(map(str, result.seeds)) or 'none'}",
+            f"  versions    {result.environment}",
+        ]
+        if result.submitted:
+            lines.append(f"  handed in   {result.submitted}")
+        for task in result.tasks:
+            lines += ["", *_explain_task(task)]
+            for review in self.reviews(task.id, task.answer_hash):
+                by = f" by {review.by}" if review.by else ""
+                lines.append(
+                    f"      review {review.time}{by}: {review.points:g} of {task.max_points:g}"
+                    + (f": {review.comment}" if review.comment else "")
+                )
+        if final.penalty:
+            lines += ["", f"  late: {final.penalty:g} points taken off"]
+        if result.notes:
+            lines += ["", "  notes", *(f"    {_explain_note(note)}" for note in result.notes)]
+        return "\n".join(lines)
+
+    # The file
+
+    def _last_assignment(self) -> str:
+        with self._transaction() as connection:
+            query = sql.select(RUNS.c.assignment_hash).order_by(RUNS.c.id.desc())
+            return connection.execute(query).scalars().first() or ""
+
+    def _assignment(self, hash: str) -> dict:
+        with self._transaction() as connection:
+            query = sql.select(ASSIGNMENTS.c.data).where(ASSIGNMENTS.c.hash == hash)
+            data = connection.execute(query).scalars().first()
+        return json.loads(data) if data else {}
+
+    def _lateness(self, result: Result) -> int | float:
+        due = self._assignment(result.assignment_hash).get("due")
+        if not due or not result.submitted:
+            return 0
+        from txlib.grading.authoring.notes import late
+
+        return late(due, result.submitted)[0]
+
+    @contextlib.contextmanager
+    def _transaction(self, write: bool = False) -> Iterator[sql.Connection]:
+        """All in the block or nothing."""
+        if write:
+            self._take_lock()
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except sql.exc.DBAPIError as reason:
+            raise GradebookError(self._words(str(reason.orig))) from reason
+
+    def _words(self, said: str) -> str:
+        if "not a database" in said:
+            return f"{self.path} is not a gradebook: it is not an SQLite file"
+        if "malformed" in said:
+            return f"{self.path} is damaged ({said}); put it aside and grade again, or take an earlier copy of it"
+        if "readonly" in said or "unable to open" in said:
+            return f"{self.path} can't be written: {said}"
+        return f"{self.path}: {said}"
+
+    def _take_lock(self) -> None:
+        """One writer: a lock that ends with this process, however it ends, and that no child inherits."""
+        if self._lock is not None:
+            return
+        import fcntl
+
+        path = self.path.resolve()
+        busy = f"{self.path} is in use by another grading run; wait for its end, or choose another folder"
+        if path in _LOCKED:
+            raise GradebookError(busy)
+        try:
+            lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as reason:
+            raise GradebookError(f"{self.path} can't be locked: {reason.strerror}") from reason
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as reason:
+            os.close(lock)
+            raise GradebookError(busy) from reason
+        self._lock = lock
+        _LOCKED.add(path)
+
+    def _create(self) -> None:
+        """Make the tables in an empty file, in one transaction: nobody ever sees half of them."""
+        with self._transaction(write=True) as connection:
+            if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar():
+                return
+            TABLES.create_all(connection)
+            for table in TABLES.sorted_tables:
+                for statement in _append_only(table):
+                    connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
+            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+
+    def _check(self) -> None:
+        with self._transaction() as connection:
+            application = connection.exec_driver_sql("PRAGMA application_id").scalar()
+            version = connection.exec_driver_sql("PRAGMA user_version").scalar()
+            if application != APPLICATION:
+                raise GradebookError(f"{self.path} is not a gradebook of txlib's; choose another folder")
+            if version != VERSION:
+                age = "a newer txlib: update this one" if version > VERSION else "an older txlib: choose a new folder"
+                raise GradebookError(f"{self.path} was written by {age} (its version is {version}, ours {VERSION})")
+            if (said := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()) != "ok":
+                raise GradebookError(self._words(f"malformed: {' '.join(said.split())}"))
+
+
+_LOCKED: set[Path] = set()  # by this process, for which the system's lock is no obstacle
+
+
+def _connected(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # SQLAlchemy begins and ends transactions, not Python's sqlite3
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _append_only(table: sql.Table) -> list[str]:
+    """Triggers that refuse to change or delete a row, also by INSERT OR REPLACE."""
+    words = "the gradebook is a ledger: its rows are never changed"
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{words}'); END"
+    same = " AND ".join(f'"{column.name}" = NEW."{column.name}"' for column in table.primary_key)
+    return [
+        f"CREATE TRIGGER {table.name}_no_update BEFORE UPDATE ON {table.name} {refuse}",
+        f"CREATE TRIGGER {table.name}_no_delete BEFORE DELETE ON {table.name} {refuse}",
+        f"CREATE TRIGGER {table.name}_no_replace BEFORE INSERT ON {table.name} "
+        f"WHEN EXISTS (SELECT 1 FROM {table.name} WHERE {same}) {refuse}",
+    ]
+
+
+def _reviewed(task: TaskResult, review: Any) -> TaskResult:
+    lines = tuple(line for line in review.comment.splitlines() if line.strip())
+    return replace(task, verdict="reviewed", points=review.points, lines=lines or task.lines, matrices=None, parts=())
+
+
+def _explain_task(task: TaskResult) -> list[str]:
+    points = f"{task.points:g} of {task.max_points:g}"
+    if task.kind != "written":
+        points += f" ({task.in_sequence:g} in sequence, {task.alone:g} alone)"
+    lines = [f"  {task.id} ({task.kind}): {VERDICTS[task.verdict]}, {points}"]
+    lines += [f"      answer {task.answer_hash}"] * bool(task.answer_hash)
+    lines += [f"      {line}" for line in task.lines]
+    for part in task.parts:
+        points = f": {part.points:g} of {part.max_points:g}" if part.max_points else ""
+        lines.append(f"      {'✓' if part.right else '✗'} {part.label}{points}")
+    return lines
+
+
+def _explain_note(note: Note) -> str:
+    about = f"{note.task}: " if note.task else ""
+    return f"{about}{note.kind}: {note.text}" + (" (needs a look)" if note.review else "")
+
+
+def _json(data: Any) -> str:
+    """ASCII, so that no text of a submission can fail to be written."""
+    return json.dumps(data, separators=(",", ":"))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""A whole run: which submissions, by which processes, shown how."""

@@ -1,0 +1,176 @@
+"""Where grading jobs run: processes of this machine, or the workers of a Dask cluster.
+
+Both give the same stream: `(job, None)` when a job begins, as far as it is known, and `(job, result)` when it is
+done. A job whose process died is tried once more; then it is `Failed`, and the others go on.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import forkserver
+from typing import TYPE_CHECKING
+
+from txlib.grading.judging.job import Job, grade_submission
+from txlib.grading.records.result import Result
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+TRIES = 2
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The grader itself failed on a job."""
+
+    reason: str
+
+
+Progress = Iterator[tuple[Job, Result | Failed | None]]
+
+
+def on_this_machine(jobs: list[Job], processes: int) -> Progress:
+    """Grade by so many processes at once.
+
+    When a process dies, nobody knows whose fault it was: each job that was under way is tried again in a process
+    of its own, so that an innocent one isn't lost with it.
+    """
+    waiting, again = list(range(len(jobs))), []
+    while waiting or again:
+        last_try = not waiting
+        batch = [again.pop(0)] if last_try else waiting
+        for index, found in _in_a_pool(jobs, batch, 1 if last_try else processes):
+            if isinstance(found, Failed) and not last_try:
+                again.append(index)
+            else:
+                yield jobs[index], found
+
+
+def start_early() -> None:
+    """Start the process that the pool's processes are forked from; it imports meanwhile what they need."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["txlib.grading.judging.job"])
+    forkserver.ensure_running()
+
+
+def _in_a_pool(jobs: list[Job], waiting: list[int], processes: int) -> Iterator[tuple[int, Result | Failed | None]]:
+    """Work off the list by one pool, until it is done or the pool breaks. What was begun is taken off the list."""
+    start_early()
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(processes, context, _begin, (os.getpid(), dict(os.environ))) as pool:
+        futures: dict[Future, int] = {}
+        broken = False
+        while futures or waiting and not broken:
+            while waiting and not broken and len(futures) < processes:  # no more than run: Ctrl-C ends soon
+                index = waiting.pop(0)
+                futures[pool.submit(grade_submission, jobs[index])] = index
+                yield index, None
+            for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                error = future.exception()
+                broken |= isinstance(error, BrokenProcessPool)
+                yield futures.pop(future), future.result() if error is None else Failed(_words(error))
+
+
+def cluster(address: str) -> "Client":
+    """A client of the Dask scheduler at an address, e.g. `tcp://10.0.0.5:8786`; close it when done.
+
+    Raises:
+        ValueError: dask.distributed is not installed, or no scheduler answers.
+    """
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise ValueError('--scheduler needs dask.distributed: pip install "distributed"') from None
+    try:
+        return Client(address, timeout=10)
+    except (OSError, ValueError) as reason:
+        raise ValueError(f"--scheduler {address}: no scheduler answers there ({reason})") from None
+
+
+def on_cluster(jobs: list[Job], client: "Client") -> Progress:
+    """Grade by the workers of a Dask cluster."""
+    from distributed import as_completed
+
+    futures = {
+        client.submit(grade_on_cluster, job, pure=False, retries=TRIES - 1): index for index, job in enumerate(jobs)
+    }
+    for future in as_completed(futures):
+        job = jobs[futures[future]]
+        yield job, future.result() if future.status == "finished" else Failed(_words(future.exception()))
+
+
+def grade_on_cluster(job: Job) -> Result:
+    """The job as a cluster's worker does it: one at a time in its process, with a warm parent of its own for kernels.
+
+    Raises:
+        ValueError: this machine has no sealed sandbox, and the submissions are not to be trusted.
+    """
+    from txlib.grading.running.grader import required_isolation
+
+    with _one_at_a_time:
+        isolation = required_isolation(job.trust)
+        _keep_warm(job, isolation)
+        return grade_submission(replace(job, isolation=isolation))
+
+
+_one_at_a_time = threading.Lock()  # nbclient and pytest work in one thread of a process at a time
+_warm: threading.Thread | None = None
+
+
+def _keep_warm(job: Job, isolation: str) -> None:
+    """Start the warm parent, in a thread that stays: on Linux it dies with the thread that started it."""
+    global _warm
+    if _warm is not None:
+        return
+    from txlib.grading.running.grader import warm_kernels
+
+    started, errors = threading.Event(), []
+
+    def hold() -> None:
+        try:
+            with warm_kernels(job.assignment, job.limits, isolation, job.trust):
+                started.set()
+                threading.Event().wait()
+        except Exception as reason:
+            errors.append(reason)
+            started.set()
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    started.wait()
+    if errors:
+        raise errors[0]
+    _warm = thread
+
+
+def _begin(parent: int, environment: dict[str, str]) -> None:
+    """In a new process: take over the settings, leave Ctrl-C to the parent, and don't outlive it, however it dies."""
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while _alive(parent):
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _words(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -1,0 +1,1 @@
+"""Handing in, and reading what was handed in."""

@@ -1,0 +1,358 @@
+"""`txlib submit exercises/03_attention.ipynb --to FOLDER`, and `%submit` in a notebook: hand an exercise in.
+
+    FOLDER/NAME/03_attention.ipynb             the newest, which counts
+    FOLDER/NAME/03_attention.receipt.json      when it came, and its sha256
+    FOLDER/NAME/.versions/03_attention-2026-11-21T120000Z-1a2b3c4d.ipynb       each that was handed in
+
+The folder is a shared one. Whoever may write in it may change what is there, dates included. With `chgrp staff` and
+`chmod 3773` learners may hand in, and only they themselves and the group may read it.
+"""
+
+import argparse
+import contextlib
+import errno
+import getpass
+import hashlib
+import json
+import os
+import secrets
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from txlib.files import locked
+from txlib.grading.authoring.exercise import WRITTEN_STUB
+from txlib.grading.checking.verdict import STUB
+from txlib.grading.evidence.recordings import unpack
+from txlib.grading.submitting.reading import (
+    MAGIC,
+    MAX_RECEIPT,
+    RECEIPT,
+    STATUSES,
+    Unreadable,
+    grade_id_of,
+    read_cells,
+    read_file,
+    safe_name,
+    source_of,
+)
+from txlib.grading.text import printable
+
+TO = "TXLIB_SUBMIT_TO"  # names the folder where none is given
+NOBODY = ("", "jovyan", "root")  # what everybody is called in a container
+STUBS = (f'NotImplementedError("{STUB}")', WRITTEN_STUB)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SubmitError(ValueError):
+    """Why a notebook is not handed in; one line."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was handed in, and when. Printed, it is what a learner should know."""
+
+    exercise: str
+    name: str
+    submitted: str  # UTC, ISO 8601
+    sha256: str  # of the file
+    saved: str  # when the notebook was last saved, UTC
+    answers: int  # how many tasks have an answer
+    open: tuple[str, ...]  # titles of those that have none
+    folder: str
+    version: str  # name of the copy that stays
+    repeated: bool = False  # whether the same file was handed in before; then nothing was done
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder, self.exercise + RECEIPT)
+
+    def __str__(self) -> str:
+        empty = f"; still empty: {', '.join(self.open)}" if self.open else ""
+        return "\n".join(
+            [
+                f"{'Already handed in' if self.repeated else 'Handed in'}: {self.exercise}, by {self.name}, "
+                f"{_date(self.submitted)}",
+                f"  answers: {self.answers} of {self.answers + len(self.open)}{empty}",
+                f"  saved:   {_date(self.saved)}; if you have typed since, save and hand in again",
+                f"  sha256:  {self.sha256}",
+                f"  receipt: {self.path}",
+            ]
+        )
+
+
+def submit(
+    notebook: Path | str, to: Path | str | None = None, *, name: str | None = None, anyway: bool = False
+) -> Receipt:
+    """Hand in a notebook, as it was last saved, to the folder `to` (or `$TXLIB_SUBMIT_TO`).
+
+    Earlier versions are kept. Nothing changes unless everything could be written; the same file again gives the same
+    receipt again. `name` says whose it is: by default the login name. `anyway` allows a notebook without answers.
+
+    Raises:
+        SubmitError: it can't be read, isn't an exercise of that name, or holds no answer; no such folder, no right to
+            write there, or no room.
+    """
+    path, folder = Path(notebook), _folder(to)
+    data, saved = _read(path)
+    exercise, answered, left = _answers(path, data)
+    if not answered and not anyway:
+        raise SubmitError(f"{path} holds no answer, as it was saved {_date(saved)}: save it, or say --anyway")
+    name = _name(name)
+    now = datetime.now(UTC)
+    digest = hashlib.sha256(data).hexdigest()
+    own = folder / name
+    receipt = Receipt(
+        exercise,
+        name,
+        now.isoformat(timespec="seconds"),
+        digest,
+        saved,
+        len(answered),
+        tuple(left),
+        str(own.absolute()),
+        f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb",
+    )
+    with _plain_errors(folder), _readers(folder):
+        (own / ".versions").mkdir(parents=True, exist_ok=True)
+        if own.is_symlink() or (own / ".versions").is_symlink():
+            raise SubmitError(f"{own} is a link: ask whoever looks after {folder}")
+        with locked(own / ".lock"):
+            if before := _before(own, exercise, digest):
+                return before
+            words = json.dumps({key: value for key, value in asdict(receipt).items() if key != "repeated"}, indent=1)
+            _write(
+                {
+                    own / ".versions" / receipt.version: data,
+                    own / f"{exercise}.ipynb": data,
+                    receipt.path: (words + "\n").encode(),
+                }
+            )
+    return receipt
+
+
+def verify(path: Path | str) -> str:
+    """Compare a receipt with what was kept; returns what to say.
+
+    Raises:
+        SubmitError: it is no receipt, or what it stands for is gone or changed.
+    """
+    path = Path(path)
+    receipt = _read_receipt(path)
+    words = printable(f"{receipt.exercise} of {receipt.name}, handed in {_date(receipt.submitted)}")
+    beside = (path.parent / ".versions" / receipt.version).is_file()
+    folder = path.parent if beside else Path(receipt.folder)
+    try:
+        kept = hashlib.sha256(read_file(folder / ".versions" / receipt.version)[0]).hexdigest()
+    except Unreadable:
+        raise SubmitError(f"{words}: it is no longer in {folder / '.versions'}") from None
+    if kept != receipt.sha256:
+        raise SubmitError(f"{words}: what is in {folder / '.versions'} is not what was handed in")
+    try:
+        newest = hashlib.sha256(read_file(folder / f"{receipt.exercise}.ipynb")[0]).hexdigest()
+    except Unreadable:
+        newest = ""
+    return f"{words}: unchanged, and the one that counts" if newest == kept else f"{words}: unchanged; another counts"
+
+
+def submit_line(line: str, shell: Any, runs: Iterable[tuple[float, str]] = ()) -> None:
+    """`%submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]`: hand in the notebook that it stands in.
+
+    What counts is the saved file: save first. Where the notebook's path can't be found, give it. `runs` are the times
+    and sources of cells that ran before.
+    """
+    parser = _Parser(prog="%submit", add_help=False)
+    parser.add_argument("notebook", nargs="?")
+    parser.add_argument("--to")
+    parser.add_argument("--name")
+    parser.add_argument("--anyway", action="store_true")
+    try:
+        try:
+            options = parser.parse_args(shlex.split(line, posix=os.name != "nt"))
+        except ValueError as reason:
+            raise SubmitError(f"%submit {line}: {reason}") from None
+        path = options.notebook or _this_notebook(shell)
+        if not options.notebook and not options.anyway:
+            _need_saved(path, runs)
+        print(submit(path, options.to, name=options.name, anyway=options.anyway))
+    except SubmitError as reason:
+        print(f"Not handed in: {reason}")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise ValueError(f"{message}; write %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]")
+
+
+def _this_notebook(shell: Any) -> Path:
+    """The notebook whose kernel this is, as far as JupyterLab or VS Code tell."""
+    path = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+    if not path or Path(path).suffix != ".ipynb":
+        raise SubmitError("this kernel doesn't know its notebook: write %submit 03_attention.ipynb, with its name")
+    if not Path(path).is_file():
+        raise SubmitError(f"{path} is gone: if you have renamed it, write %submit with its new name")
+    return Path(path)
+
+
+def _need_saved(path: Path, runs: Iterable[tuple[float, str]]) -> None:
+    """Refuse a file that lacks a cell which ran after it was saved: the notebook in the window is another one."""
+    data, saved = _read(path)
+    try:
+        known = {source_of(cell).strip() for cell in read_cells(data)}
+    except Unreadable:  # `submit` says why
+        return
+    written = path.stat().st_mtime
+    for at, source in runs:
+        handing_in = all(line.startswith(MAGIC) for line in source.strip().splitlines())
+        if at > written and not handing_in and source.strip() not in known:
+            raise SubmitError(
+                f"{path.name} was last saved {_date(saved)}, and you have run other code since: save it "
+                "(Ctrl+S) and run %submit again, or say --anyway"
+            )
+
+
+def _folder(to: Path | str | None) -> Path:
+    to = to or os.environ.get(TO)
+    if not to:
+        raise SubmitError(f"say where to hand it in: --to FOLDER, or set {TO}")
+    folder = Path(to).expanduser()
+    if not folder.is_dir():
+        raise SubmitError(
+            f"{folder} is {'not a folder' if folder.exists() else 'not there'}: "
+            "give --to the folder that your instructor named"
+        )
+    return folder
+
+
+def _name(name: str | None) -> str:
+    if name is None:
+        name = os.environ.get("JUPYTERHUB_USER", "")
+        with contextlib.suppress(KeyError, OSError, ImportError):  # a user without a login name
+            name = name or getpass.getuser()
+        if name in NOBODY:
+            raise SubmitError('say who you are: --name "Ada Lovelace"')
+    if name != safe_name(name):
+        raise SubmitError(f"the name {name!r} can't be a folder's: give e.g. --name {safe_name(name)!r}")
+    return name
+
+
+def _read(path: Path) -> tuple[bytes, str]:
+    if not path.exists():
+        raise SubmitError(f"no notebook at {path}: give e.g. exercises/03_attention.ipynb")
+    try:
+        return read_file(path.resolve())
+    except Unreadable as reason:
+        raise SubmitError(f"{path}: {STATUSES[reason.status]}") from None
+
+
+def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
+    """The exercise's name, and the titles of its tasks that have an answer and that have none."""
+    from txlib.grading.authoring.release import LOADED
+
+    try:
+        cells = read_cells(data)
+    except Unreadable as reason:
+        raise SubmitError(f"{path}: {STATUSES[reason.status]}") from None
+    packed = next((found[1] for cell in cells if (found := LOADED.search(source_of(cell)))), None)
+    if packed is None:
+        raise SubmitError(f"{path} holds no exercise: give one that was released, e.g. exercises/03_attention.ipynb")
+    try:
+        recordings = unpack(packed)
+    except ValueError as reason:
+        raise SubmitError(f"{path}: {reason}") from None
+    exercise = recordings["exercise"]
+    if path.name != f"{exercise}.ipynb":
+        raise SubmitError(f"{path} holds the exercise {exercise}, but is not named so: rename it to {exercise}.ipynb")
+    sources: dict[str, str] = {}
+    for cell in cells:
+        sources.setdefault(grade_id_of(cell) or str(cell.get("id"))[:100], source_of(cell))
+    answered, left = [], []
+    for task in (*recordings["tasks"], *recordings.get("written", ())):
+        text = sources.get(task["id"], "")
+        (answered if text.strip() and not any(stub in text for stub in STUBS) else left).append(task["title"])
+    return exercise, answered, left
+
+
+def _before(own: Path, exercise: str, digest: str) -> Receipt | None:
+    """The receipt of the newest, if it is the same file."""
+    try:
+        receipt = _read_receipt(own / (exercise + RECEIPT))
+        newest = hashlib.sha256(read_file((own / f"{exercise}.ipynb").absolute())[0]).hexdigest()
+    except (SubmitError, Unreadable):
+        return None
+    return replace(receipt, repeated=True) if newest == receipt.sha256 == digest else None
+
+
+def _read_receipt(path: Path) -> Receipt:
+    try:
+        said = json.loads(read_file(path.absolute(), MAX_RECEIPT)[0])
+        receipt = Receipt(**said | {"open": tuple(said["open"])})
+        datetime.fromisoformat(receipt.submitted)
+        if Path(receipt.version).name != receipt.version:
+            raise ValueError(receipt.version)
+    except (Unreadable, ValueError, TypeError, KeyError, AttributeError, RecursionError) as reason:
+        raise SubmitError(f"{path} is not a receipt: give the …{RECEIPT} that txlib submit wrote") from reason
+    return receipt
+
+
+def _write(files: dict[Path, bytes]) -> None:
+    """Write several files, each whole or not at all; where there is no room, none of them."""
+    temporary = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in files}
+    try:
+        for path, data in files.items():
+            with open(temporary[path], "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for path in files:
+            os.replace(temporary[path], path)
+        for folder in {path.parent for path in files}:
+            _sync(folder)
+    finally:
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Let a folder's new names survive a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _readers(folder: Path) -> Iterator[None]:
+    """Where a folder hands its group on (setgid), this group may read what is handed in, and nobody else."""
+    if not folder.stat().st_mode & stat.S_ISGID:
+        yield
+        return
+    before = os.umask(0o027)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def _plain_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as reason:
+        if reason.errno in FULL:
+            raise SubmitError(f"no room is left in {folder}: nothing was handed in; tell your instructor") from None
+        if isinstance(reason, PermissionError) or reason.errno == errno.EROFS:
+            raise SubmitError(
+                f"you may not write in {reason.filename or folder}: tell your instructor, or is --name somebody else's?"
+            ) from None
+        raise SubmitError(f"{folder}: {reason.strerror or reason}; nothing was handed in") from None
+
+
+def _date(iso: str) -> str:
+    return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
