@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from txlib import lab
+from txlib.course import lab
 
 
 @pytest.mark.usefixtures("unchecked")

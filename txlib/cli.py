@@ -165,7 +165,8 @@ def check(
     person marks is listed, but not counted.
     """
     from txlib.grading.authoring.check_notebook import check_notebook
-    from txlib.grading.checking.verdict import ELSEWHERE, number
+    from txlib.grading.checking.verdict import ELSEWHERE
+    from txlib.grading.text import number
 
     right = True
     for notebook in notebooks:

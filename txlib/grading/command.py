@@ -92,10 +92,11 @@ def explain(
     out: Out = Path("."),
 ) -> None:
     """Say how a grade came about: every run, its seeds, its hashes, its verdicts."""
+    from txlib.grading.records.explain import explain
     from txlib.grading.records.gradebook import Gradebook
 
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
-        print(book.explain(name))
+        print(explain(book, name))
 
 
 @app.command()

@@ -1,5 +1,6 @@
-"""Text out of a submission, made safe to look at."""
+"""Small things said in words: numbers, plurals, a little markdown, and a submission's text made safe to look at."""
 
+import html
 import re
 
 # Controls but tab and newline, halves of characters, and the marks that turn the reading direction of what follows.
@@ -10,3 +11,25 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # what a terminal would show as colour
 def printable(text: str) -> str:
     """The text without anything that steers a terminal or a page, each of which becomes �; colours just go."""
     return STEERING.sub("�", COLOUR.sub("", text.replace("\r\n", "\n")))
+
+
+def number(value: int | float) -> str:
+    """Points as a person writes them: 1.5, 0.67, 2."""
+    return f"{round(value, 2):g}"
+
+
+def plural(count: int | float, word: str) -> str:
+    return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
+
+
+def markup(line: str) -> str:
+    """The little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
+    parts = re.split(r"`([^`]+)`", line)  # text and code by turns
+    for i, part in enumerate(parts):
+        text = html.escape(part, quote=False)
+        if i % 2:
+            parts[i] = f"<code>{text}</code>"
+            continue
+        text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"<strong>\1</strong>", text)
+        parts[i] = re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
+    return "".join(parts)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlib.grading.authoring.calls import forbidden_names
-from txlib.grading.authoring.notes import due, forbid, late, measured, noting
+from txlib.grading.authoring.notes import due, forbid, measured, noting
+from txlib.grading.records.lateness import late
 
 ZURICH = {"when": "2026-12-01 23:59", "timezone": "Europe/Zurich", "grace_minutes": 10, "per_day": 0.1, "at_most": 0.5}
 

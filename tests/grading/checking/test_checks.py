@@ -15,8 +15,9 @@ from txlib.grading import check
 from txlib.grading.authoring.notes import alternative, mistake, noting
 from txlib.grading.checking.checks import Checks, collecting
 from txlib.grading.checking.inputs import Inputs
-from txlib.grading.checking.verdict import Verdict, markup
+from txlib.grading.checking.verdict import Verdict
 from txlib.grading.evidence.values import MIME
+from txlib.grading.text import markup
 
 MASK = "def causal_mask(n):\n    return "
 RIGHT_MASK = MASK + "torch.ones(n, n).tril().bool()"

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_results import ADA, ASSIGNMENT, RESULTS, ZOFIA, result, task
 
-from txlib.grading.authoring import notes
+from txlib.grading.records import gradebook
+from txlib.grading.records.explain import explain
 from txlib.grading.records.gradebook import TABLES, Gradebook, GradebookError
 from txlib.grading.records.result import VERDICTS, Note, Part, Result, TaskResult, result_from
 
@@ -214,7 +215,7 @@ def test_a_review_can_override_a_verdict_and_settles_its_notes(full):
 
 
 def test_lateness_is_taken_off_after_reviews(book, monkeypatch):
-    monkeypatch.setattr(notes, "late", lambda due, submitted: (due["per_day"], "late"), raising=False)
+    monkeypatch.setattr(gradebook, "late", lambda due, submitted: (due["per_day"], "late"))
     run = book.start_run(replace(ASSIGNMENT, due={"per_day": 0.2}), ENVIRONMENT, "sealed", SEEDS)
     late = essay("a", "because", submitted="2026-12-02T02:59:00+00:00")
     late = replace(late, penalty=0.4, score=1.6)
@@ -377,7 +378,7 @@ def _scratched(data: bytes) -> bytes:
 
 def test_a_grade_is_explained(full):
     full.review("essay", ZOFIA.tasks[-1].answer_hash, 3, "Good.", "Dr B")
-    words = full.explain("Žofia Nováková")
+    words = explain(full, "Žofia Nováková")
     for part in (
         ZOFIA.submission_hash,
         ZOFIA.assignment_hash,
@@ -396,12 +397,12 @@ def test_a_grade_is_explained(full):
     ):
         assert part in words
     with pytest.raises(GradebookError, match="no submission 'nobody' .* it has .*Ada Lovelace"):
-        full.explain("nobody")
+        explain(full, "nobody")
 
 
 def test_an_explanation_steers_no_terminal(book, run):
     book.add(run, result("a", task("scores", "error", lines=("Your answer raised `\x1b[2J\x07\u202eX`: \ud800\r",))))
-    words = book.explain("a")
+    words = explain(book, "a")
     assert not set("\x1b\x07\u202e\ud800\r") & set(words) and words.encode()
 
 

@@ -4,6 +4,7 @@ import ast
 import copy
 import hashlib
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -55,6 +56,11 @@ class Assignment:
     @property
     def points(self) -> int | float:
         return sum(task.points for task in self.tasks)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """What the assignment's own cells import, as `module` or `module:name`."""
+        return imported_modules(cell.source for cell in self.notebook.cells if cell.cell_type == "code")
 
     def task(self, id: str) -> GradedTask | None:
         return next((task for task in self.tasks if task.id == id), None)
@@ -221,3 +227,15 @@ def _tree(source: str) -> ast.Module:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])  # it won't run either
+
+
+def imported_modules(sources: Iterable[str]) -> tuple[str, ...]:
+    """What some cells import, as `module` or `module:name`."""
+    modules = {}
+    for source in sources:
+        for node in ast.walk(_tree(source)):  # an nbgrader source may hold magics
+            if isinstance(node, ast.Import):
+                modules |= dict.fromkeys(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules |= dict.fromkeys(f"{node.module}:{alias.name}" for alias in node.names)
+    return tuple(modules)

@@ -9,10 +9,9 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-DATE = "%Y-%m-%d %H:%M"
+from txlib.grading.records.lateness import deadline
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def due(
     begun since it was due, and never more than `at_most`.
     """
     rule = {"when": when, "timezone": timezone, "grace_minutes": grace_minutes, "per_day": per_day, "at_most": at_most}
-    _deadline(rule)
+    deadline(rule)
     if not (math.isfinite(grace_minutes) and grace_minutes >= 0):
         raise ValueError(f"due(…, grace_minutes={grace_minutes}): give minutes, 0 or more")
     for name in ("per_day", "at_most"):
@@ -123,47 +122,6 @@ def due(
         if _noted.due is not None:
             raise ValueError("due(…) is there twice; an exercise has one date")
         _noted.due = rule
-
-
-def late(due: dict, submitted: str) -> tuple[float, str]:
-    """The share of the points that a submission loses, and why; (0, "") where it came in time.
-
-    `due` is what `due(…)` noted, `submitted` a time in ISO 8601, UTC where it doesn't say. A day ends at the same
-    time of day where the exercise is due, also where the clocks change in between.
-
-    Raises:
-        ValueError: `submitted` is not a time.
-    """
-    at = datetime.fromisoformat(submitted)
-    at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
-    if at <= _deadline(due) + timedelta(minutes=due["grace_minutes"]):
-        return 0.0, ""
-    days = max(1, (at - _deadline(due)).days)  # never too many: a day has at most one hour more
-    while _deadline(due, days) < at:
-        days += 1
-    share = round(float(min(due["per_day"] * days, due["at_most"])), 12)
-    return share, (
-        f"{days} {'day' if days == 1 else 'days'} late (due {due['when']}, {due['timezone']}): {share:.0%} off"
-    )
-
-
-def _deadline(due: dict, days: int = 0) -> datetime:
-    """The end, UTC, `days` later by the clock on the wall."""
-    from zoneinfo import ZoneInfo
-
-    try:
-        when = datetime.strptime(due["when"], DATE)
-    except ValueError as reason:
-        raise ValueError(f'due("{due["when"]}"): give date and time like "2026-12-01 23:59"') from reason
-    try:
-        zone = ZoneInfo(due["timezone"])
-    except (KeyError, ValueError, OSError) as reason:
-        raise ValueError(
-            f'due(…, timezone="{due["timezone"]}"): not a time zone; give e.g. "Europe/Zurich"'
-        ) from reason
-    there = when.replace(tzinfo=zone) + timedelta(days=days)
-    # Where the clocks go back, a time of day is there twice: the later counts, for the learner.
-    return max(there.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
 
 
 @contextlib.contextmanager

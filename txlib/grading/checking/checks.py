@@ -22,11 +22,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from txlib.grading.checking.axes import DATA, is_plot, picture, plot
 from txlib.grading.checking.inputs import Inputs, derived_seed
 from txlib.grading.checking.progress import Row, now, record
-from txlib.grading.checking.verdict import ELSEWHERE, STUB, SYMBOL, Verdict, judge, number, plural
+from txlib.grading.checking.verdict import ELSEWHERE, STUB, SYMBOL, Verdict, judge
 from txlib.grading.evidence import values
 from txlib.grading.evidence.compare import ATOL, RTOL
 from txlib.grading.evidence.recordings import unpack
 from txlib.grading.evidence.values import MAX_SHOWN, Recorder, TooLarge, text
+from txlib.grading.text import number, plural
 
 _collected: list[dict] | None = None
 _with_operators = False

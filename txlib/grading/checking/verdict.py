@@ -1,13 +1,13 @@
 """The verdict on one answer: right, or what differs, in the words a learner reads."""
 
 import html
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from txlib.grading.evidence.compare import NAMES, differing, name, spell
 from txlib.grading.evidence.recordings import first_difference, parts, share
+from txlib.grading.text import markup, number, plural
 
 MIME = "application/vnd.txlib.verdict+json"
 STUB = "your turn"  # what the stub of a task raises: NotImplementedError("your turn")
@@ -154,28 +154,6 @@ def is_stub(bundle: dict) -> bool:
     """Whether the answer is still the empty stub."""
     error = bundle["error"]
     return bool(error) and error["error"] == "NotImplementedError" and error["message"] == STUB
-
-
-def number(value: int | float) -> str:
-    """Points as a person writes them: 1.5, 0.67, 2."""
-    return f"{round(value, 2):g}"
-
-
-def plural(count: int | float, word: str) -> str:
-    return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
-
-
-def markup(line: str) -> str:
-    """The little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
-    parts = re.split(r"`([^`]+)`", line)  # text and code by turns
-    for i, part in enumerate(parts):
-        text = html.escape(part, quote=False)
-        if i % 2:
-            parts[i] = f"<code>{text}</code>"
-            continue
-        text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"<strong>\1</strong>", text)
-        parts[i] = re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
-    return "".join(parts)
 
 
 def side_by_side(matrices: tuple[dict, dict]) -> str:

@@ -177,7 +177,7 @@ def _disagreements(assignment: Assignment, outcomes: dict[tuple, Outcome]) -> li
 def _with_lateness(result: Result, assignment: Assignment) -> Result:
     if not assignment.due or not result.submitted:
         return result
-    from txlib.grading.authoring.notes import late
+    from txlib.grading.records.lateness import late
 
     share, words = late(assignment.due, result.submitted)
     if not share:

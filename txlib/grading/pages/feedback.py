@@ -20,12 +20,12 @@ import jinja2
 from markupsafe import Markup
 
 from txlib.grading.authoring.assignment import Assignment
-from txlib.grading.checking.verdict import markup, plural, side_by_side
+from txlib.grading.checking.verdict import side_by_side
 from txlib.grading.pages.prose import hints, prose, untitled
 from txlib.grading.pages.similar import Similar
 from txlib.grading.records.result import VERDICTS, Note, Result, TaskResult
 from txlib.grading.submitting.reading import STATUSES
-from txlib.grading.text import printable
+from txlib.grading.text import markup, plural, printable
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SOURCE = 20_000  # characters of an answer, or of one text output, that a page shows

@@ -15,85 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
-from sqlalchemy import Column, ForeignKey, Integer, Numeric, Text
 
-from txlib.grading.authoring.assignment import Assignment
-from txlib.grading.records.result import VERDICTS, Note, Result, TaskResult, result_from
-from txlib.grading.text import printable
+from txlib.grading.records.lateness import late
+from txlib.grading.records.result import Result, TaskResult, result_from
+from txlib.grading.records.tables import (
+    ANSWERS,
+    APPLICATION,
+    ASSIGNMENTS,
+    FINISHED,
+    RESULTS,
+    REVIEWS,
+    RUNS,
+    SEEDS,
+    TABLES,
+    VERSION,
+    append_only,
+)
 
-VERSION = 2  # of the tables; kept as SQLite's user_version
-APPLICATION = 0x74786C67  # "txlg", SQLite's application_id: this file is ours
 WAIT = 30  # seconds that a reader and the writer wait for each other
-
-TABLES = sql.MetaData()
-ASSIGNMENTS = sql.Table(
-    "assignments",
-    TABLES,
-    Column("hash", Text, primary_key=True),
-    Column("time", Text, nullable=False),  # UTC, ISO 8601, as all times
-    Column("data", Text, nullable=False),
-)  # JSON: name, title, tasks, rule for lateness, source
-SEEDS = sql.Table(  # each row is drawn once, for one or more runs
-    "seeds",
-    TABLES,
-    Column("id", Integer, primary_key=True),
-    Column("time", Text, nullable=False),
-    Column("assignment_hash", Text, nullable=False),
-    Column("seeds", Text, nullable=False),
-)  # JSON
-RUNS = sql.Table(
-    "runs",
-    TABLES,
-    Column("id", Integer, primary_key=True),
-    Column("time", Text, nullable=False),
-    Column("assignment_hash", Text, ForeignKey("assignments.hash"), nullable=False),
-    Column("path", Text, nullable=False),  # where the assignment was then
-    Column("environment", Text, nullable=False),
-    Column("isolation", Text, nullable=False),
-    Column("seeds", Text, nullable=False),
-)  # JSON
-FINISHED = sql.Table(  # runs that came to their end, all pages written
-    "finished",
-    TABLES,
-    Column("run", Integer, ForeignKey("runs.id"), primary_key=True),
-    Column("time", Text, nullable=False),
-)
-RESULTS = sql.Table(
-    "results",
-    TABLES,
-    Column("id", Integer, primary_key=True),
-    Column("run", Integer, ForeignKey("runs.id"), nullable=False),
-    Column("time", Text, nullable=False),
-    Column("submission", Text, nullable=False, index=True),
-    Column("submission_hash", Text, nullable=False),
-    Column("assignment_hash", Text, nullable=False, index=True),
-    Column("environment", Text, nullable=False),
-    Column("isolation", Text, nullable=False),
-    Column("seeds", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("score", Numeric(asdecimal=False), nullable=False),
-    Column("max_score", Numeric(asdecimal=False), nullable=False),
-    Column("data", Text, nullable=False),
-)  # JSON: the whole Result
-ANSWERS = sql.Table(  # which answers a result holds: what a review can be of
-    "answers",
-    TABLES,
-    Column("result", Integer, ForeignKey("results.id"), primary_key=True),
-    Column("task", Text, primary_key=True),
-    Column("answer_hash", Text, nullable=False, index=True),
-    Column("max_points", Numeric(asdecimal=False), nullable=False),
-)
-REVIEWS = sql.Table(
-    "reviews",
-    TABLES,
-    Column("id", Integer, primary_key=True),
-    Column("time", Text, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("answer_hash", Text, nullable=False, index=True),
-    Column("points", Numeric(asdecimal=False), nullable=False),
-    Column("comment", Text, nullable=False),
-    Column("by", Text, nullable=False),
-)
 
 
 class GradebookError(ValueError):
@@ -213,8 +152,8 @@ class Gradebook:
             )
         return tuple(drawn)
 
-    def start_run(self, assignment: Assignment, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
-        """Write down that a run begins, and what it grades by; returns the run's number."""
+    def start_run(self, assignment: Any, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
+        """Write down that a run begins, and by which `Assignment` it grades; returns the run's number."""
         source = assignment.path.read_text(encoding="utf-8") if assignment.path.is_file() else ""
         tasks = [asdict(task) for task in assignment.tasks]
         data = {
@@ -417,55 +356,6 @@ class Gradebook:
             found, key=lambda each: (order.index(each.task) if each.task in order else len(order), each.submissions)
         )
 
-    def explain(self, name: str) -> str:
-        """How a submission's grades came about, oldest first, and how to repeat the last one; for a terminal.
-
-        Raises:
-            GradebookError: no such submission.
-        """
-        entries = self.history(name)
-        if not entries:
-            names = self.names()
-            some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-            raise GradebookError(f"no submission {name!r} in {self.path}; it has {some or 'none yet'}")
-        blocks = [self._explain_entry(entry, i, len(entries)) for i, entry in enumerate(entries, 1)]
-        last = entries[-1]
-        repeat = (
-            "To repeat the last grade, with the same file, assignment and versions as above:\n"
-            f"  txlib grade --assignment {last.path} --submissions FOLDER --out NEW_FOLDER "
-            f"--on-seeds {','.join(map(str, last.result.seeds))}"
-        )
-        return printable("\n\n".join([*blocks, repeat]))
-
-    def _explain_entry(self, entry: LedgerEntry, number: int, count: int) -> str:
-        result = entry.result
-        final = self.with_reviews(result)
-        given = f", {final.score:g} with reviews" if final.score != result.score else ""
-        lines = [
-            f"{result.submission}: {result.score:g} of {result.max_score:g}{given}; {result.status}",
-            f"  entry {number} of {count}, written {entry.time} in run {entry.run}",
-            f"  file        {result.submission_hash or 'could not be read'}",
-            f"  assignment  {result.assignment_hash}",
-            f"  isolation   {result.isolation}",
-            f"  seeds       {', '.join(map(str, result.seeds)) or 'none'}",
-            f"  versions    {result.environment}",
-        ]
-        if result.submitted:
-            lines.append(f"  handed in   {result.submitted}")
-        for task in result.tasks:
-            lines += ["", *_explain_task(task)]
-            for review in self.reviews(task.id, task.answer_hash):
-                by = f" by {review.by}" if review.by else ""
-                lines.append(
-                    f"      review {review.time}{by}: {review.points:g} of {task.max_points:g}"
-                    + (f": {review.comment}" if review.comment else "")
-                )
-        if final.penalty:
-            lines += ["", f"  late: {final.penalty:g} points taken off"]
-        if result.notes:
-            lines += ["", "  notes", *(f"    {_explain_note(note)}" for note in result.notes)]
-        return "\n".join(lines)
-
     # The file
 
     def _last_assignment(self) -> str:
@@ -483,8 +373,6 @@ class Gradebook:
         due = self._assignment(result.assignment_hash).get("due")
         if not due or not result.submitted:
             return 0
-        from txlib.grading.authoring.notes import late
-
         return late(due, result.submitted)[0]
 
     @contextlib.contextmanager
@@ -536,7 +424,7 @@ class Gradebook:
                 return
             TABLES.create_all(connection)
             for table in TABLES.sorted_tables:
-                for statement in _append_only(table):
+                for statement in append_only(table):
                     connection.exec_driver_sql(statement)
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
             connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
@@ -562,40 +450,9 @@ def _connected(connection: Any, record: object) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _append_only(table: sql.Table) -> list[str]:
-    """Triggers that refuse to change or delete a row, also by INSERT OR REPLACE."""
-    words = "the gradebook is a ledger: its rows are never changed"
-    refuse = f"BEGIN SELECT RAISE(ABORT, '{words}'); END"
-    same = " AND ".join(f'"{column.name}" = NEW."{column.name}"' for column in table.primary_key)
-    return [
-        f"CREATE TRIGGER {table.name}_no_update BEFORE UPDATE ON {table.name} {refuse}",
-        f"CREATE TRIGGER {table.name}_no_delete BEFORE DELETE ON {table.name} {refuse}",
-        f"CREATE TRIGGER {table.name}_no_replace BEFORE INSERT ON {table.name} "
-        f"WHEN EXISTS (SELECT 1 FROM {table.name} WHERE {same}) {refuse}",
-    ]
-
-
 def _reviewed(task: TaskResult, review: Any) -> TaskResult:
     lines = tuple(line for line in review.comment.splitlines() if line.strip())
     return replace(task, verdict="reviewed", points=review.points, lines=lines or task.lines, matrices=None, parts=())
-
-
-def _explain_task(task: TaskResult) -> list[str]:
-    points = f"{task.points:g} of {task.max_points:g}"
-    if task.kind != "written":
-        points += f" ({task.in_sequence:g} in sequence, {task.alone:g} alone)"
-    lines = [f"  {task.id} ({task.kind}): {VERDICTS[task.verdict]}, {points}"]
-    lines += [f"      answer {task.answer_hash}"] * bool(task.answer_hash)
-    lines += [f"      {line}" for line in task.lines]
-    for part in task.parts:
-        points = f": {part.points:g} of {part.max_points:g}" if part.max_points else ""
-        lines.append(f"      {'✓' if part.right else '✗'} {part.label}{points}")
-    return lines
-
-
-def _explain_note(note: Note) -> str:
-    about = f"{note.task}: " if note.task else ""
-    return f"{about}{note.kind}: {note.text}" + (" (needs a look)" if note.review else "")
 
 
 def _json(data: Any) -> str:

@@ -6,9 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from txlib.grading.checking.verdict import plural
 from txlib.grading.records.gradebook import Gradebook, Pending
-from txlib.grading.text import printable
+from txlib.grading.text import plural, printable
 
 HELP = "points, or points and a comment (`3 clear, but why the root?`); Enter leaves it for later, q ends"
 

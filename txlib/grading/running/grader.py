@@ -3,7 +3,7 @@
 import contextlib
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,8 @@ from txlib.grading.judging.reference import make_reference, record_known
 from txlib.grading.records.gradebook import Gradebook
 from txlib.grading.records.result import Note, Result
 from txlib.grading.running.pool import Failed, cluster, on_cluster, on_this_machine, start_early
-from txlib.grading.sandbox import JUPYTER, Limits, Nursery, probe
+from txlib.grading.sandbox import Limits
+from txlib.grading.sandbox.warm import required_isolation, warm_kernels
 from txlib.grading.submitting.reading import find_submissions, read_submission
 
 SEEDS = 2
@@ -89,7 +90,7 @@ def grade(
                 watch(submission.name, "queued", None)
         drawn = book.seeds(found_assignment.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
         evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, found_assignment, drawn)
-        stack.enter_context(warm_kernels(found_assignment, limits, isolation, trust))  # meanwhile
+        stack.enter_context(warm_kernels(found_assignment.imports, limits, isolation, trust))  # meanwhile
         run_one = partial(execute, limits=limits, kernel="sealed")
         graded_by, reference = make_reference(found_assignment, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)
@@ -115,62 +116,6 @@ def grade(
         write_reports(out, results, graded_by)
         book.finish_run(run)
     return Graded(graded_by, tuple(results), isolation, drawn, len(todo))
-
-
-def required_isolation(trust: bool) -> str:
-    """The level that a sandbox has here.
-
-    Raises:
-        ValueError: it is below `sealed`, and nobody said that the submissions are to be trusted.
-    """
-    found = probe()
-    if found.level != "sealed" and not trust:
-        raise ValueError(
-            f"no sealed sandbox here ({found.level}): {'; '.join(found.found)}. Install bubblewrap, or "
-            "give --trust-submissions if you know everyone who wrote them"
-        )
-    return found.level
-
-
-@contextlib.contextmanager
-def warm_kernels(assignment: Assignment, limits: Limits, isolation: str, trust: bool) -> Iterator[None]:
-    """Within the block, kernels named `sealed` come from a warm parent that holds what the assignment imports."""
-    settings = {
-        "TXLIB_LIMITS": limits.to_json(),
-        "OMP_NUM_THREADS": "1",
-        "JUPYTER_PATH": os.pathsep.join([str(JUPYTER), *filter(None, [os.environ.get("JUPYTER_PATH")])]),
-    }
-    if trust:
-        settings["TXLIB_TRUST_SUBMISSIONS"] = "1"
-    before = dict(os.environ)
-    try:
-        os.environ.update(settings)
-        if isolation != "sealed":
-            yield
-            return
-        with Nursery(imported_modules(assignment)) as nursery:
-            os.environ["TXLIB_NURSERY"] = str(nursery.address)
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def imported_modules(assignment: Assignment) -> tuple[str, ...]:
-    """What the assignment's own cells import, as `module` or `module:name`."""
-    import ast
-
-    modules = {}
-    for cell in assignment.notebook.cells:
-        if cell.cell_type != "code":
-            continue
-        with contextlib.suppress(SyntaxError):  # an nbgrader source may hold magics
-            for node in ast.walk(ast.parse(cell.source)):
-                if isinstance(node, ast.Import):
-                    modules |= dict.fromkeys(alias.name for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    modules |= dict.fromkeys(f"{node.module}:{alias.name}" for alias in node.names)
-    return tuple(modules)
 
 
 def describe_environment() -> str:

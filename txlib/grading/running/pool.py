@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from txlib.grading.judging.job import Job, grade_submission
 from txlib.grading.records.result import Result
+from txlib.grading.sandbox.warm import required_isolation, warm_kernels
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -110,8 +111,6 @@ def grade_on_cluster(job: Job) -> Result:
     Raises:
         ValueError: this machine has no sealed sandbox, and the submissions are not to be trusted.
     """
-    from txlib.grading.running.grader import required_isolation
-
     with _one_at_a_time:
         isolation = required_isolation(job.trust)
         _keep_warm(job, isolation)
@@ -127,13 +126,11 @@ def _keep_warm(job: Job, isolation: str) -> None:
     global _warm
     if _warm is not None:
         return
-    from txlib.grading.running.grader import warm_kernels
-
     started, errors = threading.Event(), []
 
     def hold() -> None:
         try:
-            with warm_kernels(job.assignment, job.limits, isolation, job.trust):
+            with warm_kernels(job.assignment.imports, job.limits, isolation, job.trust):
                 started.set()
                 threading.Event().wait()
         except Exception as reason:

@@ -1,0 +1,90 @@
+"""The tables of the gradebook: rows are only ever added, and triggers in the file refuse everything else."""
+
+import sqlalchemy as sql
+from sqlalchemy import Column, ForeignKey, Integer, Numeric, Text
+
+VERSION = 2  # of the tables; kept as SQLite's user_version
+APPLICATION = 0x74786C67  # "txlg", SQLite's application_id: this file is ours
+
+TABLES = sql.MetaData()
+ASSIGNMENTS = sql.Table(
+    "assignments",
+    TABLES,
+    Column("hash", Text, primary_key=True),
+    Column("time", Text, nullable=False),  # UTC, ISO 8601, as all times
+    Column("data", Text, nullable=False),
+)  # JSON: name, title, tasks, rule for lateness, source
+SEEDS = sql.Table(  # each row is drawn once, for one or more runs
+    "seeds",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment_hash", Text, nullable=False),
+    Column("seeds", Text, nullable=False),
+)  # JSON
+RUNS = sql.Table(
+    "runs",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment_hash", Text, ForeignKey("assignments.hash"), nullable=False),
+    Column("path", Text, nullable=False),  # where the assignment was then
+    Column("environment", Text, nullable=False),
+    Column("isolation", Text, nullable=False),
+    Column("seeds", Text, nullable=False),
+)  # JSON
+FINISHED = sql.Table(  # runs that came to their end, all pages written
+    "finished",
+    TABLES,
+    Column("run", Integer, ForeignKey("runs.id"), primary_key=True),
+    Column("time", Text, nullable=False),
+)
+RESULTS = sql.Table(
+    "results",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("run", Integer, ForeignKey("runs.id"), nullable=False),
+    Column("time", Text, nullable=False),
+    Column("submission", Text, nullable=False, index=True),
+    Column("submission_hash", Text, nullable=False),
+    Column("assignment_hash", Text, nullable=False, index=True),
+    Column("environment", Text, nullable=False),
+    Column("isolation", Text, nullable=False),
+    Column("seeds", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("score", Numeric(asdecimal=False), nullable=False),
+    Column("max_score", Numeric(asdecimal=False), nullable=False),
+    Column("data", Text, nullable=False),
+)  # JSON: the whole Result
+ANSWERS = sql.Table(  # which answers a result holds: what a review can be of
+    "answers",
+    TABLES,
+    Column("result", Integer, ForeignKey("results.id"), primary_key=True),
+    Column("task", Text, primary_key=True),
+    Column("answer_hash", Text, nullable=False, index=True),
+    Column("max_points", Numeric(asdecimal=False), nullable=False),
+)
+REVIEWS = sql.Table(
+    "reviews",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("answer_hash", Text, nullable=False, index=True),
+    Column("points", Numeric(asdecimal=False), nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
+
+def append_only(table: sql.Table) -> list[str]:
+    """Triggers that refuse to change or delete a row, also by INSERT OR REPLACE."""
+    words = "the gradebook is a ledger: its rows are never changed"
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{words}'); END"
+    same = " AND ".join(f'"{column.name}" = NEW."{column.name}"' for column in table.primary_key)
+    return [
+        f"CREATE TRIGGER {table.name}_no_update BEFORE UPDATE ON {table.name} {refuse}",
+        f"CREATE TRIGGER {table.name}_no_delete BEFORE DELETE ON {table.name} {refuse}",
+        f"CREATE TRIGGER {table.name}_no_replace BEFORE INSERT ON {table.name} "
+        f"WHEN EXISTS (SELECT 1 FROM {table.name} WHERE {same}) {refuse}",
+    ]
