@@ -49,15 +49,15 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | I Attention | [01 From text to tensors](01_text.ipynb) | [exercise](../exercises/01_text.ipynb) | 60 + 45 |
 # | | 02 Recurrent nets and Bahdanau attention | coming | |
 # | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/03_attention.ipynb) | 45 + 45 |
-# | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/04_heads.ipynb) | 45 + 45 |
+# | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/04_heads.ipynb) | 60 + 55 |
 # | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/05_positions.ipynb) | 60 + 45 |
-# | | [06 The block](06_block.ipynb) | [exercise](../exercises/06_block.ipynb) | 45 + 45 |
-# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/07_transformer.ipynb) | 60 + 45 |
-# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/08_gpt.ipynb) | 75 + 45 |
-# | | [09 Generation: from probabilities to text](09_generation.ipynb) | [exercise](../exercises/09_generation.ipynb) | 100 + 45 |
-# | | [10 BERT: read both ways](10_bert.ipynb) | [exercise](../exercises/10_bert.ipynb) | 75 + 45 |
-# | | [11 Today's decoder](11_todays_decoder.ipynb) | [exercise](../exercises/11_todays_decoder.ipynb) | 75 + 45 |
-# | | [12 Mixture of experts](12_experts.ipynb) | [exercise](../exercises/12_experts.ipynb) | 60 + 45 |
+# | | [06 The block](06_block.ipynb) | [exercise](../exercises/06_block.ipynb) | 60 + 45 |
+# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/07_transformer.ipynb) | 75 + 55 |
+# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/08_gpt.ipynb) | 75 + 55 |
+# | | [09 Generation: from probabilities to text](09_generation.ipynb) | [exercise](../exercises/09_generation.ipynb) | 100 + 60 |
+# | | [10 BERT: read both ways](10_bert.ipynb) | [exercise](../exercises/10_bert.ipynb) | 100 + 55 |
+# | | [11 Today's decoder](11_todays_decoder.ipynb) | [exercise](../exercises/11_todays_decoder.ipynb) | 75 + 55 |
+# | | [12 Mixture of experts](12_experts.ipynb) | [exercise](../exercises/12_experts.ipynb) | 60 + 50 |
 # | | 13 The Universal Transformer | coming | |
 # | III Beyond text | 14 vision · 15 music · 16 sets and arrays | coming | |
 # | IV Efficiency | 17 the quadratic wall · 18 sparse patterns · 19 low rank and kernels · 20 FlashAttention · 21 training at scale | coming | |
@@ -81,7 +81,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | $d_{\text{ff}}$ | `d_ff` | width in the middle of the feed-forward network |
 # | $N$ | `layers` | number of blocks in a stack |
 # | $V$ | `vocab_size` | number of tokens in the vocabulary |
-# | $Q, K, V$ | `q`, `k`, `v` | queries, keys, values, one row a token |
+# | $Q, K, V$ | `q`, `k`, `v` | queries, keys, values, one row per token |
 # | $\alpha_{ij}$ | `weight[i, j]` | what query $i$ takes from key $j$; each row sums to 1 |
 #
 # Three habits go with it:

@@ -625,8 +625,8 @@ print(f"{input_ids.numel()} tokens, {input_ids.unique().numel()} different ones;
 #
 # $$\cos(a, b) = \frac{a \cdot b}{\lVert a \rVert\, \lVert b \rVert}$$
 #
-# For random vectors it is near 0, the nearer the wider they are. So in a wide space, alike is something that does not
-# happen by chance.
+# For random vectors it is near 0, the nearer the wider they are: a typical cosine of two random vectors is
+# $1/\sqrt{d}$. So in a wide space random vectors rarely point the same way, and those that do mean something.
 
 
 # %%
@@ -674,8 +674,9 @@ ppmi = (counts / chance).log().clamp(min=0)                        # (word, neig
 print("compared with chance:", [common[i] for i in ppmi[place["king"]].topk(5).indices])
 
 # %% [markdown]
-# Each word now has 2,000 numbers, most of them 0. The singular value decomposition finds the 100 directions in which
-# they differ most, and how strong each is (`s`; its root keeps the strongest from drowning the others). That is our
+# Each word now has 2,000 numbers, most of them 0. The singular value decomposition finds the best
+# approximation of the whole table by 100 directions, and how strong each is (`s`; its root keeps the strongest from
+# drowning the others). That is our
 # embedding table: 2,000 words, 100 numbers each. (Levy and Goldberg 2014 showed that *word2vec*, which trains such
 # vectors by gradient descent, does about the same.)
 
@@ -722,8 +723,8 @@ expect("Share of partners among the ten nearest", hits(vectors), 0.6, 1.0)
 
 # %% [markdown]
 # In a Transformer nobody counts neighbours. The table starts at random, and training moves its rows. But the same
-# thing comes about: words that are used alike get rows that point the same way. It has to be so, since whatever
-# follows can tell them apart only by these numbers.
+# thing comes about: words that are used alike get rows that point the same way. Usually so, since whatever follows
+# can tell them apart only by these numbers.
 
 # %% [markdown]
 # ### Whole sentences
@@ -888,7 +889,8 @@ for name, run in (("one-hot", lambda: torch.nn.functional.one_hot(input_ids, voc
 #   is no end of them.
 # - Byte-pair encoding joins frequent pairs, in a fixed order. Encoding repeats that order; decoding joins bytes.
 # - Cutting into pieces first keeps one word one token. A vocabulary is good for the texts it was learned from.
-# - An embedding is a row of a table, the same as one-hot times matrix. In GPT-2 it is a third of all parameters.
+# - An embedding is a row of a table, the same as one-hot times matrix. In the smallest GPT-2 it is nearly a third
+# of all parameters.
 # - Words that are used alike get vectors with a high cosine. That is not the same as meaning the same.
 #
 # **Read** Sennrich et al. 2016, *Neural Machine Translation of Rare Words with Subword Units*,

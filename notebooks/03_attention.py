@@ -471,7 +471,7 @@ prove_equal(library_attention(q, k, v, mask)[2], torch.zeros(1, 6, 16), what="Th
 # %% [markdown]
 # The library's masks are small rules on positions. `sliding_window(2)` allows two positions on either side.
 # `global_tokens([0])` lets position 0 see all, and all see it. Combine rules with `&` (both allow it), `|` (either
-# allows it) and `~` (the opposite). Row 5 shows what word 5 may look at.
+# allows it) and `~` (the opposite). The row of query 6 shows what word 6 may look at.
 
 # %%
 plots.mask(
@@ -513,7 +513,7 @@ for n in (128, 256, 512, 1024):
 
 # %% [markdown]
 # Twice the length, four times the work and four times the memory. And the clock? On logarithmic axes a square is a
-# straight line of slope 2. Does the measured time run along it?
+# straight line of slope 2. Compare the measured times with it.
 
 # %% tags=["nbval-ignore-output"]
 import time
@@ -534,12 +534,16 @@ measured = [milliseconds(n) for n in lengths]
 square = [measured[-1] * (n / lengths[-1]) ** 2 for n in lengths]
 plots.lines(
     {"measured": (lengths, measured), "n²": (lengths, square)}, xscale="log", yscale="log", dashed=["n²"],
-    title="Long inputs cost the square of their length", xlabel="length n", ylabel="milliseconds", marker="o",
-    alt="Time against length on logarithmic axes. The measured line approaches the straight line of slope 2.",
+    title="Long inputs cost the square of their length, or more", xlabel="length n", ylabel="milliseconds", marker="o",
+    alt="Time against length on logarithmic axes. The measured line rises at least as steeply as "
+    "the straight line of slope 2 where the inputs are long.",
 )
 
 # %% [markdown]
-# Part IV of the course is about what people have done against this square.
+# For short inputs, starting each operation costs more than the arithmetic, so the measured line is flatter than the square.
+# For long ones it is at least as steep: once the scores no longer fit into the processor's caches, each of them has to
+# travel to memory and back, and doubling the length may cost five times as much. Part IV of the course is about what
+# people have done against this square.
 
 # %% [markdown]
 # ## 9 Quiz

@@ -255,7 +255,8 @@ except RuntimeError as error:
 #
 # Every row of the table has the length $\sqrt{d_\text{model}/2}$, since each hand contributes $\sin^2 + \cos^2 = 1$.
 # Word vectors are often initialised with variance $1/d_\text{model}$, so that their length is about 1. Add the two,
-# and the place drowns the word. Vaswani et al. (§3.4) therefore multiply word vectors by $\sqrt{d_\text{model}}$.
+# and the place drowns the word. Vaswani et al. (§3.4) multiply word vectors by
+# $\sqrt{d_\text{model}}$. They give no reason; this one is ours.
 
 # %%
 torch.manual_seed(0)
@@ -428,7 +429,7 @@ plots.turns(
 # %% [markdown]
 # When you compare two arrows, only the angle between them counts. If the query has turned by $i\,\omega_c$ and the key
 # by $j\,\omega_c$, that angle has changed by $(j - i)\,\omega_c$. So the score depends on words and distance, never on
-# the place. We measure: one query and one key, always 3 apart, at 100 different places.
+# the place. We measure: one query and one key, always 3 apart, at 100 different places, of which three are printed.
 
 # %%
 torch.manual_seed(0)
@@ -438,6 +439,7 @@ score = (turned_q[3:] * turned_k[:-3]).sum(dim=-1)                 # (100,): the
 print("scores at distance -3, places 3, 50 and 102:", *(f"{score[i]:7.3f}" for i in (0, 47, 99)))
 score = (turned_q[50] * turned_k).sum(dim=-1)                      # (103,): one query, all keys
 print("scores at distances -3, 0 and 3:            ", *(f"{score[i]:7.3f}" for i in (47, 50, 53)))
+prove_equal(turned_q[3:].mul(turned_k[:-3]).sum(dim=-1), score[47].expand(100), what="The scores at all 100 places")
 prove_equal(turned_q.norm(dim=-1), one_q.norm().expand(103), what="Lengths before and after turning")
 
 # %% [markdown]
@@ -610,7 +612,7 @@ plots.bars(
 )
 
 # %% [markdown]
-# Are your numbers normal ones?
+# Are your numbers in the usual range?
 
 # %% tags=["nbval-ignore-output"]
 expect("Loss without positions", short["none"], 2.2, 2.4)
@@ -698,7 +700,7 @@ expect("Learned's loss beyond 32, with the window", rescued["learned"], 2.3, 3.6
 # %% [markdown]
 # So it is. The window mends rotary and skewed completely, and leaves the other two broken. Press et al. (2022, figure
 # 1) report failures of the same kind for large sinusoidal and rotary models. Today's rotary models are therefore
-# trained on for a while, with slower hands, at the length that they are to read.
+# fine-tuned for a while at the longer length, with lower frequencies.
 
 # %% [markdown]
 # ### All on one page

@@ -88,8 +88,8 @@ print(f"layers: 4   less than one part in a million: {apart(streams[4]) < 1e-6}"
 
 # %% [markdown]
 # This is *rank collapse*: the matrix of word vectors shrinks to rank 1. Dong et al. (2021) proved that it happens
-# doubly exponentially with depth: a layer does not halve the difference, it roughly *cubes* it. Do you see the
-# exponents run?
+# doubly exponentially with depth: a layer does not halve the difference, it roughly *cubes* it. Compare the
+# exponents line by line.
 #
 # Training can hardly repair this, because next to no gradient gets through. Suppose the loss wants the outputs of *orcs* and
 # *humans* to differ. How strongly does it pull at the input?
@@ -157,8 +157,8 @@ plots.block()
 #
 # $$x \leftarrow x + f(x)$$
 #
-# That is all (He et al. 2016). If $f$ does nothing, $x$ passes. And the derivative is $1 + f'(x)$: whatever $f'$ is,
-# the gradient has a way around it. The same twelve layers, with the same weights, as an addition:
+# That is all (He et al. 2016). If $f$ does nothing, $x$ passes. And the derivative is $1 + f'(x)$: the gradient has a way
+# around $f'$, unless $f'$ is just $-1$. The same twelve layers, with the same weights, as an addition:
 
 # %%
 x, added = sent, [sent]
@@ -668,7 +668,7 @@ plots.lines(
 )
 
 # %% [markdown]
-# Is your result normal? We compare the mean of the last 50 steps with what we found.
+# Are your numbers in the usual range? We compare the mean of the last 50 steps with what we found.
 
 # %% tags=["nbval-ignore-output"]
 final = {name: sum(losses[-50:]) / 50 for name, (losses, _) in runs.items()}
@@ -737,7 +737,7 @@ plots.lines(
 )
 
 # %% [markdown]
-# The numbers to it, and the share that tells characters apart:
+# The figure's numbers, and the share that tells characters apart:
 
 # %% tags=["nbval-ignore-output"]
 final = {name: sum(losses[-50:]) / 50 for name, (losses, _) in runs.items()}

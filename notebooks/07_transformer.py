@@ -228,10 +228,11 @@ class Transformer(nn.Module):
 
 
 # %% [markdown]
-# Our model is small: $d = 192$ with 4 heads, two blocks in each stack. Four choices are younger than the paper. You
+# Our model is small: $d = 192$ with 4 heads, two blocks in each stack. Some choices are younger than the paper. You
 # know pre-norm (lesson 06) and rotary positions instead of added sinusoids (lesson 05; `rotary_half` is the layout in
 # halves). New are `qk_norm`, a norm on each query and key before they are multiplied, and `zero_output`: the last matrix
-# of each sub-layer starts at 0, so that at first each block only passes its input on.
+# of each sub-layer starts at 0, so that at first each block only passes its input on. There
+# are no biases, and below, Muon and a rate that falls in a straight line take the place of the paper's recipe.
 
 # %%
 config = BlockConfig(
@@ -518,8 +519,14 @@ for index in show[:6]:
 #
 # ### 5.2 BLEU
 #
-# We need a number. **BLEU** (Papineni et al. 2002) counts how many of the translation's runs of 1, 2, 3 and 4 words
-# also occur in the human's, takes the geometric mean of the four shares, and punishes translations that are too short.
+# We need a number. **BLEU** (Papineni et al. 2002) compares the translation, the *hypothesis*, with the human's, the
+# *reference*. Its **modified precision** $p_n$ is the share of the hypothesis' runs of $n$ words that also occur in the
+# reference, where each run of the reference can be used up only as often as it occurs there: *the the the* gets one
+# point, not three. Counts are added up over all sentences before dividing. The **brevity penalty** punishes a corpus of $c$
+# words whose references have $r > c$:
+#
+# $$\text{BLEU} = 100 \cdot \min\left(1, e^{1 - r/c}\right) \cdot (p_1\, p_2\, p_3\, p_4)^{1/4}$$
+#
 # Near 0 means hardly a run of four words in common anywhere, 100 means identical. Good translations of news reach 30 to 45,
 # because a human would often have said it differently, too. We use `sacrebleu`, so that our numbers mean what
 # everybody's mean.
@@ -555,7 +562,7 @@ model = Transformer(len(vocabulary), config, layers=2)
 print(model.load_state_dict(weights))
 
 # %% [markdown]
-# The same ten sentences, before and after:
+# The first six of these sentences you have seen. All ten, before and after:
 
 # %% tags=["nbval-ignore-output"]
 loaded = translate(model.to(device()), german)
@@ -602,8 +609,8 @@ expect("Loss after ten more steps", test_loss(longer), 3.1, 3.25)
 #
 # Greedy never looks back. A word that is likeliest *now* may lead into a dead end. **Beam search** keeps the best four
 # beginnings, lengthens each by its best words, and keeps the best four of all these. What ends is put aside, until four
-# have ended. A sum of log-probabilities falls with every word, so it prefers short sentences; the paper divides it by
-# $((5 + n)/6)^{0.6}$ (§6.1).
+# have ended. A sum of log-probabilities falls with every word, so it prefers short sentences. The remedy is to
+# divide it by $((5 + n)/6)^\alpha$ (Wu et al. 2016, §7); the paper takes $\alpha = 0.6$ (§6.1).
 
 
 # %%
@@ -679,7 +686,8 @@ plots.heads(
 
 # %% [markdown]
 # Compare with lesson 03, where attention learned a dictionary on purpose. Here nobody asked for an alignment. It is
-# useful, so heads have it: before it writes *miss*, the decoder looks at *verm·issen*, and for *you* back to *dich*.
+# useful, so heads have it: before it writes *miss*, the decoder looks at *verm*, the first piece of *vermissen*, and
+# in one of the heads, for *you*, back to *dich*.
 
 # %% [markdown]
 # ## 7 Break it: forget the causal mask
@@ -722,13 +730,16 @@ expect("Right translations among ten", sum(english[index] == each for index, eac
 
 # %% [markdown]
 # Position $t$ reads, one place to the right, exactly the word it is to write. Copying it is easier than translating, so
-# it learned to copy. When it writes by itself there is nothing to copy yet. A loss that is *too good* is a symptom.
+# it learned to copy. When it writes by itself, the place to the right is empty. In
+# training only the last position had nothing on its right, and its label was the end mark: so likely it has learned to
+# end there, and at once. A loss that is *too good* is a symptom.
 # The cure is the test in section 3.5: change a later word, and see whether an earlier prediction moves.
 #
 # ### And without positions?
 #
-# Attention ignores order (lesson 03). The trained model knows positions only through the rotation of its queries and
-# keys. Take the same weights, and leave the rotation out:
+# Attention ignores order (lesson 03). The trained model knows positions through the rotation of its queries and keys
+# (and, in the decoder, a little through the causal mask: lesson 05). Take the same weights, and leave the rotation out.
+# A model *trained* without it might have found another way; this one loses what it relied on:
 
 # %% tags=["nbval-ignore-output"]
 lost = Transformer(len(vocabulary), replace(config, position="none"), layers=2)
@@ -791,8 +802,8 @@ expect("BLEU, greedy", bleu(loaded), 20, 25)
 expect("BLEU, beam of 4", bleu(by_beam), 20, 28)
 
 # %% [markdown]
-# On 181 short sentences greedy and the beam are level, as far as one can tell: another third of the test set would give
-# other numbers. On all of it, short and long, both were measured when the model was trained:
+# On 181 short sentences greedy and the beam are level, as far as one can tell: with 181 sentences the difference is within
+# sampling noise. On all of it, short and long, both were measured when the model was trained:
 
 # %%
 result = json.loads((folder / "result.json").read_text())
@@ -958,7 +969,7 @@ print(f"our half minute: about {here:.0e}, {needed / here:.0e} times less")
 #
 # - The encoder turns the source into a memory; the decoder writes, looking at its own past and at the memory.
 # - Teacher forcing and the causal mask together train all positions in one pass. Without the mask the model copies.
-# - Label smoothing gives sureness a limit; a warm-up and a falling rate, batches by length: each is a few lines.
+# - Label smoothing caps confidence; a warm-up and a falling rate, batches by length: each is a few lines.
 # - Greedy takes the best word, a beam keeps several beginnings. BLEU compares the result with a human's.
 # - Base has 63,082,496 parameters at a vocabulary of 37,000, and took at most $3.3 \cdot 10^{18}$ operations.
 #
