@@ -199,7 +199,8 @@ class GPT(nn.Module):
 # %% [markdown]
 # ### 4.2 How it starts
 #
-# GPT-2 starts its biases at 0 and draws all matrices with a spread of 0.02. Two in each block write into the residual
+# GPT-2 starts its biases at 0 and draws all matrices with a spread of 0.02, the table of positions with half
+# of that. Two in each block write into the residual
 # stream: attention's output and the feed-forward network's last matrix. With $L$ blocks these are divided by $\sqrt{2L}$.
 # (In this lesson the number of blocks is $L$, because $N$ is needed: with GPT it always counts parameters.)
 # (Radford et al. 2019, section 2.3, says $1/\sqrt{N}$, with $N$ *residual layers*; each block has two.)

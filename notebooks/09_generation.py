@@ -175,7 +175,7 @@ for seed in (1, 2):
 # %% [markdown]
 # (The same **seed** draws the same numbers, so it gives the same text, on the same machine.)
 #
-# Livelier, but it often goes off the rails. Why? Each of the thousand tokens has a small probability, also the absurd
+# Livelier, but it often goes off the rails. Why? Each of the thousand tokens has a small probability, even the absurd
 # ones. Let us add up what lies outside the twenty likeliest, at each place of the human text:
 
 # %%
@@ -260,7 +260,7 @@ for T in (0.5, 1.0, 2.0):
     print(f"T = {T}: autograd {t.grad:.3f}, Var(z) / T³ = {variance / T**3:.3f}")
 
 # %% [markdown]
-# It does. And so looks the entropy over a wide range of temperatures, for two beginnings:
+# It does. Here is the entropy over a wide range of temperatures, for two beginnings:
 
 # %%
 grid = torch.logspace(-1, 1, 41)                                   # (41,)
@@ -940,7 +940,8 @@ for gap in (1, 4, 16, 64):
     print(f"a gap of {gap:2}: {change:.1%} of the probability in the wrong place")
 
 # %% [markdown]
-# So padding goes on the left, with a mask. With rotary positions that is all, because they only know distances. With
+# So padding goes on the left, with a mask. (On the right it works, too, if each row then writes at its own place.)
+# With rotary positions that is all, because they only know distances. With
 # *learned* positions (GPT-2) there is one more thing: the first real token must be position 0, wherever it stands.
 # Count the real tokens. Here with a GPT-2 in small, with random weights:
 
@@ -1367,7 +1368,7 @@ print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
 # [arXiv:1904.09751](https://arxiv.org/abs/1904.09751), sections 3 and 4. Li et al. 2016 (distinct-n),
 # [arXiv:1510.03055](https://arxiv.org/abs/1510.03055), and Zhu et al. 2018 (self-BLEU),
 # [arXiv:1802.01886](https://arxiv.org/abs/1802.01886). Fan et al. 2018, *Hierarchical Neural Story
-# Generation*, [arXiv:1805.04833](https://arxiv.org/abs/1805.04833), section 5.2. Nguyen et al. 2024, *Min-p
+# Generation*, [arXiv:1805.04833](https://arxiv.org/abs/1805.04833), section 5.4. Nguyen et al. 2024, *Min-p
 # Sampling*, [arXiv:2407.01082](https://arxiv.org/abs/2407.01082), section 3. Keskar et al. 2019, *CTRL*,
 # [arXiv:1909.05858](https://arxiv.org/abs/1909.05858), section 4.1. Shazeer 2019, *Fast Transformer Decoding*,
 # [arXiv:1911.02150](https://arxiv.org/abs/1911.02150), section 2. Radford et al. 2019, *Language Models are

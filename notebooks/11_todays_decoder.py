@@ -76,8 +76,9 @@ print(f"{len(header)} tensors, {sum(torch.Size(entry['shape']).numel() for entry
 plots.decoders()
 
 # %% [markdown]
-# Radford et al. (2019) made the left one, Touvron et al. (2023) the right one. (Their first Llama still had as many
-# keys and values as queries. The larger Llama 2 shared them, and so do Llama 3, Mistral, Qwen and most others.) No part
+# Radford et al. (2019) made the left one, and the right one is the block of Llama 2 70B and Llama 3 (Touvron
+# et al. 2023 made the first Llama, which still had as many keys and values as queries. Mistral, Qwen and most others
+# share them, too.) No part
 # was invented there. They were picked because each had been found to be cheaper, or better, or both.
 #
 # ## 3 The test bench
@@ -319,7 +320,7 @@ table["RMS norm"] = train("RMS norm", with_rms)
 print(table["GPT-2"], table["RMS norm"], sep="\n")
 
 # %% [markdown]
-# The loss is as good as the same: the difference is much smaller than between two seeds. And the time? Compare your two
+# The loss is practically the same: the difference is much smaller than between two seeds. And the time? Compare your two
 # numbers. On our CPU ours is no faster, because torch computes layer norm in one go, and ours takes five steps. Zhang &
 # Sennrich compared like with like and saved 7 to 64 %. What remains for sure: one idea fewer, at no cost.
 
@@ -371,8 +372,8 @@ print(table["RMS norm"], table["SwiGLU"], sep="\n")
 # Lesson 05 built them: no table is added to the words; in every block each query and each key is turned, pair by pair
 # of its dimensions, by position times frequency. The score then knows the distance, and nothing has to be learned.
 #
-# Which dimensions make a pair? The paper (Su et al. 2021) pairs neighbours, (0, 1), (2, 3), …; Llama's files pair
-# halves, (0, d/2), (1, d/2 + 1), … Here are both. `base` and `stretch` are for section 13.
+# Which dimensions make a pair? The paper (Su et al. 2021) pairs neighbours, (0, 1), (2, 3), …, and so did Llama's
+# own code; `transformers`' files are converted to pair halves, (0, d/2), (1, d/2 + 1), … Here are both. `base` and `stretch` are for section 13.
 
 
 # %%
@@ -1032,7 +1033,7 @@ for field in fields(BlockConfig):
 
 # %% [markdown]
 # Is it really Llama? Count its parameters. The models are built on the *meta* device, where tensors have a shape but
-# no memory, so that 46 billion fit into a laptop. The published number of Llama 7B is 6,738,415,616.
+# no memory, so that 47 billion fit into a laptop. The published number of Llama 7B is 6,738,415,616.
 
 # %%
 LLAMA_3_1B = replace(

@@ -275,7 +275,7 @@ plots.experts(
 # routers.
 
 # %% [markdown]
-# ## 5 Train it, and watch it collapse
+# ## 5 Train it, and see whether it collapses
 #
 # A character model, as in lesson 08: two pre-norm blocks. `networks` says what stands in the place of the feed-forward
 # networks. That is all that will ever differ.
