@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "layers": {"layers", "attention"},
     "models": {"models", "layers", "attention"},
 }
-INSIDE_FUNCTIONS = {"pretrained.py": {"safetensors", "huggingface_hub"}}
+INSIDE_FUNCTIONS = {"pretrained.py": {"safetensors"}, "stored.py": {"safetensors", "huggingface_hub"}}
 MAY_NOT_IMPORT = {"grading": {"models"}, "generation": {"models"}}
 
 

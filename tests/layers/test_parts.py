@@ -52,6 +52,14 @@ def test_feed_forward(activation, bias):
     assert (ours.narrow.bias is not None) == bias
 
 
+@pytest.mark.parametrize(("name", "gate"), [("reglu", "relu"), ("geglu", "gelu"), ("swiglu", "silu")])
+def test_gated_pairs(name, gate):
+    """Shazeer 2020, eq. 5 and 6."""
+    network, x = shake(FeedForward(4, 10, activation=name)), torch.randn(2, 3, 4)
+    expected = network.narrow(getattr(torch.nn.functional, gate)(network.gate(x)) * network.widen(x))
+    assert_close(network(x), expected)
+
+
 def test_swiglu_is_that_of_llama():
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaMLP

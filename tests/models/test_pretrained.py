@@ -12,8 +12,18 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import txlib
-from txlib.layers import BlockConfig, MixtureConfig
-from txlib.models import GPT, Bert, BertConfig, BertForMaskedLM, GPTConfig
+from txlib.attention import DenseAttention
+from txlib.layers import BlockConfig, MixtureConfig, sinusoidal
+from txlib.models import (
+    GPT,
+    Bert,
+    BertConfig,
+    BertForMaskedLM,
+    BertForTokenClassification,
+    GPTConfig,
+    Transformer,
+    TransformerConfig,
+)
 from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretrained
 
 close = {"rtol": 1e-5, "atol": 1e-5}
@@ -347,10 +357,10 @@ def refused(source, *words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model_type": "mamba"}, ["'mamba' is unknown", "bert, gpt2, llama, marian, mixtral"]),
+        ({"model_type": "mamba"}, ["'mamba' is unknown", "bert, gpt2, llama, marian, mixtral, txlib"]),
         ({"model_type": None}, ["model_type is missing"]),
         ({"architectures": ["GPT2ForSequenceClassification"]}, ["GPT2ForSequenceClassification", "GPT2LMHeadModel"]),
-        ({"reorder_and_upcast_attn": True}, ["reorder_and_upcast_attn=True is not supported"]),
+        ({"scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse_layer_idx=True is not supported"]),
         ({"activation_function": "mish"}, ["activation_function='mish'", "gelu_new"]),
         ({"n_embd": 20}, ["has shape", "correct"]),
         ({"n_head": 3}, ["not divisible"]),
@@ -373,7 +383,6 @@ def test_settings_refused(folder, settings, words):
         ("llama", {"head_dim": 8}, ["head_dim=8 is not supported"]),
         ("llama", {"hidden_act": "gelu"}, ["hidden_act='gelu'"]),
         ("mixtral", {"sliding_window": 4}, ["sliding_window=4"]),
-        ("mixtral", {"output_router_logits": True}, ["output_router_logits=True"]),
     ],
 )
 def test_settings_of_llamas_refused(tmp_path, name, settings, words):
@@ -384,13 +393,15 @@ def test_settings_of_llamas_refused(tmp_path, name, settings, words):
 
 def test_settings_of_bert_and_marian_refused(tmp_path):
     bert("BertModel").save_pretrained(tmp_path / "bert")
-    for setting in (
-        {"is_decoder": True},
-        {"position_embedding_type": "relative_key"},
-        {"problem_type": "multi_label_classification"},
-    ):
+    for setting in ({"is_decoder": True}, {"position_embedding_type": "relative_key"}):
         change(shutil.copytree(tmp_path / "bert", tmp_path / next(iter(setting))), **setting)
         refused(tmp_path / next(iter(setting)), next(iter(setting)))
+    bert("BertForSequenceClassification").save_pretrained(tmp_path / "classifier")
+    change(tmp_path / "classifier", problem_type="multi_label_classification")
+    refused(tmp_path / "classifier", "problem_type='multi_label_classification'")
+    bert("BertForMaskedLM").save_pretrained(tmp_path / "masked")
+    change(tmp_path / "masked", tie_word_embeddings=False)
+    refused(tmp_path / "masked", "tie_word_embeddings=False")
     marian().save_pretrained(tmp_path / "marian")
     change(tmp_path / "marian", decoder_ffn_dim=40)
     refused(tmp_path / "marian", "decoder_ffn_dim=40")
@@ -425,6 +436,73 @@ def test_quantised(folder):
     key = "transformer.h.1.attn.c_attn.weight"
     change_tensors(folder, lambda tensors: {**tensors, key: tensors[key].to(torch.int8)})
     refused(folder, key, "int8")
+
+    change_tensors(folder, lambda tensors: {name: each.to(torch.int8) for name, each in tensors.items()})
+    refused(folder, "transformer.", "int8", "quantised")  # also where the embedding is read first
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_dtypes_and_devices_that_are_not_there(folder):
+    assert load_pretrained(folder, "bfloat16").embedding.weight.dtype == torch.bfloat16
+    for wrong in ("cuda", "float17", torch.int8, 16):
+        with pytest.raises(PretrainedError, match=r"dtype=.* is none of float32, float16"):
+            load_pretrained(folder, wrong)
+    for wrong in ("xpu", "cuda:99", "laptop"):
+        with pytest.raises(PretrainedError, match=f"device='{wrong}' is not there; this torch finds cpu"):
+            load_pretrained(folder, device=wrong)
+
+
+@torch.no_grad()
+def test_a_bert_without_pooler(tmp_path):
+    theirs = transformers.BertModel(transformers.BertConfig(**BERT), add_pooling_layer=False).eval()
+    ours, x = there(shake(theirs), tmp_path / "theirs"), ids(2, 5)
+    assert ours(x).pooler_output is None
+    assert_close(ours(x).last_hidden_state, theirs(x).last_hidden_state, **close)
+    save_pretrained(ours, tmp_path / "ours")
+    assert_close(load_pretrained(tmp_path / "ours")(x).last_hidden_state, ours(x).last_hidden_state)
+
+
+@torch.no_grad()
+def test_a_mixtral_with_its_experts_in_one_tensor(tmp_path):
+    theirs = decoder("mixtral-three")
+    theirs.save_pretrained(tmp_path, save_original_format=False)
+    assert "model.layers.0.mlp.experts.down_proj" in load_file(tmp_path / "model.safetensors")
+    x = ids(2, 5)
+    assert_close(load_pretrained(tmp_path)(x).logits, theirs(x).logits, **close)
+
+
+@torch.no_grad()
+def test_marians_positions(tmp_path):
+    """A file may hold the sines that we compute, also in half precision, but no others."""
+    theirs = marian()
+    theirs.save_pretrained(tmp_path)
+    name, x = "model.encoder.embed_positions.weight", ids(2, 5)
+    sines = theirs.model.encoder.embed_positions.weight.clone()
+    assert_close(sines, sinusoidal(32, 16, layout="concatenated"))
+    for stored in (sines, sines.half()):
+        change_tensors(tmp_path, lambda tensors, stored=stored: {**tensors, name: stored})
+        expected = theirs(input_ids=x, decoder_input_ids=x).logits
+        assert_close(load_pretrained(tmp_path)(x, None, x).logits, expected, **close)
+    change_tensors(tmp_path, lambda tensors: {**tensors, name: sines + 0.1})
+    refused(tmp_path, name, "a table of its own")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("gpt2", {"reorder_and_upcast_attn": True}),
+        ("mixtral", {"output_router_logits": True}),
+        ("bert", {"problem_type": "multi_label_classification", "tie_word_embeddings": False}),
+    ],
+)
+@torch.no_grad()
+def test_harmless_settings(name, settings, tmp_path):
+    theirs = bert("BertModel") if name == "bert" else decoder(name)
+    theirs.save_pretrained(tmp_path)
+    change(tmp_path, **settings)
+    x = ids(2, 5)
+    mine = next(iter(vars(load_pretrained(tmp_path)(x)).values()))
+    assert_close(mine, theirs(x)[0], **close)
 
 
 def test_broken_shards(tmp_path):
@@ -516,16 +594,23 @@ def test_a_hub_id_is_fetched(folder, monkeypatch):
 
 
 def test_what_their_formats_cannot_say(tmp_path):
+    """Asked for one of theirs, we say why not; otherwise what differs is written in ours, and nothing is lost."""
     block = BlockConfig(16, 4, 20, position="learned", activation="gelu_tanh")
-    for changed, word in [
-        (replace(block, qk_norm=True), "qk_norm=True"),
-        (replace(block, position="rotary"), "position='rotary'"),
-        (replace(block, norm_first=False), "norm_first=False"),
-        (replace(block, norm="rms", bias=False), "activation='gelu_tanh'"),
+    rms = replace(block, norm="rms", bias=False)
+    for changed, kind, words in [
+        (replace(block, qk_norm=True), "gpt2", "block.qk_norm=True"),
+        (replace(block, position="rotary"), "gpt2", "block.position='rotary'"),
+        (replace(block, norm_first=False), "gpt2", "block.norm_first=False"),
+        (replace(block, activation="swiglu"), "gpt2", "activation_function='swiglu'"),
+        (rms, "llama", "block.activation='gelu_tanh'"),
+        (rms, "mixtral", "num_local_experts"),
+        (rms, "bert", "bert has no GPT"),
     ]:
-        with pytest.raises(PretrainedError, match=f"block.{word}"):
-            save_pretrained(GPT(GPTConfig(11, changed, layers=1)), tmp_path)
-    assert not list(tmp_path.iterdir())
+        model = GPT(GPTConfig(11, changed, layers=1)).eval()
+        with pytest.raises(PretrainedError, match=f"{kind} cannot say .*{words}"):
+            save_pretrained(model, tmp_path / "no", kind)
+        same_again(model, tmp_path / "txlib")
+    assert not (tmp_path / "no").exists()
     llama = replace(
         block,
         position="rotary_half",
@@ -539,19 +624,86 @@ def test_what_their_formats_cannot_say(tmp_path):
     save_pretrained(GPT(GPTConfig(11, llama, layers=1)), tmp_path / "llama")  # dropout is not in its format
     plain = replace(llama, dropout=0.0, kv_heads=None, attention_bias=None)
     assert load_pretrained(tmp_path / "llama").config.block == plain
-    save_pretrained(GPT(GPTConfig(11, replace(llama, ffn=MixtureConfig(3)), layers=1)), tmp_path / "mixtral")
-    switch = GPT(GPTConfig(11, replace(llama, ffn=MixtureConfig(3, top_k=1)), layers=1))
-    with pytest.raises(PretrainedError, match="block.ffn.normalise=False"):
-        save_pretrained(switch, tmp_path / "switch")
-    model = GPT(GPTConfig(11, block, layers=1, max_length=8)).eval()
-    save_pretrained(model, tmp_path / "new/folder")
-    x = torch.randint(0, 11, (2, 5))
-    assert torch.equal(load_pretrained(tmp_path / "new/folder")(x).logits, model(x).logits)
+    for ffn, kind in (MixtureConfig(3), "mixtral"), (MixtureConfig(3, top_k=1), "txlib"):
+        model = GPT(GPTConfig(11, replace(llama, ffn=ffn), layers=1)).eval()
+        assert same_again(model, tmp_path / kind)["model_type"] == kind
+    biased = replace(llama, attention_bias=True, ffn=MixtureConfig(3))
+    assert same_again(GPT(GPTConfig(11, biased, layers=1)).eval(), tmp_path / "biased")["model_type"] == "txlib"
+    unturned = GPT(GPTConfig(11, replace(block, rotary_base=500.0), layers=1)).eval()  # nothing rotates: nothing lost
+    assert same_again(unturned, tmp_path / "new/folder")["model_type"] == "gpt2"
+
+
+def same_again(model, folder):
+    """Saved and loaded, a model gives the same outputs; its config.json."""
+    save_pretrained(shake(model), folder)
+    again, x = load_pretrained(folder), torch.randint(0, 11, (2, 5))
+    given = {"labels": torch.randint(0, 11, (2, 4))} if isinstance(model, Transformer) else {}
+    assert type(again) is type(model)
+    for field, value in vars(model(x, **given)).items():
+        if value is not None:
+            assert torch.equal(value, getattr(again(x, **given), field)), field
+    return json.loads((folder / "config.json").read_text())
+
+
+OURS = {
+    "alibi": lambda block: GPT(GPTConfig(11, replace(block, position="alibi"), layers=2)),
+    "shaw-experts": lambda block: GPT(
+        GPTConfig(11, replace(block, position="shaw", ffn=MixtureConfig(3, capacity_factor=1.0)), eos_id=(1, 2))
+    ),
+    "translator": lambda block: Transformer(TransformerConfig(11, replace(block, position="shaw"), 1, 2)),
+    "rotary-rms-translator": lambda block: Transformer(
+        TransformerConfig(11, replace(block, norm="rms", activation="swiglu", position="rotary", qk_norm=True))
+    ),
+    "encoder": lambda block: Bert(BertConfig(11, replace(block, position="alibi"), layers=2)),
+    "encoder-without-pooler": lambda block: Bert(BertConfig(11, block, layers=2), pooler=False),
+    "labels": lambda block: BertForTokenClassification(BertConfig(11, block, layers=1), labels=5),
+    "base-with-pooler": lambda block: BertForMaskedLM(
+        BertConfig(11, block, layers=1), bert=Bert(BertConfig(11, block, layers=1))
+    ),
+    "gated": lambda block: BertForMaskedLM(BertConfig(11, replace(block, activation="swiglu"), layers=1)),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+@torch.no_grad()
+def test_our_own_format(name, tmp_path):
+    torch.manual_seed(1)
+    model = OURS[name](BlockConfig(16, 4, 20, position="learned", dropout=0.1, bias=False)).eval()
+    settings = same_again(model, tmp_path)
+    again = load_pretrained(tmp_path, dtype="float16")
+    assert settings["model_type"] == "txlib" and settings["architectures"] == [type(model).__name__]
+    assert again.config == model.config and {each.dtype for each in again.parameters()} == {torch.float16}
+    change(tmp_path, flavour="vanilla")
+    refused(tmp_path, "has no flavour", "newer txlib")
+
+
+def test_what_is_no_model_of_ours_is_not_saved(tmp_path):
+    class Mine(GPT):
+        pass
+
+    config = GPTConfig(11, BlockConfig(16, 4, 20), layers=1)
+    own = replace(config, block=replace(config.block, mechanism=lambda config: DenseAttention()))
+    for model, words in [
+        (torch.nn.Linear(2, 2), "not torch.nn.modules.linear.Linear; save its state_dict"),
+        (bert("BertModel"), "BertModel"),
+        (Mine(config), "Mine"),
+        (GPT(own), "mechanism"),
+    ]:
+        with pytest.raises(PretrainedError, match=words):
+            save_pretrained(model, tmp_path)
+    with pytest.raises(PretrainedError, match="model_type='gpt3' is unknown; choose one of gpt2, llama"):
+        save_pretrained(GPT(config), tmp_path, "gpt3")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_safetensors(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refused(folder, "pip install safetensors")
+    with pytest.raises(PretrainedError, match="pip install safetensors"):
+        save_pretrained(GPT(GPTConfig(11, BlockConfig(16, 4, 20), layers=1)), folder)
 
 
 def test_a_bert_made_here_is_saved(tmp_path):
     block = BlockConfig(16, 4, 20, position="learned", activation="gelu", norm_first=False, norm_eps=1e-12)
     model = shake(Bert(BertConfig(11, block, layers=1))).eval()
-    save_pretrained(model, tmp_path)
-    x = torch.randint(0, 11, (2, 5))
-    assert torch.equal(load_pretrained(tmp_path)(x).pooler_output, model(x).pooler_output)
+    assert same_again(model, tmp_path)["model_type"] == "bert"

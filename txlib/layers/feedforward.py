@@ -1,5 +1,7 @@
 """The position-wise network: the same small network applied to each token by itself."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -12,6 +14,7 @@ ACTIVATIONS = {
     "relu2": lambda x: F.relu(x).square(),  # So et al. 2021 (Primer), §4.1
     "silu": F.silu,  # Elfwing et al. 2017
 }
+GATED = {"reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}  # the gate's activation
 
 
 class FeedForward(nn.Module):
@@ -19,20 +22,18 @@ class FeedForward(nn.Module):
 
     Args:
         d_ff: width in the middle; the paper's is 4 · d_model.
-        activation: "relu", "gelu" (exact), "gelu_tanh", "relu2", "silu", or "swiglu", which multiplies silu(W x) by a
-            second projection V x before narrowing (Shazeer 2020, eq. 6).
+        activation: "relu", "gelu" (exact), "gelu_tanh", "relu2", "silu", or a gated one: "swiglu" multiplies silu(W x)
+            by a second projection V x before narrowing, and so do "reglu", "geglu" and "geglu_tanh" with the others
+            (Shazeer 2020, eq. 5 and 6).
         bias: whether the projections have biases.
         dropout: applied in the middle while training.
     """
 
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True, dropout: float = 0.0):
         super().__init__()
-        gated = activation == "swiglu"
-        if not gated and activation not in ACTIVATIONS:
-            raise ValueError(f"activation={activation!r} is unknown; choose one of {', '.join(ACTIVATIONS)}, swiglu")
-        self.activation = ACTIVATIONS["silu" if gated else activation]
+        self.activation = find_activation(activation)
         self.widen = nn.Linear(d_model, d_ff, bias=bias)
-        self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
+        self.gate = nn.Linear(d_model, d_ff, bias=bias) if activation in GATED else None
         self.narrow = nn.Linear(d_ff, d_model, bias=bias)
         self.dropout = dropout
 
@@ -41,6 +42,17 @@ class FeedForward(nn.Module):
         hidden = self.widen(x)  # (batch, length, d_ff)
         hidden = self.activation(hidden) if self.gate is None else self.activation(self.gate(x)) * hidden
         return self.narrow(dropout(hidden, self.dropout, self.training))
+
+
+def find_activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The function of that name; of a gated pair, the gate's.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    if name not in ACTIVATIONS and name not in GATED:
+        raise ValueError(f"activation={name!r} is unknown; choose one of {', '.join((*ACTIVATIONS, *GATED))}")
+    return ACTIVATIONS[GATED.get(name, name)]
 
 
 def dropout(x: Tensor, share: float, training: bool) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from txlib.layers import BlockConfig, TokenEmbedding, make_position
 from txlib.layers.block import LAST_IN_SUBLAYER
-from txlib.layers.feedforward import ACTIVATIONS, dropout
+from txlib.layers.feedforward import dropout, find_activation
 from txlib.layers.norm import make_norm
 from txlib.models.stack import IGNORED, ModelConfig, Stack, source_mask
 
@@ -128,7 +128,7 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         block = config.block
         self.dense = nn.Linear(block.d_model, block.d_model)
-        self.activation = ACTIVATIONS[block.activation]
+        self.activation = find_activation(block.activation)
         self.norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         initialise(self, config)

@@ -45,8 +45,6 @@ class GPTConfig(ModelConfig):
         for name in ("vocab_size", "layers", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if isinstance(self.eos_id, list):  # as JSON has it
-            object.__setattr__(self, "eos_id", tuple(self.eos_id))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: dict) -> "ModelConfig":
-        """The config that `to_dict` wrote."""
+        """The config that `to_dict` wrote. JSON turns tuples into lists; they are turned back."""
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         return cls(**{**values, "block": BlockConfig.from_dict(values["block"])})
 
 

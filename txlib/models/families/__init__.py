@@ -1,0 +1,13 @@
+"""How models are written down: a file for each published family, and one for txlib's own format."""
+
+from txlib.models.families.bert import BERT
+from txlib.models.families.family import Family, Name, Settings
+from txlib.models.families.gpt2 import GPT2
+from txlib.models.families.llama import LLAMA
+from txlib.models.families.marian import MARIAN
+from txlib.models.families.mixtral import MIXTRAL
+from txlib.models.families.own import OWN
+
+FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, MIXTRAL, BERT, MARIAN, OWN)}
+
+__all__ = ["FAMILIES", "OWN", "Family", "Name", "Settings"]

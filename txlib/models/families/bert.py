@@ -1,0 +1,108 @@
+"""BERT and its heads (Devlin et al. 2019)."""
+
+from collections.abc import Collection
+from typing import Any
+
+from torch import nn
+
+from txlib.models import bert
+from txlib.models.bert import Bert, BertConfig
+from txlib.models.families.family import ACTIVATIONS, Family, Head, Setting, Settings, same
+
+CLASSIFIERS = bert.BertForSequenceClassification, bert.BertForTokenClassification
+TIED = {"tie_word_embeddings": True}
+
+
+def pooler(settings: Settings, stored: Collection[str]) -> dict[str, Any]:
+    """A base has a pooler unless its file has none."""
+    return {"pooler": any(".pooler." in f".{name}" for name in stored)}
+
+
+def labels(settings: Settings, stored: Collection[str]) -> dict[str, Any]:
+    """Classes of a classifier: how many names they have, or the plain number."""
+    count = len(settings.get("id2label") or ()) or settings.get("num_labels") or 2
+    kind = settings.get("problem_type")
+    if kind not in (None, "regression" if count == 1 else "single_label_classification"):
+        raise ValueError(f"problem_type={kind!r} is not supported with {count} labels")
+    return {"labels": count}
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """Names for the labels."""
+    count = model.classifier.out_features if isinstance(model, CLASSIFIERS) else 2
+    return {
+        "id2label": {str(label): f"LABEL_{label}" for label in range(count)},
+        "label2id": {f"LABEL_{label}": label for label in range(count)},
+    }
+
+
+BERT = Family(
+    "bert",
+    BertConfig,
+    heads={
+        "BertModel": Head(Bert, pooler, bare=True),
+        "BertForPreTraining": Head(bert.BertForPreTraining, fixed=TIED),
+        "BertForMaskedLM": Head(bert.BertForMaskedLM, fixed=TIED),
+        "BertForNextSentencePrediction": Head(bert.BertForNextSentencePrediction),
+        "BertForSequenceClassification": Head(bert.BertForSequenceClassification, labels),
+        "BertForQuestionAnswering": Head(bert.BertForQuestionAnswering),
+        "BertForTokenClassification": Head(bert.BertForTokenClassification, labels),
+        "BertForMultipleChoice": Head(bert.BertForMultipleChoice),
+    },
+    implied={"block.norm_first": False, "block.position": "learned"},
+    fixed={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    settings=(
+        Setting("vocab_size", "vocab_size"),
+        Setting("hidden_size", "block.d_model"),
+        Setting("num_attention_heads", "block.heads"),
+        Setting("intermediate_size", "block.d_ff"),
+        Setting("num_hidden_layers", "layers"),
+        Setting("max_position_embeddings", "max_length"),
+        Setting("type_vocab_size", "segments"),
+        Setting("layer_norm_eps", "block.norm_eps", 1e-12),
+        Setting("hidden_act", "block.activation", "gelu", words=ACTIVATIONS),
+        Setting("hidden_dropout_prob", "block.dropout", 0.1),
+        Setting("attention_probs_dropout_prob", "block.attention_dropout", 0.1),
+        Setting("classifier_dropout", "classifier_dropout", None),
+        Setting("initializer_range", "init_std", 0.02),
+        Setting("pad_token_id", "pad_id", 0),
+    ),
+    describe=describe,
+    names=(
+        *same(
+            "bert.embeddings.",
+            "bert.",
+            ("word_embeddings", "embedding"),
+            ("position_embeddings", "position"),
+            ("token_type_embeddings", "segment"),
+            ("LayerNorm", "embedding_norm"),
+        ),
+        *same(
+            "bert.encoder.layer.{}.",
+            "bert.encoder.layers.{}.",
+            ("attention.self.query", "self_attention.query"),
+            ("attention.self.key", "self_attention.key"),
+            ("attention.self.value", "self_attention.value"),
+            ("attention.output.dense", "self_attention.output"),
+            ("attention.output.LayerNorm", "self_attention_norm"),
+            ("intermediate.dense", "feed_forward.widen"),
+            ("output.dense", "feed_forward.narrow"),
+            ("output.LayerNorm", "feed_forward_norm"),
+        ),
+        *same(
+            "",
+            "",
+            ("bert.pooler.dense", "bert.pooler"),
+            ("cls.predictions.transform.dense", "predictions.dense"),
+            ("cls.predictions.transform.LayerNorm", "predictions.norm"),
+            ("cls.predictions", "predictions"),
+            ("cls.seq_relationship", "next_sentence"),
+            ("classifier", "classifier"),
+            ("qa_outputs", "span"),
+        ),
+    ),
+    prefix="bert.",
+    our_prefix="bert.",
+    ignored=(r"bert\.embeddings\.position_ids", r"cls\.predictions\.decoder\.(weight|bias)"),
+    renamed=(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
+)

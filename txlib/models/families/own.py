@@ -1,0 +1,63 @@
+"""txlib's own format: any model of ours under our own names, for what no published format can say."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from torch import nn
+
+from txlib.models.bert import Bert, BertConfig
+from txlib.models.families.bert import BERT, CLASSIFIERS
+from txlib.models.families.family import Family, Head, Settings
+from txlib.models.gpt import GPT, GPTConfig
+from txlib.models.stack import ModelConfig
+from txlib.models.transformer import Transformer, TransformerConfig
+
+CONFIGS = {GPT: GPTConfig, Transformer: TransformerConfig} | {head.model: BertConfig for head in BERT.heads.values()}
+BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments")
+
+
+class OwnFamily(Family):
+    """config.json is the model's config itself, and the name of its class."""
+
+    def read(self, settings: Settings) -> ModelConfig:
+        """The config.
+
+        Raises:
+            ValueError: when it has fields that this version does not know.
+        """
+        kind = CONFIGS[self.head(settings).model]
+        values = {name: value for name, value in settings.items() if name not in BESIDE_THE_CONFIG}
+        unknown = sorted(values.keys() - {each.name for each in fields(kind)})
+        if unknown:
+            raise ValueError(f"{kind.__name__} has no {unknown[0]}; if a newer txlib wrote it, install that")
+        return kind.from_dict(values)
+
+    def write(self, model: nn.Module) -> dict[str, Any]:
+        """The config, and what the class takes beside it."""
+        name, _ = self.head_of(model)
+        arguments = {}
+        if isinstance(model, Bert):
+            arguments = {"pooler": model.pooler is not None}
+        elif isinstance(model, CLASSIFIERS):
+            arguments = {"labels": model.classifier.out_features}
+        return {
+            "architectures": [name],
+            "model_type": self.model_type,
+            "arguments": arguments,
+            **model.config.to_dict(),
+        }
+
+    def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Each tensor under the name that it has in the model."""
+        return ((name, "same", (name,)) for name in model.state_dict())
+
+
+OWN = OwnFamily(
+    "txlib",
+    ModelConfig,
+    settings=(),
+    names=(),
+    ignored=(r"bert\.pooler\.\w+",),  # of a base that a head does not read
+    heads={kind.__name__: Head(kind, lambda settings, stored: settings.get("arguments") or {}) for kind in CONFIGS},
+)
