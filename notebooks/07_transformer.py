@@ -371,7 +371,8 @@ print(f"peak of the paper's base model: {noam(4000, 512):.1e}, of the big one: {
 # batch should have a budget of *tokens*, not of sentences. How much does that save?
 
 # %%
-by_length = batches_by_length(encoded, 1000, seed=0)
+sizes = [(len(source) + 1, len(target) + 1) for source, target in encoded]   # with EOS, and with BOS or EOS
+by_length = batches_by_length(sizes, 1000, seed=0)
 as_they_come = [range(start, start + 60) for start in range(0, len(encoded) - 60, 60)]
 for name, groups in {"as they come": as_they_come, "by length": by_length}.items():
     batches = [collate([encoded[index] for index in group], BOS, EOS, PAD) for group in groups]
@@ -423,7 +424,7 @@ def learn(model, optimizers, batch, rate):
 
 # %%
 def train(model, steps, what, rate=1.0, seed=0, stop=None):        # stop: after so many of the steps
-    groups = batches_by_length(encoded, 1000, seed=seed)
+    groups = batches_by_length(sizes, 1000, seed=seed)
     optimizers, losses = make_optimizers(model.to(device()).train()), []
     torch.manual_seed(seed)
     for step, group in enumerate(progress(groups[: stop or steps], what), start=1):

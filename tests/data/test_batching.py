@@ -15,6 +15,11 @@ ids = st.lists(st.integers(4, 99), min_size=0, max_size=12)
 some_pairs = st.lists(st.tuples(ids, ids), max_size=60)
 
 
+def lengths(pairs):
+    """Tokens of sources and targets, end marks included."""
+    return [(len(source) + 1, len(target) + 1) for source, target in pairs]
+
+
 def cost(batch, pairs):
     """Tokens of a padded batch, end marks included, counted one sentence at a time."""
     source = max(len(pairs[index][0]) + 1 for index in batch)
@@ -24,15 +29,15 @@ def cost(batch, pairs):
 
 @given(some_pairs, st.integers(26, 200), st.integers(0, 5), st.integers(0, 5), st.booleans())
 def test_every_index_once_within_the_budget_and_repeatable(pairs, max_tokens, seed, epoch, shuffle):
-    batches = batches_by_length(pairs, max_tokens, seed=seed, epoch=epoch, shuffle=shuffle)
+    batches = batches_by_length(lengths(pairs), max_tokens, seed=seed, epoch=epoch, shuffle=shuffle)
     assert sorted(index for batch in batches for index in batch) == list(range(len(pairs)))
     assert all(batch and cost(batch, pairs) <= max_tokens for batch in batches)
-    assert batches == batches_by_length(pairs, max_tokens, seed=seed, epoch=epoch, shuffle=shuffle)
+    assert batches == batches_by_length(lengths(pairs), max_tokens, seed=seed, epoch=epoch, shuffle=shuffle)
 
 
 def test_seed_and_epoch_change_the_batches():
     pairs = [([5] * (index % 3), [6] * (index % 2)) for index in range(300)]
-    first, *others = (batches_by_length(pairs, 60, seed=s, epoch=e) for s, e in ((0, 0), (0, 1), (1, 0)))
+    first, *others = (batches_by_length(lengths(pairs), 60, seed=s, epoch=e) for s, e in ((0, 0), (0, 1), (1, 0)))
     for other in others:
         assert other != first
         assert sorted(map(sorted, other)) != sorted(map(sorted, first))  # other company, not only another order
@@ -40,24 +45,33 @@ def test_seed_and_epoch_change_the_batches():
 
 def test_unshuffled_batches_go_from_short_to_long():
     pairs = [([5] * length, [6] * length) for length in (9, 2, 5, 2, 9, 1)]
-    batches = batches_by_length(pairs, 24, shuffle=False)
-    lengths = [len(pairs[index][0]) for batch in batches for index in batch]
-    assert lengths == sorted(lengths)
+    batches = batches_by_length(lengths(pairs), 24, shuffle=False)
+    found = [len(pairs[index][0]) for batch in batches for index in batch]
+    assert found == sorted(found)
 
 
 def test_a_large_corpus_has_one_source_length_a_batch():
     pairs = [([5] * (1 + index % 4), [6] * (1 + index % 5)) for index in range(4000)]
-    batches = batches_by_length(pairs, 120)
+    batches = batches_by_length(lengths(pairs), 120)
     one = sum(len({len(pairs[index][0]) for index in batch}) == 1 for batch in batches)
     assert one >= 0.97 * len(batches)
+
+
+@given(st.lists(st.integers(0, 30), max_size=60), st.integers(30, 200))
+def test_single_lengths_fill_batches_alone(sizes, max_tokens):
+    batches = batches_by_length(sizes, max_tokens)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(sizes)))
+    assert all(len(batch) * max(sizes[index] for index in batch) <= max_tokens for batch in batches)
+    one = batches_by_length([7] * 100, 70)
+    assert sorted(map(len, one)) == [10] * 10  # full batches, where no second text takes room
 
 
 def test_pairs_beyond_the_budget_are_named():
     pairs = [([5] * 3, [6] * 3), ([5] * 30, [6] * 30), ([5] * 20, [6] * 20)]
     with pytest.raises(ValueError) as error:
-        batches_by_length(pairs, 40)
+        batches_by_length(lengths(pairs), 40)
     assert str(error.value) == (
-        "2 of 3 pairs exceed max_tokens=40 (the longest, number 1, has 62); raise max_tokens or drop them"
+        "2 of 3 examples exceed max_tokens=40 (the longest, number 1, has 62); raise max_tokens or drop them"
     )
 
 
@@ -86,7 +100,7 @@ def test_collate():
 
 @given(some_pairs.filter(bool))
 def test_padding_share_counts_what_is_not_a_token(pairs):
-    batches = [[pairs[index] for index in batch] for batch in batches_by_length(pairs, 60)]
+    batches = [[pairs[index] for index in batch] for batch in batches_by_length(lengths(pairs), 60)]
     tokens = sum(len(source) + len(target) + 2 for source, target in pairs)
     positions = sum(cost(range(len(batch)), batch) for batch in batches)
     share = padding_share(collate(batch, BOS, EOS, PAD) for batch in batches)
@@ -109,7 +123,7 @@ def test_real_sentences_are_at_least_92_percent_tokens(source, size, max_words, 
         pytest.skip("TXLIB_DATA has no multi30k")
     pairs = encoded(source, size, max_words)
     for epoch in (0, 1):
-        batches = batches_by_length(pairs, max_tokens, epoch=epoch)
+        batches = batches_by_length(lengths(pairs), max_tokens, epoch=epoch)
         share = padding_share(collate([pairs[index] for index in batch], BOS, EOS, PAD) for batch in batches)
         assert share <= 0.08
 

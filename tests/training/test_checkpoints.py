@@ -3,6 +3,8 @@
 import ast
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 
 import txlib
 from txlib.training import CheckpointError
-from txlib.training.checkpoints import Checkpoints, load_weights, read_json, read_tensors, write_folder
+from txlib.training.checkpoints import Checkpoints, check_folder, load_weights, only_run, read_json, read_tensors
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}
 
@@ -72,7 +74,7 @@ def test_a_crash_while_writing_leaves_what_was_there(tmp_path, monkeypatch, brea
             patch.setattr(os, "fsync", crash)
         else:
             patch.setattr(Path, "rename", no_last_rename)
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(CheckpointError, match=r"cannot be written \(disk full\); make room"):
             checkpoints.save(step, {"new": torch.ones(3)}, {"step": step, "new": True})
     assert files(tmp_path) == before
     tensors, state = checkpoints.load()
@@ -94,7 +96,7 @@ def test_what_a_killed_run_left_half_written_is_not_loaded_and_goes(tmp_path):
 
 def test_state_that_json_cannot_hold_leaves_nothing(tmp_path):
     with pytest.raises(TypeError):
-        write_folder(tmp_path / "new", {"tensors.safetensors": TENSORS, "state.json": {"x": object()}})
+        Checkpoints(tmp_path).save(1, TENSORS, {"x": object()})
     assert files(tmp_path) == []
 
 
@@ -116,8 +118,14 @@ def garbage(path):
     path.write_bytes(bytes(range(256)) * 4)
 
 
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) - 5] ^= 1  # the last tensor's, or of a digit: still a sound file
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
-@pytest.mark.parametrize("damage", [truncate, empty, garbage, Path.unlink])
+@pytest.mark.parametrize("damage", [truncate, empty, garbage, flip_a_bit, Path.unlink])
 def test_damaged_checkpoints(tmp_path, name, damage):
     newest = Checkpoints(tmp_path).save(1, TENSORS, {"step": 1})
     damage(newest / name)
@@ -126,6 +134,56 @@ def test_damaged_checkpoints(tmp_path, name, damage):
     message = one_line(error)
     assert str(newest / name) in message and f"delete {newest}" in message
     assert ("is missing" if damage is Path.unlink else "is cut off or damaged") in message
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    """A file may grow to 100 kB here, which stops the writing as a full disk does."""
+    code = (
+        "import resource, signal, sys, torch\n"
+        "from txlib.training.checkpoints import Checkpoints\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "checkpoints = Checkpoints(sys.argv[1])\n"
+        "checkpoints.save(1, {'a': torch.ones(3)}, {})\n"
+        "try:\n"
+        "    checkpoints.save(2, {'a': torch.ones(99_999)}, {})\n"
+        "except ValueError as error:\n"
+        "    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert (said.returncode, said.stdout.count("\n")) == (0, 1), said.stderr
+    assert said.stdout.startswith(f"{tmp_path}/step-00000002 cannot be written (") and "make room" in said.stdout
+    assert Checkpoints(tmp_path).load()[0]["a"].equal(torch.ones(3))
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000001"}
+
+
+def test_a_folder_that_cannot_be_one(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "run" / "one"):
+        with pytest.raises(ValueError, match=f"{tmp_path}/file is a file; choose another"):
+            check_folder(folder)
+    check_folder(tmp_path / "new" / "run")
+
+
+def test_one_process_at_a_time(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from txlib.training.checkpoints import only_run\n"
+        "with only_run(sys.argv[1]):\n"
+        "    print('inside', flush=True)\n"
+        "    time.sleep(300)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "inside\n"
+        with pytest.raises(ValueError, match=f"another process is at work in {tmp_path}; wait"), only_run(tmp_path):
+            pass
+    finally:
+        other.kill()
+        other.wait()
+    with only_run(tmp_path), only_run(tmp_path):  # a killed process holds nothing; one's own lock opens to oneself
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_json_that_is_no_object(tmp_path):
@@ -161,7 +219,8 @@ def test_weights_of_another_model():
 
 def test_a_checkpoint_is_plain_json_and_safetensors(tmp_path):
     path = Checkpoints(tmp_path).save(1, TENSORS, {"step": 1})
-    assert files(path) == ["state.json", "tensors.safetensors"]
+    assert files(path) == ["SHA256SUMS", "state.json", "tensors.safetensors"]
+    assert subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=path).returncode == 0
     assert json.loads((path / "state.json").read_text()) == {"step": 1}
     assert safetensors.torch.load_file(path / "tensors.safetensors").keys() == TENSORS.keys()
 

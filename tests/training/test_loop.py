@@ -92,6 +92,7 @@ def test_clipping(clip, norm, monkeypatch):
 def test_schedules_reach_the_optimizer(monkeypatch):
     for schedule, expected in (
         ("linear", [0.5, 1, 0.75, 0.5, 0.25]),
+        ("cosine", [0.5, 1, 0.1 + 0.9 * 0.75, 0.1 + 0.9 * 0.25, 0.1]),
         ("inverse_sqrt", [0.5, 1, (2 / 3) ** 0.5, 0.5**0.5, 0.4**0.5]),
     ):
         factors = []
@@ -131,6 +132,7 @@ def test_compiled(unchecked, monkeypatch):
 # Length
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("length", "message"),
     [
@@ -140,6 +142,8 @@ def test_compiled(unchecked, monkeypatch):
         ({"steps": -2}, "steps=-2 must be more than 0"),
         ({"minutes": 0.0}, "minutes=0.0 must be more than 0"),
         ({"minutes": -1.0}, "minutes=-1.0 must be more than 0"),
+        ({"steps": 2.5}, "steps=2.5 is no whole number"),
+        ({"minutes": "1"}, "minutes='1' is no number"),
     ],
 )
 def test_length_of_a_run(length, message, tmp_path):
@@ -156,7 +160,7 @@ def test_length_of_a_run(length, message, tmp_path):
         {"accumulate": 0},
         {"checkpoint_every": 0},
         {"validate_every": -1},
-        {"schedule": "cosine"},
+        {"schedule": "cosines"},
         {"precision": "fp8"},
     ],
 )
@@ -182,6 +186,20 @@ def test_minutes_fix_the_number_of_steps_once(monkeypatch):
     monkeypatch.setattr(loop.time, "perf_counter", clock)
     progress = train(Line(), a_batch, loss, FP32, minutes=2.0, quiet=True)
     assert progress.total == progress.step == 20 + (120 - 5 * 10 - 15)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(10, 6), (25, 2), (45, 1), (100, 1)])
+def test_a_run_of_few_minutes_ends_in_time(seconds, steps, monkeypatch):
+    """One minute, and steps that take a good part of it: as many as fit, but one at least."""
+    now = 0.0
+
+    def loss(model, batch):
+        nonlocal now
+        now += seconds
+        return squares(model, batch)
+
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    assert train(Line(), a_batch, loss, FP32, minutes=1.0, quiet=True).step == steps
 
 
 # Metrics, validation
@@ -252,6 +270,42 @@ def test_batches_without_labels():
 def test_a_loss_that_is_no_number():
     with pytest.raises(ValueError, match=r"the loss became inf in step 1; lower lr=0.01$"):
         train(Line(1e200), a_batch, squares, FP32, steps=3, quiet=True)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_arguments_are_named():
+    loader = torch.utils.data.DataLoader([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"batches is a DataLoader; .* lambda epoch: batches"):
+        train(Line(), loader, squares, FP32, steps=3, quiet=True)
+    with pytest.raises(ValueError, match=r"gave a Tensor; .* return losses.sum\(\), losses.numel\(\)"):
+        train(Line(), a_batch, lambda model, batch: model.w.sum(), FP32, steps=3, quiet=True)
+    with pytest.raises(ValueError, match=r"gave losses of shape \(1, 1\); sum them"):
+        train(Line(), a_batch, lambda model, batch: (model.w, 1), FP32, steps=3, quiet=True)
+
+
+def test_any_batches_that_can_be_gone_through(tmp_path):
+    """A list, a DataLoader, a generator: the same, and a run goes on in the middle of an epoch."""
+    numbers = torch.arange(1.0, 11.0, dtype=torch.float64).view(5, 2)
+    as_batches = {
+        "list": lambda epoch: [(x, x + epoch) for x in numbers],
+        "loader": lambda epoch: torch.utils.data.DataLoader([(x, x + epoch) for x in numbers], batch_size=None),
+        "generator": lambda epoch: ((x, x + epoch) for x in numbers),
+    }
+    losses = {}
+    for name, batches in as_batches.items():
+        config = replace(FP32, checkpoint_every=8)
+        losses[name] = train(Line(), batches, squares, config, steps=12, quiet=True).losses
+
+        def dies(model, batch):
+            if batch[1][0] == 9 + 1:  # the second epoch's last, two steps after the checkpoint
+                raise SystemExit
+            return squares(model, batch)
+
+        with pytest.raises(SystemExit):
+            train(Line(), batches, dies, config, steps=12, out=tmp_path / name, quiet=True)
+        again = train(Line(), batches, squares, config, steps=12, out=tmp_path / name, resume=True, quiet=True)
+        assert again.losses == losses[name]
+    assert losses["list"] == losses["loader"] == losses["generator"]
 
 
 # Stop and go on

@@ -1,4 +1,6 @@
-"""AdamW against its formula; which parameters Muon gets; what is remembered."""
+"""AdamW against its formula; which parameters Muon gets; what is remembered; what torch's own tools make of it."""
+
+from copy import deepcopy
 
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch import nn
 from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
 from txlib.training import optimizers
+from txlib.training.optimizers import hidden_matrices
 
 
 def make_transformer():
@@ -106,3 +109,75 @@ def test_state_round_trip(muon_lr):
     fresh.load_state_dict(again.state_dict())
     for name, tensor in resumed.state_tensors().items():
         assert tensor.equal(optimizer.state_tensors()[name]), name
+
+
+# What torch's own tools expect of an optimizer
+
+
+@pytest.mark.parametrize("muon_lr", [None, 0.02])
+def test_it_is_an_optimizer(muon_lr):
+    model = make_transformer()
+    optimizer = optimizers(model, lr=0.5, muon_lr=muon_lr)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    assert {id(each) for each in held} == {id(each) for each in model.parameters()}
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    learn(model, optimizer, 1)
+    schedule.step()
+    for part, peak in zip(optimizer.parts, (0.02, 0.5) if muon_lr else (0.5,), strict=True):
+        assert [group["lr"] for group in part.param_groups] == [peak / 2] * len(part.param_groups)
+    assert optimizer.step(lambda: torch.tensor(3.0)) == 3
+    assert "lr: 0.25" in repr(optimizer)
+
+
+@pytest.mark.parametrize("muon_lr", [None, 0.02])
+def test_a_state_dict_carries_on(muon_lr):
+    """Through `torch.save` and back, and through a deep copy, the next steps are those of the original."""
+    straight = make_transformer()
+    optimizer = optimizers(straight, lr=0.01, muon_lr=muon_lr)
+    learn(straight, optimizer, 3)
+    copied, copied_optimizer = deepcopy((straight, optimizer))
+    again = make_transformer()
+    again.load_state_dict(straight.state_dict())
+    resumed = optimizers(again, lr=0.7, muon_lr=muon_lr)
+    resumed.load_state_dict(deepcopy(optimizer.state_dict()))
+    for model, its_optimizer in ((straight, optimizer), (copied, copied_optimizer), (again, resumed)):
+        learn(model, its_optimizer, 3, factor=lambda step: 1 / step)
+    for a, b, c in zip(straight.parameters(), copied.parameters(), again.parameters(), strict=True):
+        assert a.equal(b) and a.equal(c)
+
+
+def test_a_gradient_scaler_scales_back():
+    """With and without scaling the weights are the same; a gradient that is no number costs a step."""
+    models = [make_transformer() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    both = [optimizers(model, lr=0.01, muon_lr=0.02) for model in models]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def loss(model):
+        return sum(weight.square().sum() for weight in model.parameters())
+
+    loss(models[0]).backward()
+    both[0].step()
+    scaler.scale(loss(models[1])).backward()
+    scaler.step(both[1])
+    scaler.update()
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    both[1].zero_grad()
+    before = [weight.clone() for weight in models[1].parameters()]
+    scaler.scale(loss(models[1]) * float("inf")).backward()
+    scaler.step(both[1])
+    assert all(a.equal(b) for a, b in zip(before, models[1].parameters(), strict=True))
+
+
+def test_one_rule_says_what_a_hidden_matrix_is():
+    """Muon's parameters, those that decay without Muon, and `hidden_matrices` are the same."""
+    model = make_transformer()
+    model.encoder.layers[0].requires_grad_(False)
+    hidden = {id(each) for each in hidden_matrices(model).values()}
+    muon = optimizers(model, lr=0.1, muon_lr=0.1).parts[0]
+    decaying = [group for group in optimizers(model, lr=0.1, weight_decay=0.1).param_groups if group["weight_decay"]]
+    for groups in (muon.param_groups, decaying):
+        assert {id(each) for group in groups for each in group["params"]} == hidden
+    assert len(hidden) == 4 + 2 + 4 * 2 + 2  # of the encoder's second block and the decoder's only one

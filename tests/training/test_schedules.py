@@ -1,8 +1,9 @@
 """Schedules at points computed by hand."""
 
 import pytest
+import torch
 
-from txlib.training import noam, warmup_linear
+from txlib.training import noam, warmup_cosine, warmup_linear
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,22 @@ def test_warmup_linear(total, warmup):
     up, down = changes[: warmup - 1], changes[warmup - 1 :]
     assert up == pytest.approx([1 / warmup] * len(up))
     assert down == pytest.approx([-1 / (total + 1 - warmup)] * len(down))
+
+
+@pytest.mark.parametrize(("total", "warmup", "last"), [(100, 10, 0.1), (100, 1, 0.0), (11, 10, 0.5), (7, 7, 0.1)])
+def test_warmup_cosine_is_torchs(total, warmup, last):
+    """The fall of `CosineAnnealingLR`, after a linear rise."""
+    factors = [warmup_cosine(step, total, warmup, last) for step in range(1, total + 6)]
+    assert factors[:warmup] == pytest.approx([step / warmup for step in range(1, warmup + 1)])
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, total - warmup), eta_min=last)
+    expected = []
+    for _ in range(warmup, total + 1):
+        expected.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    assert factors[warmup - 1 : total] == pytest.approx(expected)
+    assert factors[total:] == pytest.approx([last] * 5)  # and stays there
 
 
 def test_a_run_shorter_than_its_warm_up_only_rises():

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-IGNORE_INDEX = -100  # the label that torch's cross-entropy skips by default
+IGNORED = -100  # a label that is not counted, as everywhere in torch
 
 Ids = Sequence[int]
 PairOfIds = Sequence[Ids]  # (source ids, target ids)
@@ -22,7 +22,7 @@ class Batch:
     input_ids: Int[Tensor, "batch source"]
     attention_mask: Int[Tensor, "batch source"]  # 1 = a token, 0 = padding
     decoder_input_ids: Int[Tensor, "batch target"]
-    labels: Int[Tensor, "batch target"]  # decoder_input_ids one step later; padding is IGNORE_INDEX
+    labels: Int[Tensor, "batch target"]  # decoder_input_ids one step later; padding is IGNORED
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
@@ -45,33 +45,38 @@ def collate(pairs: Sequence[PairOfIds], bos_id: int, eos_id: int, pad_id: int) -
     length = torch.tensor([len(source) + 1 for source, _ in pairs])  # (batch,)
     attention_mask = (torch.arange(input_ids.shape[1]) < length[:, None]).long()  # (batch, source)
     decoder_input_ids = pad([[bos_id, *target] for _, target in pairs], pad_id)
-    labels = pad([[*target, eos_id] for _, target in pairs], IGNORE_INDEX)
+    labels = pad([[*target, eos_id] for _, target in pairs], IGNORED)
     return Batch(input_ids, attention_mask, decoder_input_ids, labels)
 
 
 def batches_by_length(
-    pairs: Sequence[PairOfIds], max_tokens: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
+    lengths: Sequence[int | tuple[int, int]], max_tokens: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
 ) -> list[list[int]]:
-    """Group (source ids, target ids) pairs of like length; returns the indices of each batch.
+    """Group examples of like length; returns the indices of each batch.
 
-    A batch, padded, has at most `max_tokens` tokens, source and target together, their end marks included (as `collate`
-    makes it). Every index occurs in exactly one batch. Wherever there are enough pairs, a batch holds a single source
-    length, so that its source has no padding at all; its targets are neighbours in length.
+    A batch, padded, has at most `max_tokens` tokens. Every index occurs in exactly one batch. Wherever there are enough
+    examples, a batch holds a single length, so that it has no padding at all; of pairs, a single source length, and
+    targets that are neighbours in length.
 
-    `seed` and `epoch` decide which of the pairs of equal length meet in a batch, and the order of the batches:
-    the same two numbers always give the same list. `shuffle=False` leaves everything sorted, e.g. to validate.
+    Args:
+        lengths: tokens of each example, marks included; of a pair, those of the source and of the target, which are
+            padded apart.
+        seed, epoch: decide which examples of equal length meet in a batch, and the order of the batches: the same two
+            numbers always give the same list.
+        shuffle: False leaves everything sorted, e.g. to validate.
 
-    Raises ValueError where a pair is longer than `max_tokens`; drop such pairs beforehand.
+    Raises:
+        ValueError: where an example is longer than `max_tokens`; drop such examples beforehand.
     """
-    length = [(len(source) + 1, len(target) + 1) for source, target in pairs]
+    length = [(each, 0) if isinstance(each, int) else each for each in lengths]
     if too_long := [index for index, both in enumerate(length) if sum(both) > max_tokens]:
         worst = max(too_long, key=lambda index: sum(length[index]))
         raise ValueError(
-            f"{len(too_long)} of {len(pairs)} pairs exceed max_tokens={max_tokens} (the longest, number {worst}, has "
-            f"{sum(length[worst])}); raise max_tokens or drop them"
+            f"{len(too_long)} of {len(length)} examples exceed max_tokens={max_tokens} (the longest, number {worst}, "
+            f"has {sum(length[worst])}); raise max_tokens or drop them"
         )
     chance = random.Random(f"{seed} {epoch}")
-    order = list(range(len(pairs)))
+    order = list(range(len(length)))
     if shuffle:
         chance.shuffle(order)  # sorting is stable: it keeps this order among equals
 
@@ -103,7 +108,7 @@ def padding_share(batches: Iterable[Batch]) -> float:
     """The share of padding among all source and target positions of the batches: 0 is none, 0.5 is every other one."""
     padding = total = 0
     for batch in batches:
-        padding += int((batch.attention_mask == 0).sum() + (batch.labels == IGNORE_INDEX).sum())
+        padding += int((batch.attention_mask == 0).sum() + (batch.labels == IGNORED).sum())
         total += batch.input_ids.numel() + batch.labels.numel()
     if not total:
         raise ValueError("no batches to measure: give at least one")

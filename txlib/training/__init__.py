@@ -2,10 +2,11 @@
 
 from txlib.training.averaging import WeightAverage
 from txlib.training.checkpoints import CheckpointError
-from txlib.training.loop import Progress, TrainConfig, train, training_step
+from txlib.training.loop import TrainConfig, train, training_step
 from txlib.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
 from txlib.training.optimizers import Optimizers, optimizers
-from txlib.training.schedules import inverse_sqrt, noam, warmup_linear
+from txlib.training.schedules import inverse_sqrt, noam, warmup_cosine, warmup_linear
+from txlib.training.state import Progress
 
 __all__ = [
     "CheckpointError",
@@ -20,5 +21,6 @@ __all__ = [
     "optimizers",
     "train",
     "training_step",
+    "warmup_cosine",
     "warmup_linear",
 ]

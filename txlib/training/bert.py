@@ -218,7 +218,7 @@ def pair_batches(
 
     def batches(epoch: int) -> Sequence[Inputs]:
         pairs = make_pairs(documents, context - 3, random.Random(f"{seed} {epoch}"))
-        lengths = [(range(len(pair.first) + len(pair.second) + 2), ()) for pair in pairs]  # only counted
+        lengths = [len(pair.first) + len(pair.second) + 3 for pair in pairs]
         groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
 
         def make(group: list[int]) -> Inputs:

@@ -1,5 +1,6 @@
 """Checkpoints: tensors in safetensors, the rest in JSON, written whole or not at all. Nothing is ever unpickled."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+
+SUMS = "SHA256SUMS"  # as `sha256sum` writes and checks them
 
 
 class CheckpointError(ValueError):
@@ -33,7 +36,9 @@ class Checkpoints:
     def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
         """Write one, then drop those that are too old."""
         path = self.folder / f"step-{step:08}"
-        write_folder(path, {"tensors.safetensors": tensors, "state.json": state})
+        with whole_folder(path, sums=True) as folder:
+            write_tensors(folder / "tensors.safetensors", tensors)
+            write_json(folder / "state.json", state)
         left_by_killed_runs = self.folder.glob(".step-*")
         for old in (*left_by_killed_runs, *self.all()[: -self.keep]):
             shutil.rmtree(old)
@@ -49,28 +54,39 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder} holds no checkpoint; start the run without resume")
         newest = self.all()[-1]
         try:
+            verify(newest)
             return read_tensors(newest / "tensors.safetensors"), read_json(newest / "state.json")
         except CheckpointError as error:
             raise CheckpointError(f"{error}; delete {newest} to go on from the one before it") from None
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
+def whole_folder(folder: Path, *, sums: bool = False) -> Iterator[Path]:
     """A folder to write files into, which takes the place of `folder` only when all of them are complete and on the
     disk; after an error it is gone, and what was there before stays.
+
+    Args:
+        sums: add a file with their checksums, for `verify`.
+
+    Raises:
+        CheckpointError: when something cannot be written: the disk is full, say.
     """
     partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
-    shutil.rmtree(partial, ignore_errors=True)  # a killed run left it
-    partial.mkdir(parents=True)
     try:
-        yield partial
-        for path in partial.iterdir():
-            flush(path)
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            folder.rename(old)
-        partial.rename(folder)
-        flush(folder.parent)
+        with writing(folder):
+            shutil.rmtree(partial, ignore_errors=True)  # a killed run left it
+            partial.mkdir(parents=True)
+            yield partial
+            if sums:
+                lines = [f"{digest(path)}  {path.name}\n" for path in sorted(partial.iterdir())]
+                (partial / SUMS).write_text("".join(lines), encoding="utf-8")
+            for path in partial.iterdir():
+                flush(path)
+            if folder.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                folder.rename(old)
+            partial.rename(folder)
+            flush(folder.parent)
     finally:
         if old.exists() and not folder.exists():  # the new one could not take its place
             old.rename(folder)
@@ -78,20 +94,97 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def write_folder(folder: Path, files: dict[str, dict[str, Any]]) -> None:
-    """Write files into a `whole_folder`.
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system says when a file cannot be written, as one line with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"{path} cannot be written ({reason}); make room, or choose another folder") from None
 
-    Args:
-        files: name → content: tensors by name for `….safetensors`, for other names what JSON can hold.
+
+def verify(folder: Path) -> None:
+    """Compare the files of a `whole_folder` with their checksums.
+
+    Raises:
+        CheckpointError: naming the first that is missing or not what was written.
     """
+    sums = folder / SUMS
+    if not sums.is_file():
+        raise CheckpointError(f"{sums} is missing; copy the whole folder again, or start another run")
+    for line in sums.read_text(encoding="utf-8", errors="replace").splitlines():
+        expected, _, name = line.partition("  ")
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing; copy the whole folder again, or start another run")
+        if digest(path) != expected:
+            raise CheckpointError(f"{path} is cut off or damaged: its checksum is another; copy it again")
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_folder(folder: Path | str) -> None:
+    """Refuse what cannot be a folder to write into, before anything slow.
+
+    Raises:
+        ValueError: when there is a file in its place, or no permission.
+    """
+    folder = Path(folder)
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ValueError(f"{folder} cannot be a run's folder: {there} is a file; choose another")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"{folder} cannot be a run's folder: {there} may not be written to; choose another")
+
+
+HELD: set[Path] = set()  # folders whose lock this process has
+
+
+@contextmanager
+def only_run(folder: Path | str) -> Iterator[None]:
+    """Inside, no other process is at work in the folder, which is there. The lock ends with the process, however that
+    ends. Windows has no such lock.
+
+    Raises:
+        ValueError: another process has it.
+    """
+    folder = Path(folder).resolve()
+    if os.name == "nt" or folder in HELD:
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another process is at work in {folder}; wait until it ends, or stop it") from None
+        HELD.add(folder)
+        yield
+    finally:
+        HELD.discard(folder)
+        os.close(handle)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: when there is no room, say.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    with whole_folder(folder) as partial:
-        for name, content in files.items():
-            if name.endswith(".safetensors"):
-                save_file({key: tensor.detach().cpu().contiguous() for key, tensor in content.items()}, partial / name)
-            else:
-                write_json(partial / name, content)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

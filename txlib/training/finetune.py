@@ -338,7 +338,7 @@ def example_batches(
     encoded: Sequence[Encoded], max_tokens: int, padding: int, *, seed: int = 0
 ) -> Callable[[int], Sequence[Inputs]]:
     """The batches that `train` wants: for each epoch the same examples, dealt anew, those of like length together."""
-    lengths = [(range(len(one.ids) - 1), ()) for one in encoded]
+    lengths = [len(one.ids) for one in encoded]
 
     def batches(epoch: int) -> Sequence[Inputs]:
         groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
@@ -360,9 +360,9 @@ def answer(model: nn.Module, task: Task, examples: Sequence[Any], *, max_tokens:
     model.eval()
     device = next(model.parameters()).device
     encoded = [task.encode(example) for example in examples]
-    lengths = [(range(len(one.ids) - 1), ()) for one in encoded]
+    lengths = [len(one.ids) for one in encoded]
     results: list[Any] = [None] * len(examples)
-    for group in batches_by_length(lengths, max(max_tokens, task.reader.longest + 1), shuffle=False):
+    for group in batches_by_length(lengths, max(max_tokens, task.reader.longest), shuffle=False):
         some = [encoded[index] for index in group]
         inputs = collate([one._replace(labels={}) for one in some], task.reader.padding).to(device)
         for index, found in zip(group, task.answers(model(**inputs), some, [examples[i] for i in group]), strict=True):

@@ -1,17 +1,15 @@
 """One training loop for every model of the course."""
 
-import csv
-import io
 import math
-import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from txlib.training.averaging import WeightAverage
-from txlib.training.checkpoints import CheckpointError, Checkpoints, load_weights
+from txlib.training.checkpoints import Checkpoints, check_folder, only_run
+from txlib.training.log import Log
 from txlib.training.losses import IGNORED
 from txlib.training.optimizers import Optimizers, optimizers
-from txlib.training.schedules import inverse_sqrt, warmup_linear
+from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
+from txlib.training.state import Progress, State
 
 Loss = Callable[[nn.Module, Any], tuple[Tensor, int]]
 
-MEASURED = range(5, 20)  # the steps by which a run of given minutes is planned; the first ones are slower
+TIMED = 20  # steps by which a run of given minutes is planned, or as many as half of the minutes hold
+NOT_COMPARED = ("checkpoint_every", "validate_every", "compile")  # settings that may change when a run goes on
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class TrainConfig:
 
     Args:
         lr, muon_lr, weight_decay: see `optimizers`; the rates are peaks.
-        schedule: "linear" (see `warmup_linear`) or the paper's "inverse_sqrt".
+        schedule: after the warm-up, "linear" (see `warmup_linear`), "cosine" (`warmup_cosine`), or the paper's
+            "inverse_sqrt".
         warmup: steps until the peak.
         clip: largest norm of all gradients together; None: no limit.
         accumulate: batches whose gradients are added up for one step.
@@ -65,34 +67,10 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be more than 0")
-        if self.schedule not in ("linear", "inverse_sqrt"):
-            raise ValueError(f"schedule={self.schedule!r} is unknown; choose 'linear' or 'inverse_sqrt'")
+        if self.schedule not in ("linear", "cosine", "inverse_sqrt"):
+            raise ValueError(f"schedule={self.schedule!r} is unknown; choose 'linear', 'cosine' or 'inverse_sqrt'")
         if self.precision not in ("auto", "fp32", "bf16"):
             raise ValueError(f"precision={self.precision!r} is unknown; choose 'auto', 'fp32' or 'bf16'")
-
-
-@dataclass
-class Progress:
-    """Where a run stands: what a checkpoint keeps besides tensors.
-
-    Args:
-        step: steps done, of `total`; None while a run of given minutes is still being timed.
-        epoch, batch: where the next batch comes from.
-        tokens: trained on, so far.
-        seconds, cpu_seconds: that the steps took, so far: on the wall, and of this process on all its cores.
-        losses: of each step, per token.
-        validation: (step, value) of each validation.
-    """
-
-    step: int = 0
-    total: int | None = None
-    epoch: int = 0
-    batch: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    validation: list[tuple[int, float]] = field(default_factory=list)
 
 
 def training_step(
@@ -115,7 +93,7 @@ def training_step(
     loss_sum, tokens = 0.0, 0
     for batch in batches:
         with autocast():
-            batch_loss, batch_tokens = loss(model, batch)
+            batch_loss, batch_tokens = check_loss(loss(model, batch))
         batch_loss.backward()
         loss_sum, tokens = loss_sum + batch_loss.detach(), tokens + batch_tokens
     if not tokens:
@@ -129,9 +107,25 @@ def training_step(
     return float(loss_sum) / tokens, tokens
 
 
+def check_loss(found: Any) -> tuple[Tensor, int]:
+    """What a loss gave, if it is what it has to be.
+
+    Raises:
+        ValueError: when it is no pair of a number with a gradient and a count.
+    """
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], Tensor):
+        raise ValueError(
+            f"loss(model, batch) gave a {type(found).__name__}; it has to give a pair: the loss summed over what it "
+            "counts, and how many those are, e.g. return losses.sum(), losses.numel()"
+        )
+    if found[0].dim():
+        raise ValueError(f"loss(model, batch) gave losses of shape {tuple(found[0].shape)}; sum them: losses.sum()")
+    return found
+
+
 def train(
     model: nn.Module,
-    batches: Callable[[int], Sequence[Any]],
+    batches: Callable[[int], Iterable[Any]],
     loss: Loss,
     config: TrainConfig | None = None,
     *,
@@ -146,12 +140,14 @@ def train(
     """Train a model for some steps or minutes.
 
     Args:
-        batches: the batches of an epoch, counted from 0; the same number must always give the same batches. A batch is
-            whatever `loss` understands; it is moved with `.to(device)` if it can be.
+        batches: the batches of an epoch, counted from 0, in a list, a `DataLoader`, or anything else to go through; the
+            same number must always give the same batches. A batch is whatever `loss` understands; it is moved with
+            `.to(device)` if it can be.
         loss: `loss(model, batch)` returns the loss *summed* over what it counts (tokens, say), and how many those are.
         steps: optimizer steps in all.
-        minutes: wall-clock minutes instead. The first steps are timed, then the number of steps is fixed for good:
-            what is learnt does not depend on how busy the machine is later.
+        minutes: wall-clock minutes instead, of steps alone: validation comes on top. The first steps are timed, then
+            the number of steps is fixed for good: what is learnt does not depend on how busy the machine is later.
+            There is one step at least.
         out: folder for `metrics.csv` and checkpoints; None keeps nothing.
         resume: go on from the newest checkpoint in `out`, with all else as it was. On a CPU the losses are, bit for
             bit, those of a run that was never stopped.
@@ -166,31 +162,49 @@ def train(
     Raises:
         KeyboardInterrupt: on Ctrl-C, when the current step is finished and saved.
         CheckpointError: when there is nothing to resume, or it is broken or was trained with another config.
-        ValueError: when `out` holds another run, when the loss is no longer a number, and for arguments that contradict
-            each other.
+        ValueError: when `out` holds another run, or one that is being trained, when the loss is no longer a number, and
+            for arguments that are wrong or contradict each other.
     """
     config = config or TrainConfig()
     if resume and out is None:
         raise ValueError("resume needs out, the folder of the run to go on with")
     check_length(steps, minutes)
+    if not callable(batches):
+        raise ValueError(
+            f"batches is a {type(batches).__name__}; give a function from an epoch's number to its batches: "
+            "lambda epoch: batches, where they are the same each time"
+        )
+    out = None if out is None else Path(out)
     device = next(model.parameters()).device
     torch.manual_seed(config.seed)
     optimizer = optimizers(model, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay)
     average = WeightAverage(model, config.average) if config.average else None
-    checkpoints = Checkpoints(Path(out) / "checkpoints") if out else None
-    if checkpoints and checkpoints.all() and not resume:
-        raise ValueError(f"{out} already holds a run; resume it, delete it, or choose another folder")
-    progress = _restore(checkpoints, config, model, optimizer, average) if resume else Progress(total=steps)
-    if steps is not None and progress.total != steps:
-        raise ValueError(f"{out} was planned for {progress.total} steps, not {steps}; start another run for those")
-
+    state = State(model, optimizer, average, Progress(total=steps))
+    checkpoints = Checkpoints(out / "checkpoints") if out else None
+    settings = {name: value for name, value in asdict(config).items() if name not in NOT_COMPARED}
     compute = torch.compile(loss) if config.compile else loss
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=computes_in_bf16(config, device))
-    stream = _stream(batches, progress)
-    stream = chain([next(stream)], stream)  # if there are no batches, it shows before anything is written
-    times: list[float] = []
-    model.train()
-    with _Log(out, progress, quiet, tensorboard) as log, _asks_to_stop() as stop:
+    with ExitStack() as stack:
+        if out:
+            check_folder(out)
+            if out.exists():
+                stack.enter_context(only_run(out))
+            if checkpoints.all() and not resume:
+                raise ValueError(f"{out} already holds a run; resume it, delete it, or choose another folder")
+        if resume:
+            state.restore(checkpoints, settings)
+        progress = state.progress
+        if steps is not None and progress.total != steps:
+            raise ValueError(f"{out} was planned for {progress.total} steps, not {steps}; start another run for those")
+        stream = _stream(batches, progress)
+        stream = chain([next(stream)], stream)  # if there are no batches, it shows before anything is written
+        if out:
+            out.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(only_run(out))
+        log = stack.enter_context(Log(out, progress, quiet=quiet, tensorboard=tensorboard))
+        stop = stack.enter_context(_asks_to_stop())
+        times: list[float] = []
+        model.train()
         while progress.total is None or progress.step < progress.total:
             started, cpu_started = time.perf_counter(), time.process_time()
             step_batches = [next(stream) for _ in range(config.accumulate)]
@@ -212,8 +226,8 @@ def train(
             progress.tokens += tokens
             progress.seconds += times[-1]
             progress.cpu_seconds += time.process_time() - cpu_started
-            if progress.total is None and len(times) == MEASURED.stop:
-                progress.total = progress.step + _steps_left(minutes, progress.seconds, times)
+            if progress.total is None and (len(times) == TIMED or progress.seconds >= 30 * minutes):
+                progress.total = progress.step + _steps_left(60 * minutes - progress.seconds, times)
 
             last = progress.step == progress.total
             if validate and (last or _every(config.validate_every, progress.step)):
@@ -221,7 +235,7 @@ def train(
             log.step(progress)
             stopping = stop() and not last  # asked once: what is announced must have been saved
             if checkpoints and (last or stopping or _every(config.checkpoint_every, progress.step)):
-                _save(checkpoints, progress, config, model, optimizer, average)
+                state.save(checkpoints, settings)
             if stopping:
                 log.close()
                 saved = f"{out} goes on with resume" if checkpoints else "nothing is saved, as there is no `out`"
@@ -241,20 +255,26 @@ def check_length(steps: int | None, minutes: float | None) -> None:
     """
     if (steps is None) == (minutes is None):
         raise ValueError(f"steps={steps} and minutes={minutes}: give one of them, to say how long the run is")
-    for name, value in (("steps", steps), ("minutes", minutes)):
-        if value is not None and value <= 0:
+    for name, value, kind in (("steps", steps, Integral), ("minutes", minutes, Real)):
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name}={value!r} is no {'whole ' if kind is Integral else ''}number")
+        if value is not None and not value > 0:
             raise ValueError(f"{name}={value} must be more than 0")
 
 
-def _stream(batches: Callable[[int], Sequence[Any]], progress: Progress) -> Iterator[Any]:
+def _stream(batches: Callable[[int], Iterable[Any]], progress: Progress) -> Iterator[Any]:
     """Batch after batch, epoch after epoch, from where the progress stands."""
     while True:
-        epoch = batches(progress.epoch)
-        if not len(epoch):
-            raise ValueError("there are no batches to train on: the corpus is empty, or all of it was filtered out")
-        while progress.batch < len(epoch):
+        epoch, begin = batches(progress.epoch), progress.batch
+        if isinstance(epoch, Sequence):
+            rest = (epoch[place] for place in range(begin, len(epoch)))
+        else:
+            rest = islice(epoch, begin, None)
+        for batch in rest:
             progress.batch += 1
-            yield epoch[progress.batch - 1]
+            yield batch
+        if not progress.batch:
+            raise ValueError("there are no batches to train on: the corpus is empty, or all of it was filtered out")
         progress.epoch, progress.batch = progress.epoch + 1, 0
 
 
@@ -264,13 +284,14 @@ def _factor(config: TrainConfig, step: int, total: int | None) -> float:
         return inverse_sqrt(step, config.warmup)
     if total is None:  # the first steps of a run of given minutes: warm-up
         return min(1.0, step / config.warmup)
-    return warmup_linear(step, total, config.warmup)
+    shape = warmup_cosine if config.schedule == "cosine" else warmup_linear
+    return shape(step, total, config.warmup)
 
 
-def _steps_left(minutes: float, seconds: float, times: list[float]) -> int:
-    """How many more steps fit into the minutes."""
-    typical = sum(times[MEASURED.start : MEASURED.stop]) / len(MEASURED)
-    return max(1, round((minutes * 60 - seconds) / typical))
+def _steps_left(seconds: float, times: list[float]) -> int:
+    """How many more steps fit into the seconds; the first ones are slower, so the later half counts."""
+    typical = times[len(times) // 2 :]
+    return max(0, round(seconds * len(typical) / sum(typical)))
 
 
 def _every(interval: int | None, step: int) -> bool:
@@ -299,68 +320,9 @@ def _validate(model: nn.Module, validate: Callable[[nn.Module], float], average:
     return result
 
 
-def _save(
-    checkpoints: Checkpoints,
-    progress: Progress,
-    config: TrainConfig,
-    model: nn.Module,
-    optimizer: Optimizers,
-    average: WeightAverage | None,
-) -> None:
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer.state_tensors().items()}
-    tensors |= {f"random.{device}": _random(device).get_rng_state() for device in _random_devices(model)}
-    if average:
-        tensors |= {f"average.{name}": tensor for name, tensor in average.weights.items()}
-    averaged = average.updates if average else 0
-    state = {"progress": asdict(progress), "config": asdict(config), "averaged": averaged}
-    checkpoints.save(progress.step, tensors, state)
-
-
-def _restore(
-    checkpoints: Checkpoints,
-    config: TrainConfig,
-    model: nn.Module,
-    optimizer: Optimizers,
-    average: WeightAverage | None,
-) -> Progress:
-    tensors, state = checkpoints.load()
-    for name, now in asdict(config).items():
-        then = state.get("config", {}).get(name)
-        if then != now and name not in ("checkpoint_every", "validate_every", "compile"):
-            raise CheckpointError(
-                f"{checkpoints.folder} was trained with other settings, {name}={then}, not {now}; resume with the same"
-            )
-
-    def part(start: str) -> dict[str, Tensor]:
-        return {key.removeprefix(start): tensor for key, tensor in tensors.items() if key.startswith(start)}
-
-    load_weights(model, part("model."), checkpoints.folder)
-    optimizer.load_state_tensors(part("optimizer."))
-    if average:
-        average.updates = state["averaged"]
-        for name, tensor in part("average.").items():
-            average.weights[name].copy_(tensor)
-    for device in _random_devices(model):
-        if f"random.{device}" in tensors:  # else the run goes on on another device
-            _random(device).set_rng_state(tensors[f"random.{device}"])
-    saved = state["progress"]
-    return Progress(**{**saved, "validation": [tuple(each) for each in saved["validation"]]})  # JSON has no tuples
-
-
-def _random_devices(model: nn.Module) -> list[str]:
-    """Whose random numbers training depends on."""
-    return sorted({"cpu", next(model.parameters()).device.type})
-
-
-def _random(device: str) -> Any:
-    """The module with `get_rng_state` and `set_rng_state` of a device: `torch.cuda`, `torch.mps`, or torch itself."""
-    return torch if device == "cpu" else getattr(torch, device)
-
-
 @contextmanager
 def _asks_to_stop() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C only asks to stop behind the current step; a second one stops at once."""
+    """Inside, the first Ctrl-C only asks to stop after the current step; a second one stops at once."""
     asked = False
 
     def ask(*_) -> None:
@@ -378,71 +340,3 @@ def _asks_to_stop() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class _Log:
-    """The progress bar, `metrics.csv`, and events for TensorBoard."""
-
-    COLUMNS = ("step", "loss", "tokens", "seconds", "validation")
-
-    def __init__(self, out: Path | str | None, progress: Progress, quiet: bool, tensorboard: bool):
-        self.file = self.events = self.bar = None
-        if out:
-            Path(out).mkdir(parents=True, exist_ok=True)
-            self.file = _open_rows(Path(out) / "metrics.csv", self.COLUMNS, progress.step)
-        if out and tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.events = SummaryWriter(str(out), purge_step=progress.step + 1)
-        if not quiet:
-            from tqdm import tqdm
-
-            notebook = type(sys.stdout).__module__.startswith("ipykernel")  # there, stderr is printed on red
-            self.bar = tqdm(
-                desc="training",
-                total=progress.total,
-                initial=progress.step,
-                unit="step",
-                mininterval=0.5,
-                file=sys.stdout if notebook else sys.stderr,
-                leave=not notebook,
-            )
-
-    def step(self, progress: Progress) -> None:
-        """Note the step that was just done."""
-        loss, validation = progress.losses[-1], ""
-        if progress.validation and progress.validation[-1][0] == progress.step:
-            validation = progress.validation[-1][1]
-        if self.file:
-            row = (progress.step, loss, progress.tokens, f"{progress.seconds:.2f}", validation)
-            csv.writer(self.file, lineterminator="\n").writerow(row)
-            self.file.flush()
-        if self.events:
-            self.events.add_scalar("loss", loss, progress.step)
-            if validation != "":
-                self.events.add_scalar("validation", validation, progress.step)
-        if self.bar is not None:
-            self.bar.total = progress.total
-            recent = progress.losses[-20:]
-            self.bar.set_postfix_str(f"loss {sum(recent) / len(recent):.3f}", refresh=False)
-            self.bar.update(1)
-
-    def close(self) -> None:
-        for each in (self.file, self.events, self.bar):
-            if each is not None:
-                each.close()
-
-    def __enter__(self) -> "_Log":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-
-def _open_rows(path: Path, columns: Sequence[str], step: int) -> io.TextIOBase:
-    """A CSV file to append to, cut back to this step: a killed run has written more than its checkpoint knows."""
-    rows = path.read_text(encoding="utf-8").splitlines()[1 : step + 1] if step and path.exists() else []
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("\n".join([",".join(columns), *rows]) + "\n", encoding="utf-8")
-    os.replace(partial, path)
-    return open(path, "a", newline="", encoding="utf-8")

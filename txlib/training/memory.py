@@ -15,6 +15,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 
+from txlib.training.optimizers import hidden_matrices
+
 OPTIMIZERS = ("adamw", "muon", "sgd")
 USABLE = 0.9  # of the free memory: the rest is for what a step needs for a moment, and for gaps between blocks
 
@@ -80,8 +82,8 @@ def training_memory(
     Args:
         model: of any device; on the meta device, as `txlib.models.sizes.build` makes it, it takes no memory itself.
         batch: its arguments, e.g. input_ids and labels, of the size that will be trained on.
-        optimizer: "adamw" keeps two numbers a parameter; "muon" one for the matrices inside the blocks and two for the
-            rest, as `txlib.training.optimizers` divides them; "sgd" none.
+        optimizer: "adamw" keeps two numbers per parameter; "muon" one for the matrices inside the blocks (see
+            `hidden_matrices`) and two for the rest; "sgd" none.
         device: where it will run; bf16: whether under bfloat16 autocast.
 
     Raises:
@@ -90,12 +92,12 @@ def training_memory(
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer={optimizer!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
     weights = gradients = states = 0
+    hidden = hidden_matrices(model)
     for name, parameter in model.named_parameters():
         weights += parameter.nbytes
         if parameter.requires_grad:
             gradients += parameter.nbytes
-            matrix = parameter.ndim == 2 and "layers." in name
-            states += parameter.nbytes * {"adamw": 2, "muon": 1 if matrix else 2, "sgd": 0}[optimizer]
+            states += parameter.nbytes * {"adamw": 2, "muon": 1 if name in hidden else 2, "sgd": 0}[optimizer]
     weights += sum(buffer.nbytes for buffer in model.buffers())
     activations = activation_memory(model, batch, device=device, bf16=bf16)
     return Memory(weights, gradients, states, activations)

@@ -1,52 +1,90 @@
 """AdamW, or Muon for the matrices inside the blocks and AdamW for the rest, behind one object."""
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Muon
+from torch.optim import AdamW, Muon, Optimizer
+
+BLOCKS = "layers."  # a parameter whose name holds this belongs to a block, in every model of the course
 
 
-class Optimizers:
-    """Several optimizers that step as one.
+class Optimizers(Optimizer):
+    """Several optimizers that step as one: torch's schedulers, gradient scalers and checkpoints take it for one.
 
     Args:
-        parts: the optimizers; each keeps the learning rate it was built with as its peak.
-        names: the name of each parameter, under which its state is saved.
+        parts: the optimizers, made of named parameters; the learning rates that they were made with are their peaks.
     """
 
-    def __init__(self, parts: list[AdamW | Muon], names: dict[Tensor, str]):
-        self.parts, self.names = parts, names
-        self.peaks = [[group["lr"] for group in part.param_groups] for part in parts]
+    def __init__(self, parts: list[Optimizer]):
+        groups = [group for part in parts for group in part.param_groups]
+        super().__init__(groups, {})
+        self.parts = parts
+        for group in groups:
+            group.setdefault("initial_lr", group["lr"])  # where torch's schedulers, too, keep the peak
+        self._share()
+
+    def _share(self) -> None:
+        """The parts work on this object's own groups and state."""
+        groups = iter(self.param_groups)
+        for part in self.parts:
+            part.param_groups = [next(groups) for _ in part.param_groups]
+            part.state = self.state
 
     def set_factor(self, factor: float) -> None:
         """Set every learning rate to its peak times the factor."""
-        for part, peaks in zip(self.parts, self.peaks, strict=True):
-            for group, peak in zip(part.param_groups, peaks, strict=True):
-                group["lr"] = peak * factor
+        for group in self.param_groups:
+            group["lr"] = group["initial_lr"] * factor
 
-    def step(self) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Let every part make its step; what the closure gives, if there is one, comes back."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for part in self.parts:
             part.step()
+        return loss
 
-    def zero_grad(self) -> None:
-        for part in self.parts:
-            part.zero_grad(set_to_none=True)
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what `state_dict` gave."""
+        super().load_state_dict(state_dict)
+        self._share()
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All that the optimizers remember, as "parameter name|kind" → tensor."""
         return {
-            f"{self.names[parameter]}|{kind}": value
-            for part in self.parts
-            for parameter, state in part.state.items()
-            for kind, value in state.items()
+            f"{name}|{kind}": value
+            for name, parameter in self._named()
+            for kind, value in self.state[parameter].items()
         }
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Take up what `state_tensors` gave."""
-        parameters = {name: parameter for parameter, name in self.names.items()}
-        owners = {each: part for part in self.parts for group in part.param_groups for each in group["params"]}
+        parameters = dict(self._named())
         for key, tensor in tensors.items():
             name, _, kind = key.partition("|")
-            parameter = parameters[name]
-            owners[parameter].state[parameter][kind] = tensor.to(parameter.device)
+            self.state[parameters[name]][kind] = tensor.to(parameters[name].device)
+
+    def _named(self) -> list[tuple[str, Tensor]]:
+        groups = self.param_groups
+        return [pair for group in groups for pair in zip(group["param_names"], group["params"], strict=True)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "parts": self.parts}
+
+
+def hidden_matrices(model: nn.Module) -> dict[str, Tensor]:
+    """The matrices inside the blocks by name: what Muon takes, and what weights decay in.
+
+    Not among them: embeddings, output projections, norms, biases, frozen parameters.
+    """
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.dim() == 2 and BLOCKS in name
+    }
 
 
 def optimizers(
@@ -56,7 +94,6 @@ def optimizers(
     muon_lr: float | None = None,
     betas: tuple[float, float] = (0.9, 0.98),
     weight_decay: float = 0.0,
-    matrices: str = "layers.",
 ) -> Optimizers:
     """AdamW (Loshchilov & Hutter 2019) for all parameters, or Muon for the matrices of the blocks.
 
@@ -68,18 +105,15 @@ def optimizers(
         lr: AdamW's peak learning rate.
         muon_lr: Muon's; None for AdamW alone.
         betas: AdamW's; the paper's are 0.9 and 0.98 (Vaswani et al. 2017, §5.3).
-        weight_decay: applied to matrices only, not to biases, norms and embeddings.
-        matrices: a two-dimensional parameter whose name holds this belongs to a block.
+        weight_decay: applied to the matrices of the blocks (`hidden_matrices`) only.
     """
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    hidden = [parameter for name, parameter in named if parameter.dim() == 2 and matrices in name]
-    chosen = set(hidden)
-    rest = [parameter for _, parameter in named if parameter not in chosen]
+    hidden = hidden_matrices(model)
+    rest = [named for named in model.named_parameters() if named[1].requires_grad and named[0] not in hidden]
     groups = [{"params": rest, "weight_decay": 0.0}]
-    parts: list[AdamW | Muon] = []
+    parts: list[Optimizer] = []
     if muon_lr is None:
-        groups.append({"params": hidden, "weight_decay": weight_decay})
+        groups.append({"params": list(hidden.items()), "weight_decay": weight_decay})
     elif hidden:
-        parts.append(Muon(hidden, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
+        parts.append(Muon(list(hidden.items()), lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
     parts.append(AdamW([group for group in groups if group["params"]], lr=lr, betas=betas, fused=True))
-    return Optimizers(parts, {parameter: name for name, parameter in named})
+    return Optimizers(parts)

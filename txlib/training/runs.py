@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from txlib.training.checkpoints import CheckpointError, Checkpoints, read_json, whole_folder, write_json
-from txlib.training.loop import Progress, TrainConfig, check_length, computes_in_bf16
+from txlib.training.loop import TrainConfig, check_length, computes_in_bf16
 from txlib.training.memory import training_memory
+from txlib.training.state import Progress
 
 Chosen = TypeVar("Chosen")
 TOKENIZER = "tokenizer.json"  # in a model's folder, and in a run's

@@ -13,11 +13,20 @@ from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
 from txlib.models.sizes import VASWANI
 from txlib.text.vocabulary import Vocabulary
-from txlib.training.checkpoints import CheckpointError, load_weights, read_json, read_tensors, write_folder
-from txlib.training.loop import Progress, TrainConfig, train
+from txlib.training.checkpoints import (
+    CheckpointError,
+    load_weights,
+    read_json,
+    read_tensors,
+    whole_folder,
+    write_json,
+    write_tensors,
+)
+from txlib.training.loop import TrainConfig, train
 from txlib.training.losses import linear_cross_entropy
 from txlib.training.runs import MadeWhenAsked, Run, choose
 from txlib.training.schedules import noam
+from txlib.training.state import Progress
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -81,9 +90,10 @@ class Translator:
         if not sentences:
             return []
         device = next(self.model.parameters()).device
-        encoded = [(ids, ids) for ids in self.vocabulary.encode_batch(sentences)]
+        encoded = [(ids, ()) for ids in self.vocabulary.encode_batch(sentences)]
+        lengths = [len(ids) + 1 for ids, _ in encoded]
         results = [""] * len(encoded)
-        for batch in batches_by_length(encoded, max(2 * batch_tokens, 4 + 2 * max(len(ids) for ids, _ in encoded))):
+        for batch in batches_by_length(lengths, max(batch_tokens, *lengths, 0)):
             ids = collate([encoded[index] for index in batch], *special_ids(self.vocabulary)).to(device)
             found = beam_search(
                 self.model,
@@ -99,15 +109,11 @@ class Translator:
 
     def save(self, folder: Path | str, **files: dict) -> None:
         """Write config.json, model.safetensors, vocabulary.json, and further JSON files by name."""
-        write_folder(
-            Path(folder),
-            {
-                "config.json": self.model.config.to_dict(),
-                "model.safetensors": self.model.state_dict(),
-                "vocabulary.json": self.vocabulary.to_dict(),
-                **{f"{name}.json": content for name, content in files.items()},
-            },
-        )
+        with whole_folder(Path(folder)) as where:
+            write_tensors(where / "model.safetensors", self.model.state_dict())
+            content = {"config": self.model.config.to_dict(), "vocabulary": self.vocabulary.to_dict(), **files}
+            for name, values in content.items():
+                write_json(where / f"{name}.json", values)
 
     @classmethod
     def load(cls, folder: Path | str, *, device: torch.device | str = "cpu") -> "Translator":
@@ -173,7 +179,8 @@ def pair_batches(
     encoded = [pair for pair in encoded if len(pair[0]) + len(pair[1]) + 2 <= max_tokens]
 
     def batches(epoch: int) -> Sequence[Batch]:
-        groups = batches_by_length(encoded, max_tokens, seed=seed, epoch=epoch)
+        lengths = [(len(source) + 1, len(target) + 1) for source, target in encoded]
+        groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
         special = special_ids(vocabulary)
         return MadeWhenAsked(groups, lambda group: collate([encoded[index] for index in group], *special))
 

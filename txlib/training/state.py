@@ -1,0 +1,100 @@
+"""All that changes while a model is trained: what a checkpoint keeps, and a run goes on from, bit for bit."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from txlib.training.averaging import WeightAverage
+from txlib.training.checkpoints import CheckpointError, Checkpoints, load_weights
+from txlib.training.optimizers import Optimizers
+
+
+@dataclass
+class Progress:
+    """Where a run stands: what a checkpoint keeps besides tensors.
+
+    Args:
+        step: steps done, of `total`; None while a run of given minutes is still being timed.
+        epoch, batch: where the next batch comes from.
+        tokens: trained on, so far.
+        seconds, cpu_seconds: that the steps took, so far: on the wall, and of this process on all its cores.
+        losses: of each step, per token.
+        validation: (step, value) of each validation.
+    """
+
+    step: int = 0
+    total: int | None = None
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    validation: list[tuple[int, float]] = field(default_factory=list)
+
+
+@dataclass
+class State:
+    """A run between two steps: besides the progress, weights, their average, the optimizer, random numbers."""
+
+    model: nn.Module
+    optimizer: Optimizers
+    average: WeightAverage | None
+    progress: Progress
+
+    def save(self, checkpoints: Checkpoints, settings: dict[str, Any]) -> None:
+        """Write a checkpoint, with the settings of the training."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in self.optimizer.state_tensors().items()}
+        tensors |= {f"random.{device}": random_of(device).get_rng_state() for device in self.random_devices()}
+        if self.average:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
+        averaged = self.average.updates if self.average else 0
+        state = {"progress": asdict(self.progress), "config": settings, "averaged": averaged}
+        checkpoints.save(self.progress.step, tensors, state)
+
+    def restore(self, checkpoints: Checkpoints, settings: dict[str, Any]) -> None:
+        """Take up what the newest checkpoint holds.
+
+        Args:
+            settings: of the training; those in the checkpoint must be the same.
+
+        Raises:
+            CheckpointError: when there is none, or it is broken, or of another training or model.
+        """
+        tensors, state = checkpoints.load()
+        for name, now in settings.items():
+            then = state.get("config", {}).get(name)
+            if then != now:
+                raise CheckpointError(
+                    f"{checkpoints.folder} was trained with other settings, {name}={then}, not {now}; "
+                    "resume with the same"
+                )
+
+        def part(start: str) -> dict[str, Tensor]:
+            return {key.removeprefix(start): tensor for key, tensor in tensors.items() if key.startswith(start)}
+
+        load_weights(self.model, part("model."), checkpoints.folder)
+        self.optimizer.load_state_tensors(part("optimizer."))
+        if self.average:
+            self.average.updates = state["averaged"]
+            for name, tensor in part("average.").items():
+                self.average.weights[name].copy_(tensor)
+        for device in self.random_devices():
+            if f"random.{device}" in tensors:  # else the run goes on on another device
+                random_of(device).set_rng_state(tensors[f"random.{device}"])
+        saved = state["progress"]
+        self.progress = Progress(
+            **{**saved, "validation": [tuple(each) for each in saved["validation"]]}
+        )  # JSON's lists
+
+    def random_devices(self) -> list[str]:
+        """Whose random numbers training depends on."""
+        return sorted({"cpu", next(self.model.parameters()).device.type})
+
+
+def random_of(device: str) -> Any:
+    """The module with `get_rng_state` and `set_rng_state` of a device: `torch.cuda`, `torch.mps`, or torch itself."""
+    return torch if device == "cpu" else getattr(torch, device)
