@@ -25,9 +25,10 @@ test: $(VENV)/installed-dev ## Run every test, lessons and exercises too
 test-fast: $(VENV)/installed-dev ## Run the library's tests, no notebooks and no browser
 	$(BIN)/python -m pytest --ignore=tests/notebooks --ignore=tests/browser $(ARGS)
 
-lint: $(VENV)/installed-dev ## Look over the style of the code
+lint: $(VENV)/installed-dev ## Look over the code: style, layout, types
 	$(BIN)/ruff check . $(ARGS)
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb (one: ARGS=notebooks/03_attention.py)
 	$(BIN)/python -m txlib.course.build $(ARGS)
@@ -36,7 +37,7 @@ exercises: $(VENV)/installed-lab ## Release solutions/ to exercises/
 	$(BIN)/txlib release $(if $(ARGS),$(ARGS),solutions/*.py)
 
 clean: ## Remove .venv and caches; notebooks, progress and trained models stay
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # dev holds all of lab.

@@ -61,9 +61,9 @@ def shakespeare(source: str = "shakespeare", folder: str | os.PathLike | None = 
         return Texts(text[:cut], text[cut:], "")
     if source != "shakespeare":
         raise ValueError(f"unknown source {source!r}; choose shakespeare or tinyshakespeare")
-    text = plays(folder)
-    held_out = text.pop(VALIDATION), text.pop(TEST)
-    return Texts("\n".join(text.values()), *held_out)
+    texts = plays(folder)
+    held_out = texts.pop(VALIDATION), texts.pop(TEST)
+    return Texts("\n".join(texts.values()), *held_out)
 
 
 def plays(folder: str | os.PathLike | None = None) -> dict[str, str]:

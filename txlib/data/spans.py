@@ -50,7 +50,8 @@ def spans(source: str = "shakespeare", folder: str | os.PathLike | None = None) 
 
 def _stretches(all_speeches: list[Speech]) -> list[list[Speech]]:
     """Neighbouring speeches that have `WORDS` words together; each speech is in one stretch."""
-    found, length = [[]], 0
+    found: list[list[Speech]] = [[]]
+    length = 0
     for speech in all_speeches:
         words = len(speech.text.split()) + 1
         if found[-1] and length + words > WORDS:

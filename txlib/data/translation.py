@@ -81,15 +81,15 @@ def _embedded(source: str, language: str, folder: str | os.PathLike | None) -> l
     """The (English, other) pairs of one corpus, or of all of them, each pair once."""
     if source == "games":
         parts = [name for name, languages in EMBEDDED.items() if language in languages]
-        pairs = (pair for name in parts for pair in _embedded(name, language, folder and Path(folder) / name))
-        return list(dict.fromkeys(pairs))
+        every = (pair for name in parts for pair in _embedded(name, language, folder and Path(folder) / name))
+        return list(dict.fromkeys(every))
     if language not in EMBEDDED[source]:
         raise ValueError(f"source {source!r} has no {language!r}; it has {', '.join(EMBEDDED[source])}")
     path = find(source, f"{language}-en.tsv.gz", folder)
-    pairs = [tuple(line.split("\t")) for line in read_lines(path)]
-    if broken := next((number for number, pair in enumerate(pairs, 1) if len(pair) != 2), None):
+    rows = [line.split("\t") for line in read_lines(path)]
+    if broken := next((number for number, row in enumerate(rows, 1) if len(row) != 2), None):
         raise ValueError(f"{path}, line {broken}: expected English, tab, translation; restore the file")
-    return pairs
+    return [(english, other) for english, other in rows]
 
 
 def _multi30k(language: str, folder: str | os.PathLike | None) -> Splits:

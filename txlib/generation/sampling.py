@@ -19,7 +19,8 @@ class Decoder(Protocol):
 
     def decode(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Any) -> Tensor: ...
     def logits(self, hidden: Tensor) -> Tensor: ...
-    def new_cache(self, capacity: int | None) -> Any: ...
+    def new_cache(self, capacity: int | None = None) -> Any: ...
+    def parameters(self) -> Iterator[Tensor]: ...
 
 
 def apply_temperature(logits: Float[Tensor, "*batch vocab"], temperature: int | float) -> Float[Tensor, "*batch vocab"]:
@@ -90,9 +91,12 @@ class Sampling:
             logits = penalise_repetition(logits, seen, self.repetition_penalty)
         if self.temperature != 1:
             logits = apply_temperature(logits, self.temperature)
-        for keep, number in (keep_top_k, self.top_k), (keep_top_p, self.top_p), (keep_min_p, self.min_p):
-            if number is not None:
-                logits = keep(logits, number)
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        if self.min_p is not None:
+            logits = keep_min_p(logits, self.min_p)
         return logits
 
 
@@ -121,7 +125,7 @@ def generate(
         use_cache=use_cache,
     )
     results = [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
-    ends = [*([end] for end in end_tokens(model, eos_id)), *map(list, stop)]
+    ends = [*([end] for end in end_tokens(model.config, eos_id)), *map(list, stop)]
     return [without(row, ends) for row in results]
 
 
@@ -159,7 +163,7 @@ def stream(
     ids, mask = ids.to(device), None if mask is None else mask.to(device)
     context = model.config.max_length
     check_prompts(ids, mask, context, max_new_tokens)
-    ends, stops = end_tokens(model, eos_id), [list(tokens) for tokens in stop]
+    ends, stops = end_tokens(model.config, eos_id), [list(tokens) for tokens in stop]
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     choose = greedy_choice if sampling is None else drawn_choice(sampling, generator)
     seen = seen_tokens(ids, mask, model.config.vocab_size)  # (batch, vocab)
@@ -222,9 +226,9 @@ def seen_tokens(
     return seen.scatter_(1, ids, True)[:, :outside].contiguous()
 
 
-def end_tokens(model: Decoder, eos_id: int | Sequence[int] | None) -> tuple[int, ...]:
+def end_tokens(config: Any, eos_id: int | Sequence[int] | None) -> tuple[int, ...]:
     """The tokens that end a text: those given, or the config's."""
-    eos_id = model.config.eos_id if eos_id is None else eos_id
+    eos_id = config.eos_id if eos_id is None else eos_id
     return () if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
 
 

@@ -104,13 +104,13 @@ def beam_search(
     for name, value, least in ("beams", beams, 1), ("max_length", max_length, 1), ("length_penalty", length_penalty, 0):
         if value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
-    model = model if isinstance(model, EncoderDecoder) else Prompted(model, max_length)
-    bos, device = model.config.bos_id, input_ids.device
-    eos = torch.tensor(end_tokens(model, None), device=device, dtype=torch.long)
+    searched = model if isinstance(model, EncoderDecoder) else Prompted(model, max_length)
+    bos, device = searched.config.bos_id, input_ids.device
+    eos = torch.tensor(end_tokens(searched.config, None), device=device, dtype=torch.long)
     attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    memory = model.encode(input_ids, attention_mask).repeat_interleave(beams, dim=0)  # (sentence · beam, source, d)
+    memory = searched.encode(input_ids, attention_mask).repeat_interleave(beams, dim=0)  # (sentence · beam, source, d)
     memory_mask = attention_mask.repeat_interleave(beams, dim=0)  # (sentence · beam, source)
-    cache = model.new_cache() if use_cache else None
+    cache = searched.new_cache() if use_cache else None
 
     sentence = torch.arange(len(input_ids), device=device)  # (sentence,): those that are not done
     tokens = torch.full((len(sentence), beams, 1), bos, device=device)  # (sentence, beam, length)
@@ -122,8 +122,8 @@ def beam_search(
 
     for length in range(1, max_length + 1):
         new = tokens[:, :, -1:] if use_cache else tokens
-        hidden = model.decode(new.flatten(0, 1), memory, memory_mask, cache)[:, -1]  # (sentence · beam, d)
-        log_p = model.logits(hidden).log_softmax(dim=-1).unflatten(0, (-1, beams))  # (sentence, beam, vocab)
+        hidden = searched.decode(new.flatten(0, 1), memory, memory_mask, cache)[:, -1]  # (sentence · beam, d)
+        log_p = searched.logits(hidden).log_softmax(dim=-1).unflatten(0, (-1, beams))  # (sentence, beam, vocab)
         # The best 2 · beams, as at most `beams` of them end, one for each beam; so enough remain to go on.
         total, choice = (score[..., None] + log_p).flatten(1).topk(2 * beams)  # (sentence, 2 · beam)
         parent, token = choice // log_p.shape[-1], choice % log_p.shape[-1]  # (sentence, 2 · beam)

@@ -45,8 +45,9 @@ class Writer:
         ids: list[int] = []
         shown = 0
         for (token,) in stream(self.model, self.encode([prompt]), **options):
+            assert token is not None  # a step for one prompt is its token, to the end
             ids.append(token)
-            ended = token in end_tokens(self.model, options.get("eos_id"))
+            ended = token in end_tokens(self.model.config, options.get("eos_id"))
             text = self.tokenizer.decode(ids[:-1] if ended else ids)
             found = min((place for place in (text.find(each) for each in stop) if place >= 0), default=-1)
             safe = found if found >= 0 else len(text) - held_back(text, stop)

@@ -1,6 +1,7 @@
 """How BERT reads: in both directions, its input as a sum, and what its heads look at."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -13,7 +14,7 @@ from txlib.plots.shapes import arrow, box
 
 FROM_LEFT, FROM_RIGHT, BOTH_WAYS = PALETTE[0], PALETTE[1], PALETTE[2]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
-READ = {"width": 1.0, "head": 11, "gap": 10, "alpha": 0.8}  # an arrow from one circle to another
+READ: dict[str, Any] = {"width": 1.0, "head": 11, "gap": 10, "alpha": 0.8}  # an arrow from one circle to another
 INCH = 0.48  # inches: the narrowest box of a token
 
 
@@ -105,8 +106,8 @@ def head_kinds(
             _cells(axes, values, numbers=False, limit=1.0)
             axes.set_title(name, fontweight="normal", fontsize=11)
             axes.set(xlabel="head", ylabel="" if number % across else "layer", aspect="equal")
-            axes.set_xticks(range(0, heads, 2), range(1, heads + 1, 2))
-            axes.set_yticks(range(layers), range(1, layers + 1))
+            axes.set_xticks(range(0, heads, 2), list(map(str, range(1, heads + 1, 2))))
+            axes.set_yticks(range(layers), list(map(str, range(1, layers + 1))))
             axes.tick_params(length=0)
             best = divmod(int(values.argmax()), heads)
             axes.add_patch(Circle(best[::-1], 0.62, fill=False, edgecolor=PALETTE[1], linewidth=1.8, clip_on=False))

@@ -1,8 +1,11 @@
 """Lines and bars."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
 from txlib.plots.ticks import readable
@@ -37,10 +40,11 @@ def lines(
     """
     with drawing():
         figure, (axes,) = panels(width=width, height=height)
-        across, along = [], []
+        across: list[float] = []
+        along: list[float] = []
         for (name, values), colour in zip(series.items(), PALETTE * 3, strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
-            over = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
+            over: dict[str, Any] = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
             axes.plot(x, y, label=name, color=colour, marker=marker, **over)
             across, along = [*across, *x], [*along, *y]
         axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
@@ -48,7 +52,7 @@ def lines(
         axes.set_title(title)
         readable(axes.xaxis, across)
         readable(axes.yaxis, along)
-        _label_ends(axes)
+        _label_ends(figure, axes)
         if mark is not None:
             axes.axvline(mark[1], color=GREY, linestyle=":", linewidth=1.5, zorder=1)
             axes.annotate(
@@ -86,14 +90,14 @@ def bars(
         return Picture(figure, alt)
 
 
-def _label_ends(axes: Axes, room: int | float = 13) -> None:
+def _label_ends(figure: Figure, axes: Axes, room: int | float = 13) -> None:
     """Each line's name beside its last point; where two would overlap, all of that heap move apart, up and down."""
-    axes.figure.draw_without_rendering()  # settles the scales
-    ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in axes.lines]
+    figure.draw_without_rendering()  # settles the scales
+    ends = [(x, y) for x, y in (np.asarray(line.get_xydata())[-1] for line in axes.lines)]
     wanted = [axes.transData.transform(end)[1] for end in ends]
     for line, end, height, placed in zip(axes.lines, ends, wanted, _apart(wanted, room), strict=True):
         axes.annotate(
-            line.get_label(),
+            str(line.get_label()),
             end,
             xytext=(6, placed - height),
             textcoords="offset points",

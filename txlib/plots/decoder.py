@@ -24,7 +24,7 @@ LLAMA_PARTS = {
     "feed-forward": "SwiGLU\n8/3 d wide, gated",
     "norm": "RMS norm",
     "attention": "attention\nrotary; queries\nshare keys, values",
-    "position": None,
+    "position": "",
     "biases": "no biases",
 }
 
@@ -81,7 +81,7 @@ def shared_heads(
         return Picture(figure, alt)
 
 
-def _decoder(axes: Axes, parts: dict[str, str | None], changed: str) -> None:
+def _decoder(axes: Axes, parts: dict[str, str], changed: str) -> None:
     """One model from the token vector at the bottom to the output at the top."""
     axes.axis("off")
     axes.set(xlim=(-1.6, 4.2), ylim=(-0.4, 12.9))

@@ -38,7 +38,7 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
                     zorder=3,
                 )
         axes.set(xlim=(-0.55, len(steps) - 0.45), ylim=(rows - 0.45, -0.55), xlabel="step", yticks=[])
-        axes.set_xticks(range(len(steps)), range(1, len(steps) + 1))
+        axes.set_xticks(range(len(steps)), list(map(str, range(1, len(steps) + 1))))
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         axes.set_title(title)

@@ -1,6 +1,7 @@
 """A decoder that predicts each next token, as a drawing."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.patches import FancyBboxPatch
 
@@ -8,6 +9,8 @@ from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
 from txlib.plots.shapes import arrow, box
 
 READ, PREDICTED, SEEN = PALETTE[5], PALETTE[4], PALETTE[0]
+THICK: dict[str, Any] = {"color": SEEN, "linewidth": 2.4, "zorder": 3}
+THIN: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "alpha": 0.25}
 
 
 def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -> Picture:
@@ -34,7 +37,9 @@ def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -
         for query in range(n):
             thick = query == highlight
             for key in range(query + 1):
-                look = {"color": SEEN, "linewidth": 2.4, "zorder": 3} if thick else {"color": GREY, "alpha": 0.25}
+                look: dict[str, Any] = (
+                    {"color": SEEN, "linewidth": 2.4, "zorder": 3} if thick else {"color": GREY, "alpha": 0.25}
+                )
                 axes.plot([key, query], [1.2, 4.1], **{"linewidth": 0.8, **look})
             axes.plot([query, query], [0.35, 1.2], color=GREY, linewidth=1.2)
             arrow(axes, (query, 4.1), (query, 4.95), SEEN if thick else GREY)

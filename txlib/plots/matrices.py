@@ -1,6 +1,7 @@
 """Matrices: attention weights, masks, position tables."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -96,8 +97,8 @@ def mask(
     )
     with drawing():
         down, across, size = fit(len(named), 1, 2.9, smallest=2.2, margin=0.6, gap=0)
-        shape = {"width": 0.6 + size * across, "height": 0.4 + (size + 0.6) * down, "columns": across}
-        figure, all_axes = panels(len(named), **shape)
+        width, height = 0.6 + size * across, 0.4 + (size + 0.6) * down
+        figure, all_axes = panels(len(named), width=width, height=height, columns=across)
         for number, (axes, (name, each)) in enumerate(zip(all_axes, named.items(), strict=True)):
             colours = ListedColormap(["white", PALETTE[0]])
             cells = each.dense(length)[0, 0]
@@ -115,7 +116,7 @@ def _cells(axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False
     finite = values[np.isfinite(values)]
     limit = limit or (float(np.abs(finite).max()) if finite.size else 1.0) or 1.0
     shown = np.ma.masked_invalid(values)
-    colours = {"cmap": "RdBu_r", "vmin": -limit} if diverging else {"cmap": SEQUENTIAL, "vmin": 0}
+    colours: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -limit} if diverging else {"cmap": SEQUENTIAL, "vmin": 0}
     axes.imshow(shown, vmax=limit, aspect="auto", **colours)
     axes.spines[:].set_visible(False)
     if numbers:

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from typing import Any
 
 import matplotlib
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -19,8 +21,8 @@ WIDEST = 9.8
 HEADLINE = 0.3
 """Inches above the panels, for the title of all."""
 
-STYLE = {
-    "axes.prop_cycle": matplotlib.cycler(color=PALETTE),
+STYLE: dict[Any, Any] = {
+    "axes.prop_cycle": cycler(color=PALETTE),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
@@ -108,7 +110,7 @@ def fit(
 def headline(figure: Figure, title: str) -> None:
     """The title of a figure with several panels, in a strip of its own above them."""
     height = figure.get_figheight()
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - HEADLINE / height), h_pad=0.1)
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - HEADLINE / height), h_pad=0.1)
     for axes in figure.axes:
         axes.set_anchor("N")  # room that a panel does not use is below it
     figure.text(0.01, 1 - 0.04 / height, title, ha="left", va="top", fontweight="bold", fontsize=12)

@@ -1,5 +1,7 @@
 """What drawings are made of: boxes with a word in them, and arrows from one to the next."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
@@ -19,7 +21,7 @@ def box(
     *,
     pad: float = 0.05,
     alpha: float = 1.0,
-    **text_style,
+    **text_style: Any,
 ) -> None:
     """A box with round corners, and text in its middle, at (x, y); both stand above lines.
 
@@ -28,7 +30,7 @@ def box(
         text_style: of the text, as matplotlib names it, e.g. fontsize.
     """
     corner = (x - width / 2, y - height / 2)
-    style = {"facecolor": colour, "edgecolor": "none", "alpha": alpha, "zorder": 4}
+    style: dict[str, Any] = {"facecolor": colour, "edgecolor": "none", "alpha": alpha, "zorder": 4}
     axes.add_patch(FancyBboxPatch(corner, width, height, f"round,pad={pad}", **style))
     axes.text(x, y, text, **{"ha": "center", "va": "center", "linespacing": 1.1, "zorder": 5, **text_style})
 

@@ -48,6 +48,7 @@ class LogTicks(Locator):
         self.doubling = doubling
 
     def __call__(self) -> list[float]:
+        assert self.axis is not None  # matplotlib sets it before it asks
         return self.tick_values(*self.axis.get_view_interval())
 
     def tick_values(self, vmin: int | float, vmax: int | float) -> list[float]:
@@ -56,7 +57,7 @@ class LogTicks(Locator):
         first, last = math.floor(math.log(low, base)), math.ceil(math.log(high, base))
         ticks = _between(low, high, [step * float(base) ** power for power in range(first, last + 1) for step in steps])
         if len(ticks) < 3:
-            return _between(low, high, MaxNLocator(nbins=5, steps=ROUND).tick_values(low, high).tolist())
+            return _between(low, high, [*MaxNLocator(nbins=5, steps=ROUND).tick_values(low, high)])
         apart = 1
         while len(ticks) > MOST:
             powers = range(first - first % apart, last + 1, apart)  # 1 is among them, if it is on the axis

@@ -230,10 +230,11 @@ class _Known(dict):
         pieces, longest = REMEMBERED
         if len(self) >= pieces:
             self.clear()
-        ids = [self.single[byte] for byte in piece.encode("utf-8", "surrogateescape")]
-        if None in ids:
-            byte = piece.encode("utf-8", "surrogateescape")[ids.index(None)]
-            raise ValueError(f"byte 0x{byte:02x} (in {piece!r}) has no token in this vocabulary; add it to tokens")
+        ids = []
+        for byte in piece.encode("utf-8", "surrogateescape"):
+            if (token_id := self.single[byte]) is None:
+                raise ValueError(f"byte 0x{byte:02x} (in {piece!r}) has no token in this vocabulary; add it to tokens")
+            ids.append(token_id)
         ids = merge(ids, self.merge)
         if len(piece) <= longest:
             self[piece] = ids

@@ -107,7 +107,8 @@ def _parts(ids: dict, merges: list, special: dict[str, int], pattern: str, ids_p
         for letters in (*pair, "".join(pair)):
             if letters not in ids:
                 raise ValueError(f"{merges_path}, {where}: token {letters!r} has no id in {ids_path}")
-        pairs.append(tuple(to_bytes(letters, f"{merges_path}, {where}") for letters in pair))
+        left, right = (to_bytes(letters, f"{merges_path}, {where}") for letters in pair)
+        pairs.append((left, right))
     tokens = {}
     for letters, token_id in ids.items():
         if not isinstance(token_id, int) or isinstance(token_id, bool) or token_id < 0:
@@ -143,7 +144,7 @@ def write_tokenizer_json(
             "normalized": False,
             "special": True,
         }
-        for text, token_id in special_tokens.items()
+        for text, token_id in sorted(special_tokens.items(), key=lambda item: item[1])
     ]
     cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -156,7 +157,7 @@ def write_tokenizer_json(
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": sorted(special, key=lambda token: token["id"]),
+        "added_tokens": special,
         "normalizer": None,
         "pre_tokenizer": {**byte_level, "use_regex": True}
         if own

@@ -98,7 +98,7 @@ def merge(ids: list[int], merges: Mapping[tuple[int, int], tuple[int, int]]) -> 
     """
     if len(ids) < 2:
         return ids
-    symbols: list[int | None] = [*ids, None]  # None: the end, or joined to the one on its left
+    symbols: list = [*ids, None]  # None: the end, or joined to the one on its left
     after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
     queue = [(merges[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in merges]
     heapify(queue)
