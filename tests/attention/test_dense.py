@@ -159,7 +159,7 @@ def test_a_mask_of_the_wrong_shape_is_refused_with_both_shapes(shape, fused):
 
 def test_a_mask_object_for_another_batch_is_refused():
     q, k, v = qkv(2, 1, 4, 4, 2)
-    with pytest.raises(ValueError, match=r"\(3, 1, 4, 4\).*\(2, 1, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"\(3, 1, 1, 4\).*\(2, 1, 4, 4\)"):
         attention(q, k, v, padding([1, 2, 3]))
 
 

@@ -1,0 +1,207 @@
+"""The masks that need no other: what each says about positions, and what it knows about itself."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from txlib.attention.masks.mask import Mask
+from txlib.attention.masks.plan import Grid, Runs
+from txlib.attention.masks.spans import ALWAYS, Spans
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Everything(Mask, kind="everything"):
+    """See `everything`."""
+
+    only_keys = True
+
+    def at(self, batch, head, query, key):
+        return (query >= 0) & (key >= 0)
+
+    def distances(self) -> Spans:
+        return ALWAYS
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Causal(Mask, kind="causal"):
+    """See `causal`."""
+
+    def at(self, batch, head, query, key):
+        return query >= key
+
+    def distances(self) -> Spans:
+        return ((0, math.inf),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SlidingWindow(Mask, kind="sliding_window"):
+    """See `sliding_window`."""
+
+    radius: int
+
+    def __post_init__(self):
+        if self.radius < 0:
+            raise ValueError(f"sliding_window needs radius >= 0, got {self.radius}")
+
+    def at(self, batch, head, query, key):
+        return (query - key).abs() <= self.radius
+
+    def distances(self) -> Spans:
+        return ((-self.radius, self.radius + 1),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dilated(Mask, kind="dilated"):
+    """See `dilated`."""
+
+    radius: int
+    dilation: int
+
+    def __post_init__(self):
+        if self.radius < 0 or self.dilation < 1:
+            raise ValueError(f"dilated needs radius >= 0 and dilation >= 1, got {self.radius=}, {self.dilation=}")
+
+    def at(self, batch, head, query, key):
+        distance = query - key
+        return (distance.abs() <= self.radius * self.dilation) & (distance % self.dilation == 0)
+
+    def distances(self) -> Spans:
+        if self.dilation == 1:
+            return ((-self.radius, self.radius + 1),)
+        steps = range(-self.radius * self.dilation, self.radius * self.dilation + 1, self.dilation)
+        return tuple((step, step + 1) for step in steps)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GlobalTokens(Mask, kind="global_tokens"):
+    """See `global_tokens`."""
+
+    positions: Sequence[int] | Tensor  # kept as a sorted tuple
+
+    def __post_init__(self):
+        positions = self.positions.tolist() if isinstance(self.positions, Tensor) else self.positions
+        if not isinstance(positions, Sequence | set | frozenset) or not all(
+            isinstance(each, int) for each in positions
+        ):
+            raise ValueError(f"global_tokens needs a list of positions, got {positions!r}; write e.g. [0]")
+        if min(positions, default=0) < 0:
+            raise ValueError(f"global_tokens needs positions >= 0, got {list(positions)}")
+        object.__setattr__(self, "positions", tuple(sorted(set(positions))))
+
+    def at(self, batch, head, query, key):
+        return self.chosen(query) | self.chosen(key)
+
+    def chosen(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+        """Whether each position is one of them: a look-up in a table that is False from its last row on."""
+        last = self.positions[-1] + 1 if self.positions else 0
+        table = torch.zeros(last + 1, dtype=torch.bool, device=position.device)
+        table[list(self.positions)] = True
+        return table[position.clamp(min=0, max=last)] & (position >= 0)
+
+    def own_runs(self, grid: Grid) -> Runs:
+        return grid.by_lines(self.chosen(grid.queries()), self.chosen(grid.keys()))
+
+    def __repr__(self) -> str:
+        return f"global_tokens({list(self.positions)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Blocks(Mask, kind="blocks"):
+    """See `blocks`."""
+
+    size: int
+    pattern: Tensor | Sequence[Sequence[int]]  # kept as a tensor
+
+    def __post_init__(self):
+        if self.size < 1:
+            raise ValueError(f"blocks needs size >= 1, got {self.size}")
+        pattern = torch.as_tensor(self.pattern).bool()
+        if pattern.dim() != 2:
+            raise ValueError(f"blocks needs a pattern (query_block, key_block), got shape {tuple(pattern.shape)}")
+        object.__setattr__(self, "pattern", pattern)
+
+    def at(self, batch, head, query, key):
+        rows, columns = self.pattern.shape
+        framed = torch.nn.functional.pad(self.pattern.to(key.device), (0, 1, 0, 1))  # False where the pattern ends
+        return framed[(query // self.size).clamp(max=rows), (key // self.size).clamp(max=columns)]
+
+    def own_runs(self, grid: Grid) -> Runs:
+        return grid.by_pattern(self.size, self.pattern.cpu())
+
+    def __repr__(self) -> str:
+        rows, columns = self.pattern.shape
+        return f"blocks({self.size}, {rows}×{columns})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BlockLocal(Mask, kind="block_local"):
+    """See `block_local`."""
+
+    size: int
+
+    def __post_init__(self):
+        if self.size < 1:
+            raise ValueError(f"block_local needs size >= 1, got {self.size}")
+
+    def at(self, batch, head, query, key):
+        return query // self.size == key // self.size
+
+    def own_runs(self, grid: Grid) -> Runs:
+        first, last = (each // self.size * self.size for each in grid.rows())
+        inside = torch.where(first == last, self.size, 0)  # a row of blocks that spans two of ours sees none whole
+        return grid.by_range(first, last + self.size - 1, first, first + inside - 1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Padding(Mask, kind="padding"):
+    """See `padding`."""
+
+    lengths: Tensor | Sequence[int]  # kept as a tensor
+    only_keys = True
+
+    def __post_init__(self):
+        lengths = torch.as_tensor(self.lengths)
+        if lengths.dim() != 1 or lengths.is_floating_point():
+            shape = tuple(lengths.shape)
+            raise ValueError(f"padding needs one integer length per sentence, got {lengths.dtype} of shape {shape}")
+        if (lengths < 0).any():
+            raise ValueError(f"padding needs lengths >= 0, got {lengths.min().item()}")
+        object.__setattr__(self, "lengths", lengths)
+
+    @property
+    def batch(self) -> int:
+        return len(self.lengths)
+
+    def at(self, batch, head, query, key):
+        return key < self.lengths.to(key.device)[batch]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Keep(Mask, kind="keep"):
+    """See `keep`."""
+
+    attention_mask: Tensor | Sequence[Sequence[int]]  # kept as a tensor of bool
+    only_keys = True
+
+    def __post_init__(self):
+        attention_mask = torch.as_tensor(self.attention_mask)
+        if attention_mask.dim() != 2:
+            raise ValueError(f"keep needs an attention_mask (batch, key), got shape {tuple(attention_mask.shape)}")
+        object.__setattr__(self, "attention_mask", attention_mask.bool())
+
+    @property
+    def batch(self) -> int:
+        return len(self.attention_mask)
+
+    def at(self, batch, head, query, key):
+        last = self.attention_mask.shape[1] - 1
+        marked = self.attention_mask.to(key.device)[batch, key.clamp(min=0, max=last)]
+        return marked & (key >= 0) & (key <= last)
+
+    def __repr__(self) -> str:
+        batch, length = self.attention_mask.shape
+        return f"keep({batch}×{length})"

@@ -1,0 +1,402 @@
+"""`Mask`, a rule of one's own, and how masks combine."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from txlib.attention.masks.plan import BOTH, EITHER, NOT, BlockPlan, Grid, Runs, finish
+from txlib.attention.masks.spans import Spans, complement, hull, intersection, moved, union
+
+KINDS: dict[str, type["Mask"]] = {}  # how masks are called where they are written down
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mask:
+    """A rule that says, for positions of a query and a key, whether the one may attend to the other.
+
+    `Mask(rule)` is one of your own. Those made by `causal()` and its like know more about themselves: they are planned
+    by arithmetic where a rule of your own has to be asked about every pair, and can be written down.
+
+    Args:
+        rule: `rule(query, key)` or `rule(batch, head, query, key)`. It gets integer tensors that broadcast
+            against each other and returns a bool tensor.
+        batch, heads: how many different masks the rule holds along these axes (1: the same for all).
+        name: shown by `repr`.
+    """
+
+    batch = heads = 1
+
+    def __new__(cls, *_: Any, **__: Any) -> "Mask":
+        return object.__new__(Rule if cls is Mask else cls)
+
+    def __init_subclass__(cls, kind: str):
+        cls.kind = kind
+        KINDS[kind] = cls
+
+    # What a mask says -----------------------------------------------------------------------------------------------
+
+    def at(
+        self, batch: Int[Tensor, "..."], head: Int[Tensor, "..."], query: Int[Tensor, "..."], key: Int[Tensor, "..."]
+    ) -> Bool[Tensor, "..."]:
+        """Whether the query at each position may attend to the key at each position.
+
+        The four broadcast against each other, and so does the answer.
+        """
+        raise NotImplementedError
+
+    def distances(self) -> Spans | None:
+        """Where only the distance counts: the spans of query - key that are allowed; None where more counts."""
+        return None
+
+    def reach(self) -> tuple[int | float, int | float]:
+        """Least and greatest distance query - key that may be allowed, as far as the rule itself tells."""
+        spans = self.distances()
+        return (-math.inf, math.inf) if spans is None else hull(spans)
+
+    @property
+    def only_keys(self) -> bool:
+        """Whether the mask is known to treat all queries alike, as padding does."""
+        return False
+
+    def conjuncts(self) -> "Iterator[Mask]":
+        """The masks that it joins with `&`, or itself."""
+        yield self
+
+    # What it is like for sequences of some length -------------------------------------------------------------------
+
+    def dense(
+        self, query_length: int, key_length: int | None = None, *, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "batch heads query key"]:
+        """The mask written out; its batch and heads are 1 where the rule does not depend on them."""
+        key_length = query_length if key_length is None else key_length
+        sizes = (self.batch, self.heads, query_length, key_length)
+        batch, head, query, key = (torch.arange(size, device=device) for size in sizes)
+        allowed = self.at(batch[:, None, None, None], head[:, None, None], query[:, None], key)
+        return allowed.expand(sizes).contiguous()  # the kernels need it written out
+
+    def blocks(self, query_length: int, key_length: int | None = None, *, size: int = 128) -> BlockPlan:
+        """Which blocks of `size` queries and `size` keys hold no allowed pair, some, or all of them.
+
+        The algebra's own masks are planned by arithmetic on the blocks' corners. Only where that leaves it open, as
+        for a rule of one's own, are the pairs of a block looked at, a slice of blocks at a time.
+        """
+        key_length = query_length if key_length is None else key_length
+        grid = Grid(query_length, key_length, size)
+        return finish(self.runs(grid).expand(self.batch, self.heads), grid, self.at)
+
+    def pairs(self, query_length: int, key_length: int | None = None) -> int:
+        """How many (query, key) pairs are allowed, over all of the mask's batch and heads."""
+        return self.blocks(query_length, key_length).pairs(self.at)
+
+    def is_causal(self, query_length: int, key_length: int | None = None) -> bool:
+        """Whether no query sees a later key."""
+        return self.reach()[0] >= 0 or not (self & ~KINDS["causal"]()).blocks(query_length, key_length).live
+
+    def block_mask(
+        self,
+        query_length: int,
+        key_length: int | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        block_size: int = 128,
+    ):
+        """The same mask for `torch.nn.attention.flex_attention`, which skips blocks that hold no allowed pair."""
+        from torch.nn.attention.flex_attention import BlockMask
+
+        plan = self.blocks(query_length, key_length, size=block_size)
+        tables = (table.to(device) for kind in ("some", "all") for table in plan.table(kind))
+        return BlockMask.from_kv_blocks(
+            *tables,
+            BLOCK_SIZE=block_size,
+            mask_mod=self.to(device).at,
+            seq_lengths=(plan.query_length, plan.key_length),
+        )
+
+    def runs(self, grid: Grid) -> Runs:
+        """What the arithmetic knows about the blocks of a grid."""
+        spans = self.distances()
+        if spans is not None:
+            return grid.by_distance(spans)
+        if self.only_keys:
+            batch, head = torch.arange(self.batch)[:, None, None], torch.arange(self.heads)[:, None]
+            allowed = self.at(batch, head, torch.tensor(0), grid.keys())
+            return grid.by_key(allowed.expand(self.batch, self.heads, -1))
+        return self.own_runs(grid)
+
+    def own_runs(self, grid: Grid) -> Runs:
+        """`runs` of a mask that is neither about distances nor about keys alone; unless it says more, all is open."""
+        return grid.open(self.batch, self.heads)
+
+    # What is made of it ---------------------------------------------------------------------------------------------
+
+    def __and__(self, other: "Mask") -> "Mask":
+        """May attend where both allow it."""
+        return And(self, _checked(other))
+
+    def __or__(self, other: "Mask") -> "Mask":
+        """May attend where either allows it."""
+        return Or(self, _checked(other))
+
+    def __invert__(self) -> "Mask":
+        """May attend exactly where this mask forbids it."""
+        return Not(self)
+
+    def shift(self, queries: int = 0, keys: int = 0) -> "Mask":
+        """The same mask for queries that start at position `queries`, and keys that start at position `keys`, as in
+        cached decoding."""
+        return self if type(queries) is type(keys) is int and queries == keys == 0 else Shifted(self, queries, keys)
+
+    def to(self, device: torch.device | str) -> "Mask":
+        """The same mask with all that it looks up on this device."""
+        return replace(
+            self, **{name: each.to(device) for name, each in self.fields() if isinstance(each, Mask | Tensor)}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, for JSON.
+
+        Raises:
+            ValueError: when the mask holds a rule of one's own, which is code.
+        """
+        return {"kind": self.kind} | {name: _plain(value) for name, value in self.fields()}
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> "Mask":
+        """The mask that `to_dict` wrote.
+
+        Raises:
+            ValueError: when there is no mask of this kind.
+        """
+        values = {name: Mask.from_dict(value) if isinstance(value, dict) else value for name, value in values.items()}
+        kind = values.pop("kind", None)
+        if kind not in KINDS:
+            raise ValueError(f"a mask of kind {kind!r} is unknown; choose one of {', '.join(sorted(KINDS))}")
+        return KINDS[kind](**values)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        """Name and value of each thing it is made of."""
+        return ((field.name, getattr(self, field.name)) for field in fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(_same(mine, theirs) for (_, mine), (_, theirs) in zip(self.fields(), other.fields(), strict=True))
+
+    def __hash__(self) -> int:
+        return hash((self.kind, *(value.shape if isinstance(value, Tensor) else value for _, value in self.fields())))
+
+    def __bool__(self) -> bool:
+        raise TypeError("a mask is not true or false: write a & b, a | b and ~a in place of and, or and not")
+
+    def __repr__(self) -> str:
+        values = (value.tolist() if isinstance(value, Tensor) else value for _, value in self.fields())
+        return f"{self.kind}({', '.join(map(str, values))})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rule(Mask, kind="rule"):
+    """See `Mask`."""
+
+    rule: Callable[..., Tensor]
+    batch: int = 1
+    heads: int = 1
+    name: str | None = None
+
+    def __post_init__(self):
+        parameters = len(inspect.signature(self.rule).parameters)
+        if parameters not in (2, 4):
+            raise ValueError(
+                f"a mask's rule takes (query, key) or (batch, head, query, key), this one takes {parameters} arguments"
+            )
+        object.__setattr__(self, "positions_only", parameters == 2)
+
+    def at(self, batch, head, query, key):
+        return self.rule(query, key) if self.positions_only else self.rule(batch, head, query, key)
+
+    def to_dict(self) -> dict[str, Any]:
+        raise ValueError(f"{self} is a rule of your own, which is code and cannot be written down")
+
+    def __repr__(self) -> str:
+        return self.name or "custom"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pair(Mask, kind="pair"):
+    """Two masks, joined; subclasses say how."""
+
+    left: Mask
+    right: Mask
+    sign: ClassVar[str]
+    table: ClassVar[Tensor]
+
+    def __post_init__(self):
+        for axis in ("batch", "heads"):
+            mine, theirs = getattr(self.left, axis), getattr(self.right, axis)
+            if mine != theirs and 1 not in (mine, theirs):
+                raise ValueError(
+                    f"{self.left} holds {axis}={mine} and {self.right} holds {axis}={theirs}: make them equal, or 1"
+                )
+
+    @property
+    def batch(self) -> int:
+        return max(self.left.batch, self.right.batch)
+
+    @property
+    def heads(self) -> int:
+        return max(self.left.heads, self.right.heads)
+
+    @property
+    def only_keys(self) -> bool:
+        return self.left.only_keys and self.right.only_keys
+
+    def own_runs(self, grid: Grid) -> Runs:
+        parts = (part.runs(grid).expand(self.batch, self.heads) for part in (self.left, self.right))
+        return Runs.joined(*parts, self.table)
+
+    def both_distances(self) -> tuple[Spans, Spans] | None:
+        spans = self.left.distances(), self.right.distances()
+        return None if None in spans else spans
+
+    def __repr__(self) -> str:
+        return f"({self.left} {self.sign} {self.right})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class And(Pair, kind="and"):
+    """May attend where both allow it."""
+
+    sign: ClassVar[str] = "&"
+    table: ClassVar[Tensor] = BOTH
+
+    def at(self, batch, head, query, key):
+        return self.left.at(batch, head, query, key) & self.right.at(batch, head, query, key)
+
+    def distances(self) -> Spans | None:
+        both = self.both_distances()
+        return None if both is None else intersection(*both)
+
+    def reach(self) -> tuple[int | float, int | float]:
+        (low, high), (other_low, other_high) = self.left.reach(), self.right.reach()
+        return max(low, other_low), min(high, other_high)
+
+    def conjuncts(self) -> Iterator[Mask]:
+        yield from self.left.conjuncts()
+        yield from self.right.conjuncts()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Or(Pair, kind="or"):
+    """May attend where either allows it."""
+
+    sign: ClassVar[str] = "|"
+    table: ClassVar[Tensor] = EITHER
+
+    def at(self, batch, head, query, key):
+        return self.left.at(batch, head, query, key) | self.right.at(batch, head, query, key)
+
+    def distances(self) -> Spans | None:
+        both = self.both_distances()
+        return None if both is None else union(*both)
+
+    def reach(self) -> tuple[int | float, int | float]:
+        (low, high), (other_low, other_high) = self.left.reach(), self.right.reach()
+        return min(low, other_low), max(high, other_high)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Not(Mask, kind="not"):
+    """May attend exactly where the mask forbids it."""
+
+    mask: Mask
+
+    @property
+    def batch(self) -> int:
+        return self.mask.batch
+
+    @property
+    def heads(self) -> int:
+        return self.mask.heads
+
+    @property
+    def only_keys(self) -> bool:
+        return self.mask.only_keys
+
+    def at(self, batch, head, query, key):
+        return ~self.mask.at(batch, head, query, key)
+
+    def distances(self) -> Spans | None:
+        spans = self.mask.distances()
+        return None if spans is None else complement(spans)
+
+    def own_runs(self, grid: Grid) -> Runs:
+        return self.mask.runs(grid).renamed(NOT)
+
+    def __repr__(self) -> str:
+        return f"~{self.mask}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shifted(Mask, kind="shift"):
+    """The same mask for queries and keys that start later; see `Mask.shift`."""
+
+    mask: Mask
+    queries: int
+    keys: int = 0
+
+    @property
+    def batch(self) -> int:
+        return self.mask.batch
+
+    @property
+    def heads(self) -> int:
+        return self.mask.heads
+
+    @property
+    def only_keys(self) -> bool:
+        return self.mask.only_keys
+
+    def at(self, batch, head, query, key):
+        return self.mask.at(batch, head, query + self.queries, key + self.keys)
+
+    def distances(self) -> Spans | None:
+        spans = self.mask.distances()
+        return None if spans is None else moved(spans, self.keys - self.queries)
+
+    def reach(self) -> tuple[int | float, int | float]:
+        low, high = self.mask.reach()
+        return low + self.keys - self.queries, high + self.keys - self.queries
+
+    def conjuncts(self) -> Iterator[Mask]:
+        return (part.shift(self.queries, self.keys) for part in self.mask.conjuncts())
+
+    def own_runs(self, grid: Grid) -> Runs:
+        return self.mask.runs(grid.moved(self.queries, self.keys))
+
+    def __repr__(self) -> str:
+        return f"{self.mask}.shift({self.queries}{f', {self.keys}' if self.keys else ''})"
+
+
+def _checked(other: Mask) -> Mask:
+    if not isinstance(other, Mask):
+        raise TypeError(f"a mask combines with a mask, not with {type(other).__name__}; wrap it in Mask(rule)")
+    return other
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, Tensor):
+        return torch.equal(mine.cpu(), theirs.cpu())
+    return mine == theirs
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mask):
+        return value.to_dict()
+    if isinstance(value, Tensor):
+        return value.int().tolist()
+    return list(value) if isinstance(value, tuple) else value
