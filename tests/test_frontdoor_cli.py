@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from txlib.course import lab
+from txlib.course import root
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -73,7 +73,7 @@ def test_train_then_translate(txlib, tmp_path, monkeypatch):
 
 
 def test_lab_needs_a_clone(txlib, tmp_path, monkeypatch):
-    monkeypatch.setattr(lab, "COURSE", tmp_path)
+    monkeypatch.setattr(root, "PACKAGES", tmp_path)
     status, _, err = txlib("lab", "--no-browser")
     assert status == 2 and "clone the course" in err
 

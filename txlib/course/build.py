@@ -6,7 +6,6 @@ python -m txlib.course.build notebooks/03_attention.py
 
 import copy
 import hashlib
-import os
 import sys
 import tempfile
 import time
@@ -14,10 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.authoring.release import KERNEL, QUIET, kernel_environment, write_notebook
-
-LESSONS = Path(__file__).parents[2] / "notebooks"
-TIMEOUT = 600  # seconds a cell; a lesson as a whole should stay under 90
+from txlib import kernels
+from txlib.course.root import course_folder
 
 
 def read_lesson(source: Path | str) -> Any:
@@ -33,7 +30,7 @@ def read_lesson(source: Path | str) -> Any:
         raise FileNotFoundError(f"no lesson at {source}: give its source, e.g. notebooks/03_attention.py")
     lesson = jupytext.read(source, fmt="py:percent")
     lesson.nbformat, lesson.nbformat_minor = 4, 5
-    lesson.metadata = type(lesson.metadata)(kernelspec=dict(KERNEL), language_info={"name": "python"})
+    lesson.metadata = kernels.metadata()
     seen = Counter()
     for cell in lesson.cells:
         digest = hashlib.sha256(f"{cell.cell_type} {cell.source}".encode()).hexdigest()[:8]
@@ -45,42 +42,24 @@ def read_lesson(source: Path | str) -> Any:
 
 
 def run_lesson(lesson: Any) -> Any:
-    """A copy of a lesson with its outputs, run by papermill in an empty folder, with no learner's progress.
+    """A copy of a lesson with its outputs, run in an empty folder, with no learner's progress.
 
     Raises:
-        papermill.PapermillExecutionError: a cell failed; the message names it and shows its traceback.
+        kernels.Stopped: a cell failed; its `trace` shows where.
     """
-    import papermill
-
     lesson = copy.deepcopy(lesson)
-    before = dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.update(kernel_environment(TXLIB_HOME=folder))
-        try:
-            ran = papermill.execute_notebook(
-                lesson,
-                None,
-                cwd=folder,
-                kernel_name=KERNEL["name"],
-                progress_bar=False,
-                execution_timeout=TIMEOUT,
-                extra_arguments=QUIET,
-                coalesce_streams=True,
-            )
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-    for cell, executed in zip(lesson.cells, ran.cells, strict=True):  # without papermill's times and tags
+        kernels.run(lesson, folder, TXLIB_HOME=folder)
+    for cell in lesson.cells:
         if cell.cell_type == "code":
-            cell.execution_count = executed.execution_count
-            cell.outputs = [output for output in executed.outputs if not _blank(output)]
+            cell.outputs = [output for output in cell.outputs if not _blank(output)]
     return lesson
 
 
 def build(source: Path | str) -> float:
     """Run a lesson and write its .ipynb, or leave the old one if a cell fails. Returns the seconds it took."""
     start = time.perf_counter()
-    write_notebook(Path(source).with_suffix(".ipynb"), run_lesson(read_lesson(source)))
+    kernels.write_notebook(Path(source).with_suffix(".ipynb"), run_lesson(read_lesson(source)))
     return time.perf_counter() - start
 
 
@@ -90,15 +69,13 @@ def _blank(output: Any) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    from papermill import PapermillExecutionError
-
     failed = False
-    for source in arguments or sorted(LESSONS.glob("*.py")):
+    for source in arguments or sorted(course_folder("`make notebooks`").glob("notebooks/*.py")):
         try:
             print(f"{Path(source).stem}: {build(source):.0f} s")
-        except (FileNotFoundError, PapermillExecutionError) as error:
+        except (FileNotFoundError, kernels.Stopped) as error:
             failed = True
-            print(f"{Path(source).stem}: {error}", file=sys.stderr)
+            print(f"{Path(source).stem}: {getattr(error, 'trace', error)}", file=sys.stderr)
     sys.exit(failed)
 
 

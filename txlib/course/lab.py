@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
-COURSE = Path(__file__).parents[2]
+from txlib.course.root import course_folder
+
 CONFIG = "lab"  # the folder with JupyterLab's settings for the course
 
 
@@ -16,12 +16,11 @@ def start(arguments: Sequence[str] = ()) -> None:
     Raises:
         FileNotFoundError: txlib was not installed from a clone of the course.
     """
-    if not (COURSE / CONFIG).is_dir():
-        raise FileNotFoundError(f"no course at {COURSE}: clone the course and run `make lab` in its folder")
+    course = course_folder("txlib lab")
     from jupyterlab.labapp import LabApp
 
-    os.chdir(COURSE)
+    os.chdir(course)
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
-        [str(COURSE / CONFIG), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+        [str(course / CONFIG), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     )
     LabApp.launch_instance(argv=list(arguments))

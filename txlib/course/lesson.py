@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from txlib.course.root import PACKAGES
+
 
 def device() -> torch.device:
     """The GPU if there is one, else the CPU."""
@@ -41,7 +43,7 @@ def shipped(name: str) -> Path:
     Raises:
         FileNotFoundError: when it is not there, as in an installation without the repository.
     """
-    folder = Path(__file__).parents[2] / "data" / "checkpoints" / name
+    folder = PACKAGES / "data" / "checkpoints" / name
     if not folder.is_dir():
         raise FileNotFoundError(f"no checkpoint at {folder}; work in a checkout of the course's repository")
     return folder

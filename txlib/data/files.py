@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from txlib.course.root import PACKAGES
+
 GITHUB = "https://raw.githubusercontent.com"
 ELSEWHERE = {  # data sets that do not come along: who has them, and the SHA-256 of what is there
     "tinyshakespeare": (
@@ -24,7 +26,7 @@ ELSEWHERE = {  # data sets that do not come along: who has them, and the SHA-256
         "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
     ),
 }
-REPOSITORY_DATA = Path(__file__).parents[2] / "data"
+REPOSITORY_DATA = PACKAGES / "data"
 
 Example = TypeVar("Example")
 

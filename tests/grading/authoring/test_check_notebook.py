@@ -4,11 +4,10 @@ import json
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
+from txlib import kernels
 from txlib.grading import progress
 from txlib.grading.authoring.check_notebook import NotebookError, check_notebook
-from txlib.grading.authoring.release import QUIET, kernel_environment
 from txlib.grading.evidence.values import MIME
 
 DAMAGED = nbformat.v4.new_code_cell('check.load("""\nAAAA\n""")')
@@ -59,8 +58,7 @@ def test_grading_mode_in_a_kernel_shows_evidence_only(notebook, tmp_path):
     injected = nbformat.v4.new_code_cell('seed = 11\nmode = "grade"')
     at = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
     notebook.cells.insert(at + 1, injected)
-    client = NotebookClient(notebook, kernel_name="python3", extra_arguments=QUIET)
-    client.execute(env=kernel_environment(TXLIB_HOME=str(tmp_path)))
+    kernels.run(notebook, tmp_path, TXLIB_HOME=str(tmp_path))
     outputs = {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
     for task in ("causal-mask", "attention"):
         (output,) = outputs[f"check-{task}"]

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 import nbformat
 import pytest
 
+from txlib import kernels
 from txlib.grading.authoring.assignment import read_assignment
-from txlib.grading.authoring.release import kernel_environment
 from txlib.grading.submitting.reading import find_submissions, read_submission
 from txlib.grading.submitting.submit import SubmitError, submit, verify
 
@@ -404,13 +404,8 @@ def test_the_command(answer, inbox):
 
 def in_a_kernel(*sources, **environment):
     """What each cell prints, in one fresh kernel."""
-    from nbclient import NotebookClient
-
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    client = NotebookClient(
-        notebook, kernel_name="python3", timeout=120, allow_errors=True, extra_arguments=["--log-level=ERROR"]
-    )
-    client.execute(env=kernel_environment(**environment))
+    kernels.run(notebook, ".", keep_going=True, **environment)
     return ["".join(output.get("text", output.get("evalue", "")) for output in cell.outputs) for cell in notebook.cells]
 
 

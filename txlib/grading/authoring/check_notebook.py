@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.authoring.release import LOADED, QUIET, kernel_environment
+from txlib import kernels
+from txlib.grading.authoring.release import LOADED
 from txlib.grading.checking.verdict import MIME, Verdict
 from txlib.grading.evidence.recordings import unpack
 
@@ -15,7 +16,7 @@ class NotebookError(ValueError):
 
 
 def check_notebook(
-    path: Path | str, *, timeout: int | float = 600, on_cell: Callable[[int, int], None] | None = None
+    path: Path | str, *, timeout: int | float = kernels.TIMEOUT, on_cell: Callable[[int, int], None] | None = None
 ) -> list[Verdict]:
     """Run a learner's notebook from top to bottom and return the verdict of each task, in order.
 
@@ -25,30 +26,22 @@ def check_notebook(
     Raises:
         NotebookError: no such file, not a notebook, or no checks in it.
     """
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-
     path = Path(path)
     notebook = read_notebook(path)
     recordings = _recordings(path, notebook)
-    count = len(notebook.cells)
-    client = NotebookClient(
-        notebook,
-        timeout=timeout,
-        kernel_name="python3",
-        allow_errors=True,
-        record_timing=False,
-        extra_arguments=QUIET,
-        resources={"metadata": {"path": str(path.resolve().parent)}},
-        on_cell_start=lambda cell, cell_index: on_cell and on_cell(cell_index + 1, count),
-    )
     stopped = ""
     try:
-        client.execute(env=kernel_environment(TXLIB_RECORDINGS="", JPY_SESSION_NAME=""))  # no %submit in passing
-    except CellTimeoutError:
-        stopped = f"a cell ran longer than {timeout:g} s"
-    except DeadKernelError:
-        stopped = "the kernel died: did a cell use up the memory, or call exit?"
+        kernels.run(
+            notebook,
+            path.resolve().parent,
+            timeout=timeout,
+            keep_going=True,
+            on_cell=on_cell,
+            TXLIB_RECORDINGS="",
+            JPY_SESSION_NAME="",  # no %submit in passing
+        )
+    except kernels.Stopped as reason:
+        stopped = str(reason)
     found = {verdict.task: verdict for verdict in _verdicts(notebook)}
     missing = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
     verdicts = [

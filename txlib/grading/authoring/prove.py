@@ -3,17 +3,15 @@
 import math
 import tempfile
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from txlib import kernels
 from txlib.grading.authoring.assignment import Assignment, read_assignment, rebuild, solved
 from txlib.grading.authoring.exercise import ExerciseError, Task, read_exercise
 from txlib.grading.authoring.nbgrader import autograded
 from txlib.grading.authoring.record import RecordingError, record_evidence
 from txlib.grading.authoring.release import (
-    QUIET,
-    kernel_environment,
     measured_shares,
     recordings_of,
     share_problems,
@@ -200,13 +198,14 @@ def validate(source: Path | str) -> Validated:
 
 def _tested(assignment: Assignment) -> list[TaskReport]:
     """nbgrader's tests on the assignment's own solutions and on the stubs."""
-    reference, stub = _run(assignment, solved(assignment)), _run(assignment, rebuild(assignment, {}))
+    reference, seconds = _run(assignment, solved(assignment))
+    stub, _ = _run(assignment, rebuild(assignment, {}))
     reports = []
     for task in assignment.tasks:
         if task.kind != "tests":
             continue
-        outputs = reference[task.check].outputs
-        points, stub_points = autograded(outputs, task), autograded(stub[task.check].outputs, task)
+        outputs = reference[task.check]
+        points, stub_points = autograded(outputs, task), autograded(stub[task.check], task)
         problems = []
         if points != task.points:
             errors = [f": {each['ename']}: {each['evalue']}" for each in outputs if each["output_type"] == "error"]
@@ -223,41 +222,27 @@ def _tested(assignment: Assignment) -> list[TaskReport]:
                 (),
                 stub_points,
                 tuple(problems),
-                seconds=_seconds(reference[task.check]),
+                seconds=seconds.get(task.check, 0.0),
             )
         )
     return reports
 
 
-def _run(assignment: Assignment, notebook: Any) -> dict[str, Any]:
-    """Run in a plain kernel, errors and all; returns the code cells by id."""
-    from nbclient import NotebookClient
-    from nbclient.exceptions import DeadKernelError
-
-    client = NotebookClient(
-        notebook,
-        timeout=assignment.timeout,
-        interrupt_on_timeout=True,
-        allow_errors=True,
-        kernel_name="python3",
-        error_on_timeout={"ename": "Timeout", "evalue": f"longer than {assignment.timeout:g} s", "traceback": []},
-        extra_arguments=QUIET,
-        resources={"metadata": {"path": str(assignment.path.parent)}},
-    )
+def _run(assignment: Assignment, notebook: Any) -> tuple[dict[str, list], dict[str, float]]:
+    """Run in a plain kernel, errors and all; returns the code cells' outputs and seconds, by id."""
     with tempfile.TemporaryDirectory() as home:
         try:
-            client.execute(env=kernel_environment(TXLIB_HOME=home))
-        except DeadKernelError as reason:
-            raise ExerciseError(assignment.name, ["its kernel died"]) from reason
-    return {cell.id: cell for cell in notebook.cells if cell.cell_type == "code"}
-
-
-def _seconds(cell: Any) -> float:
-    times = cell.metadata.get("execution", {})
-    began, ended = times.get("iopub.execute_input"), times.get("iopub.status.idle")
-    if not (began and ended):
-        return 0.0
-    return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
+            seconds = kernels.run(
+                notebook,
+                assignment.path.parent,
+                timeout=assignment.timeout,
+                keep_going=True,
+                interrupt=True,
+                TXLIB_HOME=home,
+            )
+        except kernels.Stopped as reason:
+            raise ExerciseError(assignment.name, [str(reason)]) from reason
+    return {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}, seconds
 
 
 def _share(found: tuple[bool, ...]) -> str:

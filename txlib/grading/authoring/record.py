@@ -3,7 +3,6 @@
 import contextlib
 import json
 import linecache
-import os
 import re
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from txlib.grading.authoring.exercise import (
 )
 from txlib.grading.authoring.notes import Notes
 from txlib.grading.evidence.recordings import same
+from txlib.kernels import environment
 
 
 class RecordingError(RuntimeError):
@@ -61,18 +61,11 @@ def in_fresh_process(module: str, path: Path | str, asked: dict, timeout: int | 
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
         request.write_text(json.dumps({"path": str(Path(path).resolve()), **asked}))
         command = [sys.executable, "-m", module, str(request), str(answer)]
-        environment = os.environ | {
-            "TXLIB_HOME": folder,
-            "MPLBACKEND": "agg",
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
-            ),
-        }
         try:
             run = subprocess.run(
                 command,
                 cwd=Path(path).parent,
-                env=environment,
+                env=environment(TXLIB_HOME=folder, MPLBACKEND="agg"),
                 timeout=timeout,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -4,7 +4,6 @@ import base64
 import copy
 import json
 import math
-import os
 import re
 import struct
 import tempfile
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from txlib.files import write_atomically
+from txlib import kernels
 from txlib.grading.authoring.exercise import (
     Exercise,
     ExerciseError,
@@ -28,7 +27,6 @@ from txlib.grading.authoring.record import RecordingError, record_evidence
 from txlib.grading.checking.verdict import MIME, is_stub
 from txlib.grading.evidence.recordings import first_difference, pack, same, unpack
 
-KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LOAD = '''from txlib.grading import check
 
 # What the checks compare your answers with: numbers recorded from right and from wrong answers, no solutions.
@@ -36,7 +34,6 @@ check.load("""
 {packed}
 """)'''
 LOADED = re.compile(r'check\.load\("""\n(.*?)\n"""\)', re.DOTALL)
-QUIET = ["--log-level=ERROR"]  # a kernel otherwise warns that local sockets aren't encrypted
 FEWEST_MISTAKES = 3
 
 
@@ -72,9 +69,9 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
     learner = learner_notebook(exercise, recordings)
     solution = solution_notebook(exercise, recordings) if run_solution else None
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_notebook(target, learner)
+    kernels.write_notebook(target, learner)
     if solution is not None:
-        write_notebook(source.with_suffix(".ipynb"), solution)
+        kernels.write_notebook(source.with_suffix(".ipynb"), solution)
     return Released(
         target,
         source.with_suffix(".ipynb") if run_solution else None,
@@ -242,36 +239,24 @@ def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
     return notebook
 
 
-def solution_notebook(exercise: Exercise, recordings: dict, timeout: int | float = 600) -> Any:
+def solution_notebook(exercise: Exercise, recordings: dict) -> Any:
     """The whole source, executed; its checks show that the reference passes (hidden tests are shown, but not run).
 
     Raises:
         ExerciseError: where a cell fails, or a check isn't right.
     """
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError
-
     notebook = plain_notebook(exercise)
     for cell in notebook.cells:
         if is_check(cell):
             cell.source = strip_hidden(cell.source)
-    client = NotebookClient(
-        notebook,
-        timeout=timeout,
-        kernel_name="python3",
-        record_timing=False,
-        extra_arguments=QUIET,
-        resources={"metadata": {"path": str(exercise.path.parent)}},
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "recordings.json")
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home, "recordings.json")
         path.write_text(json.dumps(recordings))
         try:
-            client.execute(env=kernel_environment(TXLIB_HOME=folder, TXLIB_RECORDINGS=str(path)))
-        except (CellExecutionError, CellTimeoutError) as reason:
-            last = str(reason).strip().splitlines()[-1]
-            raise ExerciseError(exercise.name, [f"the solution notebook fails: {last}"]) from reason
-    notebook.metadata = type(notebook.metadata)(_metadata())
+            kernels.run(notebook, exercise.path.parent, TXLIB_HOME=home, TXLIB_RECORDINGS=str(path))
+        except kernels.Stopped as reason:
+            raise ExerciseError(exercise.name, [f"the solution notebook fails: {reason}"]) from reason
+    notebook.metadata = kernels.metadata()
     for cell, original in zip(notebook.cells, exercise.notebook.cells, strict=True):
         cell.source = original.source
     kinds = {
@@ -300,25 +285,11 @@ def same_notebook(one: Any, other: Any) -> bool:
     return all(_same_cell(mine, theirs) for mine, theirs in zip(one.cells, other.cells, strict=True))
 
 
-def write_notebook(path: Path, notebook: Any) -> None:
-    """Write a notebook in one piece, in nbformat's own layout."""
-    import nbformat
-
-    nbformat.validate(notebook)
-    write_atomically(path, nbformat.writes(notebook) + "\n")
-
-
-def kernel_environment(**extra: str) -> dict[str, str]:
-    """This process's environment for a kernel, in which the same txlib can be imported."""
-    folders = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(folders)} | extra
-
-
 def plain_notebook(exercise: Exercise) -> Any:
     """A copy of the source's notebook with steady ids and metadata, and no outputs."""
     notebook = copy.deepcopy(exercise.notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-    notebook.metadata = type(notebook.metadata)(_metadata())
+    notebook.metadata = kernels.metadata()
     for number, cell in enumerate(notebook.cells, 1):
         cell.metadata.pop("lines_to_next_cell", None)  # jupytext's note on blank lines in the source
         nbgrader = cell.metadata.get("nbgrader")
@@ -328,10 +299,6 @@ def plain_notebook(exercise: Exercise) -> Any:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     return notebook
-
-
-def _metadata() -> dict:
-    return {"kernelspec": dict(KERNEL), "language_info": {"name": "python"}}
 
 
 def _without_messages(bundle: dict) -> dict:

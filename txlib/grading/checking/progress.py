@@ -2,12 +2,12 @@
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from txlib.course.root import is_course
 from txlib.files import locked, write_atomically
 
 VERSION = 1
@@ -67,7 +67,7 @@ def progress_path() -> Path:
         return Path(home).expanduser() / "progress.json"
     here = Path.cwd()
     for folder in (here, *here.parents):
-        if _is_course(folder):
+        if is_course(folder):
             return folder / ".txlib" / "progress.json"
     return Path.home() / ".txlib" / "progress.json"
 
@@ -125,11 +125,3 @@ def _read(path: Path, set_aside: bool = False) -> Progress:
 def _write(path: Path, rows: list[Row]) -> None:
     text = json.dumps({"version": VERSION, "rows": [asdict(row) for row in rows]}, indent=1, ensure_ascii=False)
     write_atomically(path, text + "\n")
-
-
-def _is_course(folder: Path) -> bool:
-    try:
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return project.get("project", {}).get("name") == "txlib-course"
