@@ -1,6 +1,5 @@
 """Where the course's own folder is, with its lessons and data: the clone that txlib was installed from."""
 
-import functools
 import tomllib
 from pathlib import Path
 
@@ -21,7 +20,6 @@ def course_folder(who: str) -> Path:
     return PACKAGES
 
 
-@functools.cache
 def is_course(folder: Path) -> bool:
     """Whether a folder is the course's, or a clone of it."""
     try:
