@@ -14,7 +14,7 @@ from typing import Any
 
 SOURCE = Path(__file__).parents[1] / "sample" / "09_target.py"
 POINTS = {"before": 2, "target": 5, "after": 3, "rests": 1}
-FILES = ("evidence", "kernel", "cells", "parsing", "pages", "leaks", "resources", "escape")
+FILES = ("evidence", "kernel", "wires", "cells", "parsing", "pages", "leaks", "resources", "escape")
 
 RIGHT = {
     "before": "def centre(x):\n    return x - x.mean(-1, keepdim=True)",

@@ -292,21 +292,20 @@ def left_behind():
 
 
 @attack()
-def fills_the_connection_folder() -> str:
-    """Writes files beside the kernel's connection file: that folder is the grader's, and of no bounded size."""
+def fills_folders_outside() -> str:
+    """Writes files wherever a folder could be the grader's, and of no bounded size."""
     return (
         WRONG
         + """
 import os
-from ipykernel.connect import get_connection_file
 
-folder = os.path.dirname(get_connection_file())
-try:
-    for number in range(20):
-        with open(f"{folder}/full-{number}", "wb") as file:
-            file.write(b"x" * 10_000_000)
-except OSError as reason:
-    print(reason)
+for folder in ("/kernel", "/run/txlib", "/run/txlib/kernels", "/run", "/etc", "/", "/proc/1/root"):
+    try:
+        for number in range(20):
+            with open(f"{folder}/full-{number}", "wb") as file:
+                file.write(b"x" * 10_000_000)
+    except OSError as reason:
+        print(folder, reason)
 """
     )
 

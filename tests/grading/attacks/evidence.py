@@ -725,13 +725,12 @@ import threading, time
 
 
 def later():
-    kernel = get_ipython().kernel
+    shell = get_ipython()
     for moment in range(300):
         time.sleep(0.005)
-        parent = kernel.get_parent()
-        if "check(\\"target" in str(parent.get("content", {}).get("code", "")):
-            kernel.session.send(kernel.iopub_socket, "display_data", parent=parent, ident=b"display_data",
-                                content={"data": {MIME: bundle([tensor(0.0), number(1)])}, "metadata": {}})
+        if "check(\\"target" in In[-1]:
+            shell.pipe.send({"output": {"output_type": "display_data",
+                                        "data": {MIME: bundle([tensor(0.0), number(1)])}, "metadata": {}}})
 
 
 threading.Thread(target=later, daemon=True).start()
@@ -828,18 +827,18 @@ get_ipython().input_transformers_cleanup.append(mine)
 
 
 @attack()
-def replaces_do_execute() -> str:
-    """Replaces the kernel's `do_execute`: every cell comes back as passed."""
+def replaces_the_loop() -> str:
+    """Replaces the function that runs a kernel's cells: every cell comes back as passed."""
     return forged("""
-kernel = get_ipython().kernel
+from txlib.grading.sandbox import cells
 
 
-async def do_execute(code, silent, *given, **more):
+def run(shell, source):
     emit(bundle([tensor(0.0, 0.0), number(1)] * 3))
-    return {"status": "ok", "execution_count": 9, "payload": [], "user_expressions": {}}
+    return None
 
 
-kernel.do_execute = do_execute
+cells._run = run
 """)
 
 

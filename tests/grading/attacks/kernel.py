@@ -2,41 +2,40 @@
 
 from attacks import RIGHT, WRONG, attack
 
-# A kernel's sockets and key, and how to send any bytes as a signed message of the running cell.
+# A kernel's pipes, and how to write any line into the one that the grader reads.
 WIRE = """
-import hashlib, hmac, json, os, threading, time
-import zmq
-from ipykernel.kernelapp import IPKernelApp
+import json, os, sys, threading, time
+from txlib.grading.sandbox.cells import Shell
 
-app = IPKernelApp.instance()
-kernel, session = app.kernel, app.kernel.session
-iopub = getattr(kernel.iopub_socket, "io_thread", None)
-iopub = iopub.socket if iopub is not None else kernel.iopub_socket
 MIME = b"application/vnd.txlib.evidence+json"
-count = 0
+out = Shell.pipe._descriptor
+pipes = []
+for name in os.listdir("/proc/self/fd"):
+    try:
+        if os.readlink("/proc/self/fd/" + name).startswith("pipe:"):
+            pipes.append(int(name))
+    except OSError:
+        pass
+(requests,) = [each for each in pipes if each != out]
 
 
-def signed(kind, content, parent=None):
-    global count
-    count += 1
-    header = {"msg_id": "forged-%d" % count, "msg_type": kind, "session": "x", "username": "x", "version": "5.3",
-              "date": "2026-01-01T00:00:00Z"}
-    parent = kernel.get_parent()["header"]["msg_id"] if parent is None else parent
-    parts = [json.dumps(header).encode(), json.dumps({"msg_id": parent}).encode(), b"{}", content]
-    sign = hmac.new(session.key, digestmod=hashlib.sha256)
-    for part in parts:
-        sign.update(part)
-    return [b"<IDS|MSG>", sign.hexdigest().encode(), *parts]
+def send(line):
+    with Shell.pipe._lock:
+        data = memoryview(line + b"\\n")
+        while data:
+            data = data[os.write(out, data):]
 
 
-def publish(kind, content, parent=None):
-    iopub.send_multipart([b"topic", *signed(kind, content, parent)])
+def publish(kind, content):
+    send(b'{"output": {"output_type": "%s", ' % kind.encode() + content.lstrip(b" ")[1:] + b"}")
 
 
-def reply(kind, content, parent=None):
-    whom = kernel.get_parent()["header"]["session"].encode()
-    shell = getattr(getattr(kernel, "shell_stream", None), "socket", None) or app.shell_socket
-    shell.send_multipart([whom, *signed(kind, content, parent)])
+def number():
+    '''That of the cell that runs.'''
+    frame = sys._getframe()
+    while "request" not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals["request"]["cell"]
 """
 
 
@@ -80,12 +79,12 @@ def one_message_of_100_mb() -> str:
 
 
 @attack()
-def message_of_many_parts() -> str:
-    """Sends one message of a thousand parts, 7 MB each: a reader keeps them all until the last has come."""
+def line_without_end() -> str:
+    """Sends one line of 7 GB: a reader keeps it all until its end has come."""
     return wired("""
-part = bytes(7_000_000)
+part = bytes(7_000_000).replace(b"\\0", b"x")
 for number in range(1000):
-    iopub.send(part, zmq.SNDMORE, copy=False)
+    os.write(out, part)
 """)
 
 
@@ -101,87 +100,89 @@ while True:
 
 @attack()
 def widgets_without_end() -> str:
-    """Sends states of widgets, which nbclient keeps for ever."""
+    """Sends states of widgets, and displays under ids without end, which a reader might keep for ever."""
     return wired("""
 content = json.dumps({"comm_id": "%s", "target_name": "jupyter.widget", "data": {"state": {"x": "y" * 4_000_000}}})
-for number in range(10_000):
-    publish("comm_open", content.replace("%s", str(number)).encode())
+for each in range(10_000):
+    send(content.replace("%s", str(each)).encode())
+    send(b'{"output": {"output_type": "display_data", "data": {}}, "display_id": "%d"}' % each)
 """)
 
 
 @attack()
-def messages_for_others() -> str:
-    """Floods the reader with messages of no cell, so that it never comes to look at the clock."""
+def lines_of_nothing() -> str:
+    """Floods the reader with lines that say nothing, so that it never comes to look at the clock."""
     return wired("""
-made = [[b"topic", *signed("status", b'{"execution_state": "busy"}', "nobody")] for number in range(20_000)]
+made = b"{}\\n" * 20_000
 while True:
-    for each in made:
-        iopub.send_multipart(each)
+    os.write(out, made)
 """)
 
 
 @attack()
-def replies_to_nobody() -> str:
-    """Floods the reader with replies to questions that nobody asked: nbclient's deadline is never looked at."""
-    return wired('while True:\n    reply("execute_reply", b\'{"status": "ok"}\', "nobody")\n')
+def done_with_others() -> str:
+    """Floods the reader with news of other cells' ends."""
+    return wired('while True:\n    send(b\'{"done": 999999, "error": null}\')\n')
 
 
 @attack()
-def reply_before_the_end() -> str:
-    """Says that its cell is done while it runs, so that the next cells' messages come out of order."""
+def done_before_the_end() -> str:
+    """Says that its cell is done while it runs, so that the next cells' outputs come out of order."""
     return wired("""
-reply("execute_reply", b'{"status": "ok", "execution_count": 1}')
-publish("status", b'{"execution_state": "idle"}')
+send(b'{"done": %d, "error": null}' % number())
 time.sleep(0.5)
 """)
 
 
 @attack()
-def replies_to_all() -> str:
-    """Answers every later question itself, with evidence of its own, and leaves the cells unread."""
+def answers_for_all() -> str:
+    """Reads every later request itself, answers with evidence of its own, and leaves the cells unread."""
     return wired("""
-shell = getattr(getattr(kernel, "shell_stream", None), "socket", None) or app.shell_socket
 forged = {"task": "target", "seed": seed, "rtol": 1e-4, "atol": 1e-5, "error": None, "shown": []}
 content = json.dumps({"metadata": {}, "data": {MIME.decode(): forged}}).encode()
 end = time.monotonic() + 1
-reply("execute_reply", b'{"status": "ok", "execution_count": 1}')
-publish("status", b'{"execution_state": "idle"}')
+send(b'{"done": %d, "error": null}' % number())
+os.set_blocking(requests, False)
 while time.monotonic() < end:
     try:
-        got = shell.recv_multipart(zmq.NOBLOCK)
-        asked = json.loads(got[got.index(b"<IDS|MSG>") + 2])["msg_id"]
+        asked = json.loads(os.read(requests, 1 << 20))
     except Exception:
         time.sleep(0.01)
         continue
-    publish("display_data", content, asked)
-    shell.send_multipart([got[0], *signed("execute_reply", b'{"status": "ok", "execution_count": 1}', asked)])
-    publish("status", b'{"execution_state": "idle"}', asked)
+    publish("display_data", content)
+    send(b'{"done": %d, "error": null}' % asked["cell"])
 """)
 
 
 @attack()
-def another_key() -> str:
-    """Changes the key with which messages are signed: nobody believes the kernel any more."""
-    return wired('session.key = b"mine"\nkernel.session.auth = None\n')
+def says_nothing_more() -> str:
+    """Turns every later line of its kernel into nothing."""
+    return wired("""
+Shell.pipe.send = lambda message: None
+""")
 
 
 @attack()
-def signature_used_twice() -> str:
-    """Sends the same signed message twice."""
+def done_twice() -> str:
+    """Sends the same news several times, each with a display."""
     return wired("""
-message = [b"topic", *signed("stream", b'{"name": "stdout", "text": "x"}')]
-for number in range(3):
-    iopub.send_multipart(message)
+for each in range(3):
+    send(b'{"done": %d, "error": null}' % number())
+    publish("display_data", b'{"data": {"text/plain": "again"}}')
 time.sleep(0.2)
 """)
 
 
 @attack()
-def not_a_message() -> str:
-    """Sends bytes that are no message."""
+def not_a_line_of_json() -> str:
+    """Sends bytes that are no JSON, and JSON that is no message."""
     return wired("""
-for parts in ([b""], [b"\\xff" * 100], [b"<IDS|MSG>"], [b"a", b"<IDS|MSG>", b"", b"{", b"", b"", b""]):
-    iopub.send_multipart(parts)
+for line in (b"", b"\\xff" * 100, b"\\0", b"{", b"[]", b"null", b"NaN", b'"done"', b'{"done": true}', b'{"done": []}',
+             b'{"done": %d, "error": {}}' % (number() + 1), b'{"output": []}', b'{"output": {"output_type": []}}',
+             b'{"update": 1, "display_id": "x"}', b'{"update": {"data": 1}, "display_id": "x"}',
+             b'{"output": {"output_type": "stream", "name": [], "text": "x"}}',
+             b'{"output": {"output_type": "error", "ename": 1, "evalue": 2, "traceback": 3}}'):
+    send(line)
 time.sleep(0.2)
 """)
 
@@ -212,14 +213,21 @@ def data_is_a_list() -> str:
 
 @attack()
 def content_is_a_list() -> str:
-    """Sends a message whose content is a list."""
-    return displays('b"[1]"')
+    """Sends outputs whose contents are lists."""
+    return wired("""
+for kind in (b"display_data", b"stream", b"error", b"execute_result"):
+    send(b'{"output": ["%s"], "display_id": ["x"]}' % kind)
+    send(b'{"output": {"output_type": "%s", "data": [1], "name": [1], "text": [1], "ename": [1]}}' % kind)
+""")
 
 
 @attack()
 def display_id_is_a_list() -> str:
     """Displays something under an id that is a list."""
-    return displays('b\'{"metadata": {}, "data": {}, "transient": {"display_id": [1]}}\'')
+    return wired("""
+send(b'{"output": {"output_type": "display_data", "data": {}}, "display_id": [1]}')
+send(b'{"update": {"data": {}}, "display_id": [1]}')
+""")
 
 
 @attack()
@@ -243,54 +251,38 @@ def winners(x):
 
 @attack()
 def asks_for_input() -> str:
-    """Asks whoever grades to type something."""
-    return (
-        WRONG
-        + """
-try:
-    input("password: ")
-except Exception:
-    pass
-from IPython import get_ipython
-
-kernel = get_ipython().kernel
-kernel._allow_stdin = True
-answer = kernel.raw_input("password: ")
-"""
-    )
+    """Asks whoever grades to type something, and waits for it on every pipe."""
+    return wired("""
+for ask in (lambda: input("password: "), lambda: sys.stdin.read(), lambda: os.read(0, 100), lambda: os.read(out, 9)):
+    try:
+        print(ask())
+    except (Exception, SystemExit) as reason:
+        print(type(reason))
+""")
 
 
 @attack()
 def speaks_to_itself() -> str:
-    """Connects to its own kernel, as the grader does, and tells it to run cells and to shut down."""
-    return (
-        WRONG
-        + """
-import threading
-from ipykernel.connect import get_connection_file
-from jupyter_client import BlockingKernelClient
-
-try:
-    client = BlockingKernelClient(connection_file=get_connection_file())
-    client.load_connection_file()
-    client.start_channels()
-    client.execute("seed = 0")
-    client.shutdown()
-except Exception as reason:
-    print(type(reason))
-"""
-    )
+    """Writes into the pipe that it is asked by, as the grader does, and tells itself to run cells and to stop."""
+    return wired("""
+for way in (f"/proc/self/fd/{requests}", f"/dev/fd/{requests}"):
+    try:
+        with open(way, "w") as itself:
+            itself.write(json.dumps({"run": "seed = 0", "cell": number()}) + '\\n{"interrupt": true}\\nnonsense\\n')
+    except OSError as reason:
+        print(type(reason))
+""")
 
 
 @attack()
-def closes_its_sockets() -> str:
-    """Closes the kernel's sockets and every other open file."""
+def closes_its_pipes() -> str:
+    """Closes the kernel's pipes and every other open file."""
     return WRONG + "import os\n\nos.closerange(0, 65536)\n"
 
 
 @attack()
 def rebinds_its_sockets() -> str:
-    """Takes the places of the kernel's sockets in the file system: links to other sockets of the machine."""
+    """Takes the places of sockets in the file system: links to other sockets of the machine."""
     return (
         WRONG
         + """

@@ -328,14 +328,19 @@ winners = spread
 
 @attack()
 def own_notebook() -> str:
-    """Reads the connection's messages, the history and the notebook's later cells from inside its kernel."""
+    """Reads the requests, the history and the notebook's later cells from inside its kernel."""
     return (
         SPY
         + """
+import threading
 from IPython import get_ipython
 
-kernel = get_ipython().kernel
-found = sources() + hits(str(vars(kernel))[:5_000_000]) + hits(str(kernel.get_parent()))
+shell = get_ipython()
+found = sources() + hits(str(vars(shell))[:5_000_000]) + hits(str(vars(shell.pipe)))
+for frame in sys._current_frames().values():
+    while frame:
+        found += hits(str(frame.f_locals)[:5_000_000])
+        frame = frame.f_back
 print("FOUND", sorted(set(found)))
 
 

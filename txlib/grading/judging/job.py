@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, rebuild, rests_on_others
-from txlib.grading.judging.execute import KERNEL, execute
+from txlib.grading.judging.execute import execute
 from txlib.grading.judging.judge import Outcome, Reference, Run, answer_hash, displayed, judge, outcome, task_result
 from txlib.grading.judging.replay import bundles
 from txlib.grading.records.result import Note, Result, TaskResult
@@ -27,7 +27,6 @@ class Job:
     environment: str
     source: str  # the text of the assignment's file, for measured tasks
     trust: bool = False  # whether less than a sealed sandbox is allowed
-    kernel: str = KERNEL
 
 
 def grade_submission(job: Job) -> Result:
@@ -69,7 +68,7 @@ def _run(job: Job, seed: int, only: str | None = None) -> Run:
     notebook = rebuild(job.assignment, job.submission.answers, only)
     recorded = bool(job.reference.recordings)
     limits = replace(job.limits, cell_seconds=max(job.limits.cell_seconds, job.assignment.timeout))
-    executed = execute(notebook, seed if recorded else None, limits, job.kernel)
+    executed = execute(notebook, seed if recorded else None, limits)
     return Run(seed, executed, only, _shares(job, executed, seed, only))
 
 

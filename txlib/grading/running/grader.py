@@ -91,7 +91,7 @@ def grade(
         drawn = book.seeds(found_assignment.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
         evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, found_assignment, drawn)
         stack.enter_context(warm_kernels(found_assignment.imports, limits, isolation, trust))  # meanwhile
-        run_one = partial(execute, limits=limits, kernel="sealed")
+        run_one = partial(execute, limits=limits)
         graded_by, reference = make_reference(found_assignment, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)
         source = graded_by.path.read_text(encoding="utf-8")

@@ -39,13 +39,14 @@ def unshare(root: bool) -> None:
         _map_own_user(uid, gid)
 
 
-def furnish(folder: str, uid: int, limits: Limits, tmp_holds_binds: bool) -> None:
-    """Mounts: this kernel's socket folder, an empty home, an empty /tmp; the warm parent's folder disappears.
+def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool) -> None:
+    """Mounts: this kernel's folder, if it has one, an empty home, an empty /tmp; the warm parent's folder disappears.
 
     Home, /tmp and /dev/shm share one file system in memory, which is `disk_mb` large.
     """
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    mount(folder, KERNEL, None, MS_BIND)
+    if folder is not None:
+        mount(folder, KERNEL, None, MS_BIND)
     mount("none", RUN, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k")
     mount("none", HOME, "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits.disk_mb}m,nr_inodes={FILES},mode=0755")
     for name in ("tmp", "shm", "home"):

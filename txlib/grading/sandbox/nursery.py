@@ -213,8 +213,8 @@ class Lease:
         self._client, self._received = client, b""
 
     @classmethod
-    def ask(cls, address: Path | str, request: dict) -> "Lease":
-        """Send one request.
+    def ask(cls, address: Path | str, request: dict, pipes: tuple[int, ...] = ()) -> "Lease":
+        """Send one request, and the pipes that go with it.
 
         Raises:
             SandboxError: nobody answers at that address.
@@ -222,7 +222,7 @@ class Lease:
         client = socket.socket(socket.AF_UNIX)
         try:
             client.connect(str(address))
-            client.sendall(json.dumps(request).encode() + b"\n")
+            socket.send_fds(client, [json.dumps(request).encode() + b"\n"], pipes)
         except OSError as reason:
             client.close()
             raise SandboxError(f"no warm parent answers at {address}: {reason}") from reason
@@ -252,13 +252,13 @@ class Lease:
         self.close()
 
 
-def start_kernel(address: Path | str, request: str, name: str, limits: Limits) -> Lease:
-    """Ask for a kernel (or, with `request` "probe", a probe) whose files lie in the folder `kernels/name`.
+def start_kernel(address: Path | str, request: str, name: str, limits: Limits, pipes: tuple[int, ...] = ()) -> Lease:
+    """Ask for a kernel: a "kernel" (or a "probe") with files in the folder `kernels/name`, or "cells" with two pipes.
 
     Raises:
         SandboxError: it could not be made.
     """
-    lease = Lease.ask(address, {request: name, "limits": limits.to_json()})
+    lease = Lease.ask(address, {request: name, "limits": limits.to_json()}, pipes)
     said = lease.read(START)
     if not said or "started" not in said:
         lease.close()

@@ -1,14 +1,50 @@
 """A kernel with limits and without a sandbox: what is left where bubblewrap can't run and submissions are trusted."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from txlib.grading.sandbox.limits import Limits
+from txlib.grading.sandbox.nursery import PACKAGE, SandboxError
+from txlib.grading.sandbox.probe import probe
 
 
-def main(connection: str, limits: str) -> None:
+def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] = ()) -> subprocess.Popen:
+    """A process that is told by `words` to be a kernel: a connection file, or two pipes for `cells.py`.
+
+    Raises:
+        SandboxError: the submissions are not said to be trusted.
+    """
+    if os.environ.get("TXLIB_TRUST_SUBMISSIONS") != "1":
+        raise SandboxError(
+            f"a kernel can't be sealed here ({'; '.join(probe().found)}). Install bubblewrap; or set "
+            "TXLIB_TRUST_SUBMISSIONS=1 if you trust the notebook"
+        )
+    home.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TXLIB_")} | {
+        "HOME": str(home),
+        "TXLIB_HOME": str(home),
+        "IPYTHONDIR": str(home / ".ipython"),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PYTHONPATH": str(PACKAGE.parent),
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "txlib.grading.sandbox.plain", limits.to_json(), *words, *map(str, pipes)],
+        cwd=home,
+        env=environment,
+        pass_fds=pipes,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def main(limits: str, *words: str) -> None:
     bounds, parent = Limits.from_json(limits), os.getppid()
 
     def watch() -> None:
@@ -23,9 +59,14 @@ def main(connection: str, limits: str) -> None:
         from txlib.grading.sandbox.enclosure import set_limits
 
         set_limits(bounds, alone=False)
+    if len(words) == 2:
+        from txlib.grading.sandbox.cells import serve
+
+        serve(*map(int, words))
+        return
     from ipykernel.kernelapp import IPKernelApp
 
-    IPKernelApp.launch_instance(["-f", connection, "--log-level=ERROR", "--HistoryManager.enabled=False"])
+    IPKernelApp.launch_instance(["-f", words[0], "--log-level=ERROR", "--HistoryManager.enabled=False"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ It never computes: after an operation with two threads a fork would hang. Its cl
 to it over a socket, one JSON line each way:
 
     {"kernel": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the memory limit of 4096 MB"}
+    {"cells": "ab12", "limits": "{…}"}   ->  the same, with two pipes for a kernel of `cells.py`, which needs no folder
     {"probe": "ab12", "limits": "{…}"}   ->  the same; the child runs `probe_inside.py` instead of a kernel
     {"preload": ["torch.testing"]}       ->  {"preloaded": 1}
 
@@ -11,6 +12,7 @@ The connection is a lease: where it closes, the kernel is killed with everything
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -92,9 +94,9 @@ class WarmParent:
 
     def _read(self, client: socket.socket, received: bytearray) -> None:
         try:
-            data = client.recv(1 << 16)
+            data, pipes, _, _ = socket.recv_fds(client, 1 << 16, 2)
         except OSError:
-            data = b""
+            data, pipes = b"", []
         if not data:
             self._end_lease(client)
             return
@@ -103,31 +105,34 @@ class WarmParent:
             line = bytes(received)
             received.clear()
             try:
-                self._answer(client, json.loads(line))
+                self._answer(client, json.loads(line), pipes)
             except (ValueError, KeyError, OSError) as reason:  # one client's mistake is not the others' trouble
                 _send(client, {"ended": f"the warm parent could not do it: {reason}"})
+        for pipe in pipes:
+            os.close(pipe)
 
-    def _answer(self, client: socket.socket, request: dict) -> None:
+    def _answer(self, client: socket.socket, request: dict, pipes: list[int]) -> None:
         if "preload" in request:
             _send(client, {"preloaded": _preload(request["preload"])})
             return
         limits = Limits.from_json(request["limits"])
         try:
-            kernel = self._fork(client, request, limits)
+            kernel = self._fork(client, request, limits, pipes)
         except OSError as reason:
             _send(client, {"ended": f"no namespace of its own could be made: {reason}"})
             return
         self.kernels[kernel.waiter] = kernel
         _send(client, {"started": True})
 
-    def _fork(self, client: socket.socket, request: dict, limits: Limits) -> Kernel:
-        name = request.get("kernel") or request["probe"]
-        folder = f"{enclosure.RUN}/kernels/{name}"
+    def _fork(self, client: socket.socket, request: dict, limits: Limits, pipes: list[int]) -> Kernel:
+        kind = next(each for each in ("kernel", "cells", "probe") if each in request)
+        name = request[kind]
+        folder = f"{enclosure.RUN}/kernels/{name}" if kind != "cells" else None
         uid = os.getuid()
         if self.root:
             self.next_uid += 1
             uid = self.next_uid
-            for path in (folder, *(entry.path for entry in os.scandir(folder))):
+            for path in () if folder is None else (folder, *(entry.path for entry in os.scandir(folder))):
                 os.chown(path, uid, uid)
         group = None
         with contextlib.suppress(OSError):
@@ -136,7 +141,7 @@ class WarmParent:
         waiter = os.fork()
         if waiter == 0:
             os.close(reading)
-            self._child(folder, uid, limits, group, "probe" in request, writing)
+            self._child(folder, uid, limits, group, kind, pipes, writing)
         os.close(writing)
         with os.fdopen(reading) as pipe:
             said = pipe.readline()
@@ -159,7 +164,14 @@ class WarmParent:
         )
 
     def _child(
-        self, folder: str, uid: int, limits: Limits, group: memory.Group | None, probing: bool, pipe: int
+        self,
+        folder: str | None,
+        uid: int,
+        limits: Limits,
+        group: memory.Group | None,
+        kind: str,
+        pipes: list[int],
+        writing: int,
     ) -> None:
         """In the first child: make the namespaces, start their first process, wait for it. Never returns."""
         status = 1
@@ -173,14 +185,15 @@ class WarmParent:
             enclosure.furnish(folder, uid, limits, self.tmp_holds_binds)
             init = os.fork()
             if init == 0:
-                os.close(pipe)
-                _first_process(self.root, uid, limits, probing)
-            os.write(pipe, f"pid {init} {bound}\n".encode())
-            os.close(pipe)
+                os.close(writing)
+                _first_process(self.root, uid, limits, kind, pipes)
+            os.write(writing, f"pid {init} {bound}\n".encode())
+            for descriptor in (writing, *pipes):
+                os.close(descriptor)
             status = _wait_for(init)
         except BaseException as reason:
             with contextlib.suppress(OSError):
-                os.write(pipe, f"{reason}\n".encode())
+                os.write(writing, f"{reason}\n".encode())
         finally:
             os._exit(status)
 
@@ -225,14 +238,14 @@ class WarmParent:
         client.close()
 
 
-def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
+def _first_process(root: bool, uid: int, limits: Limits, kind: str, pipes: list[int]) -> None:
     """Process 1 of the new namespace: starts the kernel, buries what that leaves behind. Never returns."""
     status = 1
     try:
         enclosure.die_with_parent()
         enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
         os.setsid()
-        _close_everything()
+        pipes = _close_everything_but(pipes)
         with contextlib.suppress(OSError):  # where the machine runs out of memory, this goes first
             Path("/proc/self/oom_score_adj").write_text("1000")
         ours, theirs = socket.socketpair()
@@ -243,8 +256,9 @@ def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
             os.chdir(enclosure.HOME)
             _reseed()
             enclosure.set_limits(limits)
-            _run(probing, theirs)
-        theirs.close()
+            _run(kind, theirs, pipes)
+        for descriptor in (theirs.detach(), *pipes):
+            os.close(descriptor)
         if ours.recv(1):  # its sockets are there, and it has run nothing yet
             enclosure.close_folder()
             ours.send(b"!")
@@ -253,11 +267,16 @@ def _first_process(root: bool, uid: int, limits: Limits, probing: bool) -> None:
         os._exit(status)
 
 
-def _run(probing: bool, supervisor: socket.socket) -> None:
+def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
     """Become a kernel. Never returns."""
     status = 1
     try:
-        if probing:
+        if kind == "cells":
+            from txlib.grading.sandbox.cells import serve
+
+            supervisor.close()
+            serve(*pipes)
+        elif kind == "probe":
             from txlib.grading.sandbox.probe_inside import main
 
             supervisor.close()
@@ -280,15 +299,17 @@ def _run(probing: bool, supervisor: socket.socket) -> None:
         os._exit(status)
 
 
-def _close_everything() -> None:
+def _close_everything_but(pipes: list[int]) -> list[int]:
     """No file, socket or terminal of the warm parent's stays open: not its log, nor other kernels' leases."""
     nothing = os.open(os.devnull, os.O_RDWR)
+    kept = [fcntl.fcntl(pipe, fcntl.F_DUPFD, 100) for pipe in pipes]
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+        if int(name) > 2 and int(name) not in kept:
             with contextlib.suppress(OSError):  # the listing itself had one
                 os.close(int(name))
+    return kept
 
 
 def _reseed() -> None:
