@@ -409,11 +409,16 @@ def test_papermill_and_nbval_as_they_are(tmp_path):
 
 
 def test_less_than_sealed_is_refused(monkeypatch):
-    from txlib.grading.sandbox import Probe, provisioner
+    from txlib.grading.sandbox import Probe, plain, provisioner
+    from txlib.grading.sandbox import kernel as kernels
+    from txlib.grading.sandbox.kernel import Cell, Kernel, NoKernel
 
     monkeypatch.delenv("TXLIB_NURSERY", raising=False)
     monkeypatch.setenv("JUPYTER_PATH", str(JUPYTER))
-    monkeypatch.setattr(provisioner, "probe", lambda: Probe("limits-only", ("bubblewrap is not installed",)))
+    for module in (plain, provisioner, kernels):
+        monkeypatch.setattr(module, "probe", lambda: Probe("limits-only", ("bubblewrap is not installed",)))
+    with pytest.raises(NoKernel, match="can't be sealed here .bubblewrap is not installed"):
+        Kernel(LIMITS)
     with pytest.raises(SandboxError, match="can't be sealed here .bubblewrap is not installed.*Install bubblewrap"):
         KernelManager(kernel_name="sealed").start_kernel()
     monkeypatch.setenv("TXLIB_TRUST_SUBMISSIONS", "1")
@@ -430,6 +435,10 @@ def test_less_than_sealed_is_refused(monkeypatch):
     client.stop_channels()
     manager.shutdown_kernel(now=True)
     assert any(each and each.startswith("True") for each in said)
+    with Kernel(LIMITS) as kernel:
+        cell = Cell()
+        kernel.run("import os; print(os.environ['HOME'] == os.getcwd())", 0, 30, cell)
+        assert "".join(each["text"] for each in cell.outputs) == "True\n"
 
 
 def test_without_bubblewrap_it_says_so(monkeypatch):

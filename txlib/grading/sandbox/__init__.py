@@ -1,8 +1,9 @@
-"""The sandbox: a Jupyter kernel that can reach nothing but itself.
+"""The sandbox: a kernel that can reach nothing but itself.
 
-`sealed` is an ordinary kernel by name, for papermill, nbval and JupyterLab alike. From outside in:
+The grader's kernels speak through two pipes: `kernel.py` is the grader's end, `cells.py` runs inside. `sealed` is the
+same sandbox around an ordinary kernel of Jupyter's, by name, for papermill, nbval and JupyterLab. From outside in:
 
-- `provisioner.py` is what Jupyter calls to start it;
+- `provisioner.py` is what Jupyter calls to start the kernel `sealed`;
 - `nursery.py` starts the outer sandbox, bubblewrap's, with a warm parent in it;
 - `warm_parent.py` runs inside, has torch imported, and forks a child for each kernel;
 - `memory.py` keeps their memory in bounds;

@@ -89,7 +89,7 @@ class Kernel:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def run(self, source: str, number: int, seconds: float, cell: Cell, *, interrupt: bool = False) -> None:
+    def run(self, source: str, number: int, seconds: int | float, cell: Cell, *, interrupt: bool = False) -> None:
         """Run a cell, and gather in `cell` what it displays. With `interrupt` it is stopped when its time is over.
 
         Raises:
