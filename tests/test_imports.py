@@ -18,6 +18,17 @@ MAY_IMPORT = {
 }
 INSIDE_FUNCTIONS = {"pretrained.py": {"safetensors"}, "stored.py": {"safetensors", "huggingface_hub"}}
 MAY_NOT_IMPORT = {"grading": {"models"}, "generation": {"models"}}
+ROOMS = {  # of txlib.grading, from the ground up: which rooms each may import
+    "evidence": set(),
+    "records": set(),
+    "sandbox": set(),
+    "checking": {"evidence"},  # runs in a learner's kernel
+    "authoring": {"evidence", "checking", "records"},
+    "submitting": {"evidence", "checking", "records", "authoring"},
+    "judging": {"evidence", "checking", "records", "authoring", "sandbox"},
+    "pages": {"evidence", "checking", "records", "authoring", "submitting"},
+    "running": {"evidence", "checking", "records", "authoring", "submitting", "judging", "pages", "sandbox"},
+}
 
 
 def imported(path: Path) -> set[str]:
@@ -46,6 +57,12 @@ def parts_of_txlib(package: str) -> set[str]:
     return {name[1] for name in names if name[0] == "txlib" and len(name) > 1}
 
 
+def imported_rooms(room: str) -> set[str]:
+    """Which rooms and modules of txlib.grading a room imports."""
+    names = [name.split(".") for path in (ROOT / "txlib" / "grading" / room).rglob("*.py") for name in imported(path)]
+    return {name[2] for name in names if name[:2] == ["txlib", "grading"] and len(name) > 2}
+
+
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_imports_go_one_way(package):
     assert parts_of_txlib(package) <= MAY_IMPORT[package]
@@ -60,8 +77,20 @@ def test_no_import_goes_in_a_circle():
         found = {each if each in files else each.rpartition(".")[0] for each in imported(path)}
         arrows[name] = found & files.keys() - {name}
     assert sum(map(len, arrows.values())) > len(files)
-    drawn = {name: found for name, found in arrows.items() if not name.startswith("txlib.grading")}
-    graphlib.TopologicalSorter(drawn).prepare()  # CycleError names the circle
+    graphlib.TopologicalSorter(arrows).prepare()  # CycleError names the circle
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_of_grading_imports_only_rooms_below(room):
+    below = ROOMS.keys() & imported_rooms(room) - {room}
+    assert below <= ROOMS[room]
+
+
+def test_every_room_of_grading_has_its_place():
+    found = {path.parent.name for path in (ROOT / "txlib" / "grading").glob("*/__init__.py")}
+    assert found == ROOMS.keys()
+    seen = {name for room in ROOMS for name in imported_rooms(room)}
+    assert ROOMS.keys() - {"running"} <= seen  # the search finds something
 
 
 @pytest.mark.parametrize("package", MAY_NOT_IMPORT)

@@ -22,7 +22,7 @@ import psutil
 import pytest
 from attacks import POINTS, RIGHT, SOURCE, corpus, filled
 
-from txlib.grading.authoring.assignment import read_assignment
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.record import record_evidence
 from txlib.grading.authoring.release import release
 from txlib.grading.judging.job import Job

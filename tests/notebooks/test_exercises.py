@@ -6,7 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from txlib.grading.authoring.release import release, same_notebook
+from txlib.grading.authoring.notebooks import same_notebook
+from txlib.grading.authoring.release import release
 
 COURSE = Path(__file__).parents[2]
 SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9]*.py"))

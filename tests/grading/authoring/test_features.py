@@ -12,13 +12,14 @@ import torch
 
 from txlib.grading.authoring import measure as measuring
 from txlib.grading.authoring import record
-from txlib.grading.authoring.assignment import read_assignment
 from txlib.grading.authoring.check_notebook import check_notebook
 from txlib.grading.authoring.exercise import ExerciseError, read_exercise
 from txlib.grading.authoring.measure import measure
+from txlib.grading.authoring.notebooks import LOADED
 from txlib.grading.authoring.notes import noting
 from txlib.grading.authoring.prove import verify
-from txlib.grading.authoring.release import LOADED, release
+from txlib.grading.authoring.read import read_assignment
+from txlib.grading.authoring.release import release
 from txlib.grading.checking.checks import Checks, collecting
 from txlib.grading.checking.verdict import Verdict
 from txlib.grading.evidence.recordings import unpack
@@ -46,7 +47,7 @@ def changed(tmp_path, monkeypatch):
     """Release the sample in this process, with some text replaced."""
     run = lambda path, seeds, hidden_seeds=(): record._record(path, seeds, list(hidden_seeds))  # noqa: E731
     monkeypatch.setattr("txlib.grading.authoring.release.record_evidence", run)
-    monkeypatch.setattr("txlib.grading.authoring.release.measure", in_process)
+    monkeypatch.setattr("txlib.grading.authoring.measure.measure", in_process)
 
     def write(*replacements: tuple[str, str]) -> Path:
         text = FEATURES.read_text(encoding="utf-8")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from nbgrader_course import NAME, STUDENTS, Course, cell, downgraded, source_notebook, with_answers
 
 from txlib.grading.authoring import nbgrader
-from txlib.grading.authoring.assignment import GradedTask, read_assignment
+from txlib.grading.authoring.assignment import GradedTask
 from txlib.grading.authoring.exercise import ExerciseError
 from txlib.grading.authoring.nbgrader import autograded, read_nbgrader, upgraded
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.sandbox.limits import Limits
 
 needs_nbgrader = pytest.mark.skipif(

@@ -9,9 +9,11 @@ import nbformat
 import pytest
 
 from txlib.grading.authoring import record
-from txlib.grading.authoring.exercise import ExerciseError, read_exercise, strip_hidden, strip_solution
+from txlib.grading.authoring.cells import strip_hidden, strip_solution
+from txlib.grading.authoring.exercise import ExerciseError, read_exercise
+from txlib.grading.authoring.notebooks import LOADED, same_notebook
 from txlib.grading.authoring.prove import verify
-from txlib.grading.authoring.release import LOADED, release, same_notebook
+from txlib.grading.authoring.release import release
 from txlib.grading.evidence.recordings import pack, unpack
 
 CHECK_ID = '"grade_id": "check-attention"'

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from txlib.grading.authoring.assignment import read_assignment
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.record import record_evidence
 from txlib.grading.evidence.values import MIME
 from txlib.grading.judging.execute import Executed

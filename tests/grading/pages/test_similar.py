@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from txlib.grading.authoring.assignment import read_assignment
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.pages.similar import Similar, similar_answers
 
 STUB = '''def attend(q, k, v, mask):

@@ -17,8 +17,9 @@ from sample_results import ADA, ASSIGNMENT, RESULTS, ZOFIA, result, task
 
 from txlib.grading.records import gradebook
 from txlib.grading.records.explain import explain
-from txlib.grading.records.gradebook import TABLES, Gradebook, GradebookError
+from txlib.grading.records.gradebook import Gradebook, GradebookError
 from txlib.grading.records.result import VERDICTS, Note, Part, Result, TaskResult, result_from
+from txlib.grading.records.tables import TABLES
 
 ENVIRONMENT, SEEDS = "Python 3.11", (1204871, 998244353)
 

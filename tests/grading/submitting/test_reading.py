@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from txlib.grading.authoring.assignment import read_assignment
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.submitting.reading import MAX_BYTES, STATUSES, Found, find_submissions, read_submission, safe_name
 
 ANSWERS = {

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from txlib import kernels
-from txlib.grading.authoring.assignment import read_assignment
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.submitting.reading import find_submissions, read_submission
 from txlib.grading.submitting.submit import SubmitError, submit, verify
 

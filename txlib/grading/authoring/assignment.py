@@ -1,16 +1,12 @@
 """An assignment as the grader sees it: a notebook of the instructor's, and the tasks in it that give points."""
 
-import ast
 import copy
 import hashlib
-import operator
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import txlib.grading.quick_nbformat  # noqa: F401
+from txlib.grading.source import imported_modules, names_bound, names_used
 
 
 @dataclass(frozen=True)
@@ -74,28 +70,6 @@ def digest(*parts: str) -> str:
     return whole.hexdigest()
 
 
-def read_assignment(path: Path | str) -> Assignment:
-    """Read what is to be graded: an exercise of ours (`solutions/NN_name.py`), or a source notebook of nbgrader's.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ExerciseError: all that is wrong with its form.
-    """
-    from txlib.grading.authoring.exercise import read_exercise
-
-    path = Path(path)
-    if path.suffix == ".ipynb" and _is_nbgraders(path):
-        from txlib.grading.authoring.nbgrader import read_nbgrader
-
-        found = read_nbgrader(path)
-    else:
-        found = _from_exercise(read_exercise(path))
-    hidden = list(accumulate((task.hidden for task in found.tasks), operator.or_))
-    return replace(
-        found, tasks=tuple(replace(task, after_hidden=after) for task, after in zip(found.tasks, hidden, strict=True))
-    )
-
-
 def rebuild(assignment: Assignment, answers: dict[str, str], only: str | None = None) -> Any:
     """The instructor's notebook with a submission's answers in it; nothing else of the submission.
 
@@ -147,95 +121,3 @@ def _rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str])
         if used & set().union(*(names_bound(cells[id]) for id in each.answers)):
             wanted |= {each.id, *each.depends}
     return [id for each in assignment.tasks if each.id in wanted for id in each.answers]
-
-
-def _from_exercise(exercise: Any) -> Assignment:
-    from txlib.grading.authoring.exercise import is_answer, stays_home, stub
-    from txlib.grading.authoring.release import plain_notebook
-
-    notebook = plain_notebook(exercise)
-    everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in notebook.cells]
-    stubs = {cell.id: stub(cell) for cell in notebook.cells if is_answer(cell)}
-    cells = exercise.notebook.cells
-    bound = {task.id: names_bound(cells[task.answer].source) for task in exercise.tasks}
-    used = {
-        task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source) for task in exercise.tasks
-    }
-    tasks = []
-    for task in exercise.tasks:
-        depends, new = set(), {task.id}
-        while new:
-            new = {each for one in new for each in bound if each not in depends | {task.id} and used[one] & bound[each]}
-            depends |= new
-        tasks.append(
-            GradedTask(
-                task.id,
-                task.title,
-                task.points,
-                "evidence",
-                notebook.cells[task.check].id,
-                (notebook.cells[task.answer].id,),
-                tuple(each for each in bound if each in depends),
-                task.prompt,
-                hidden="BEGIN HIDDEN TESTS" in cells[task.check].source,
-            )
-        )
-    for each in exercise.written:
-        id = notebook.cells[each.cell].id
-        tasks.append(GradedTask(each.id, each.title, each.points, "written", id, (id,), (), each.prompt, each.rubric))
-    order = [cell.id for cell in notebook.cells]
-    tasks.sort(key=lambda task: order.index(task.check))
-    notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
-    return Assignment(
-        exercise.name, exercise.title, exercise.path, notebook, tuple(tasks), digest(*everything), stubs=stubs
-    )
-
-
-def _is_nbgraders(path: Path) -> bool:
-    """Whether a notebook's checks are asserts, rather than ours, which call `check`."""
-    import nbformat
-
-    from txlib.grading.authoring.exercise import ExerciseError
-
-    try:
-        notebook = nbformat.read(path, as_version=4)
-    except FileNotFoundError:
-        raise
-    except Exception as reason:
-        raise ExerciseError(path.stem, [f"can't be read as a notebook: {type(reason).__name__}"]) from reason
-    return not any("with check(" in cell.source for cell in notebook.cells if cell.cell_type == "code")
-
-
-def names_bound(source: str) -> set[str]:
-    """The names that a cell defines at its top level."""
-    return {node.name for node in _tree(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
-        target.id
-        for node in _tree(source).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def names_used(source: str) -> set[str]:
-    names = (node for node in ast.walk(_tree(source)) if isinstance(node, ast.Name))
-    return {name.id for name in names if isinstance(name.ctx, ast.Load)}
-
-
-def _tree(source: str) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])  # it won't run either
-
-
-def imported_modules(sources: Iterable[str]) -> tuple[str, ...]:
-    """What some cells import, as `module` or `module:name`."""
-    modules = {}
-    for source in sources:
-        for node in ast.walk(_tree(source)):  # an nbgrader source may hold magics
-            if isinstance(node, ast.Import):
-                modules |= dict.fromkeys(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                modules |= dict.fromkeys(f"{node.module}:{alias.name}" for alias in node.names)
-    return tuple(modules)

@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterable
 
+from txlib.grading.source import parsed
+
 READERS = ("getattr", "methodcaller", "attrgetter", "__getattribute__")  # they take a name as a text
 
 
@@ -13,10 +15,7 @@ def forbidden_names(source: str, names: Iterable[str]) -> list[str]:
     is found through imports, `from torch.nn.functional import softmax as s`; on an object that no import of this
     source explains, such as `scores.softmax(-1)`, its last part counts. A source that can't be read uses nothing.
     """
-    tree = _tree(source)
-    if tree is None:
-        return []
-    finder = _Finder(tree)
+    finder = _Finder(parsed(source))
     return sorted({name for name in names if any(_is(used, name) for used in finder.used)})
 
 
@@ -91,13 +90,3 @@ class _Finder:
 
 def _last(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _tree(source: str) -> ast.Module | None:
-    plain = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
-    for text in (source, plain):  # the second without IPython's magics
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-    return None

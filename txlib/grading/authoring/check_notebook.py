@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib import kernels
-from txlib.grading.authoring.release import LOADED
+from txlib.grading.authoring.notebooks import LOADED
 from txlib.grading.checking.verdict import MIME, Verdict
 from txlib.grading.evidence.recordings import unpack
 

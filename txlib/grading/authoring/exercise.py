@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import txlib.grading.quick_nbformat  # noqa: F401
-from txlib.grading.checking.verdict import STUB
+from txlib.grading.authoring.cells import (
+    MARK_SCHEME,
+    SOLUTION,
+    has_region,
+    is_answer,
+    is_check,
+    is_parameters,
+    is_rubric,
+    is_written,
+    region_text,
+    strip_region,
+    stub,
+)
 
-SOLUTION, HIDDEN_TESTS, MARK_SCHEME = "SOLUTION", "HIDDEN TESTS", "MARK SCHEME"
-# A line that is a comment with a mark's words and nothing else, as nbgrader's authors write them too.
-MARK = re.compile(r"\s*(?:#+|<!--)\s*(?P<which>BEGIN|END) (?P<region>SOLUTION|HIDDEN TESTS|MARK SCHEME)\s*(?:-->)?\s*")
-WRITTEN_STUB = "Your answer here."
 GRADE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also what a notebook's cell id may be
 HEADING = re.compile(r"^#+ *Task[^·]*·(?P<title>.*)$", re.MULTILINE)
 
@@ -90,95 +98,6 @@ def read_exercise(path: Path | str) -> Exercise:
     except Exception as reason:
         raise ExerciseError(path.stem, [f"can't be read as a notebook: {reason}"]) from reason
     return _Reader(path, notebook).read()
-
-
-def is_mistakes(cell: Any) -> bool:
-    return "mistakes" in cell.metadata.get("tags", [])
-
-
-def is_rubric(cell: Any) -> bool:
-    return "rubric" in cell.metadata.get("tags", [])
-
-
-def stays_home(cell: Any) -> bool:
-    """Whether only the author may see the cell; it is never executed as part of the notebook."""
-    return is_mistakes(cell) or is_rubric(cell)
-
-
-def is_parameters(cell: Any) -> bool:
-    return "parameters" in cell.metadata.get("tags", [])
-
-
-def is_answer(cell: Any) -> bool:
-    """Whether the learner answers in this cell, by code or in writing."""
-    return bool(cell.metadata.get("nbgrader", {}).get("solution"))
-
-
-def is_written(cell: Any) -> bool:
-    return is_answer(cell) and bool(cell.metadata["nbgrader"].get("grade"))
-
-
-def is_check(cell: Any) -> bool:
-    return bool(cell.metadata.get("nbgrader", {}).get("grade")) and not is_answer(cell)
-
-
-def stub(cell: Any) -> str:
-    """What is released of a cell's source: no solutions, no hidden tests, no mark scheme.
-
-    A written answer without marks is the author's from end to end.
-    """
-    source = strip_region(strip_region(cell.source, HIDDEN_TESTS), MARK_SCHEME)
-    if not is_written(cell):
-        return strip_solution(source)
-    words = f"...  # {WRITTEN_STUB}" if cell.cell_type == "code" else WRITTEN_STUB
-    return strip_region(source, SOLUTION, words) if has_region(source, SOLUTION) else words
-
-
-def strip_solution(source: str) -> str:
-    """Replace each marked solution by `raise NotImplementedError("your turn")`, as deep as it stood."""
-    return strip_region(source, SOLUTION, f'raise NotImplementedError("{STUB}")')
-
-
-def strip_hidden(source: str) -> str:
-    """Remove the marked hidden tests."""
-    return strip_region(source, HIDDEN_TESTS)
-
-
-def has_region(source: str, region: str) -> bool:
-    return any((mark := MARK.fullmatch(line)) and mark["region"] == region for line in source.splitlines())
-
-
-def strip_region(source: str, region: str, instead: str | None = None) -> str:
-    """Remove what stands between a region's marks, or put a line in its place, as deep as the mark stood.
-
-    Raises:
-        ValueError: a mark without its counterpart.
-    """
-    return "\n".join(_split(source, region, instead)[0])
-
-
-def region_text(source: str, region: str) -> str:
-    """What stands between a region's marks."""
-    return "\n".join(_split(source, region)[1])
-
-
-def _split(source: str, region: str, instead: str | None = None) -> tuple[list[str], list[str]]:
-    """The lines outside and inside a region."""
-    outside, within, inside = [], [], False
-    for line in source.splitlines():
-        mark = MARK.fullmatch(line)
-        if not mark or mark["region"] != region:
-            (within if inside else outside).append(line)
-            continue
-        if inside == (mark["which"] == "BEGIN"):
-            other = "END" if inside else "BEGIN"
-            raise ValueError(f"### {mark['which']} {region} without its ### {other} {region}")
-        inside = not inside
-        if inside and instead:
-            outside.append(line[: len(line) - len(line.lstrip())] + instead)
-    if inside:
-        raise ValueError(f"### BEGIN {region} without its ### END {region}")
-    return outside, within
 
 
 class _Reader:

@@ -4,13 +4,15 @@ The author's `measured(task, function)` says how; it runs in a fresh process, wi
 All that a submission gives it are numbers.
 """
 
+import base64
 import json
 import math
+import struct
 import sys
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.authoring.exercise import read_exercise
+from txlib.grading.authoring.exercise import Exercise, read_exercise
 from txlib.grading.authoring.record import RecordingError, author_notes, in_fresh_process, reference_names
 from txlib.grading.evidence.values import MAX_MESSAGE, NOT_NUMBERS, text
 
@@ -29,6 +31,44 @@ def measure(path: Path | str, requests: list[dict], *, timeout: int | float = 60
         RecordingError: the source's own code fails, or it all takes longer than `timeout` seconds.
     """
     return in_fresh_process("txlib.grading.authoring.measure", path, {"requests": requests}, timeout)
+
+
+def measured_shares(
+    exercise: Exercise, measured: list[str], runs: dict[int, dict]
+) -> dict[tuple[str, int], list[dict]]:
+    """What the measured tasks' answers are worth, by (task, seed): the reference's, each known answer's, and last what
+    comes of absurd weights.
+
+    An answer whose check ends in an error is worth 0.
+    """
+    bundles = {}
+    for task in measured:
+        for seed, run in runs.items():
+            known = [each["bundle"] for each in run["known"] if each["task"] == task]
+            bundles[task, seed] = [run["reference"][task], *known, _absurd(run["reference"][task])]
+    requests = [
+        {"task": task, "seed": seed, "bundle": bundle}
+        for (task, seed), each in bundles.items()
+        for bundle in each
+        if not bundle["error"]
+    ]
+    found = iter(measure(exercise.path, requests) if requests else ())
+    failed = {"share": 0.0, "sentence": "Its check ends in an error."}
+    return {key: [failed if bundle["error"] else next(found) for bundle in each] for key, each in bundles.items()}
+
+
+def _absurd(bundle: dict) -> dict:
+    """A bundle with weights so large that every number made of them is infinite or NaN; nothing, where it has none."""
+    shown, huge = [], struct.pack("<ff", 3e38, -3e38)
+    for each in bundle["shown"]:
+        if each["value"]["kind"] == "weights":
+            sizes = [math.prod(tensor["shape"]) for tensor in each["value"]["tensors"]]
+            tensors = [
+                tensor | {"float32": base64.b64encode((huge * size)[: 4 * size]).decode()}
+                for tensor, size in zip(each["value"]["tensors"], sizes, strict=True)
+            ]
+            shown.append(each | {"value": {"kind": "weights", "tensors": tensors}})
+    return bundle | {"shown": shown}
 
 
 def shown_values(bundle: dict) -> list:
@@ -63,8 +103,6 @@ def _value(evidence: dict) -> Any:
 
 
 def _weight(tensor: dict) -> Any:
-    import base64
-
     import numpy as np
     import torch
 

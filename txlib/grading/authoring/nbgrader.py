@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.authoring.assignment import Assignment, GradedTask, digest, names_bound, names_used
+from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
 from txlib.grading.authoring.exercise import GRADE_ID, ExerciseError
+from txlib.grading.source import names_bound, names_used
 
 SCHEMA = 3
 FLAGS = ("grade", "solution", "locked")

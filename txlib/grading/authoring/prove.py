@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from txlib import kernels
-from txlib.grading.authoring.assignment import Assignment, read_assignment, rebuild, solved
+from txlib.grading.authoring.assignment import Assignment, rebuild, solved
 from txlib.grading.authoring.exercise import ExerciseError, Task, read_exercise
+from txlib.grading.authoring.measure import measured_shares
 from txlib.grading.authoring.nbgrader import autograded
+from txlib.grading.authoring.problems import share_problems, stub_problems, task_problems
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.record import RecordingError, record_evidence
-from txlib.grading.authoring.release import (
-    measured_shares,
-    recordings_of,
-    share_problems,
-    stub_problems,
-    task_problems,
-)
+from txlib.grading.authoring.release import recordings_of
 from txlib.grading.checking.verdict import judge
 from txlib.grading.evidence.recordings import first_difference, same, share
 

@@ -13,17 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.authoring.calls import forbidden_names
-from txlib.grading.authoring.exercise import (
-    Exercise,
-    Task,
-    is_check,
-    is_mistakes,
-    is_parameters,
-    read_exercise,
-    stays_home,
-    strip_hidden,
-    stub,
-)
+from txlib.grading.authoring.cells import is_check, is_mistakes, is_parameters, stays_home, strip_hidden, stub
+from txlib.grading.authoring.exercise import Exercise, Task, read_exercise
 from txlib.grading.authoring.notes import Notes
 from txlib.grading.evidence.recordings import same
 from txlib.kernels import environment

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from txlib.grading.source import parsed
+
 FEWEST = 50  # nodes beyond the stub, about four lines: in shorter answers equality means nothing
 NEAR = 0.8  # share of common pieces from which two answers are listed
 PIECE = 4  # nodes in a piece
@@ -71,10 +73,7 @@ def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], tuple
 
 def _nodes(source: str) -> tuple[str, ...]:
     """The kinds of the nodes of a program, in order, without what a copy would change first."""
-    try:
-        return tuple(_walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
+    return tuple(_walk(parsed(source)))
 
 
 def _walk(tree: ast.AST) -> Iterator[str]:

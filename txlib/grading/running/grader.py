@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from txlib.files import write_atomically
-from txlib.grading.authoring.assignment import Assignment, read_assignment
+from txlib.grading.authoring.assignment import Assignment
+from txlib.grading.authoring.read import read_assignment
 from txlib.grading.judging.execute import execute
 from txlib.grading.judging.job import Job
 from txlib.grading.judging.reference import make_reference, record_known

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.authoring.assignment import Assignment, names_used
+from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.nbgrader import HIDDEN_TESTS, cut
 from txlib.grading.records.result import Note
+from txlib.grading.source import names_used
 from txlib.grading.text import printable
 
 MAX_BYTES = 10 * 2**20  # of a file

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib.files import locked
-from txlib.grading.authoring.exercise import WRITTEN_STUB
+from txlib.grading.authoring.cells import WRITTEN_STUB
 from txlib.grading.checking.verdict import STUB
 from txlib.grading.evidence.recordings import unpack
 from txlib.grading.submitting.reading import (
@@ -251,7 +251,7 @@ def _read(path: Path) -> tuple[bytes, str]:
 
 def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
     """The exercise's name, and the titles of its tasks that have an answer and that have none."""
-    from txlib.grading.authoring.release import LOADED
+    from txlib.grading.authoring.notebooks import LOADED
 
     try:
         cells = read_cells(data)
