@@ -4,6 +4,8 @@
 # Five tasks, 13 points, about 45 minutes. They belong to lesson [01 From text to
 # tensors](../notebooks/01_text.ipynb). Run the cells from the top; fill in where it says *your turn*, then run the
 # check below it. You may check as often as you like.
+#
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -71,6 +73,7 @@ with check("utf8") as show:
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
 
+forbid("*", "txlib")
 forbid("utf8", ("encode", "bytes", "to_bytes"))
 
 
@@ -178,11 +181,15 @@ with check("next-merge") as show:
     show(readable(next_merge({(b"a", b"b"): 4, (b"b", b"c"): 3}, 5)), "no pair is frequent enough")
     show(readable(next_merge({(b"a",): 7, (b"b",): 7}, 1)), "no pair at all")
     letters = [bytes([i]) for i in range(97, 101)]
-    text = [letters[i] for i in show.randint(0, 4, 120).tolist()]
-    words = {tuple(text[i : i + 6]): 1 + i % 5 for i in range(0, 120, 6)}
-    show(readable(next_merge(words, 1)), "random words")
+    for number in range(1, 6):
+        text = [letters[i] for i in show.randint(0, 4, 120).tolist()]
+        words = {tuple(text[i : i + 6]): 1 + i % 5 for i in range(0, 120, 6)}
+        show(readable(next_merge(words, 1)), f"random words, {number}")
 
 # %% tags=["mistakes"]
+forbid("next-merge", ("tokenizers", "tiktoken", "sentencepiece"))
+
+
 def counted(words, times_matter=True, pairs=lambda tokens: zip(tokens, tokens[1:])):
     counts = {}
     for tokens, times in words.items():
@@ -308,6 +315,9 @@ with check("merge") as show:
     show(ids, "the list that was given, afterwards")
 
 # %% tags=["mistakes"]
+forbid("merge", ("tokenizers", "tiktoken", "sentencepiece"))
+
+
 def overlapping(ids, pair, new):
     merged = []
     for i, id in enumerate(ids):
@@ -448,6 +458,9 @@ with check("encode") as show:
     show(encode(text, [(c, a), (a, b), (256, 257), (b, b), (257, c), (258, 259), (256, 256)]), "random text")
 
 # %% tags=["mistakes"]
+forbid("encode", ("tokenizers", "tiktoken", "sentencepiece"))
+
+
 def joined(ids, pair, new):
     merged, i = [], 0
     while i < len(ids):

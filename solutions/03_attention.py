@@ -53,6 +53,8 @@ with check("scores") as show:
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
 
+forbid("*", "txlib")
+forbid("scores", ("scaled_dot_product_attention", "flex_attention", "MultiheadAttention", "multi_head_attention_forward"))
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1), "The division by √d_k is missing.")
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / q.shape[-1],
         "You divide by d_k. The spread of a dot product grows with its *square root*.")
@@ -97,7 +99,7 @@ def causal_mask(n: int) -> Bool[Tensor, "query key"]:
 
 # %% nbgrader={"grade_id": "check-causal-mask", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("causal-mask") as show:
-    for n in (1, 2, show.random_size(3, 9)):
+    for n in (1, 2, show.random_size(3, 9), show.random_size(10, 40), show.random_size(10, 40)):
         show(causal_mask(n), f"n = {n}")
 
 # %% tags=["mistakes"]
@@ -163,9 +165,11 @@ def score_of(q, k):
 
 HIDDEN = float("-inf")
 forbid("attention",
-       ("scaled_dot_product_attention", "flex_attention", "MultiheadAttention", "multi_head_attention_forward", "txlib.attention"),
-       ("aten._scaled_dot_product_flash_attention_for_cpu", "aten._native_multi_head_attention", "aten._safe_softmax",
-        "aten.scaled_dot_product_attention"))
+       ("scaled_dot_product_attention", "flex_attention", "MultiheadAttention", "multi_head_attention_forward"),
+       ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
+        "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
+        "aten._scaled_dot_product_cudnn_attention", "aten._scaled_dot_product_fused_attention_overrideable",
+        "aten._scaled_dot_product_attention_math", "aten._native_multi_head_attention", "aten._safe_softmax"))
 mistake("attention", lambda q, k, v, mask: (score_of(q, k) * q.shape[-1] ** 0.5).masked_fill(~mask, HIDDEN).softmax(-1) @ v,
         "The scores are not divided by √d_k: too few keys get too much.")
 mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, HIDDEN).softmax(-2).nan_to_num() @ v,
@@ -225,6 +229,7 @@ with check("empty-rows") as show:
     show(masked_softmax(score - 200.0, mask), "very low scores")
 
 # %% tags=["mistakes"]
+forbid("empty-rows", ("scaled_dot_product_attention", "safe_softmax"), "aten._safe_softmax")
 mistake("empty-rows", lambda score, mask: score.masked_fill(~mask, HIDDEN).softmax(-1),
         "Row 0 is `nan`: all its scores are −∞, and the softmax divides 0 by 0.")
 mistake("empty-rows", lambda score, mask: score.masked_fill(~mask, torch.finfo(score.dtype).min).softmax(-1),
@@ -267,8 +272,9 @@ def attention_cost(n: int, h: int, d_k: int) -> tuple[int, int]:
 
 # %% nbgrader={"grade_id": "check-cost", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("cost") as show:
-    show(attention_cost(10, 1, 3), "n = 10, h = 1, d_k = 3")
-    show(attention_cost(4096, 12, 64), "n = 4096, h = 12, d_k = 64")
+    n, h, d_k = show.random_size(20, 900), show.random_size(2, 16), show.random_size(5, 128)
+    for n, h, d_k in ((10, 1, 3), (4096, 12, 64), (n, h, d_k)):
+        show(attention_cost(n, h, d_k), f"n = {n}, h = {h}, d_k = {d_k}")
 
 # %% tags=["mistakes"]
 mistake("cost", lambda n, h, d_k: (2 * h * n * n * d_k, 4 * h * n * n),

@@ -7,6 +7,9 @@
 #
 # Notation: batch $b$, length $n$ (queries), $m$ (keys), $h$ heads of $d_k$ columns, $d_{model} = h \cdot d_k$. A mask
 # is boolean, and `True` means *may attend*. Weight matrices are (in, out): use them as `x @ w`.
+#
+# The answers are yours to write: one that calls torch's multi-head attention, txlib (but for what is imported below), or
+# what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -71,7 +74,9 @@ with check("split-join") as show:
     show(join(show.randn(b, heads, n, d_k)), f"join {heads} heads of {n} words")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, mistake
+from txlib.grading import alternative, forbid, mistake
+
+forbid("*", "txlib")
 
 
 def join_without_transpose(x):
@@ -160,7 +165,7 @@ with check("parameters") as show:
     show(parameters(512, 8, 2), "8 heads, 2 of them for keys and values")
     kv_heads = show.random_size(2, 5)
     heads = kv_heads * show.random_size(2, 4)
-    d_model = heads * show.random_size(6, 20)
+    d_model = heads * show.random_size(6, 120)
     show(parameters(d_model, heads, kv_heads), f"d_model {d_model}, {heads} heads, {kv_heads} for keys and values")
 
 # %% tags=["mistakes"]
@@ -245,6 +250,9 @@ with check("self-attention") as show:
     show(self_attention(x, *w, 1), "the same with one head")
 
 # %% tags=["mistakes"]
+forbid("self-attention", ("MultiheadAttention", "multi_head_attention_forward"), "aten._native_multi_head_attention")
+
+
 def unsplit(x, w_q, w_k, w_v, w_o, heads, mask=None):
     return self_attention(x, w_q, w_k, w_v, w_o, 1, mask)
 
@@ -293,8 +301,8 @@ mistake("self-attention", scaled_by_d_model,
 mistake("self-attention", transposed,
         "The weight matrices are used as `x @ w.T`, as `nn.Linear` stores them. Here they are (in, out): `x @ w`.")
 mistake("self-attention", viewed,
-        "The heads are split with a bare `view`, and merged with one: each head holds pieces of the wrong words, and the "
-        "causal mask leaks. `view` divides an axis, `transpose` swaps two.")
+        "The heads are split with a bare `view`, and merged with one: each head holds pieces of the wrong words. The "
+        "mask holds, but a word loses most of its past. `view` divides an axis, `transpose` swaps two.")
 mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
         self_attention(x, w_k, w_q, w_v, w_o, heads, mask),
         "Queries and keys are swapped: row i then holds how much word i is *found*, not what it looks for.")
@@ -395,6 +403,9 @@ with check("cross-attention") as show:
     show(cross_attention(x, memory, torch.tensor([m - 2, m]), *w, heads), f"n = {n}, m = {m}, lengths {m - 2}, {m}")
 
 # %% tags=["mistakes"]
+forbid("cross-attention", ("MultiheadAttention", "multi_head_attention_forward"), "aten._native_multi_head_attention")
+
+
 def crossed(x, key_source, value_source, mask, w, heads):
     w_q, w_k, w_v, w_o = w
     return join(attention(split(x @ w_q, heads), split(key_source @ w_k, heads), split(value_source @ w_v, heads),
@@ -542,7 +553,7 @@ alternative("cross-attention", by_sentences)
 # Grouped-query attention: there are fewer key and value heads than query heads, and neighbours share. With 4 query
 # heads and 2 key heads, query heads 0 and 1 use key head 0, query heads 2 and 3 use key head 1. The heads are already
 # split. Return the mixtures, one for each query head. It must also work where the two numbers of heads are equal, and
-# for one key head.
+# for one key head. (`attention` of lesson 03 is at hand; torch's own `enable_gqa` doesn't count.)
 #
 # <details><summary>Hint 1: how many share</summary>
 #
@@ -577,6 +588,13 @@ with check("grouped") as show:
         show(grouped_attention(q, k, v, mask[None, None]), f"{h} query heads, {g} key and value heads")
 
 # %% tags=["mistakes"]
+forbid("grouped", ("MultiheadAttention", "enable_gqa", "scaled_dot_product_attention"),
+       ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
+        "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
+        "aten._scaled_dot_product_cudnn_attention", "aten._scaled_dot_product_fused_attention_overrideable",
+        "aten._scaled_dot_product_attention_math", "aten._native_multi_head_attention"))
+
+
 def grouped_by(q, k, v, mask, repeated):
     return attention(q, repeated(k, q.shape[1] // k.shape[1]), repeated(v, q.shape[1] // v.shape[1]), mask)
 

@@ -3,6 +3,8 @@
 #
 # Four tasks, 10 points, about 45 minutes. You need [lesson 05](../notebooks/05_positions.ipynb). Choose *Run All Cells*
 # first, then fill in where it says *your turn*; after each answer, run its cell and the check below it.
+#
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -60,6 +62,8 @@ with check("sinusoidal", atol=1e-4) as show:
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
+
+forbid("*", "txlib")
 
 
 def angles(position, d, *, exponent=2.0):
@@ -151,10 +155,11 @@ def buckets(queries: int, keys: int, k: int) -> Int[Tensor, "query key"]:
 with check("buckets") as show:
     show(buckets(4, 4, 5), "4 queries, 4 keys, k = 5")
     show(buckets(2, 7, 2), "2 queries, 7 keys, k = 2")
-    queries, k = show.random_size(3, 5), show.random_size(2, 3)
-    keys = queries + show.random_size(4, 6)
+    queries, k = show.random_size(3, 9), show.random_size(2, 5)
+    keys = queries + show.random_size(2 * k, 20)
     show(buckets(queries, keys, k), f"{queries} queries, {keys} keys, k = {k}")
-    show(buckets(keys, keys, k), f"{keys} queries, {keys} keys, k = {k}")
+    length, k = show.random_size(10, 30), show.random_size(2, 7)
+    show(buckets(length, length, k), f"{length} queries, {length} keys, k = {k}")
 
 # %% tags=["mistakes"]
 def distances(queries, keys):
@@ -278,8 +283,8 @@ mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, half=T
         "You paired the first half with the second, $(0, d/2)$ and so on, as Llama's checkpoints do. Here neighbours are "
         "pairs: (0, 1), (2, 3), …")
 mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, sign=-1),
-        "You turned clockwise: the two signs at the sine are exchanged. Scores would survive it, because only the "
-        "difference counts, but a checkpoint trained the other way would not.")
+        "You turned clockwise: the two signs at the sine are exchanged. Past and future are exchanged in every "
+        "score. A model trained so would work; a checkpoint trained the other way would not.")
 mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, same=True),
         "All pairs turn by the same angle. Each has a speed of its own, $\\omega_c$; with one speed, positions that "
         "lie a whole turn apart look alike.")

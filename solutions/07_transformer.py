@@ -7,6 +7,8 @@
 #
 # Special tokens: padding 0, start (`BOS`) 1, end (`EOS`) 2. A label of −100 is not counted. A mask is boolean, and
 # `True` means *may attend*.
+#
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -60,6 +62,7 @@ with check("learning-rate", rtol=1e-4, atol=1e-9) as show:
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
 
+forbid("*", "txlib")
 mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * max(step**-0.5, step * warmup**-1.5),
         "You take the *larger* term. Then the rate starts huge, and grows without end after the warm-up.")
 mistake("learning-rate", lambda step, d_model, warmup: min(step**-0.5, step * warmup**-1.5),
@@ -134,6 +137,9 @@ with check("shift-right") as show:
     show(shift_right(torch.tensor([[EOS]])), "an empty sentence")
 
 # %% tags=["mistakes"]
+forbid("shift-right", ("transformers",))
+
+
 def filled(shifted):
     return shifted.masked_fill(shifted == -100, PAD)
 
@@ -193,7 +199,7 @@ alternative("shift-right", lambda labels: torch.nn.functional.pad(
 # %% [markdown]
 # ### Task 3 · The decoder's mask   ●●○○○ · 8 minutes · 2 points
 #
-# Sentences of different lengths stand in one batch, each filled up at the end. Build the mask for the decoder's
+# Sentences of different lengths stand in one batch, each filled up, at the end or in front. Build the mask for the decoder's
 # self-attention: query $i$ may attend to key $j$ if $j$ is not later than $i$, *and* key $j$ of that sentence is a real
 # token. `attention_mask` is 1 at real tokens. The result is (batch, 1, n, n): the axis of 1 is for the heads.
 #
@@ -223,10 +229,11 @@ def decoder_mask(attention_mask: Int[Tensor, "batch n"]) -> Bool[Tensor, "batch 
 
 # %% nbgrader={"grade_id": "check-decoder-mask", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("decoder-mask") as show:
-    n = show.random_size(4, 6)
-    lengths = torch.tensor([n, n - 1, 2])                          # (sentence,)
+    n = show.random_size(5, 9)
+    lengths = torch.tensor([n, *show.randint(1, n, 4).tolist()])   # (sentence,)
     attention_mask = (torch.arange(n) < lengths[:, None]).long()   # (sentence, n)
-    show(decoder_mask(attention_mask), f"lengths {n}, {n - 1}, 2")
+    show(decoder_mask(attention_mask), f"lengths {lengths.tolist()}")
+    show(decoder_mask(attention_mask.flip(1)), "the same sentences, padded in front")
     show(decoder_mask(torch.tensor([[1]])), "one sentence of one word")
 
 # %% tags=["mistakes"]
@@ -266,6 +273,10 @@ def strict(attention_mask):
 
 
 mistake("decoder-mask", causal_only, "Padding is not hidden: the keys of short sentences are open to the end.")
+mistake("decoder-mask", lambda attention_mask: (
+            decoder_mask((torch.arange(attention_mask.shape[1]) < attention_mask.sum(1)[:, None]).long())),
+        "You count the real tokens, and take them to stand in front. Where the padding is in front, these are the wrong "
+        "ones: read `attention_mask` itself.")
 mistake("decoder-mask", padding_only, "The future is not hidden. Join in the causal mask with `&`.")
 mistake("decoder-mask", either, "You join with `|`, *or*. A key must be past *and* real: `&`.")
 mistake("decoder-mask", of_queries,
@@ -525,8 +536,9 @@ def toy_decoder(ends: list[int], offset: int, vocab: int = 12) -> Callable[[Tens
 
 # %% nbgrader={"grade_id": "check-greedy", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("greedy") as show:
-    offset, long = show.random_size(1, 8), show.random_size(5, 7)
-    show(greedy(toy_decoder([3, long], offset), 2, 12), f"ends after 3 and {long} words; max_length 12")
+    offset, long = show.random_size(1, 8), show.random_size(5, 20)
+    show(greedy(toy_decoder([3, long], offset), 2, 25), f"ends after 3 and {long} words; max_length 25")
+    offset, long = show.random_size(1, 8), show.random_size(5, 20)
     show(greedy(toy_decoder([4, long + 3], offset), 2, long), f"ends after 4 and {long + 3} words; max_length {long}")
     show(greedy(toy_decoder([0], offset), 1, 5), "an empty sentence")
 

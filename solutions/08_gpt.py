@@ -3,6 +3,8 @@
 #
 # Five tasks, 14 points, about 55 minutes. They belong to lesson [08 GPT](../notebooks/08_gpt.ipynb). Run the cells from
 # the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
+#
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -64,7 +66,9 @@ with check("shift") as show:
         show(labels, f"labels, {label}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, mistake
+from txlib.grading import alternative, forbid, mistake
+
+forbid("*", "txlib")
 
 
 def filled(rows, value, left=False):
@@ -261,9 +265,9 @@ with check("count") as show:
     show.call(gpt_parameters, vocab, layers, d, d_ff, context, tied=False, label="not tied", points=0.5)
     show.call(gpt_parameters, vocab, layers, d, d_ff, context, bias=False, label="without biases", points=0.5)
     show.call(gpt_parameters, vocab, layers, d, d_ff, None, tied=False, bias=False, swiglu=True, label="as Llama", points=0.5)
+    show.call(gpt_parameters, vocab, layers, d, d_ff, context, swiglu=True, label="with biases and a gate", points=0.5)
 
 # %% tags=["mistakes"]
-from txlib.grading import forbid
 from txlib.layers import BlockConfig
 from txlib.models import GPTConfig
 from txlib.models.sizes import count_parameters
@@ -291,6 +295,8 @@ mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V * d if t
         "Tied, the output uses the embedding's own matrix: it is *one* matrix, and counts once.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: 0 if tied else -V * d),
         "With `tied=False` the output has a matrix of its own: vocab · d_model more.")
+mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: -N * f if bias and swiglu else 0),
+        "The gate is a matrix like the one that widens: with biases it has one of `d_ff` numbers, too.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V if not tied else 0),
         "The output matrix has no bias.")
 mistake("count", miscounted(lambda V, N, d, f, c, tied, bias, swiglu: V if bias and not tied else 0),
@@ -312,14 +318,13 @@ mistake("count", lambda vocab, layers, d_model, d_ff, context, tied=True, bias=T
         "This is GPT-2's formula. It holds for d_ff = 4 · d_model, with biases, tied and without a gate. Here each part counts "
         "by itself.")
 alternative("count", counted_on_meta)
-forbid("count", ("txlib.models",))
 
 # %% [markdown]
 # ### Task 4 · Pack documents into blocks   ●●●○○ · 10 minutes · 2 points
 #
-# Large models do not fill up short texts. They write the end token behind *each* document, join all to one long
+# Large models do not fill up short texts. They write the end token after *each* document, join all to one long
 # text, and cut that into blocks. To predict `n` tokens, a block needs `n + 1`: all but the last are read, all but the
-# first predicted. No token but the very first may miss its turn to be predicted, so each block starts with the token
+# first predicted. Within the blocks, no token but the very first goes unpredicted, so each block starts with the token
 # that the one before ended with. What does not fill a block at the end is left out.
 #
 # <details><summary>Hint 1: the long text</summary>

@@ -4,6 +4,8 @@
 # Five tasks, 14 points, about 60 minutes. They belong to lesson [09 Generation](../notebooks/09_generation.ipynb). Run
 # the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
 # like.
+#
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -58,6 +60,8 @@ with check("entropy") as show:
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
+
+forbid("*", "txlib")
 
 
 def spread(p):
@@ -308,6 +312,9 @@ with check("penalty") as show:
     show(kept, "the logits that you were given, afterwards")
 
 # %% tags=["mistakes"]
+forbid("penalty", ("transformers",))
+
+
 def recent_of(ids, window):
     return ids[:, max(0, ids.shape[1] - window):]
 
@@ -351,7 +358,7 @@ mistake("penalty", lowered(right_seen, lambda logits, penalty: logits * penalty)
 mistake("penalty", lowered(right_seen, lambda logits, penalty: by_sign(logits, 1 / penalty)),
         "Multiplying and dividing are exchanged: this *rewards* what was just said.")
 mistake("penalty", lowered(right_seen, lambda logits, penalty: logits - penalty),
-        "You subtract the penalty. That is the frequency penalty of other libraries; here divide, or multiply if the "
+        "You subtract the penalty. That is the presence penalty of other libraries; here divide, or multiply if the "
         "logit is negative.")
 mistake("penalty", lowered(lambda ids, window, logits: marked(ids, logits), by_sign),
         "The window has no effect: the whole text counts. Take the last `window` tokens of each row.")

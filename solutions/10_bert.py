@@ -3,6 +3,8 @@
 #
 # Five tasks, 14 points, about 55 minutes. They belong to lesson [10 BERT](../notebooks/10_bert.ipynb). Run the cells from
 # the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
+#
+# The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -71,7 +73,9 @@ with check("corrupt") as show:
     show(ids, "ids, afterwards")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, mistake
+from txlib.grading import alternative, forbid, mistake
+
+forbid("*", "txlib")
 
 
 def corrupted(chosen, masked, replaced, labelled=None):
@@ -416,7 +420,7 @@ alternative("label-pieces", lambda tags, counts, max_length: [
 # - the span has at most `longest` tokens;
 # - both ends are tokens of the context, where `context` is True, not of the question.
 #
-# There is one best pair in all checks. Return two ints.
+# In every check the best pair is unique. Return two ints.
 #
 # <details><summary>Hint 1: all pairs at once</summary>
 #

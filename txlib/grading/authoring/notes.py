@@ -67,7 +67,7 @@ def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence
 
     A name alone, `softmax`, is found in any form: function, method, import. A dotted one, `torch.nn.Softmax`, is found
     under whatever name it was imported, and where its last part is called as a method. Operators are torch's own, seen
-    while the check runs. A find is a flag for a person: it takes no points off.
+    while the check runs. A find is a flag for a person: it takes no points off. `forbid("*", …)` speaks of every task.
     """
     names, operators = _texts(names), _texts(operators)
     if not names and not operators:

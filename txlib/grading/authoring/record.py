@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
     runs = []
     for number in range(2):  # again, from other random numbers: a check may only use its private generator
         torch.manual_seed(number)
-        runs.append(_reference_run(exercise, seed, hidden))
+        runs.append(reference_run(exercise, seed, hidden))
     namespace, reference, seconds = runs[0]
     notes = author_notes(exercise, namespace)
     for task in exercise.tasks:
@@ -106,7 +107,7 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
             raise RecordingError(
                 f'task {task.id}: its check shows {kinds.pop()}; say by measured("{task.id}", …) what they are worth'
             )
-        again, _ = _check_run(exercise, task, namespace, hidden)
+        again, _ = check_run(exercise, task, namespace, hidden)
         if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
             raise RecordingError(
                 f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
@@ -117,7 +118,7 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         task = exercise.task(each.task)
         originals = {name: namespace[name] for name in task.names}
         namespace.update(_stand_ins(task, each.answer))
-        bundle, _ = _check_run(exercise, task, namespace, hidden)
+        bundle, _ = check_run(exercise, task, namespace, hidden)
         namespace.update(originals)
         answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
     about = {
@@ -143,6 +144,11 @@ def author_notes(exercise: Exercise, namespace: dict) -> Notes:
         for number, cell in enumerate(exercise.notebook.cells, 1):
             if cell.cell_type == "code" and is_mistakes(cell):
                 _execute(cell.source, f"cell {number}", author)
+    notes.forbidden = [
+        replace(each, task=id)
+        for each in notes.forbidden
+        for id in ([task.id for task in exercise.tasks] if each.task == "*" else [each.task])
+    ]
     spoken = [("a known answer", each.task) for each in notes.answers]
     spoken += [("forbid(…)", each.task) for each in notes.forbidden] + [("measured(…)", id) for id in notes.measured]
     for what, id in spoken:
@@ -158,20 +164,20 @@ def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list
         task = exercise.task(each.task)
         found = forbidden_names(exercise.notebook.cells[task.answer].source, each.names)
         if each.operators:
-            bundle, _ = _check_run(exercise, task, namespace, hidden=True, operators=True)
+            bundle, _ = check_run(exercise, task, namespace, hidden=True, operators=True)
             found += sorted(set(bundle["operators"] or ()) & set(each.operators))
         if found:
             broken[task.id] = broken.get(task.id, []) + found
     return broken
 
 
-def _reference_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict, dict]:
+def reference_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict, dict]:
     """The whole source from the top; returns its names, each task's bundle, and each check's seconds."""
     reference, seconds = {}, {}
 
     def run_check(number: int, namespace: dict) -> None:
         task = next(task for task in exercise.tasks if task.check == number)
-        reference[task.id], seconds[task.id] = _check_run(exercise, task, namespace, hidden)
+        reference[task.id], seconds[task.id] = check_run(exercise, task, namespace, hidden)
 
     return reference_names(exercise, seed, run_check), reference, seconds
 
@@ -199,7 +205,7 @@ def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
             continue
         if is_check(cell):
             task = next(task for task in exercise.tasks if task.check == number - 1)
-            bundles[task.id], _ = _check_run(exercise, task, namespace, hidden=False)
+            bundles[task.id], _ = check_run(exercise, task, namespace, hidden=False)
             continue
         try:
             _execute(stub(cell), f"cell {number}", namespace)
@@ -210,7 +216,7 @@ def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
     return bundles, stops
 
 
-def _check_run(
+def check_run(
     exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False
 ) -> tuple[dict, float]:
     """The bundle that a check shows, and how many seconds it took."""
