@@ -340,7 +340,6 @@ def mixture(
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-mixture", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
-from collections import Counter
 
 with check("mixture") as show:
     d, N, rows, calls = show.random_size(3, 5), 5, Counter(), Counter()

@@ -203,7 +203,11 @@ def test_a_cell_that_stops_the_learner_is_a_warning(in_process, variant):
 
 def test_a_stub_must_be_noticed(in_process, variant):
     source = variant(
-        ('    for n in (1, 2, show.random_size(3, 9)):\n        show(causal_mask(n), f"n = {n}")', "    show(1)")
+        (
+            "    for n in (1, 2, show.random_size(3, 9), show.random_size(10, 40), show.random_size(10, 40)):\n"
+            '        show(causal_mask(n), f"n = {n}")',
+            "    show(1)",
+        )
     )
     with pytest.raises(ExerciseError, match="its check does not notice that the answer is still empty"):
         release(source, run_solution=False)

@@ -55,11 +55,11 @@ def test_an_unknown_wrong_answer_is_told_what_differs(study):
     words = study({"causal-mask": MASK + "torch.zeros(n, n + 1).bool()"})["check-causal-mask"]
     assert words == (
         "✗ The causal mask: not yet (0 of 2 points)\n"
-        "  Result 1 of 3 (n = 1): the shape differs: expected (1, 1), yours is (1, 2).\n"
+        "  Result 1 of 5 (n = 1): the shape differs: expected (1, 1), yours is (1, 2).\n"
     )
     words = study({"causal-mask": MASK + "torch.ones(n, n).bool()"})["check-causal-mask"]
     assert words.splitlines()[1] == (
-        "  Result 2 of 3 (n = 2): the first difference is at [0, 1]: "
+        "  Result 2 of 5 (n = 2): the first difference is at [0, 1]: "
         "expected False, yours is True (1 of 4 values differ)."
     )
 

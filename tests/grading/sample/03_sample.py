@@ -40,7 +40,7 @@ def causal_mask(n: int) -> Bool[Tensor, "query key"]:
 
 # %% nbgrader={"grade_id": "check-causal-mask", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("causal-mask") as show:
-    for n in (1, 2, show.random_size(3, 9)):
+    for n in (1, 2, show.random_size(3, 9), show.random_size(10, 40), show.random_size(10, 40)):
         show(causal_mask(n), f"n = {n}")
     ### BEGIN HIDDEN TESTS
     show(causal_mask(17), "n = 17")

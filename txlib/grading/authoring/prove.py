@@ -9,6 +9,7 @@ from typing import Any
 from txlib import kernels
 from txlib.grading.authoring.assignment import Assignment, rebuild, solved
 from txlib.grading.authoring.exercise import ExerciseError, Task, read_exercise
+from txlib.grading.authoring.lookups import looked_up, lookup_problems
 from txlib.grading.authoring.measure import measured_shares
 from txlib.grading.authoring.nbgrader import autograded
 from txlib.grading.authoring.problems import share_problems, stub_problems, task_problems
@@ -46,7 +47,7 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
 
     Hidden tests are included, as the grader runs them. On the public seed each mistake must also be told its own
     sentence, by the recordings that a learner's notebook holds. Of a measured task the reference is worth all points
-    on every seed, and each mistake less.
+    on every seed, and each mistake less; of the others, values seen on other seeds are worth nothing.
 
     Raises:
         ExerciseError: the source's form is wrong.
@@ -58,12 +59,14 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
     opened, hidden = result["open"][str(public)], {int(seed): run for seed, run in result["hidden"].items()}
     recordings = {each["id"]: each for each in recordings_of(exercise, opened, public, result["measured"])["tasks"]}
     shares = measured_shares(exercise, result["measured"], hidden)
+    lookups = looked_up(exercise.path)
     reports = []
     for task in exercise.tasks:
         if task.id in result["measured"]:
             found = _measured(task, opened, {seed: shares[task.id, seed] for seed in hidden})
         else:
             found = _compared(task, opened, hidden, recordings[task.id])
+            found = replace(found, problems=(*found.problems, *lookup_problems(lookups[task.id])))
         stub = judge(recordings[task.id], result["stub"][task.id])
         problems = [*found.problems, *stub_problems(result["stub"][task.id])]
         problems += [

@@ -1,4 +1,4 @@
-"""What an answer can earn that computes nothing: a released notebook carries the public values, and here they are tried.
+"""What an answer earns that computes nothing, but looks up values that a released notebook or an earlier page told.
 
 A check draws its inputs anew for each grading. Where it draws from too little, the values that were recorded on the
 public seed are right again, and a table of them passes. `txlib validate` tries such tables on fresh seeds.
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.exercise import Exercise, Task, read_exercise
-from txlib.grading.record import RecordingError, check_run, in_fresh_process, reference_run
-from txlib.grading.recordings import share
+from txlib.grading.authoring.exercise import Exercise, Task, read_exercise
+from txlib.grading.authoring.record import RecordingError, check_run, in_fresh_process, reference_run
+from txlib.grading.evidence.recordings import share
 
 FRESH_SEEDS = tuple(range(101, 121))
 
@@ -25,7 +25,7 @@ def looked_up(path: Path | str, *, timeout: int | float = 600) -> dict[str, list
     Raises:
         RecordingError: where the source's own code fails.
     """
-    return in_fresh_process("txlib.grading.lookups", path, {"seeds": FRESH_SEEDS}, timeout)
+    return in_fresh_process("txlib.grading.authoring.lookups", path, {"seeds": FRESH_SEEDS}, timeout)
 
 
 def lookup_problems(found: list[dict]) -> list[str]:
