@@ -67,7 +67,7 @@ with check("rms-norm", rtol=2e-3, atol=1e-4) as show:
 from txlib.grading import alternative, forbid, mistake
 
 forbid("*", "txlib")
-forbid("rms-norm", ("rms_norm", "RMSNorm"), ("aten.rms_norm", "aten._fused_rms_norm"))
+forbid("rms-norm", ("rms_norm", "RMSNorm"), "aten._fused_rms_norm")
 
 
 def rms_like(scale):

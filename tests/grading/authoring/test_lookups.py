@@ -5,7 +5,10 @@ import pytest
 from txlib.grading.authoring.lookups import FRESH_SEEDS, looked_up, lookup_problems
 
 CHECK = """    for n in (1, 2, show.random_size(3, 9), show.random_size(10, 40), show.random_size(10, 40)):
-        show(causal_mask(n), f"n = {n}")"""
+        show(causal_mask(n), f"n = {n}")
+    ### BEGIN HIDDEN TESTS
+    show(causal_mask(17), "n = 17")
+    ### END HIDDEN TESTS"""
 
 
 def how(path) -> set[str]:
@@ -46,7 +49,5 @@ def test_each_table_is_tried(variant, check, table):
 
 def test_hidden_tests_count_as_the_grader_runs_them(variant):
     """A fixed public case, and a hidden one that varies: a table does not pass."""
-    hidden = (
-        "    ### BEGIN HIDDEN TESTS\n    show(causal_mask(show.random_size(10, 10**4) % 999))\n    ### END HIDDEN TESTS"
-    )
+    hidden = "    ### BEGIN HIDDEN TESTS\n    show(causal_mask(show.random_size(5, 50)))\n    ### END HIDDEN TESTS"
     assert how(variant((CHECK, f"    show(causal_mask(4))\n{hidden}"))) == set()

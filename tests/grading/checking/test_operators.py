@@ -1,5 +1,10 @@
 """Noting which operators run changes nothing else."""
 
+import _thread
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -105,3 +110,38 @@ def test_an_error_ends_the_watching():
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     assert _get_current_dispatch_mode_stack() == []
+
+
+def in_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(X.softmax(-1)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def in_a_bare_thread():
+    found, done = [], threading.Event()
+
+    def work():
+        found.append(X.softmax(-1))
+        done.set()
+
+    _thread.start_new_thread(work, ())
+    done.wait()
+    return found[0]
+
+
+def test_threads_are_watched(monkeypatch):
+    """One that starts in the check, a bare one, and a pool that is older than the check."""
+    monkeypatch.setitem(vars(sys.modules["__main__"]), "mode", "grade")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(torch.ones, 2).result()
+        ways = {"thread": in_thread, "bare": in_a_bare_thread, "pool": lambda: pool.submit(X.softmax, -1).result()}
+        for name, way in ways.items():
+            assert "aten._softmax" in run(way, True)["operators"], name
+        assert "aten._softmax" not in run(lambda: X, True)["operators"]
+
+
+def test_a_learners_threads_run_as_they_are():
+    assert "aten._softmax" not in run(in_thread, True)["operators"]

@@ -53,7 +53,7 @@ def _try_all(exercise: Exercise, seeds: list[int]) -> dict[str, list[dict]]:
             for how, bundle in tried:
                 if earned := share(bundle, expected):
                     found[task.id].append({"seed": seed, "how": how, "share": earned})
-        earlier.append(fresh)
+        earlier.append(reference_run(exercise, seed, hidden=False)[1])  # pages quote no hidden test
     return found
 
 

@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from txlib.grading.checking.axes import DATA, is_plot, picture, plot
 from txlib.grading.checking.inputs import Inputs, derived_seed
+from txlib.grading.checking.operators import Operators, watch_threads
 from txlib.grading.checking.progress import Row, now, record
 from txlib.grading.checking.verdict import ELSEWHERE, STUB, SYMBOL, Verdict, judge
 from txlib.grading.evidence import values
@@ -28,6 +28,8 @@ from txlib.grading.evidence.compare import ATOL, RTOL
 from txlib.grading.evidence.recordings import unpack
 from txlib.grading.evidence.values import MAX_SHOWN, Recorder, TooLarge, text
 from txlib.grading.text import number, plural
+
+watch_threads()  # here, in a notebook's first cell, before an answer can start one
 
 _collected: list[dict] | None = None
 _with_operators = False
@@ -109,28 +111,6 @@ class Show(Inputs):
         self.shown.append({"label": label if label is None else text(label), "value": value, "points": points})
 
 
-class _Operators(TorchDispatchMode):
-    """Notes the names of torch's operators, and runs them as they are."""
-
-    supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch would import its compiler for the first operator, which takes a second
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True  # else flex_attention, which compiles itself, would refuse to run
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        self.names.add(str(getattr(function, "overloadpacket", function)))
-        return function(*args, **(kwargs or {}))
-
-
 class Check:
     """One check cell's block. It never raises: an error in it is evidence too."""
 
@@ -142,7 +122,7 @@ class Check:
         self._grading = _collected is not None or namespace.get("mode") == "grade"
         self._seed = namespace.get("seed", 0) if self._grading else owner.seed
         watched = operators and (_with_operators if _collected is not None else self._grading)
-        self._operators = _Operators() if watched else None
+        self._operators = Operators() if watched else None
         self._block = contextlib.ExitStack()
         self.show = Show(self._seed, task, self._grading)
 
