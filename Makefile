@@ -18,12 +18,14 @@ help: ## List the targets
 lab: $(VENV)/installed-lab ## Open the course in JupyterLab (on a server: make lab ARGS=--no-browser)
 	@$(BIN)/txlib lab $(ARGS)
 
-# Two processes with a thread each, since many tests wait; a file's tests stay together, for they share what they set up.
-test: $(VENV)/installed-dev ## Run every test, lessons and exercises too
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+# As many processes as the machine has room for (tests/conftest.py), with a thread each.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
-test-fast: $(VENV)/installed-dev ## Run the library's tests, no notebooks and no browser
-	$(BIN)/python -m pytest --ignore=tests/notebooks --ignore=tests/browser $(ARGS)
+test: $(VENV)/installed-dev ## Run every test, lessons and exercises too
+	$(PYTEST) $(ARGS)
+
+test-fast: $(VENV)/installed-dev ## Run the tests that take no minutes: no lessons, attacks or browser
+	$(PYTEST) -m "not slow" $(ARGS)
 
 lint: $(VENV)/installed-dev ## Look over the code: style, layout, types
 	$(BIN)/ruff check . $(ARGS)

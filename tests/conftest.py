@@ -1,17 +1,22 @@
 """Shapes written in annotations are checked at run time while the tests run; random numbers repeat."""
 
+import os
 import sys
+from pathlib import Path
 
 import hypothesis
 import jaxtyping
 import pytest
 import torch
 from jaxtyping import install_import_hook
+from xdist.scheduler import LoadScopeScheduling
 
 install_import_hook("txlib", "beartype.beartype")
 
+from txlib.training.memory import available_memory, readable  # noqa: E402
 
 LONGEST_LESSON = 90  # seconds
+ROOM = 2 * 10**9  # bytes of memory for a process of tests and the kernels that it starts
 
 
 class TorchRandom:
@@ -33,9 +38,39 @@ hypothesis.settings.register_profile("txlib-long", max_examples=500, deadline=No
 hypothesis.settings.load_profile("txlib")  # pytest --hypothesis-profile=txlib-long looks harder
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: a process for each core that this one may use, if there is memory for it."""
+    cores = usable_cores()
+    free = available_memory()
+    processes = max(1, min(cores, cores if free is None else free // ROOM))
+    print(f"{processes} processes: {cores} cores, {readable(free or 0)} of free memory, {readable(ROOM)} for each")
+    return processes
+
+
+def usable_cores() -> int:
+    """The cores of this process's affinity, or of its container where that has fewer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return min(cores, -(-int(quota) // int(period)))
+    except (OSError, ValueError):  # no limit: "max"
+        return cores
+
+
+class Scheduling(LoadScopeScheduling):
+    """A file's tests run in one process, for they share what they set up; a lesson shares nothing."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith("tests/notebooks/") else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling:
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list) -> None:
-    """The lessons take longest, so they begin: with several processes, all are busy to the end."""
-    items.sort(key=lambda item: item.path.parent.name != "notebooks")
+    """What takes longest begins: with several processes, all are busy to the end."""
+    items.sort(key=lambda item: (item.path.parent.name != "notebooks", item.get_closest_marker("slow") is None))
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -85,7 +85,7 @@ def test_every_public_name_says_what_it_is(package):
 def constants(package: ModuleType) -> dict[str, str]:
     """The constants that a package's files define, with the string below each."""
     found = {}
-    for path in Path(package.__file__).parent.glob("*.py"):
+    for path in Path(package.__file__).parent.rglob("*.py"):
         body = ast.parse(path.read_text(encoding="utf-8")).body
         for node, below in zip(body, body[1:], strict=False):
             if isinstance(node, ast.Assign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):

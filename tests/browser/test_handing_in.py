@@ -1,6 +1,9 @@
 """Handing in from JupyterLab: the magic finds the notebook that it stands in."""
 
+import pytest
 from test_lab import RIGHT
+
+pytestmark = pytest.mark.slow
 
 
 def test_submit_from_a_notebook(notebook, course, tmp_path, screenshots):

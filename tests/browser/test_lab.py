@@ -1,5 +1,9 @@
 """A learner's first hour: open the course, run lesson 03, give a wrong and then a right answer in exercise 03."""
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 WRONG = '''def causal_mask(n: int) -> Bool[Tensor, "query key"]:
     """True where query i may attend to key j."""
     return torch.ones(n, n).triu().bool()'''

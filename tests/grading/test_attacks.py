@@ -66,9 +66,12 @@ NAMES = (
     "a" + os.fsdecode(b"\xff\xfe") + "b",
 )
 
-pytestmark = pytest.mark.skipif(
-    probe().level != "sealed", reason=f"no sealed sandbox here: NOT ONE ATTACK was tried; {probe().found}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        probe().level != "sealed", reason=f"no sealed sandbox here: NOT ONE ATTACK was tried; {probe().found}"
+    ),
+]
 
 
 class Watch(threading.Thread):

@@ -13,6 +13,7 @@ COURSE = Path(__file__).parents[2]
 SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9]*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOLUTIONS, ids=lambda path: path.stem)
 def test_exercise_is_a_fresh_release(source, tmp_path):
     (tmp_path / "solutions").mkdir()

@@ -37,6 +37,7 @@ def without_outputs(notebook: nbformat.NotebookNode) -> list[dict]:
     return [{key: cell[key] for key in ("id", "cell_type", "source", "metadata")} for cell in notebook.cells]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_lesson_gives_its_outputs(source, request, record_property):
     start = time.perf_counter()

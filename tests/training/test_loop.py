@@ -110,6 +110,7 @@ def test_it_learns(precision):
     assert {weight.dtype for weight in model.parameters()} == {torch.float32} and not model.training
 
 
+@pytest.mark.slow
 def test_compiled(unchecked, monkeypatch):
     """With aot_eager: traces and rewrites all that inductor would, and needs no C++ compiler."""
     calls, compile_, runs = [], torch.compile, []
@@ -381,6 +382,7 @@ def last_weights(out):
     return read_tensors(sorted((Path(out) / "checkpoints").glob("step-*"))[-1] / "tensors.safetensors")
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_bit_for_bit(tmp_path, undisturbed):
     chance = random.Random(0)
     process, kills = start(tmp_path, 30), 0

@@ -24,6 +24,8 @@ from txlib.grading.checking.checks import Checks, collecting
 from txlib.grading.checking.verdict import Verdict
 from txlib.grading.evidence.recordings import unpack
 
+pytestmark = pytest.mark.slow
+
 FEATURES = Path(__file__).parents[1] / "sample" / "09_features.py"
 
 

@@ -18,7 +18,10 @@ import pytest
 from txlib.grading.records.gradebook import Gradebook
 from txlib.grading.sandbox import probe
 
-pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}"),
+]
 
 RIGHT = {
     "causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",

@@ -373,6 +373,7 @@ def test_cold_without_a_nursery(monkeypatch):
     assert [process for process in psutil.Process().children(recursive=True) if process not in before] == []
 
 
+@pytest.mark.slow
 def test_papermill_and_nbval_as_they_are(tmp_path):
     cells = [nbformat.v4.new_code_cell("import os\nprint(os.getcwd())")]
     notebook = nbformat.v4.new_notebook(

@@ -4,9 +4,11 @@ import io
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from txlib.cli import LICENCES
 from txlib.course import root
 
 
@@ -48,6 +50,7 @@ def test_data_lists_sizes_that_are_true(txlib):
     assert status == 0 and sizes == [len(split) for split in translation("wesnoth", "de-en")]
 
 
+@pytest.mark.slow
 def test_train_then_translate(txlib, tmp_path, monkeypatch):
     status, out, _ = txlib(
         "train",
@@ -83,3 +86,9 @@ def test_without_typer_it_says_what_to_install():
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert said.returncode == 1 and said.stderr.startswith("txlib: ") and ".[train]" in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_licences_are_those_of_the_data():
+    readme = (Path(__file__).parents[1] / "data" / "README.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `(\w+)/` .*\| ([^|]+) \|$", readme, re.MULTILINE)
+    assert dict(table) == {name: licence for name, licence in LICENCES.items() if name != "multi30k"}

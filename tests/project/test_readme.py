@@ -1,0 +1,67 @@
+"""What a stranger meets first: the README's code prints what it says, its commands and links are there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from txlib.cli import app
+
+COURSE = Path(__file__).parents[2]
+README = (COURSE / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", README, re.DOTALL))
+def test_readme_code_prints_what_it_says(block, capsys):
+    code, output = block
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out == output
+
+
+def test_readme_has_code_with_output():
+    assert README.count("```python") == README.count("```text") > 0
+
+
+def test_readme_names_commands_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (COURSE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"lab", "test"} <= targets
+    commands = [
+        line.partition("  #")[0]
+        for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+        for line in block.splitlines()
+    ]
+    commands += re.findall(r"`((?:make|txlib) [^`]*)`", README)
+    assert len(commands) > 10
+    for command in commands:
+        words = shlex.split(command)
+        if words[0] == "make":
+            assert words[1] in targets, command
+        if words[0] == "txlib":
+            check_txlib(words[1:])
+
+
+def check_txlib(words: list[str]) -> None:
+    """The words name a command and its options."""
+    command = typer.main.get_command(app)
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    runs_by_itself = getattr(command, "invoke_without_command", False) and words and words[0].startswith("--")
+    assert not getattr(command, "commands", None) or runs_by_itself or words in ([], ["--help"]), words
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_readme_links_lead_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+    links += re.findall(r'<img src="([^"]+)"', README)
+    assert links
+    assert not [link for link in links if not (COURSE / link).exists()]
+
+
+def test_nobody_is_told_to_install_the_other_txlib():
+    for pattern in ("*.md", "docs/*.md", "notebooks/*.py", "solutions/*.py", "txlib/**/*.py"):
+        for path in COURSE.glob(pattern):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"(pip|conda) install [^\n`]*\btxlib\b(?!-course|/)", text), path
