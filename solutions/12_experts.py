@@ -13,6 +13,7 @@ mode = "learn"
 
 # %%
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -252,9 +253,6 @@ with check("dropped") as show:
     show(dropped(show.randint(0, 3, 30), 3, 3.0), "room for all")
 
 # %% tags=["mistakes"]
-from collections import Counter
-
-
 def served(chosen, room, order=None):
     """True where the token finds its expert full, in this order of tokens."""
     out, asked = torch.zeros(len(chosen), dtype=torch.bool), Counter()
@@ -340,7 +338,6 @@ def mixture(
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-mixture", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
-
 with check("mixture") as show:
     d, N, rows, calls = show.random_size(3, 5), 5, Counter(), Counter()
 
