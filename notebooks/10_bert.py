@@ -463,13 +463,13 @@ class MaskedLMHead(nn.Module):
 class PreTraining(nn.Module):
     def __init__(self, vocab_size, block, layers=2, max_length=224):
         super().__init__()
-        self.bert = Bert(vocab_size, block, layers, max_length)
+        self.base = Bert(vocab_size, block, layers, max_length)
         self.predictions, self.next_sentence = MaskedLMHead(vocab_size, block), nn.Linear(block.d_model, 2)
 
     def forward(self, batch, labels):                              # labels (batch, n): −100 where nothing is asked
-        hidden, pooled = self.bert(*batch)                         # (batch, n, d_model), (batch, d_model)
+        hidden, pooled = self.base(*batch)                         # (batch, n, d_model), (batch, d_model)
         asked = hidden[labels != -100]                             # (count, d_model)
-        return self.predictions(asked, self.bert.embedding.weight), self.next_sentence(pooled)
+        return self.predictions(asked, self.base.embedding.weight), self.next_sentence(pooled)
 
 
 torch.manual_seed(0)
@@ -698,11 +698,11 @@ for text in (" And God ____ unto Moses.", " the king ____ Israel", " i love ____
 class Head(nn.Module):
     def __init__(self, bert, outputs, pooled):
         super().__init__()
-        self.bert, self.pooled = bert, pooled
+        self.base, self.pooled = bert, pooled
         self.linear = nn.Linear(bert.pooler.out_features, outputs)
 
     def forward(self, batch):
-        hidden, pooled = self.bert(*batch)                         # (batch, n, d_model), (batch, d_model)
+        hidden, pooled = self.base(*batch)                         # (batch, n, d_model), (batch, d_model)
         return self.linear(pooled if self.pooled else hidden)      # (batch, outputs) or (batch, n, outputs)
 
 
@@ -790,7 +790,7 @@ TASKS = {name: ([each for each in examples if len(each[0]) + len(each[1] or []) 
          for name, (examples, *rest) in TASKS.items()}
 for name, (examples, loss_of, outputs, pooled) in TASKS.items():
     batch, target = inputs(examples[:2]), targets(examples[:2])
-    logits = Head(model.bert, outputs, pooled).to(here)(batch)
+    logits = Head(model.base, outputs, pooled).to(here)(batch)
     shapes = [str(tuple(each.shape)) for each in (batch[0], logits, target)]
     print(f"{name:8} input {shapes[0]:10} → logits {shapes[1]:12} target {shapes[2]:9} "
           f"loss {loss_of(logits, target):.1f}")
@@ -839,10 +839,10 @@ def right_labels(head, examples):
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
-fresh = PreTraining(len(pieces), block, layers=4).bert
+fresh = PreTraining(len(pieces), block, layers=4).base
 scores = {
     "from random weights": right_labels(fine_tune(fresh, "reviews", few, 80), judged),
-    "from pre-training": right_labels(fine_tune(deepcopy(model.bert), "reviews", few, 80), judged),
+    "from pre-training": right_labels(fine_tune(deepcopy(model.base), "reviews", few, 80), judged),
 }
 
 
@@ -898,7 +898,7 @@ expect("Right, counting words", scores["counting words"], 0.62, 0.8)
 # sentences that have names, and test on all kinds.
 
 # %% tags=["nbval-ignore-output"]
-tagger = fine_tune(deepcopy(model.bert), "tags", TASKS["tags"][0], 50)
+tagger = fine_tune(deepcopy(model.base), "tags", TASKS["tags"][0], 50)
 
 
 @torch.no_grad()
@@ -937,7 +937,7 @@ def answer(head, asked, longest=8):
 # Train it, and ask it about the play that it has not seen:
 
 # %% tags=["nbval-ignore-output"]
-reader = fine_tune(deepcopy(model.bert), "spans", TASKS["spans"][0], 45, size=8)
+reader = fine_tune(deepcopy(model.base), "spans", TASKS["spans"][0], 45, size=8)
 found = [(answer(reader, asked), asked) for asked in spans().test if len(of_span(asked)[1]) < 190]
 named = [said in re.findall(r"^(.+?):", asked.context, re.MULTILINE) for said, asked in found]
 chance = [1 / len(set(re.findall(r"^(.+?):", asked.context, re.MULTILINE))) for _, asked in found]
@@ -953,7 +953,7 @@ expect("It says the right one", sum(said == asked.answer for said, asked in foun
 # **Pairs.** Here a rule without any learning is a rival to take seriously: count the words that both verses share.
 
 # %% tags=["nbval-ignore-output"]
-matcher = fine_tune(deepcopy(model.bert), "pairs", TASKS["pairs"][0], 80)
+matcher = fine_tune(deepcopy(model.base), "pairs", TASKS["pairs"][0], 80)
 pairs = sentence_pairs().test
 expect("Right on verse pairs", right_labels(matcher, [of_pair(pair) for pair in pairs[:400]]), 0.65, 0.9)
 
@@ -977,11 +977,10 @@ print(f"by shared words: {sum((overlap(pair) > middle) == bool(pair.label) for p
 # the arguments are called as everywhere in the field.
 
 # %%
-from txlib.models import BertConfig, BertForPreTraining, BertForQuestionAnswering, BertForSequenceClassification
-from txlib.models import BertForTokenClassification
-from txlib.models.bert import Bert as LibraryBert
+from txlib.models import BertForPreTraining, BertForQuestionAnswering, BertForSequenceClassification
+from txlib.models import BertForTokenClassification, Encoder, EncoderConfig
 
-show_source(LibraryBert.forward, BertForPreTraining.forward, BertForQuestionAnswering)
+show_source(Encoder.forward, BertForPreTraining.forward, BertForQuestionAnswering)
 
 # %% [markdown]
 # Same weights, same numbers? We use a fresh model, and shake all its weights, so that no zero and no one hides a
@@ -993,7 +992,7 @@ probe = PreTraining(len(pieces), block).eval()
 with torch.no_grad():
     for weight in probe.parameters():
         weight.add_(0.05 * torch.randn_like(weight))
-config = BertConfig(len(pieces), block, layers=2, max_length=224, pad_id=PAD)
+config = EncoderConfig(len(pieces), block, layers=2, max_length=224, pad_id=PAD)
 library = BertForPreTraining(config).eval()
 library.load_state_dict(probe.state_dict())
 seen, labels = corrupt(example)                                    # (batch, n) each, the two rows of section 4.3
@@ -1009,9 +1008,9 @@ prove_equal(is_random, theirs.seq_relationship_logits, what="The logits of the n
 # %%
 def same_head(theirs, task, last):
     _, _, outputs, pooled = TASKS[task]
-    ours = Head(probe.bert, outputs, pooled)
+    ours = Head(probe.base, outputs, pooled)
     getattr(theirs, last).load_state_dict(ours.linear.state_dict())
-    theirs.bert.load_state_dict(probe.bert.state_dict(), strict=pooled)          # without `pooled` there is no pooler
+    theirs.base.load_state_dict(probe.base.state_dict(), strict=pooled)          # without `pooled` there is no pooler
     out = theirs.eval()(example, real, segments)
     logits = torch.stack([out.start_logits, out.end_logits], dim=-1) if task == "spans" else out.logits
     prove_equal(ours((example, real, segments)), logits, what=f"The logits of our head for {task} and the library's")
@@ -1033,7 +1032,7 @@ for name, sizes in BERT.items():
     d = sizes.block.d_model
     formula = sizes.layers * (12 * d**2 + 13 * d) + (sizes.vocab_size + 512 + 2) * d + 2 * d + d**2 + d
     with torch.device("meta"):
-        built = sum(weight.numel() for weight in LibraryBert(sizes).parameters())
+        built = sum(weight.numel() for weight in Encoder(sizes).parameters())
     print(f"BERT-{name:5} formula {formula:11,}   built {built:11,}")
 
 # %% [markdown]
@@ -1059,7 +1058,7 @@ if folder:
     name, bert, tokenizer = "MiniLM", load_pretrained(folder), load_tokenizer(folder)
     token = tokenizer.tokenizer.id_to_token
 else:
-    name, bert, token = "our small BERT", load_pretrained(shipped("bert-tiny"), dtype=torch.float32).bert, pieces.token
+    name, bert, token = "our small BERT", load_pretrained(shipped("bert-tiny"), dtype=torch.float32).base, pieces.token
 
 
 def tokens_of(text, length=48):                                    # [CLS] … [SEP], at most `length` of them
@@ -1229,7 +1228,7 @@ one_more = torch.cat([ids, torch.tensor([[SEP]])], dim=1)          # (1, n + 1)
 
 
 def hidden_of(ids):
-    return probe.bert(ids, torch.ones_like(ids), torch.zeros_like(ids))[0][:, : ids.shape[1]]          # (1, n, d_model)
+    return probe.base(ids, torch.ones_like(ids), torch.zeros_like(ids))[0][:, : ids.shape[1]]          # (1, n, d_model)
 
 
 with torch.no_grad():

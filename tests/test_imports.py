@@ -14,7 +14,7 @@ LIGHT = {"torch", "numpy", "einops", "jaxtyping"}
 MAY_IMPORT = {
     "attention": {"attention"},
     "layers": {"layers", "attention"},
-    "models": {"models", "layers", "attention"},
+    "models": {"models", "layers", "attention", "labels"},
 }
 INSIDE_FUNCTIONS = {"pretrained.py": {"safetensors"}, "stored.py": {"safetensors", "huggingface_hub"}}
 MAY_NOT_IMPORT = {"grading": {"models"}, "generation": {"models"}}

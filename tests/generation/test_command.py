@@ -10,7 +10,7 @@ import torch
 
 from txlib.course.lesson import shipped
 from txlib.layers import BlockConfig
-from txlib.models import Bert, BertConfig
+from txlib.models import Encoder, EncoderConfig
 from txlib.models.pretrained import save_pretrained
 
 MODEL = shipped("glassllm-en")
@@ -52,7 +52,7 @@ def test_errors_are_one_line(generate, tmp_path):
     no_tokenizer = tmp_path / "bare"
     shutil.copytree(MODEL, no_tokenizer, ignore=shutil.ignore_patterns("tokenizer.json"))
     block = BlockConfig(8, 2, 8, norm_first=False, norm_eps=1e-12, activation="gelu", position="learned")
-    save_pretrained(Bert(BertConfig(11, block, layers=1)), tmp_path / "bert")
+    save_pretrained(Encoder(EncoderConfig(11, block, layers=1)), tmp_path / "bert")
     for arguments, words in [
         (("--model", tmp_path / "nowhere", "x"), "is not there"),
         (("--model", no_tokenizer, "x"), "no tokenizer.json"),

@@ -7,7 +7,7 @@ from torch import nn
 from txlib import save_pretrained
 from txlib.generation import generate
 from txlib.layers import BlockConfig, MixtureConfig, PackedLinear, pack_weights
-from txlib.models import GPT, Bert, BertConfig, GPTConfig, Transformer, TransformerConfig
+from txlib.models import GPT, Encoder, EncoderConfig, GPTConfig, Transformer, TransformerConfig
 from txlib.models.pretrained import PretrainedError
 
 pytestmark = pytest.mark.skipif(
@@ -109,7 +109,7 @@ def test_encoder_decoder_and_encoder(output_bias):
     ids, started = torch.randint(3, 40, (2, 9)), torch.randint(3, 40, (2, 5))
     for make, call in (
         (lambda: shaken(Transformer(config)), lambda model: model(ids, decoder_input_ids=started).logits),
-        (lambda: shaken(Bert(BertConfig(40, block, layers=2))), lambda model: model(ids).last_hidden_state),
+        (lambda: shaken(Encoder(EncoderConfig(40, block, layers=2))), lambda model: model(ids).last_hidden_state),
     ):
         assert spread(call(pack_weights(make(), "fp16")), call(make())) < 2e-3
 

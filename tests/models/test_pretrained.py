@@ -16,10 +16,10 @@ from txlib.attention import DenseAttention
 from txlib.layers import BlockConfig, MixtureConfig, sinusoidal
 from txlib.models import (
     GPT,
-    Bert,
-    BertConfig,
     BertForMaskedLM,
     BertForTokenClassification,
+    Encoder,
+    EncoderConfig,
     GPTConfig,
     Transformer,
     TransformerConfig,
@@ -654,13 +654,13 @@ OURS = {
     "rotary-rms-translator": lambda block: Transformer(
         TransformerConfig(11, replace(block, norm="rms", activation="swiglu", position="rotary", qk_norm=True))
     ),
-    "encoder": lambda block: Bert(BertConfig(11, replace(block, position="alibi"), layers=2)),
-    "encoder-without-pooler": lambda block: Bert(BertConfig(11, block, layers=2), pooler=False),
-    "labels": lambda block: BertForTokenClassification(BertConfig(11, block, layers=1), labels=5),
+    "encoder": lambda block: Encoder(EncoderConfig(11, replace(block, position="alibi"), layers=2)),
+    "encoder-without-pooler": lambda block: Encoder(EncoderConfig(11, block, layers=2), pooler=False),
+    "labels": lambda block: BertForTokenClassification(EncoderConfig(11, block, layers=1), labels=5),
     "base-with-pooler": lambda block: BertForMaskedLM(
-        BertConfig(11, block, layers=1), bert=Bert(BertConfig(11, block, layers=1))
+        EncoderConfig(11, block, layers=1), base=Encoder(EncoderConfig(11, block, layers=1))
     ),
-    "gated": lambda block: BertForMaskedLM(BertConfig(11, replace(block, activation="swiglu"), layers=1)),
+    "gated": lambda block: BertForMaskedLM(EncoderConfig(11, replace(block, activation="swiglu"), layers=1)),
 }
 
 
@@ -705,5 +705,5 @@ def test_without_safetensors(folder, monkeypatch):
 
 def test_a_bert_made_here_is_saved(tmp_path):
     block = BlockConfig(16, 4, 20, position="learned", activation="gelu", norm_first=False, norm_eps=1e-12)
-    model = shake(Bert(BertConfig(11, block, layers=1))).eval()
+    model = shake(Encoder(EncoderConfig(11, block, layers=1))).eval()
     assert same_again(model, tmp_path)["model_type"] == "bert"

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from txlib.course.lesson import minilm, shipped
 from txlib.generation import Sampling, Writer, generate
-from txlib.models import Bert
+from txlib.models import Encoder
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer
 
@@ -80,7 +80,7 @@ MINILM = minilm()
 @torch.no_grad()
 def test_minilm_is_that_of_transformers():
     ours, theirs = load_pretrained(MINILM), transformers.BertModel.from_pretrained(MINILM).eval()
-    assert isinstance(ours, Bert) and sum(parameter.numel() for parameter in ours.parameters()) == 22_713_216
+    assert isinstance(ours, Encoder) and sum(parameter.numel() for parameter in ours.parameters()) == 22_713_216
     tokenizer = load_tokenizer(MINILM)
     rows = [tokenizer.encode(text) for text in (PROMPT, "A short one.")]
     ids = torch.zeros(2, max(map(len, rows)), dtype=torch.long)

@@ -5,7 +5,7 @@ import torch
 
 from txlib.layers import BlockConfig
 from txlib.models import sizes
-from txlib.models.bert import BertConfig
+from txlib.models.encoder import EncoderConfig
 from txlib.models.gpt import GPTConfig
 from txlib.models.sizes import (
     BERT,
@@ -17,6 +17,7 @@ from txlib.models.sizes import (
     MIXTRAL,
     VASWANI,
     count_parameters,
+    from_size,
     hardware_flops,
     training_flops,
 )
@@ -71,6 +72,14 @@ def test_vaswani_training(days, printed):
 def test_gpt3_training_in_the_papers_words():
     assert training_flops(174.6e9, 300e9) == pytest.approx(3.14e23, rel=0.002)
     assert training_flops(174.6e9, 300e9) / (1e15 * 24 * 3600) == pytest.approx(3640, rel=0.01)  # petaflop/s-days
+
+
+def test_a_model_by_its_size():
+    with torch.device("meta"):
+        for name, count in ("gpt2-small", 124_439_808), ("bert-base", 109_482_240), ("vaswani-big", 214_245_376):
+            assert sum(parameter.numel() for parameter in from_size(name).parameters()) == count
+    with pytest.raises(ValueError, match="size 'gpt2' is unknown; choose one of vaswani-base.*gpt2-small, gpt2-medium"):
+        from_size("gpt2")
 
 
 @pytest.mark.parametrize(
@@ -130,4 +139,4 @@ def test_transformers_counts_the_same(config, name):
 def test_configs_are_plain(table):
     for config in table.values():
         assert type(config).from_dict(config.to_dict()) == config
-        assert isinstance(config, GPTConfig | BertConfig | type(VASWANI["base"]))
+        assert isinstance(config, GPTConfig | EncoderConfig | type(VASWANI["base"]))

@@ -12,9 +12,10 @@ pytest.importorskip("tokenizers")
 import txlib.training.bert as recipe
 import txlib.training.finetune as tuning
 from txlib.data import Splits, reviews, sentence_pairs, spans, tags
-from txlib.models.bert import Bert, BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from txlib.labels import IGNORED
+from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from txlib.models.encoder import Encoder
 from txlib.models.pretrained import load_pretrained, save_pretrained
-from txlib.models.stack import IGNORED
 from txlib.text import BytePairEncoder, load_tokenizer
 from txlib.training import TrainConfig
 from txlib.training.bert import PRESETS, SPECIAL, Preset, corpus, encode, make_pairs, mask_tokens, train_bert
@@ -381,7 +382,7 @@ def test_minilm_can_be_tuned(tmp_path):
     if minilm() is None:
         pytest.skip("MiniLM is not installed")
     bert, reader = tuning.load_encoder(minilm())
-    assert type(bert) is Bert and reader.read("Who is it?").ids[:2] == [101, 2040]
+    assert type(bert) is Encoder and reader.read("Who is it?").ids[:2] == [101, 2040]
     assert len(reader.read("long " * 600).ids) == tuning.LONGEST and len(reader.read("Hi.").ids) == 4
 
 

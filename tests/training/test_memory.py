@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from txlib.models import GPT, Bert, Transformer
+from txlib.models import GPT, Encoder, Transformer
 from txlib.models.sizes import BERT, GPT2, LLAMA, MIXTRAL, VASWANI, build
 from txlib.training import memory as MODULE
 from txlib.training.memory import Memory, activation_memory, available_memory, generation_memory, training_memory
@@ -33,7 +33,7 @@ CASES = {
     "gpt2": (GPT, small(GPT2["small"]), ids()),
     "gpt2, long": (GPT, small(GPT2["small"], attention_dropout=0.0), ids(1, 300)),  # torch's fused kernel
     "llama": (GPT, small(LLAMA["7b"], kv_heads=2), ids()),
-    "bert": (Bert, small(BERT["base"]), ids(input_ids=1)),
+    "bert": (Encoder, small(BERT["base"]), ids(input_ids=1)),
     "transformer": (Transformer, small(VASWANI["base"]), ids()),
 }
 

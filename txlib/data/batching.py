@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-IGNORED = -100  # a label that is not counted, as everywhere in torch
+from txlib.labels import IGNORED
 
 Ids = Sequence[int]
 PairOfIds = Sequence[Ids]  # (source ids, target ids)

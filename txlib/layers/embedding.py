@@ -13,14 +13,40 @@ class TokenEmbedding(nn.Module):
 
     Args:
         scaled: False leaves the product out, as GPT and BERT do.
+        ids, size: what ids and their number are called where a wrong one is reported.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, *, scaled: bool = True):
+    def __init__(
+        self, vocab_size: int, d_model: int, *, scaled: bool = True, ids: str = "input_ids", size: str = "vocab_size"
+    ):
         super().__init__()
+        self.ids, self.size = ids, size
         self.scale = d_model**0.5 if scaled else 1.0
         self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
 
     def forward(self, input_ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
-        """The vector of each id, scaled."""
-        vectors = nn.functional.embedding(input_ids, self.weight)
+        """The vector of each id, scaled.
+
+        Raises:
+            ValueError: for an id that there is no vector for, where torch notices it: on the CPU.
+        """
+        vectors = rows(input_ids, self.weight, self.ids, self.size)
         return vectors if self.scale == 1.0 else vectors * self.scale
+
+
+def rows(
+    ids: Int[Tensor, "*batch length"], table: Float[Tensor, "size d_model"], name: str, size: str
+) -> Float[Tensor, "*batch length d_model"]:
+    """The row of each id.
+
+    Raises:
+        ValueError: for an id outside the table, where torch notices it: on the CPU.
+    """
+    try:
+        return nn.functional.embedding(ids, table)
+    except IndexError:
+        wrong = ids[(ids < 0) | (ids >= len(table))][0].item()
+        raise ValueError(
+            f"{name} holds {wrong}, and {size}={len(table)} allows 0 to {len(table) - 1}; "
+            "were they made for another model?"
+        ) from None

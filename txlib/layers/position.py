@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from txlib.layers.embedding import rows
 
 SINUSOIDAL_LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}
 
@@ -45,13 +47,17 @@ class SinusoidalPosition(nn.Module):
         self.register_buffer("table", sinusoidal(0, d_model, layout=layout), persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], offset: int = 0
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        offset: int = 0,
+        position_ids: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """x plus the row of each position; the first stands at `offset`."""
-        end = offset + x.shape[1]
+        """x plus the row of each position: from `offset` on, or as position_ids has them."""
+        end = offset + x.shape[1] if position_ids is None else int(position_ids.max()) + 1
         if end > len(self.table):
             self.table = sinusoidal(2 * end, x.shape[-1], layout=self.layout).to(self.table)
-        return x + self.table[offset:end].to(x.dtype)
+        position = self.table[offset:end] if position_ids is None else self.table[position_ids]
+        return x + position.to(x.dtype)
 
 
 class LearnedPosition(nn.Module):
@@ -66,9 +72,14 @@ class LearnedPosition(nn.Module):
         self.weight = nn.Parameter(torch.randn(max_length, d_model) * 0.02)
 
     def forward(
-        self, x: Float[Tensor, "batch length d_model"], offset: int = 0
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        offset: int = 0,
+        position_ids: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """x plus the vector of each position; the first stands at `offset`."""
+        """x plus the vector of each position: from `offset` on, or as position_ids has them."""
+        if position_ids is not None:
+            return x + rows(position_ids, self.weight, "position_ids", "max_length")
         end = offset + x.shape[1]
         if end > len(self.weight):
             raise ValueError(

@@ -1,8 +1,6 @@
 """Whole models, put together from the parts."""
 
 from txlib.models.bert import (
-    Bert,
-    BertConfig,
     BertForMaskedLM,
     BertForMultipleChoice,
     BertForNextSentencePrediction,
@@ -11,13 +9,13 @@ from txlib.models.bert import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
+from txlib.models.sizes import from_size
 from txlib.models.transformer import Seq2SeqOutput, Transformer, TransformerConfig
 
 __all__ = [
     "GPT",
-    "Bert",
-    "BertConfig",
     "BertForMaskedLM",
     "BertForMultipleChoice",
     "BertForNextSentencePrediction",
@@ -26,8 +24,12 @@ __all__ = [
     "BertForSequenceClassification",
     "BertForTokenClassification",
     "CausalLMOutput",
+    "Encoder",
+    "EncoderConfig",
+    "EncoderOutput",
     "GPTConfig",
     "Seq2SeqOutput",
     "Transformer",
     "TransformerConfig",
+    "from_size",
 ]

@@ -11,7 +11,8 @@ from txlib.attention.masks import MaskLike
 from txlib.layers import BlockCache, BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
 from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import IGNORED, DecoderCache, ModelConfig, Stack
+from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.stack import DecoderCache, ModelConfig, Stack
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class GPTConfig(ModelConfig):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
 
 
-@dataclass(frozen=True)
-class CausalLMOutput:
+@output
+class CausalLMOutput(Output):
     """What a decoder returns, under Hugging Face's names.
 
     logits: (batch, length, vocab_size), row i predicts token i + 1; last_hidden_state: (batch, length, d_model); loss:
@@ -137,12 +138,11 @@ class GPT(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         """Token vectors, plus positions where the config adds them. Padding does not count as a position."""
         x = self.embedding(input_ids)
-        if self.position is not None and attention_mask is None:
-            x = self.position(x, past)
-        elif self.position is not None:
-            position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # (batch, length)
-            table = self.position(x.new_zeros(1, int(position.max()) + 1, x.shape[-1]))  # (1, positions, d_model)
-            x = x + table[0, position]
+        if self.position is not None:
+            position = None  # (batch, length)
+            if attention_mask is not None:
+                position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]
+            x = self.position(x, past, position)
         share = self.config.embedding_dropout
         return dropout(x, self.config.block.dropout if share is None else share, self.training)
 
@@ -168,4 +168,4 @@ def next_token_loss(
     logits: Float[Tensor, "batch length vocab"], labels: Int[Tensor, "batch length"]
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy of each row's logits with the label one step later."""
-    return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=IGNORED)
+    return cross_entropy(logits[:, :-1], labels[:, 1:])

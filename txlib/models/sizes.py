@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from txlib.layers import BlockConfig, MixtureConfig
-from txlib.models.bert import Bert, BertConfig
+from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 
-Config = TransformerConfig | GPTConfig | BertConfig
+Config = TransformerConfig | GPTConfig | EncoderConfig
 
 _BASE = BlockConfig(
     d_model=512, heads=8, d_ff=2048, dropout=0.1, norm_first=False, activation="relu", position="sinusoidal"
@@ -100,9 +100,9 @@ _BERT = BlockConfig(
     position="learned",
 )
 
-BERT: dict[str, BertConfig] = {
-    "base": BertConfig(vocab_size=30_522, block=_BERT, layers=12),
-    "large": BertConfig(vocab_size=30_522, block=replace(_BERT, d_model=1024, heads=16, d_ff=4096), layers=24),
+BERT: dict[str, EncoderConfig] = {
+    "base": EncoderConfig(vocab_size=30_522, block=_BERT, layers=12),
+    "large": EncoderConfig(vocab_size=30_522, block=replace(_BERT, d_model=1024, heads=16, d_ff=4096), layers=24),
 }
 """Devlin et al. 2019, §3, as released (uncased): 109.5 M and 335.1 M parameters, pooler included, heads not. The paper
 prints 110 M and 340 M."""
@@ -141,11 +141,35 @@ MIXTRAL: dict[str, GPTConfig] = {
 """Jiang et al. 2024, Table 1: 46.7 billion parameters, of which a token uses 12.9."""
 
 
-def build(config: Config) -> GPT | Bert | Transformer:
+TABLES: dict[str, dict[str, Config]] = {
+    "vaswani": VASWANI,
+    "gpt2": GPT2,
+    "gpt3": GPT3,
+    "bert": BERT,
+    "llama": LLAMA,
+    "mixtral": MIXTRAL,
+}
+KINDS = {GPTConfig: GPT, EncoderConfig: Encoder, TransformerConfig: Transformer}
+
+
+def build(config: Config) -> GPT | Encoder | Transformer:
     """The model of a config, on the meta device: all shapes, no memory."""
-    kinds = {GPTConfig: GPT, BertConfig: Bert, TransformerConfig: Transformer}
     with torch.device("meta"):
-        return kinds[type(config)](config)
+        return KINDS[type(config)](config)
+
+
+def from_size(name: str) -> GPT | Encoder | Transformer:
+    """A new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vaswani-base" …
+
+    Raises:
+        ValueError: when no table has that name.
+    """
+    family, _, size = name.partition("-")
+    if size not in TABLES.get(family, ()):
+        known = [f"{family}-{size}" for family, table in TABLES.items() for size in table]
+        raise ValueError(f"size {name!r} is unknown; choose one of {', '.join(known)}")
+    config = TABLES[family][size]
+    return KINDS[type(config)](config)
 
 
 def count_parameters(config: Config) -> int:

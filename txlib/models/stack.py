@@ -10,8 +10,6 @@ from txlib.attention.masks import MaskLike
 from txlib.layers import BlockCache, BlockConfig, TransformerBlock
 from txlib.layers.norm import make_norm
 
-IGNORED = -100  # a label that no loss counts, as everywhere in torch
-
 
 @dataclass(frozen=True)
 class ModelConfig:

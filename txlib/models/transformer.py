@@ -8,9 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import causal
+from txlib.labels import IGNORED
 from txlib.layers import BlockCache, BlockConfig, TokenEmbedding, make_position
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import IGNORED, DecoderCache, ModelConfig, Stack, source_mask
+from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.stack import DecoderCache, ModelConfig, Stack, source_mask
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class TransformerConfig(ModelConfig):
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
 
 
-@dataclass(frozen=True)
-class Seq2SeqOutput:
+@output
+class Seq2SeqOutput(Output):
     """What an encoder–decoder returns, under Hugging Face's names.
 
     logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: a number, mean over
@@ -93,7 +95,7 @@ class Transformer(nn.Module):
             decoder_input_ids = shift_right(labels, self.config.bos_id, self.config.pad_id)
         memory = self.encode(input_ids, attention_mask)
         logits = self.logits(self.decode(decoder_input_ids, memory, attention_mask))
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+        loss = None if labels is None else cross_entropy(logits, labels)
         return Seq2SeqOutput(logits=logits, encoder_last_hidden_state=memory, loss=loss)
 
     def encode(

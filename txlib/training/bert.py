@@ -20,11 +20,12 @@ from torch import Tensor
 
 from txlib.data import batches_by_length, pad, plays, reviews, speeches, verses
 from txlib.data.shakespeare import TEST, VALIDATION
+from txlib.labels import IGNORED
 from txlib.layers import BlockConfig
-from txlib.models.bert import BertConfig, BertForPreTraining
+from txlib.models.bert import BertForPreTraining
+from txlib.models.encoder import EncoderConfig
 from txlib.models.pretrained import save_pretrained
 from txlib.models.sizes import BERT
-from txlib.models.stack import IGNORED
 from txlib.text import BytePairEncoder
 from txlib.training.loop import TrainConfig, train
 from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, plan_memory
@@ -234,9 +235,9 @@ def pair_batches(
 
 def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "asked vocab"], Float[Tensor, "batch 2"]]:
     """Logits of the tokens that are asked for, and of what follows; the other tokens' are never computed."""
-    out = model.bert(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+    out = model.base(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
     asked = out.last_hidden_state[batch["labels"] != IGNORED]  # (asked, d_model)
-    return model.predictions(asked, model.bert.embedding.weight), model.next_sentence(out.pooler_output)
+    return model.predictions(asked, model.base.embedding.weight), model.next_sentence(out.pooler_output)
 
 
 def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, int]:
@@ -282,7 +283,7 @@ def make_model(preset: Preset, encoder: BytePairEncoder, *, seed: int = 0) -> Be
     torch.manual_seed(seed)
     padding = encoder.special_tokens["[PAD]"]
     return BertForPreTraining(
-        BertConfig(len(encoder), preset.block, layers=preset.layers, max_length=preset.context, pad_id=padding)
+        EncoderConfig(len(encoder), preset.block, layers=preset.layers, max_length=preset.context, pad_id=padding)
     )
 
 

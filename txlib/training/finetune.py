@@ -11,16 +11,14 @@ from torch import Tensor, nn
 
 from txlib import data
 from txlib.data import Splits, batches_by_length, pad
+from txlib.labels import IGNORED
 from txlib.models.bert import (
-    Bert,
-    BertConfig,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
-    initialise,
 )
+from txlib.models.encoder import Encoder, EncoderConfig, initialise
 from txlib.models.pretrained import find_folder, load_pretrained, save_pretrained
-from txlib.models.stack import IGNORED
 from txlib.text import load_tokenizer
 from txlib.text.tokenizer import PretrainedTokenizer
 from txlib.training.bert import Inputs
@@ -108,11 +106,11 @@ class Task:
         """The data."""
         raise NotImplementedError
 
-    def make(self, config: BertConfig, bert: Bert) -> nn.Module:
+    def make(self, config: EncoderConfig, bert: Encoder) -> nn.Module:
         """The model on top of a pre-trained encoder."""
         if not self.head.pooled:
             bert.pooler = None
-        return self.head(config, bert=bert)
+        return self.head(config, base=bert)
 
     def encode(self, example: Any) -> Encoded:
         """An example with its labels."""
@@ -254,9 +252,9 @@ class Tags(Task):
     def load(source: str, folder: Path | str | None) -> Splits:
         return data.tags(source, folder)
 
-    def make(self, config: BertConfig, bert: Bert) -> nn.Module:
+    def make(self, config: EncoderConfig, bert: Encoder) -> nn.Module:
         bert.pooler = None
-        return self.head(config, labels=len(self.names), bert=bert)
+        return self.head(config, labels=len(self.names), base=bert)
 
     def encode(self, example: data.Tagged) -> Encoded:
         found = self.reader.read(" ".join(example.words))
@@ -370,7 +368,7 @@ def answer(model: nn.Module, task: Task, examples: Sequence[Any], *, max_tokens:
     return results
 
 
-def load_encoder(source: Path | str) -> tuple[Bert, Reader]:
+def load_encoder(source: Path | str) -> tuple[Encoder, Reader]:
     """A pre-trained encoder, without the head that it may have, and what reads texts for it.
 
     Raises:
@@ -378,7 +376,7 @@ def load_encoder(source: Path | str) -> tuple[Bert, Reader]:
     """
     folder = find_folder(model_folder(source))
     model = load_pretrained(folder, dtype=torch.float32)  # also where the file holds halves
-    bert = model if isinstance(model, Bert) else getattr(model, "bert", None)
+    bert = model if isinstance(model, Encoder) else getattr(model, "base", None)
     if bert is None:
         raise ValueError(f"{folder} holds a {type(model).__name__}, not a BERT; give what `txlib train bert` wrote")
     if bert.pooler is None:

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from txlib.labels import IGNORED
 from txlib.training.averaging import WeightAverage
 from txlib.training.checkpoints import Checkpoints, check_folder, only_run
 from txlib.training.log import Log
-from txlib.training.losses import IGNORED
 from txlib.training.optimizers import Optimizers, optimizers
 from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
 from txlib.training.state import Progress, State

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-IGNORED = -100  # a label that is not counted, as everywhere in torch
+from txlib.labels import IGNORED
 
 
 def label_smoothed_cross_entropy(

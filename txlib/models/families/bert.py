@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from txlib.models import bert
-from txlib.models.bert import Bert, BertConfig
+from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.families.family import ACTIVATIONS, Family, Head, Setting, Settings, same
 
 CLASSIFIERS = bert.BertForSequenceClassification, bert.BertForTokenClassification
@@ -38,9 +38,9 @@ def describe(model: nn.Module) -> dict[str, Any]:
 
 BERT = Family(
     "bert",
-    BertConfig,
+    EncoderConfig,
     heads={
-        "BertModel": Head(Bert, pooler, bare=True),
+        "BertModel": Head(Encoder, pooler, bare=True),
         "BertForPreTraining": Head(bert.BertForPreTraining, fixed=TIED),
         "BertForMaskedLM": Head(bert.BertForMaskedLM, fixed=TIED),
         "BertForNextSentencePrediction": Head(bert.BertForNextSentencePrediction),
@@ -71,7 +71,7 @@ BERT = Family(
     names=(
         *same(
             "bert.embeddings.",
-            "bert.",
+            "base.",
             ("word_embeddings", "embedding"),
             ("position_embeddings", "position"),
             ("token_type_embeddings", "segment"),
@@ -79,7 +79,7 @@ BERT = Family(
         ),
         *same(
             "bert.encoder.layer.{}.",
-            "bert.encoder.layers.{}.",
+            "base.encoder.layers.{}.",
             ("attention.self.query", "self_attention.query"),
             ("attention.self.key", "self_attention.key"),
             ("attention.self.value", "self_attention.value"),
@@ -92,7 +92,7 @@ BERT = Family(
         *same(
             "",
             "",
-            ("bert.pooler.dense", "bert.pooler"),
+            ("bert.pooler.dense", "base.pooler"),
             ("cls.predictions.transform.dense", "predictions.dense"),
             ("cls.predictions.transform.LayerNorm", "predictions.norm"),
             ("cls.predictions", "predictions"),
@@ -102,7 +102,7 @@ BERT = Family(
         ),
     ),
     prefix="bert.",
-    our_prefix="bert.",
+    our_prefix="base.",
     ignored=(r"bert\.embeddings\.position_ids", r"cls\.predictions\.decoder\.(weight|bias)"),
     renamed=(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
 )

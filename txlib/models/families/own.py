@@ -6,14 +6,14 @@ from typing import Any
 
 from torch import nn
 
-from txlib.models.bert import Bert, BertConfig
+from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.families.bert import BERT, CLASSIFIERS
 from txlib.models.families.family import Family, Head, Settings
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.stack import ModelConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 
-CONFIGS = {GPT: GPTConfig, Transformer: TransformerConfig} | {head.model: BertConfig for head in BERT.heads.values()}
+CONFIGS = {GPT: GPTConfig, Transformer: TransformerConfig} | {head.model: EncoderConfig for head in BERT.heads.values()}
 BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments")
 
 
@@ -37,7 +37,7 @@ class OwnFamily(Family):
         """The config, and what the class takes beside it."""
         name, _ = self.head_of(model)
         arguments = {}
-        if isinstance(model, Bert):
+        if isinstance(model, Encoder):
             arguments = {"pooler": model.pooler is not None}
         elif isinstance(model, CLASSIFIERS):
             arguments = {"labels": model.classifier.out_features}
@@ -58,6 +58,6 @@ OWN = OwnFamily(
     ModelConfig,
     settings=(),
     names=(),
-    ignored=(r"bert\.pooler\.\w+",),  # of a base that a head does not read
+    ignored=(r"base\.pooler\.\w+",),  # of a base that a head does not read
     heads={kind.__name__: Head(kind, lambda settings, stored: settings.get("arguments") or {}) for kind in CONFIGS},
 )

@@ -1,0 +1,171 @@
+"""The encoder that reads in both directions: BERT and its kin are configs of it (Devlin et al. 2019, §3)."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from txlib.layers import BlockConfig, TokenEmbedding, make_position
+from txlib.layers.block import LAST_IN_SUBLAYER
+from txlib.layers.feedforward import dropout
+from txlib.layers.norm import make_norm
+from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.stack import ModelConfig, Stack, source_mask
+
+
+@dataclass(frozen=True)
+class EncoderConfig(ModelConfig):
+    """Sizes of an encoder.
+
+    Args:
+        vocab_size: number of tokens.
+        block: what each block is made of.
+        layers: number of blocks.
+        max_length: longest input in tokens.
+        segments: kinds of `token_type_ids`: sentence A and sentence B.
+        classifier_dropout: before the heads' last layer; None: as the block's `dropout`.
+        init_std: spread of the first weights.
+        pad_id: the token that fills up short sentences.
+    """
+
+    vocab_size: int
+    block: BlockConfig
+    layers: int = 12
+    max_length: int = 512
+    segments: int = 2
+    classifier_dropout: float | None = None
+    init_std: float = 0.02
+    pad_id: int = 0
+
+    def __post_init__(self):
+        for name in ("vocab_size", "layers", "max_length", "segments"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.block.position == "skewed":
+            raise ValueError("position='skewed' is causal, and an encoder is not; choose 'learned' or 'shaw'")
+
+
+@output
+class EncoderOutput(Output):
+    """last_hidden_state: (batch, length, d_model); pooler_output: (batch, d_model), or None without a pooler."""
+
+    last_hidden_state: Float[Tensor, "batch length d_model"]
+    pooler_output: Float[Tensor, "batch d_model"] | None = None
+
+
+@output
+class HeadOutput(Output):
+    """logits: of tokens, labels or choices, as the head says; loss: a number, or None without labels."""
+
+    logits: Float[Tensor, "batch *scores"]
+    loss: Float[Tensor, ""] | None = None
+
+
+class Encoder(nn.Module):
+    """The encoder: tokens, positions and segments are added and normalised, then go through the blocks (§3).
+
+    Args:
+        pooler: also make one vector of the whole input, from its first token.
+    """
+
+    def __init__(self, config: EncoderConfig, *, pooler: bool = True):
+        super().__init__()
+        self.config = config
+        block = config.block
+        self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=False)
+        self.segment = TokenEmbedding(
+            config.segments, block.d_model, scaled=False, ids="token_type_ids", size="segments"
+        )
+        self.position = make_position(block.position, config.max_length, block.d_model)
+        self.embedding_norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
+        self.encoder = Stack(block, config.layers)
+        self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
+        initialise(self, config)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+        token_type_ids: Int[Tensor, "batch length"] | None = None,
+        position_ids: Int[Tensor, "#batch length"] | None = None,
+    ) -> EncoderOutput:
+        """Read the input in both directions.
+
+        Args:
+            attention_mask: 1 = a real token, 0 = padding; None: all are real.
+            token_type_ids: each token's segment; None: all are in segment 0.
+            position_ids: where each token stands; None: 0, 1, 2 …, padding included.
+
+        Raises:
+            ValueError: for an id that the config has no place for, and for position_ids where positions are not added.
+        """
+        segment = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        x = self.embedding(input_ids) + self.segment(segment)  # (batch, length, d_model)
+        if self.position is not None:
+            x = self.position(x, position_ids=position_ids)
+        elif position_ids is not None:
+            raise ValueError(f"position={self.config.block.position!r} adds no positions: leave position_ids out")
+        x = dropout(self.embedding_norm(x), self.config.block.dropout, self.training)
+        hidden = self.encoder(x, source_mask(attention_mask, input_ids.shape))
+        pooled = None if self.pooler is None else self.pooler(hidden[:, 0]).tanh()
+        return EncoderOutput(last_hidden_state=hidden, pooler_output=pooled)
+
+
+class EncoderHead(nn.Module):
+    """An encoder with a task: subclasses make scores of what it says, and perhaps a loss of their own.
+
+    Args:
+        base: an encoder to build on, e.g. a pre-trained one; None for a new one.
+    """
+
+    pooled = True  # whether the head reads the pooler's vector
+
+    def __init__(self, config: EncoderConfig, base: Encoder | None = None):
+        super().__init__()
+        if base is not None and self.pooled and base.pooler is None:
+            raise ValueError(f"{type(self).__name__} needs an encoder with a pooler: Encoder(config, pooler=True)")
+        self.config = config
+        self.base = Encoder(config, pooler=self.pooled) if base is None else base
+
+    def score(self, out: EncoderOutput) -> Float[Tensor, "batch *scores"]:
+        """The logits."""
+        raise NotImplementedError
+
+    def loss(self, logits: Float[Tensor, "batch *scores"], labels: Tensor) -> Float[Tensor, ""]:
+        """How wrong they are."""
+        return cross_entropy(logits, labels)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+        token_type_ids: Int[Tensor, "batch length"] | None = None,
+        position_ids: Int[Tensor, "#batch length"] | None = None,
+        labels: Int[Tensor, "batch *length"] | Float[Tensor, "batch"] | None = None,
+    ) -> HeadOutput:
+        """Scores, and with labels their loss. The rest is as in `Encoder`."""
+        logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids))
+        return HeadOutput(logits=logits, loss=None if labels is None else self.loss(logits, labels))
+
+    def linear(self, outputs: int) -> nn.Linear:
+        """A head's last layer."""
+        layer = nn.Linear(self.config.block.d_model, outputs)
+        initialise(layer, self.config)
+        return layer
+
+    def drop(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """Dropout, while training."""
+        share = self.config.classifier_dropout
+        return dropout(x, self.config.block.dropout if share is None else share, self.training)
+
+
+def initialise(module: nn.Module, config: EncoderConfig) -> None:
+    """Small random matrices, biases of zero, as in BERT's released code; what the block starts at zero stays so."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear) and not (config.block.zero_output and name.endswith(LAST_IN_SUBLAYER)):
+            nn.init.normal_(part.weight, std=config.init_std)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, TokenEmbedding):
+            nn.init.normal_(part.weight, std=config.init_std)

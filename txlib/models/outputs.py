@@ -1,0 +1,56 @@
+"""What models return, and the loss that all of them share."""
+
+from dataclasses import dataclass, fields
+from typing import Any, dataclass_transform
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils._pytree import register_dataclass
+
+from txlib.labels import IGNORED
+
+
+class Output:
+    """Fields by name, as Hugging Face calls them: `out.logits` or `out["logits"]`; by number as there, too: the loss
+    comes first, and what is None is not counted.
+    """
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        """The fields that are there."""
+        names = sorted((field.name for field in fields(self)), key=lambda name: name != "loss")
+        return tuple(getattr(self, name) for name in names if getattr(self, name) is not None)
+
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if not isinstance(key, str):
+            return self.to_tuple()[key]
+        names = [field.name for field in fields(self)]
+        if key not in names:
+            raise KeyError(f"{type(self).__name__} has no {key!r}; choose one of {', '.join(names)}")
+        return getattr(self, key)
+
+
+@dataclass_transform(frozen_default=True)
+def output(kind: type) -> type:
+    """A frozen dataclass that torch can look into, so that `torch.export` and `torch.compile` accept it."""
+    kind = dataclass(frozen=True)(kind)
+    register_dataclass(kind, serialized_type_name=f"txlib.{kind.__name__}")
+    return kind
+
+
+def cross_entropy(logits: Float[Tensor, "*batch classes"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
+    """Mean over the labels that count, in 32 bits at least.
+
+    Raises:
+        ValueError: for a label that is no class, where torch notices it: on the CPU.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    try:
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+    except IndexError:
+        classes = logits.shape[-1]
+        wrong = labels[(labels != IGNORED) & ((labels < 0) | (labels >= classes))][0].item()
+        raise ValueError(
+            f"a label is {wrong}, but the {classes} classes are 0 to {classes - 1}; {IGNORED} marks what is not counted"
+        ) from None
