@@ -49,7 +49,7 @@ def log_p(model, source, words):
 
 def best_of_all(model, source, max_length, power):
     """The best of all sequences: those that end within max_length, and those cut off there."""
-    others = [word for word in range(model.config.vocab_size) if word != EOS]
+    others = [word for word in range(model.config.vocab_size) if word not in (EOS, PAD)]
     candidates = [(*words, EOS) for n in range(max_length) for words in product(others, repeat=n)]
     candidates += list(product(others, repeat=max_length))
     padded = torch.tensor([[BOS, *words, *[PAD] * (max_length - len(words))] for words in candidates])
@@ -87,7 +87,9 @@ def test_the_penalty_lengthens():
 def naive_greedy(model, source, max_length):
     words = []
     while len(words) < max_length:
-        word = int(model(source, decoder_input_ids=torch.tensor([[BOS, *words]])).logits[0, -1].argmax())
+        logits = model(source, decoder_input_ids=torch.tensor([[BOS, *words]])).logits[0, -1]
+        logits[PAD] = -torch.inf
+        word = int(logits.argmax())
         if word == EOS:
             break
         words.append(word)

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 import txlib
 from txlib.attention import DenseAttention
+from txlib.generation import greedy
 from txlib.layers import BlockConfig, MixtureConfig, sinusoidal
 from txlib.models import (
     GPT,
@@ -485,6 +486,29 @@ def test_marians_positions(tmp_path):
         assert_close(load_pretrained(tmp_path)(x, None, x).logits, expected, **close)
     change_tensors(tmp_path, lambda tensors: {**tensors, name: sines + 0.1})
     refused(tmp_path, name, "a table of its own")
+
+
+@pytest.mark.parametrize("bad", [[[60]], [[60], [7], [9, 9], [12, 30, 4]]])
+@torch.no_grad()
+def test_marian_writes_no_padding(bad, tmp_path):
+    """As opus-mt's converter makes them: padding has a zero vector and a zero bias, and is the likeliest token."""
+    theirs = marian()
+    theirs.model.shared.weight[60] = 0
+    theirs.final_logits_bias -= 30
+    theirs.final_logits_bias[0, 60] = 0
+    theirs.generation_config.update(bad_words_ids=bad, forced_eos_token_id=None, pad_token_id=60)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours, x, mask = load_pretrained(tmp_path / "theirs"), ids(4, 7), keep([7, 5, 2, 7], 7)
+    assert int(ours(x, mask, torch.full((4, 1), 60)).logits.argmax(-1)[0]) == 60
+    written = theirs.generate(x, attention_mask=mask, max_new_tokens=20, num_beams=1, do_sample=False)[:, 1:].tolist()
+    expected = [[token for token in row if token not in (0, 60)] for row in written]
+    for use_cache in (True, False):
+        assert greedy(ours, x, mask, max_length=20, use_cache=use_cache) == expected
+    assert max(map(len, expected)) > 10
+    save_pretrained(ours, tmp_path / "ours")
+    assert load_pretrained(tmp_path / "ours").config == ours.config
+    again = transformers.MarianMTModel.from_pretrained(tmp_path / "ours")
+    assert again.generation_config.bad_words_ids == bad
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Choosing the words: greedy and beam search, for any encoder–decoder and any decoder-only model.
 
 A model is anything with `decode`, `logits`, `new_cache`, and a `config` that names eos_id; an encoder–decoder also has
-`encode` and bos_id.
+`encode` and bos_id, and may have pad_id and bad_words_ids, which are never written.
 """
 
 from types import SimpleNamespace
@@ -88,7 +88,8 @@ def beam_search(
 
     What ends with the end token is put aside. Its sum of log-probabilities, which would favour short sentences, is
     divided by ((5 + length) / 6)^length_penalty (Wu et al. 2016, eq. 14). A sentence is done when as many results
-    have been put aside as there are beams, or when no beginning can win any more.
+    have been put aside as there are beams, or when no beginning can win any more. Padding and the config's
+    `bad_words_ids` are never written.
 
     Args:
         input_ids: the source; for a decoder-only model the prompts, padded on the left.
@@ -107,6 +108,7 @@ def beam_search(
     searched = model if isinstance(model, EncoderDecoder) else Prompted(model, max_length)
     bos, device = searched.config.bos_id, input_ids.device
     eos = torch.tensor(end_tokens(searched.config, None), device=device, dtype=torch.long)
+    bad = bad_words(searched.config, eos)
     attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     memory = searched.encode(input_ids, attention_mask).repeat_interleave(beams, dim=0)  # (sentence · beam, source, d)
     memory_mask = attention_mask.repeat_interleave(beams, dim=0)  # (sentence · beam, source)
@@ -124,6 +126,10 @@ def beam_search(
         new = tokens[:, :, -1:] if use_cache else tokens
         hidden = searched.decode(new.flatten(0, 1), memory, memory_mask, cache)[:, -1]  # (sentence · beam, d)
         log_p = searched.logits(hidden).log_softmax(dim=-1).unflatten(0, (-1, beams))  # (sentence, beam, vocab)
+        for before, last in bad:
+            if len(before) <= length:
+                begun = (tokens[..., length - len(before) :] == before).all(dim=-1)  # (sentence, beam)
+                log_p[..., last] = log_p[..., last].masked_fill(begun, -torch.inf)
         # The best 2 · beams, as at most `beams` of them end, one for each beam; so enough remain to go on.
         total, choice = (score[..., None] + log_p).flatten(1).topk(2 * beams)  # (sentence, 2 · beam)
         parent, token = choice // log_p.shape[-1], choice % log_p.shape[-1]  # (sentence, 2 · beam)
@@ -153,6 +159,16 @@ def beam_search(
         if cache is not None:
             cache.reorder(rows)
     return results
+
+
+def bad_words(config: Any, eos: Int[Tensor, "ends"]) -> list[tuple[Int[Tensor, "before"], int]]:
+    """What may not be written, each as the tokens before its last one, and that one. Padding is bad, unless it ends a
+    text, too.
+    """
+    words = [list(word) for word in getattr(config, "bad_words_ids", None) or ()]
+    pad = getattr(config, "pad_id", None)
+    words += [] if pad is None or pad in eos else [[pad]]
+    return [(eos.new_tensor(before), last) for *before, last in words]
 
 
 def penalty(length: int, power: float) -> float:

@@ -16,6 +16,8 @@ from txlib.layers.packed import PackedLinear
 from txlib.models.families import FAMILIES, OWN, Family
 from txlib.models.stored import CONFIG, WEIGHTS, PretrainedError, Weights, find_folder, read_json, some
 
+GENERATION, SEARCH = "generation_config.json", ("bad_words_ids",)
+
 __all__ = ["PretrainedError", "load_pretrained", "save_pretrained"]
 
 
@@ -40,6 +42,8 @@ def load_pretrained(
     dtype, device = check_dtype(dtype), check_device(device)
     folder = find_folder(source)
     settings = read_json(folder / CONFIG)
+    if (folder / GENERATION).is_file():  # where newer versions of transformers put what a search needs to know
+        settings = {name: value for name, value in read_json(folder / GENERATION).items() if name in SEARCH} | settings
     family = find_family(settings, folder / CONFIG)
     with ExitStack() as files:
         weights = Weights(folder, family, files)

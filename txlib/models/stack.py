@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -28,8 +29,13 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict) -> "ModelConfig":
         """The config that `to_dict` wrote. JSON turns tuples into lists; they are turned back."""
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        values = {name: as_tuple(value) for name, value in values.items()}
         return cls(**{**values, "block": BlockConfig.from_dict(values["block"])})
+
+
+def as_tuple(value: Any) -> Any:
+    """Lists as tuples, also inside others."""
+    return tuple(as_tuple(each) for each in value) if isinstance(value, list) else value
 
 
 class Stack(nn.Module):

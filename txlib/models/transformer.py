@@ -27,6 +27,7 @@ class TransformerConfig(ModelConfig):
         scale_embedding: multiply token vectors by √d_model.
         output_bias: add a learned number to each token's logit, as Marian does.
         pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
+        bad_words_ids: sequences of tokens that a search never writes.
     """
 
     vocab_size: int
@@ -39,6 +40,7 @@ class TransformerConfig(ModelConfig):
     pad_id: int = 0
     bos_id: int = 1
     eos_id: int = 2
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self):
         for name in ("vocab_size", "encoder_layers", "decoder_layers"):

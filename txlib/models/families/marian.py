@@ -56,6 +56,7 @@ MARIAN = Family(
         Setting("pad_token_id", "pad_id"),
         Setting("decoder_start_token_id", "bos_id"),
         Setting("eos_token_id", "eos_id"),
+        Setting("bad_words_ids", "bad_words_ids", ()),
         Translation(lambda settings: {}, lambda config: {"forced_eos_token_id": config.eos_id}),
     ),
     names=(
