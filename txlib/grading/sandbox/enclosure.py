@@ -7,16 +7,20 @@ home, no rights, and limits. The child of a root process also becomes a user tha
 import contextlib
 import ctypes
 import os
+import platform
 import resource
 import signal
 from pathlib import Path
 
 from txlib.grading.sandbox.limits import Limits
+from txlib.grading.sandbox.syscall_numbers import numbers
 
 HOME = "/learner"  # inside: the private home, and where a kernel starts
 KERNEL = "/kernel"  # inside: the folder with the kernel's sockets
 RUN = "/run/txlib"  # inside, until hidden: the warm parent's folder
 FILES = 50_000  # in home, /tmp and /dev/shm together
+TERMINALS = 16
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # as bubblewrap's `--dev` makes them
 ADDRESSES_MB = 4096  # what libraries and threads reserve and don't use
 FIRST_UID = 1_900_000_000  # throwaway users are numbered from here; no system gives such numbers out
 
@@ -25,8 +29,10 @@ NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
 SET_PDEATHSIG, SET_DUMPABLE, CAPBSET_DROP, SET_NO_NEW_PRIVS = 1, 4, 24, 38
 CAPABILITY_VERSION_3 = 0x20080522
+JOIN_SESSION_KEYRING = 1  # <linux/keyctl.h>
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,11 +48,17 @@ def unshare(root: bool) -> None:
 def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool) -> None:
     """Mounts: this kernel's folder, if it has one, an empty home, an empty /tmp; the warm parent's folder disappears.
 
-    Home, /tmp and /dev/shm share one file system in memory, which is `disk_mb` large.
+    A folder stands in for /proc (`proc.py`). Home, /tmp and /dev/shm share one file system in memory, which is
+    `disk_mb` large.
     """
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     if folder is not None:
         mount(folder, KERNEL, None, MS_BIND)
+    mount(f"{RUN}/proc", "/proc", None, MS_BIND)
+    mount(None, "/proc", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for device in DEVICES:  # the machine's: who may write to one may set its times, for all to see
+        mount(None, f"/dev/{device}", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC)
+    mount("none", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, f"newinstance,ptmxmode=0666,max={TERMINALS}")
     mount("none", RUN, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k")
     mount("none", HOME, "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits.disk_mb}m,nr_inodes={FILES},mode=0755")
     for name in ("tmp", "shm", "home"):
@@ -85,6 +97,12 @@ def give_up_rights(root: bool, uid: int) -> None:
     die_with_parent()  # setuid has cleared it
 
 
+def leave_keyring() -> None:
+    """Get a session keyring of one's own: the grader's is inherited by all that it starts."""
+    with contextlib.suppress(KeyError):  # a machine whose calls nobody knows is refused elsewhere
+        libc.syscall(numbers(platform.machine())["keyctl"], JOIN_SESSION_KEYRING, None)
+
+
 def set_limits(limits: Limits, alone: bool = True) -> None:
     """What the system itself enforces; `warm_parent.py` watches memory and time from outside as well.
 
@@ -114,6 +132,11 @@ def die_with_parent() -> None:
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     encoded = [each and each.encode() for each in (source, target, kind)]
     _call(libc.mount, *encoded, ctypes.c_ulong(flags), data and data.encode())
+
+
+def unmount(target: str) -> None:
+    """Now for every path, and in full when the last that still uses it is gone."""
+    _call(libc.umount2, target.encode(), MNT_DETACH)
 
 
 def _map_own_user(uid: int, gid: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from txlib.grading.sandbox import enclosure, memory
+from txlib.grading.sandbox import enclosure, filter, memory, proc
 from txlib.grading.sandbox.limits import Limits
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -61,11 +61,16 @@ class Nursery:
         program = shutil.which("bwrap")
         if program is None:
             raise SandboxError("bubblewrap is not installed: apt install bubblewrap, or dnf install bubblewrap")
+        try:
+            filter.check()
+        except OSError as reason:
+            raise SandboxError(reason.strerror) from reason
         self.folder = Path(tempfile.mkdtemp(prefix="tx-", dir="/tmp"))  # short: a socket's path has 107 characters
         (self.folder / "kernels").mkdir()
         (self.folder / "group").mkdir()
         self._group = memory.make_group()
         (self.folder / "passwd").write_text(PASSWD)
+        proc.prepare(self.folder / "proc")
         log = open(self.folder / "log", "w+")  # noqa: SIM115, the process keeps it
         with log:
             self._process = subprocess.Popen(
@@ -135,7 +140,7 @@ class Nursery:
         # bubblewrap makes missing folders for its own user only; a throwaway user has to pass through them.
         for folder in sorted({Path("/etc"), Path("/run"), *(parent for path in binds for parent in path.parents)}):
             arguments += ["--perms", "0755", "--dir", str(folder)] if folder != Path("/") else []
-        for path in ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives"):
+        for path in ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/fonts"):
             arguments += ["--ro-bind-try", path, path]
         arguments += [
             "--ro-bind",

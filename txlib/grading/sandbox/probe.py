@@ -30,7 +30,7 @@ class Probe:
 
 @cache
 def probe() -> Probe:
-    """Try the sandbox from inside, once a process: network, files, environment, processes.
+    """Try the sandbox from inside, once a process: network, files, environment, processes, system calls.
 
     Ubuntu 24.04 may refuse user namespaces; macOS has none: both give `limits-only`. Windows gives `none`: use WSL2.
     """
@@ -64,6 +64,7 @@ def _holes(nursery: Nursery) -> list[str]:
             "package": str(PACKAGE),
             "solutions": str(PACKAGE.parent / "solutions"),
             "private": str(private),
+            "locked": str(Path(__file__)),
             "process": {"words": words, "pid": process.pid},
         }
         folder = nursery.folder / "kernels" / "probe"

@@ -3,11 +3,18 @@ holes, both as JSON files in one folder.
 """
 
 import contextlib
+import ctypes
+import fcntl
 import json
 import os
+import platform
 import socket
 from collections.abc import Callable
 from pathlib import Path
+
+from txlib.grading.sandbox.syscall_numbers import numbers
+
+GET_KEYRING_ID, SESSION_KEYRING = 0, -3  # <linux/keyctl.h>
 
 
 def main(folder: str) -> None:
@@ -28,6 +35,11 @@ def attempts(targets: dict) -> list[tuple[str, Callable[[], object]]]:
         ("txlib can be changed", lambda: _write(targets["package"])),
         ("the machine's processes can be seen", lambda: _sees(targets["process"])),
         ("the machine's processes can be signalled", lambda: os.kill(targets["process"]["pid"], 0)),
+        ("system calls are not filtered", _is_unfiltered),
+        ("keyrings can be used", _use_keyring),
+        ("files can be locked that other sandboxes see, too", lambda: _lock_twice(targets["locked"])),
+        ("the machine's state can be read", lambda: Path("/proc/sys/fs/file-nr").read_text()),
+        ("pages that other sandboxes share can be counted", lambda: Path("/proc/self/smaps").read_text()),
         ("processes can be traced or users changed", lambda: os.setuid(0)),
     ]
 
@@ -58,6 +70,27 @@ def _sees(process: dict) -> None:
             if process["words"] in Path("/proc", name, "cmdline").read_text(errors="replace"):
                 return
     raise ProcessLookupError(process["words"])
+
+
+def _is_unfiltered() -> None:
+    if "Seccomp:\t2" in Path("/proc/self/status").read_text():
+        raise PermissionError("there is a filter")
+
+
+def _use_keyring() -> None:
+    if ctypes.CDLL(None).syscall(numbers(platform.machine())["keyctl"], GET_KEYRING_ID, SESSION_KEYRING, 0) < 0:
+        raise PermissionError("no keyrings")
+
+
+def _lock_twice(path: str) -> None:
+    """A lock that is really taken can't be taken by another descriptor."""
+    with open(path) as one, open(path) as other:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+    raise PermissionError("a lock that locks nothing")
 
 
 if __name__ == "__main__":

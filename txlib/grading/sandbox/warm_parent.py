@@ -23,9 +23,10 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from txlib.grading.sandbox import enclosure, memory
+from txlib.grading.sandbox import enclosure, filter, memory, proc
 from txlib.grading.sandbox.limits import Limits
 
 TICK = 0.1  # seconds between two looks at the kernels' memory
@@ -243,25 +244,32 @@ def _first_process(root: bool, uid: int, limits: Limits, kind: str, pipes: list[
     status = 1
     try:
         enclosure.die_with_parent()
+        pipes = _close_everything_but(pipes)
+        stand_in = os.open("/proc", os.O_PATH)
         enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
         os.setsid()
-        pipes = _close_everything_but(pipes)
+        enclosure.leave_keyring()
         with contextlib.suppress(OSError):  # where the machine runs out of memory, this goes first
             Path("/proc/self/oom_score_adj").write_text("1000")
         ours, theirs = socket.socketpair()
         kernel = os.fork()
         if kernel == 0:
             ours.close()
+            os.close(stand_in)
             enclosure.give_up_rights(root, uid)
             os.chdir(enclosure.HOME)
             _reseed()
             enclosure.set_limits(limits)
+            filter.install(enclosure.libc)
             _run(kind, theirs, pipes)
         for descriptor in (theirs.detach(), *pipes):
             os.close(descriptor)
-        if ours.recv(1):  # its sockets are there, and it has run nothing yet
-            enclosure.close_folder()
+        if ours.recv(1):  # whatever it needs of the machine it has, and has run nothing yet
+            proc.uncover(stand_in)
+            if kind == "kernel":
+                enclosure.close_folder()
             ours.send(b"!")
+        os.close(stand_in)
         status = _wait_for(kernel)
     finally:
         os._exit(status)
@@ -274,13 +282,11 @@ def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
         if kind == "cells":
             from txlib.grading.sandbox.cells import serve
 
-            supervisor.close()
-            serve(*pipes)
+            start = partial(serve, *pipes)
         elif kind == "probe":
             from txlib.grading.sandbox.probe_inside import main
 
-            supervisor.close()
-            main(enclosure.KERNEL)
+            start = partial(main, enclosure.KERNEL)
         else:
             from ipykernel.kernelapp import IPKernelApp
 
@@ -288,10 +294,11 @@ def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
             app.initialize(
                 ["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR", "--HistoryManager.enabled=False"]
             )
-            supervisor.send(b"!")
-            if supervisor.recv(1):
-                supervisor.close()
-                app.start()
+            start = app.start
+        supervisor.send(b"!")
+        if supervisor.recv(1):
+            supervisor.close()
+            start()
         status = 0
     except SystemExit as reason:
         status = reason.code if isinstance(reason.code, int) else 0
@@ -305,10 +312,10 @@ def _close_everything_but(pipes: list[int]) -> list[int]:
     kept = [fcntl.fcntl(pipe, fcntl.F_DUPFD, 100) for pipe in pipes]
     for number in (0, 1, 2):
         os.dup2(nothing, number)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in kept:
-            with contextlib.suppress(OSError):  # the listing itself had one
-                os.close(int(name))
+    free = 3
+    for number in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(free, number)
+        free = number + 1
     return kept
 
 
@@ -363,6 +370,8 @@ def _send(client: socket.socket, message: dict) -> None:
 
 def main(arguments: list[str]) -> None:
     enclosure.die_with_parent()
+    enclosure.leave_keyring()
+    filter.compiled()  # once, for all kernels
     settings = json.loads(arguments[0])
     sys.modules["debugpy"] = None  # a kernel would import it, 100 modules, for an editor's debugger
     _preload([*KERNEL, *settings["modules"]])
