@@ -104,7 +104,7 @@ def leave_keyring() -> None:
 
 
 def set_limits(limits: Limits, alone: bool = True) -> None:
-    """What the system itself enforces; `warm_parent.py` watches memory and time from outside as well.
+    """What the system itself enforces, of each process; `warm_parent.py` bounds all of them together.
 
     The number of processes is counted by user: it is only limited where this process is its user's first.
     """

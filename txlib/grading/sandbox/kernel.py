@@ -10,19 +10,19 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
+from txlib.grading.sandbox import leftovers
 from txlib.grading.sandbox.limits import Limits
-from txlib.grading.sandbox.nursery import Lease, Nursery, start_kernel
-from txlib.grading.sandbox.plain import start_plain
+from txlib.grading.sandbox.nursery import Lease, Nursery, cpu_seconds, start_kernel
+from txlib.grading.sandbox.plain import cpu_seconds_of, start_plain
 from txlib.grading.sandbox.probe import probe
 
 START = 60  # seconds until a kernel has to be there
@@ -75,6 +75,7 @@ class Kernel:
         self._received, self._scanned = bytearray(), 0
         self._open: set[int] = set()  # ends of pipes
         self._lease: Lease | None = None
+        self._ended: dict = {}  # how it ended, once that is known
         self._plain: subprocess.Popen | None = None
         self._stack = contextlib.ExitStack()
         try:
@@ -107,6 +108,16 @@ class Kernel:
             self._write({"interrupt": True}, time.monotonic() + INTERRUPTED)
             self._gather(cell, number, time.monotonic() + INTERRUPTED)
 
+    def cpu_seconds(self) -> float:
+        """Processor time that the kernel has used so far, with all that it has started and that ended."""
+        if self._plain is not None:
+            return cpu_seconds_of(self._plain.pid)
+        asked = None if self._ended else cpu_seconds(self._address, self._name)
+        if asked is None:
+            self._ended = self._ended or self._lease.read(LAST_WORDS) or {}
+            asked = self._ended.get("cpu", 0.0)
+        return asked
+
     def close(self) -> None:
         """End the kernel, and all that it has started."""
         if self._lease is not None:
@@ -128,11 +139,12 @@ class Kernel:
         if address is None and probe().level == "sealed":
             address = str(self._stack.enter_context(Nursery()).address)
         if address is None:
-            made = tempfile.TemporaryDirectory(prefix="tx-", ignore_cleanup_errors=True)
-            folder = Path(self._stack.enter_context(made))
+            folder = leftovers.make_folder()
+            self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
             self._plain = start_plain(folder / "home", self.limits, pipes=inside)
         else:
-            self._lease = start_kernel(address, "cells", uuid4().hex[:10], self.limits, inside)
+            self._address, self._name = address, uuid4().hex[:10]
+            self._lease = start_kernel(address, "cells", self._name, self.limits, inside)
         self._shut(*inside)
         deadline = time.monotonic() + START
         while "ready" not in self._next(deadline):
@@ -194,7 +206,8 @@ class Kernel:
     def _why(self) -> str:
         said = ""
         if self._lease is not None:
-            said = (self._lease.read(LAST_WORDS) or {}).get("ended", "")
+            self._ended = self._ended or self._lease.read(LAST_WORDS) or {}
+            said = self._ended.get("ended", "")
         return f"the kernel died: {said or 'it used up the memory or the time, or called exit'}"
 
 

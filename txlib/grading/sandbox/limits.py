@@ -10,7 +10,7 @@ class Limits:
     """Bounds on one kernel and all its processes. Sizes are in MB (2**20 bytes)."""
 
     memory_mb: int = 4096  # beyond what the warm parent already holds
-    cpu_seconds: int = 600  # of each process
+    cpu_seconds: int = 600  # of all its processes together
     processes: int = 32  # threads count too
     open_files: int = 512
     file_mb: int = 128  # one file

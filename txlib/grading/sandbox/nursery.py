@@ -5,25 +5,18 @@ import json
 import os
 import select
 import shutil
-import site
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from txlib.grading.sandbox import enclosure, filter, memory, proc
+from txlib.grading.sandbox import filter, groups, leftovers, proc, view
 from txlib.grading.sandbox.limits import Limits
 
-PACKAGE = Path(__file__).resolve().parents[2]
 START = 60  # seconds to import torch on a slow disk
-CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "CHOWN", "DAC_OVERRIDE", "KILL", "SYS_PTRACE")
-PASSWD = "root:x:0:0:root:/:/bin/false\n" + (
-    f"learner:x:{os.getuid()}:{os.getgid()}:learner:{enclosure.HOME}:/bin/false\n" if os.getuid() else ""
-)
 
 
 class SandboxError(ValueError):
@@ -42,7 +35,7 @@ class Nursery:
     def __init__(self, modules: Iterable[str] = (), read_only: Iterable[Path | str] = ()):
         self.modules, self.read_only = list(modules), [Path(path) for path in read_only]
         self.folder = Path()
-        self._group: Path | None = None
+        self._groups: list[Path] = []
         self._process: subprocess.Popen | None = None
 
     @property
@@ -65,17 +58,18 @@ class Nursery:
             filter.check()
         except OSError as reason:
             raise SandboxError(reason.strerror) from reason
-        self.folder = Path(tempfile.mkdtemp(prefix="tx-", dir="/tmp"))  # short: a socket's path has 107 characters
+        leftovers.sweep()
+        self.folder = leftovers.make_folder("/tmp")  # short: a socket's path has 107 characters
         (self.folder / "kernels").mkdir()
-        (self.folder / "group").mkdir()
-        self._group = memory.make_group()
-        (self.folder / "passwd").write_text(PASSWD)
+        (self.folder / "groups").mkdir()
+        self._groups = groups.make_groups()
+        for number in range(len(self._groups)):
+            (self.folder / "groups" / str(number)).mkdir()
+        (self.folder / "passwd").write_text(view.PASSWD)
         proc.prepare(self.folder / "proc")
         log = open(self.folder / "log", "w+")  # noqa: SIM115, the process keeps it
         with log:
-            self._process = subprocess.Popen(
-                [program, *self._arguments()], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen([program, *self._command()], stdin=subprocess.PIPE, stdout=log, stderr=log)
         began = time.monotonic()
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() - began > START:
@@ -88,10 +82,11 @@ class Nursery:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._process.stdin.close()
             self._process = None
-        if self._group is not None:
-            memory.remove_group(self._group)
-            self._group = None
+        for group in self._groups:
+            groups.remove_group(group)
+        self._groups = []
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def preload(self, modules: Iterable[str]) -> int:
@@ -105,110 +100,30 @@ class Nursery:
             return True
         return False
 
-    def _arguments(self) -> list[str]:
-        """bubblewrap's command line: what exists inside, and nothing else does."""
+    def _command(self) -> list[str]:
         root = os.getuid() == 0
-        binds = self._binds()
+        binds = view.binds(self.read_only)
         settings = {
             "root": root,
             "modules": self.modules,
             "tmp_holds_binds": any(path.is_relative_to("/tmp") for path in binds),
         }
-        arguments = [
-            "--die-with-parent",
-            "--new-session",
-            "--unshare-pid",
-            "--unshare-ipc",
-            "--unshare-net",
-            "--unshare-uts",
-            "--hostname",
-            "sandbox",
-            "--clearenv",
-        ]
-        if root:
-            arguments += ["--cap-drop", "ALL"]
-            for name in CAPABILITIES:
-                arguments += ["--cap-add", f"CAP_{name}"]
-        else:
-            arguments += ["--unshare-user"]
-        arguments += ["--ro-bind", "/usr", "/usr", "--perms", "1777", "--tmpfs", "/tmp"]
-        for path in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64")):
-            if path.is_symlink():
-                arguments += ["--symlink", os.readlink(path), str(path)]
-            elif path.exists():
-                arguments += ["--ro-bind", str(path), str(path)]
-        # bubblewrap makes missing folders for its own user only; a throwaway user has to pass through them.
-        for folder in sorted({Path("/etc"), Path("/run"), *(parent for path in binds for parent in path.parents)}):
-            arguments += ["--perms", "0755", "--dir", str(folder)] if folder != Path("/") else []
-        for path in ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/fonts"):
-            arguments += ["--ro-bind-try", path, path]
-        arguments += [
-            "--ro-bind",
-            str(self.folder / "passwd"),
-            "/etc/passwd",
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--dir",
-            enclosure.HOME,
-            "--dir",
-            enclosure.KERNEL,
-            "--bind",
-            str(self.folder),
-            enclosure.RUN,
-        ]
-        if self._group is not None:
-            arguments += ["--bind", str(self._group), f"{enclosure.RUN}/group"]
-        for path in binds:
-            arguments += ["--ro-bind", str(path), str(path)]
-        arguments += ["--remount-ro", "/", "--remount-ro", "/dev"]  # an ordinary user would own them
-        for name, value in self._environment().items():
-            arguments += ["--setenv", name, value]
         return [
-            *arguments,
-            "--chdir",
-            "/",
+            *view.arguments(self.folder, self._groups, binds, root),
             sys.executable,
             "-m",
             "txlib.grading.sandbox.warm_parent",
             json.dumps(settings),
         ]
 
-    def _binds(self) -> list[Path]:
-        """The Python environment, txlib, and the data it reads: outer folders first."""
-        wanted = {
-            Path(sys.prefix),
-            Path(sys.base_prefix),
-            Path(sys.executable).resolve().parents[1],
-            PACKAGE,
-            *map(Path, site.getsitepackages()),
-            *self.read_only,
-        }
-        if (PACKAGE.parent / "pyproject.toml").is_file():  # a checkout: its data, but nothing else of it
-            wanted.add(PACKAGE.parent / "data")
-        found = {path for path in wanted if path.exists() and not path.is_relative_to("/usr")}
-        return sorted(path for path in found if not found & set(path.parents))
 
-    def _environment(self) -> dict[str, str]:
-        home = enclosure.HOME
-        return {
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "HOME": home,
-            "TXLIB_HOME": home,
-            "IPYTHONDIR": f"{home}/.ipython",
-            "JUPYTER_PLATFORM_DIRS": "1",
-            "MPLCONFIGDIR": f"{home}/.matplotlib",
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-            "PYTHONPATH": str(PACKAGE.parent),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONHASHSEED": "0",
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "LANG": "C.UTF-8",
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        }
+def cpu_seconds(address: Path | str, name: str) -> float | None:
+    """Processor time that a kernel and all that it has started have used; None where it is there no more.
+
+    How it ended (`{"ended": …, "cpu": …}` on its lease) says what it had used in all.
+    """
+    with Lease.ask(address, {"cpu": name}) as lease:
+        return (lease.read(START) or {}).get("cpu")
 
 
 class Lease:

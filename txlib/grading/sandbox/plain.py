@@ -1,5 +1,6 @@
 """A kernel with limits and without a sandbox: what is left where bubblewrap can't run and submissions are trusted."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -8,8 +9,9 @@ import time
 from pathlib import Path
 
 from txlib.grading.sandbox.limits import Limits
-from txlib.grading.sandbox.nursery import PACKAGE, SandboxError
+from txlib.grading.sandbox.nursery import SandboxError
 from txlib.grading.sandbox.probe import probe
+from txlib.grading.sandbox.view import PACKAGE
 
 
 def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] = ()) -> subprocess.Popen:
@@ -67,6 +69,19 @@ def main(limits: str, *words: str) -> None:
     from ipykernel.kernelapp import IPKernelApp
 
     IPKernelApp.launch_instance(["-f", words[0], "--log-level=ERROR", "--HistoryManager.enabled=False"])
+
+
+def cpu_seconds_of(process: int) -> float:
+    """Processor time of a plain kernel, of its children that live, and of those that it has waited for."""
+    import psutil
+
+    total = 0.0
+    with contextlib.suppress(psutil.Error):
+        kernel = psutil.Process(process)
+        for each in (kernel, *kernel.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += sum(each.cpu_times()[:4])  # user, system, and both of ended children
+    return total
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from txlib.grading.sandbox.limits import Limits
-from txlib.grading.sandbox.nursery import PACKAGE, Nursery, SandboxError, start_kernel
+from txlib.grading.sandbox.nursery import Nursery, SandboxError, start_kernel
+from txlib.grading.sandbox.view import PACKAGE
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from jupyter_client.provisioning import KernelProvisionerBase
 
-from txlib.grading.sandbox import enclosure
+from txlib.grading.sandbox import enclosure, leftovers
 from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.nursery import Lease, Nursery, SandboxError, start_kernel
 from txlib.grading.sandbox.plain import start_plain
@@ -50,7 +49,7 @@ class SealedProvisioner(KernelProvisionerBase):
             self._own.start()
             address = str(self._own.address)
         if address is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="tx-"))
+            self._folder = leftovers.make_folder()
         else:
             self._folder = Path(address).parent / "kernels" / uuid4().hex[:10]
             self._folder.mkdir()

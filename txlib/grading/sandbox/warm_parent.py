@@ -3,9 +3,10 @@
 It never computes: after an operation with two threads a fork would hang. Its clients, the grader's processes, speak
 to it over a socket, one JSON line each way:
 
-    {"kernel": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the memory limit of 4096 MB"}
+    {"kernel": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the limit of 300 s", "cpu": 1.23}
     {"cells": "ab12", "limits": "{…}"}   ->  the same, with two pipes for a kernel of `cells.py`, which needs no folder
     {"probe": "ab12", "limits": "{…}"}   ->  the same; the child runs `probe_inside.py` instead of a kernel
+    {"cpu": "ab12"}                      ->  {"cpu": 1.23}, the seconds of processor time that it has used, or None
     {"preload": ["torch.testing"]}       ->  {"preloaded": 1}
 
 The connection is a lease: where it closes, the kernel is killed with everything that it started.
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from txlib.grading.sandbox import enclosure, filter, memory, proc
+from txlib.grading.sandbox import enclosure, filter, groups, proc, watching
 from txlib.grading.sandbox.limits import Limits
 
 TICK = 0.1  # seconds between two looks at the kernels' memory
@@ -57,15 +58,36 @@ GRACE = 5  # seconds a notebook may run over, since the client has its own clock
 class Kernel:
     """One child: the process that waits for it, and the first process inside its namespace, by our numbers."""
 
+    name: str
     waiter: int
     init: int
-    uid: int
     limits: Limits
     lease: socket.socket
-    namespace: str
-    group: memory.Group | None  # None: its memory is looked at
+    watched: watching.Watched
+    group: groups.Group | None
     deadline: float
     reason: str = ""
+
+    def cpu_seconds(self) -> float:
+        counted = self.group.cpu_seconds() if self.group is not None else None
+        return self.watched.cpu_seconds() if counted is None else counted
+
+    def excess(self) -> str:
+        """The limit that it has gone beyond, in words; the system's own limits don't see all of it."""
+        limits, group = self.limits, self.group
+        if group is None or not group.does_everything:
+            self.watched.look()
+        if group is None or not group.shares_processor:
+            self.watched.give_way()
+        if group is not None and group.bounds_memory:
+            too_much = group.overrun()
+        else:
+            too_much = self.watched.taken(limits.memory_mb * 2**20) > limits.memory_mb * 2**20
+        if too_much:
+            return f"the memory limit of {limits.memory_mb} MB"
+        if self.cpu_seconds() > limits.cpu_seconds:
+            return f"the limit of {limits.cpu_seconds:g} s of processor time"
+        return f"the limit of {limits.notebook_seconds:g} s" if time.monotonic() > self.deadline else ""
 
 
 class WarmParent:
@@ -74,12 +96,14 @@ class WarmParent:
     def __init__(self, root: bool, tmp_holds_binds: bool):
         self.root, self.tmp_holds_binds = root, tmp_holds_binds
         self.kernels: dict[int, Kernel] = {}  # by waiter
+        self.groups = sorted(Path(enclosure.RUN, "groups").iterdir())
         self.next_uid = enclosure.FIRST_UID + int.from_bytes(os.urandom(3), "big")
         self.selector = selectors.DefaultSelector()
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(f"{enclosure.RUN}/control")
         self.listener.listen(64)
         self.selector.register(self.listener, selectors.EVENT_READ)
+        self.selector.register(sys.stdin, selectors.EVENT_READ)  # which the grader holds, and never writes to
 
     def serve(self) -> None:
         while True:
@@ -87,11 +111,14 @@ class WarmParent:
                 if key.fileobj is self.listener:
                     client, _ = self.listener.accept()
                     self.selector.register(client, selectors.EVENT_READ, bytearray())
+                elif key.fileobj is sys.stdin:  # the grader is gone, and was before it could be said to die with it
+                    os._exit(1)
                 else:
                     self._read(key.fileobj, key.data)
             self._bury()
-            for kernel in list(self.kernels.values()):
-                self._watch(kernel)
+            for kernel in self.kernels.values():
+                if reason := kernel.excess():
+                    self._kill(kernel, reason)
 
     def _read(self, client: socket.socket, received: bytearray) -> None:
         try:
@@ -116,6 +143,10 @@ class WarmParent:
         if "preload" in request:
             _send(client, {"preloaded": _preload(request["preload"])})
             return
+        if "cpu" in request:
+            found = (kernel.cpu_seconds() for kernel in self.kernels.values() if kernel.name == request["cpu"])
+            _send(client, {"cpu": next(found, None)})
+            return
         limits = Limits.from_json(request["limits"])
         try:
             kernel = self._fork(client, request, limits, pipes)
@@ -123,6 +154,7 @@ class WarmParent:
             _send(client, {"ended": f"no namespace of its own could be made: {reason}"})
             return
         self.kernels[kernel.waiter] = kernel
+        groups.weigh(self.groups, len(self.kernels))
         _send(client, {"started": True})
 
     def _fork(self, client: socket.socket, request: dict, limits: Limits, pipes: list[int]) -> Kernel:
@@ -137,7 +169,7 @@ class WarmParent:
                 os.chown(path, uid, uid)
         group = None
         with contextlib.suppress(OSError):
-            group = memory.Group(Path(enclosure.RUN, "group", name), limits)
+            group = groups.Group(self.groups, name, limits) if self.groups else None
         reading, writing = os.pipe()
         waiter = os.fork()
         if waiter == 0:
@@ -153,23 +185,16 @@ class WarmParent:
         if group is not None and said.split()[2] == "watched":
             group.remove()
             group = None
-        return Kernel(
-            waiter,
-            init,
-            uid,
-            limits,
-            client,
-            memory.process_namespace(init),
-            group,
-            time.monotonic() + limits.notebook_seconds + GRACE,
-        )
+        watched = watching.Watched(watching.process_namespace(init))
+        deadline = time.monotonic() + limits.notebook_seconds + GRACE
+        return Kernel(name, waiter, init, limits, client, watched, group, deadline)
 
     def _child(
         self,
         folder: str | None,
         uid: int,
         limits: Limits,
-        group: memory.Group | None,
+        group: groups.Group | None,
         kind: str,
         pipes: list[int],
         writing: int,
@@ -198,19 +223,6 @@ class WarmParent:
         finally:
             os._exit(status)
 
-    def _watch(self, kernel: Kernel) -> None:
-        """Kill a kernel that takes too much memory or time; the system's own limits don't see all of it."""
-        if time.monotonic() > kernel.deadline:
-            self._kill(kernel, f"the limit of {kernel.limits.notebook_seconds:g} s")
-        elif self._holds_too_much(kernel):
-            self._kill(kernel, f"the memory limit of {kernel.limits.memory_mb} MB")
-
-    def _holds_too_much(self, kernel: Kernel) -> bool:
-        if kernel.group is not None:
-            return kernel.group.overrun()
-        most = kernel.limits.memory_mb * 2**20
-        return memory.taken(kernel.namespace, most) > most
-
     def _kill(self, kernel: Kernel, reason: str) -> None:
         kernel.reason = kernel.reason or reason
         with contextlib.suppress(ProcessLookupError):
@@ -225,11 +237,14 @@ class WarmParent:
             if not waiter:
                 return
             if kernel := self.kernels.pop(waiter, None):
+                used = kernel.cpu_seconds()
                 if kernel.group is not None:
                     if kernel.group.overrun():
                         kernel.reason = f"the memory limit of {kernel.limits.memory_mb} MB"
                     kernel.group.remove()
-                _send(kernel.lease, {"ended": kernel.reason or _words(os.waitstatus_to_exitcode(status))})
+                    groups.weigh(self.groups, len(self.kernels))
+                reason = kernel.reason or _words(os.waitstatus_to_exitcode(status))
+                _send(kernel.lease, {"ended": reason, "cpu": round(used, 3)})
 
     def _end_lease(self, client: socket.socket) -> None:
         self.selector.unregister(client)
