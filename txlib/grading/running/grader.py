@@ -90,8 +90,9 @@ def grade(
                 todo.append(submission)
                 watch(submission.name, "queued", None)
         drawn = book.seeds(found_assignment.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
+        hidden = (found_assignment.path.parent, folder, out)
         evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, found_assignment, drawn)
-        stack.enter_context(warm_kernels(found_assignment.imports, limits, isolation, trust))  # meanwhile
+        stack.enter_context(warm_kernels(found_assignment.imports, limits, isolation, trust, hidden))  # meanwhile
         run_one = partial(execute, limits=limits)
         graded_by, reference = make_reference(found_assignment, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,8 @@ from pathlib import Path
 from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.nursery import Nursery, SandboxError, start_kernel
 from txlib.grading.sandbox.view import PACKAGE
+
+CANARY = ".txlib-probe-"
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,38 @@ def _holes(nursery: Nursery) -> list[str]:
             "locked": str(Path(__file__)),
             "process": {"words": words, "pid": process.pid},
         }
-        folder = nursery.folder / "kernels" / "probe"
-        folder.mkdir()
-        (folder / "targets.json").write_text(json.dumps(targets))
-        with start_kernel(nursery.address, "probe", "probe", Limits()) as lease:
-            ended = lease.read(30)
-        try:
-            return json.loads((folder / "holes.json").read_text())
-        except (OSError, ValueError) as reason:
-            raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
+        return _found_inside(nursery, targets)
+
+
+def visible_inside(nursery: Nursery, folders: Iterable[Path]) -> list[Path]:
+    """Those of the folders that a kernel could look into. A file is planted in each for it to find.
+
+    Where none can be planted, any that is there already will do.
+    """
+    with contextlib.ExitStack() as stack:
+        canaries = {}
+        for folder in {folder.resolve() for folder in folders}:
+            try:
+                planted = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=CANARY))
+                os.chmod(planted.name, 0o644)  # nothing but the sandbox keeps others out
+                canaries[str(folder)] = [planted.name]
+            except OSError:
+                canaries[str(folder)] = [str(path) for path in folder.iterdir()] if folder.is_dir() else []
+        return sorted(map(Path, _found_inside(nursery, {"canaries": canaries})))
+
+
+def _found_inside(nursery: Nursery, targets: dict) -> list[str]:
+    """What `probe_inside.py` finds in a sandbox."""
+    name = f"probe-{secrets.token_hex(4)}"
+    folder = nursery.folder / "kernels" / name
+    folder.mkdir()
+    (folder / "targets.json").write_text(json.dumps(targets))
+    with start_kernel(nursery.address, "probe", name, Limits()) as lease:
+        ended = lease.read(30)
+    try:
+        return json.loads((folder / "found.json").read_text())
+    except (OSError, ValueError) as reason:
+        raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
 
 
 @contextlib.contextmanager
@@ -96,7 +121,7 @@ def waiting_process(words: str) -> Iterator[subprocess.Popen]:
 def _marker(stack: contextlib.ExitStack, folder: Path | None, words: str) -> Path | None:
     """A file that only the sandbox must not read, in a folder of its own; None where none can be made."""
     try:
-        made = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".txlib-probe-"))
+        made = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=CANARY))
     except OSError:
         return None
     path = Path(made, "marker")

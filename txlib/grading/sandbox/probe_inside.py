@@ -1,5 +1,5 @@
 """What the probe tries from inside: each attempt that succeeds is a hole. It gets a list of targets, gives a list of
-holes, both as JSON files in one folder.
+holes, both as JSON files in one folder. Where the targets are canaries, it gives the folders in which it sees one.
 """
 
 import contextlib
@@ -19,8 +19,11 @@ GET_KEYRING_ID, SESSION_KEYRING = 0, -3  # <linux/keyctl.h>
 
 def main(folder: str) -> None:
     targets = json.loads(Path(folder, "targets.json").read_text())
-    holes = [words for words, attempt in attempts(targets) if _succeeds(attempt)]
-    Path(folder, "holes.json").write_text(json.dumps(holes))
+    if "canaries" in targets:
+        found = [where for where, paths in targets["canaries"].items() if any(map(os.path.lexists, paths))]
+    else:
+        found = [words for words, attempt in attempts(targets) if _succeeds(attempt)]
+    Path(folder, "found.json").write_text(json.dumps(found))
 
 
 def attempts(targets: dict) -> list[tuple[str, Callable[[], object]]]:

@@ -3,8 +3,10 @@
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from txlib.grading.sandbox import JUPYTER, Limits, Nursery, probe
+from txlib.grading.sandbox.probe import visible_inside
 
 
 def required_isolation(trust: bool) -> str:
@@ -23,8 +25,14 @@ def required_isolation(trust: bool) -> str:
 
 
 @contextlib.contextmanager
-def warm_kernels(modules: Iterable[str], limits: Limits, isolation: str, trust: bool) -> Iterator[None]:
-    """Within the block, kernels named `sealed` come from a warm parent that holds the `modules`."""
+def warm_kernels(
+    modules: Iterable[str], limits: Limits, isolation: str, trust: bool, hidden: Iterable[Path] = ()
+) -> Iterator[None]:
+    """Within the block, kernels named `sealed` come from a warm parent that holds the `modules`.
+
+    Raises:
+        ValueError: a kernel could look into one of the folders that are to be `hidden`.
+    """
     settings = {
         "TXLIB_LIMITS": limits.to_json(),
         "OMP_NUM_THREADS": "1",
@@ -39,6 +47,11 @@ def warm_kernels(modules: Iterable[str], limits: Limits, isolation: str, trust: 
             yield
             return
         with Nursery(modules) as nursery:
+            if seen := visible_inside(nursery, hidden):
+                raise ValueError(
+                    f"{seen[0]} could be read inside the sandbox, since it lies below a folder that Python or the "
+                    "system needs there: move it, e.g. into your home"
+                )
             os.environ["TXLIB_NURSERY"] = str(nursery.address)
             yield
     finally:
