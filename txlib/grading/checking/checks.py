@@ -6,7 +6,6 @@ papermill) nothing is decided: the evidence alone is displayed, for a judge outs
 """
 
 import contextlib
-import html
 import json
 import linecache
 import os
@@ -22,12 +21,12 @@ from txlib.grading.checking.axes import DATA, is_plot, picture, plot
 from txlib.grading.checking.inputs import Inputs, derived_seed
 from txlib.grading.checking.operators import Operators, watch_threads
 from txlib.grading.checking.progress import Row, now, record
-from txlib.grading.checking.verdict import ELSEWHERE, STUB, SYMBOL, Verdict, judge
+from txlib.grading.checking.summary import Summary
+from txlib.grading.checking.verdict import STUB, Verdict, judge
 from txlib.grading.evidence import values
 from txlib.grading.evidence.compare import ATOL, RTOL
 from txlib.grading.evidence.recordings import unpack
 from txlib.grading.evidence.values import MAX_SHOWN, Recorder, TooLarge, text
-from txlib.grading.text import number, plural
 
 watch_threads()  # here, in a notebook's first cell, before an answer can start one
 
@@ -238,7 +237,7 @@ class Checks:
         notice = self._save(verdict)
         return Verdict(**vars(verdict) | {"lines": (*verdict.lines, notice)}) if notice else verdict
 
-    def summary(self) -> "Summary | None":
+    def summary(self) -> Summary | None:
         """The points so far: the last line of an exercise."""
         if _notebook().get("mode") == "grade" or _collected is not None:
             return None
@@ -262,44 +261,6 @@ class Checks:
                 )
             )
         return record(rows)
-
-
-class Summary:
-    """The points of an exercise in this notebook, task by task; then those that somebody else gives."""
-
-    def __init__(self, exercise: dict | None, verdicts: dict[str, Verdict]):
-        self._title = exercise["title"] if exercise else "The recordings are not loaded: run all cells"
-        self.points = self.max_points = self.elsewhere = 0
-        self._rows = []
-        for task in exercise["tasks"] if exercise else ():
-            verdict = verdicts.get(task["id"]) or Verdict(task["id"], task["title"], "unanswered")
-            if task.get("measured"):
-                self._add_elsewhere(task, "gathered", SYMBOL[verdict.kind])
-                continue
-            self._rows.append((SYMBOL[verdict.kind], task["title"], f"{number(verdict.points)} of {task['points']:g}"))
-            self.points += verdict.points
-            self.max_points += task["points"]
-        for task in exercise.get("written", ()) if exercise else ():
-            self._add_elsewhere(task, "written", SYMBOL["written"])
-
-    def _add_elsewhere(self, task: dict, kind: str, symbol: str) -> None:
-        self._rows.append((symbol, task["title"], f"{plural(task['points'], 'point')}, {ELSEWHERE[kind]}"))
-        self.elsewhere += task["points"]
-
-    def __repr__(self) -> str:
-        rows = [f"  {symbol} {title}: {points}" for symbol, title, points in self._rows]
-        return "\n".join([self._headline(), *rows])
-
-    def _headline(self) -> str:
-        more = f"; {self.elsewhere:g} more are given by others" if self.elsewhere else ""
-        return f"{self._title}: {number(self.points)} of {plural(self.max_points, 'point')}{more}"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{symbol}</td><td style='text-align: left'>{html.escape(title)}</td><td>{points}</td></tr>"
-            for symbol, title, points in self._rows
-        )
-        return f"<table><caption><strong>{html.escape(self._headline())}</strong></caption>{rows}</table>"
 
 
 def _need_points(points: int | float | None) -> None:

@@ -4,72 +4,19 @@ import html
 import re
 from functools import cache
 from typing import Any
+from xml.etree.ElementTree import tostring
 
+from latex2mathml.converter import convert_to_element
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 FOLD = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL | re.IGNORECASE)
 OUTSIDE = re.compile(r"(https?|mailto):", re.IGNORECASE)  # links that lead somewhere from a page of its own
-
-# What TeX writes with a command, and a reader as one character.
-SIGNS = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "delta": "δ",
-    "epsilon": "ε",
-    "varepsilon": "ε",
-    "theta": "θ",
-    "lambda": "λ",
-    "mu": "μ",
-    "nu": "ν",
-    "pi": "π",
-    "rho": "ρ",
-    "sigma": "σ",
-    "tau": "τ",
-    "phi": "φ",
-    "varphi": "φ",
-    "omega": "ω",
-    "Gamma": "Γ",
-    "Delta": "Δ",
-    "Theta": "Θ",
-    "Lambda": "Λ",
-    "Sigma": "Σ",
-    "Phi": "Φ",
-    "Omega": "Ω",
-    "cdot": "·",
-    "times": "×",
-    "le": "≤",
-    "leq": "≤",
-    "ge": "≥",
-    "geq": "≥",
-    "ne": "≠",
-    "neq": "≠",
-    "approx": "≈",
-    "in": "∈",
-    "sum": "∑",
-    "prod": "∏",
-    "infty": "∞",
-    "to": "→",
-    "rightarrow": "→",
-    "top": "⊤",
-    "odot": "⊙",
-    "oplus": "⊕",
-    "dots": "…",
-    "ldots": "…",
-    "cdots": "…",
-    "pm": "±",
-    "mid": "|",
-    "nabla": "∇",
-    "partial": "∂",
-}
-FUNCTIONS = {"log", "exp", "max", "min", "sin", "cos", "tanh"}
-NAMED = {"text", "mathrm", "mathbf", "mathit", "mathcal", "mathbb", "operatorname", "textbf", "textit"}
-SPACES = {",": "\u2009", ":": "\u2009", ";": " ", "!": "", " ": " ", "quad": "  ", "qquad": "   "}
+DROPPED = ("href", "style", "class", "id", "xmlns")  # what maths in a page doesn't need
 
 
 def prose(markdown: str) -> str:
-    """Markdown as HTML; hints in `<details>` stay folded, maths becomes plain signs with indices."""
+    """Markdown as HTML; hints in `<details>` stay folded, maths becomes MathML."""
     rest, *folds = FOLD.split(markdown)
     pieces = [_block(rest)]
     for i in range(0, len(folds), 3):
@@ -89,71 +36,17 @@ def untitled(markdown: str) -> tuple[str, str]:
     return (found[1].strip(), markdown[found.end() :]) if found else ("", markdown)
 
 
-def maths(tex: str) -> str:
-    """The simple TeX of prompts as HTML: Greek letters, roots, indices. A command it doesn't know stays as it is."""
-    return f'<span class="maths">{_Maths(tex.strip()).everything()}</span>'
-
-
-class _Maths:
-    """A reader of TeX, one character after the other."""
-
-    def __init__(self, tex: str):
-        self.tokens = re.findall(r"\\[A-Za-z]+|\\.|[^\\]|\\$", tex, re.DOTALL)
-        self.place = 0
-
-    def everything(self) -> str:
-        return "".join(iter(self._next, None))
-
-    def _next(self) -> str | None:
-        if self.place >= len(self.tokens):
-            return None
-        token = self.tokens[self.place]
-        self.place += 1
-        if token in "_^":
-            tag = "sub" if token == "_" else "sup"
-            return f"<{tag}>{self._argument()}</{tag}>"
-        if token in "{}":
-            return ""
-        if token == "-":
-            return "−"
-        return self._command(token[1:]) if token.startswith("\\") and len(token) > 1 else html.escape(token)
-
-    def _command(self, name: str) -> str:
-        if name in SIGNS:
-            return SIGNS[name]
-        if name in FUNCTIONS:
-            return name
-        if name in SPACES:
-            return SPACES[name]
-        if name in ("left", "right", "bigl", "bigr", "big", "Big"):
-            return ""
-        if name in NAMED:
-            return self._argument()
-        if name == "sqrt":
-            inside = self._argument()
-            return f"√{inside}" if re.fullmatch(r"\w(<sub>.*</sub>)?", inside) else f"√({inside})"
-        if name in ("frac", "tfrac", "dfrac"):
-            above, below = self._argument(), self._argument()
-            return f"{_bracketed(above)} / {_bracketed(below)}"
-        return html.escape(name if not name.isalpha() else f"\\{name}")
-
-    def _argument(self) -> str:
-        """The next group in braces, or the next token."""
-        if self.place >= len(self.tokens) or self.tokens[self.place] != "{":
-            return self._next() or ""
-        start, depth = self.place + 1, 0
-        for end in range(self.place, len(self.tokens)):
-            depth += {"{": 1, "}": -1}.get(self.tokens[end], 0)
-            if not depth:
-                break
-        else:
-            end = len(self.tokens)
-        self.place = end + 1
-        return _Maths("".join(self.tokens[start:end])).everything()
-
-
-def _bracketed(part: str) -> str:
-    return part if re.fullmatch(r"[\w√]+(<su[bp]>[^<]*</su[bp]>)*", part) else f"({part})"
+def maths(tex: str, display: str = "inline") -> str:
+    """TeX as MathML, which browsers draw by themselves; what can't be read, as it stands."""
+    try:
+        root = convert_to_element(tex.strip(), display=display)
+    except Exception:  # of many kinds: a missing brace, an index without a number
+        return f"<code>{html.escape(tex)}</code>"
+    for element in root.iter():
+        element.text = element.text and html.unescape(element.text)  # tostring() escapes all of it again
+        for attribute in DROPPED:
+            element.attrib.pop(attribute, None)
+    return tostring(root, encoding="unicode")
 
 
 def _block(markdown: str) -> str:
@@ -194,7 +87,7 @@ def _reader() -> MarkdownIt:
     for kind in ("math_inline", "math_inline_double"):
         reader.add_render_rule(kind, lambda self, tokens, i, options, env: maths(tokens[i].content))
     for kind in ("math_block", "math_block_label"):
-        reader.add_render_rule(kind, lambda self, tokens, i, options, env: f"<p>{maths(tokens[i].content)}</p>")
+        reader.add_render_rule(kind, lambda self, tokens, i, options, env: maths(tokens[i].content, "block"))
     reader.add_render_rule("image", _no_image)
     return reader
 

@@ -141,8 +141,8 @@ def write_submission(out: Path, result: Result, assignment: Assignment) -> None:
 def write_reports(out: Path, results: list[Result], assignment: Assignment) -> None:
     """The tables, the summary, and every page: marks may have been given since, or an earlier run broke off."""
     from txlib.grading.pages.exports import grades_csv, review_csv
-    from txlib.grading.pages.feedback import summary_page
     from txlib.grading.pages.similar import similar_answers
+    from txlib.grading.pages.summary import summary_page
 
     for result in results:
         write_submission(out, result, assignment)

@@ -1,0 +1,148 @@
+"""What an instructor reads of a grading run: one page about the whole class."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from statistics import fmean, median
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from txlib.grading.authoring.assignment import Assignment
+from txlib.grading.pages.page import ISOLATION, MAX_LINE, cut, page
+from txlib.grading.pages.similar import Similar
+from txlib.grading.records.result import VERDICTS, Result, TaskResult
+from txlib.grading.text import markup, number
+
+
+def summary_page(results: list[Result], assignment: Assignment, similar: Iterable[Similar] = ()) -> str:
+    """The page for the instructor: one HTML file that links to the learners' pages.
+
+    `similar` lists answers that resemble each other.
+    """
+    graded = [result for result in results if result.status == "graded"]
+    shares = [result.score / result.max_score for result in graded if result.max_score]
+    titles = {task.id: task.title or task.id for task in assignment.tasks}
+    levels = Counter(result.isolation for result in graded or results)
+    return page(
+        "summary.html",
+        {
+            "assignment": assignment,
+            "count": len(results),
+            "graded": len(graded),
+            "full": sum(s >= 1 for s in shares),
+            "median": _percent(median(shares)) if shares else "",
+            "mean": _percent(fmean(shares)) if shares else "",
+            "chart": _chart(shares),
+            "tasks": [_class_task(task, graded) for task in assignment.tasks],
+            "look": [
+                (result.submission, _link(result), _reasons(result, titles))
+                for result in results
+                if result.needs_review
+            ],
+            "failed": [
+                (result.submission, _link(result), result.status) for result in results if result.status != "graded"
+            ],
+            "similar": [_similar(each, titles) for each in similar],
+            "levels": [(ISOLATION.get(level, level), number) for level, number in levels.most_common()],
+            "sealed": set(levels) <= {"sealed"},
+            "in_kernel": any(task.kind == "tests" for task in assignment.tasks),
+            "seeds": sorted({result.seeds for result in graded or results}),
+        },
+    )
+
+
+def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:
+    found = [each for result in graded for each in result.tasks if each.id == task.id]
+    right = sum(each.points >= each.max_points for each in found)
+    said = Counter(words for each in found if each.points < each.max_points and (words := _mistake(each)))
+    return {
+        "title": task.title or task.id,
+        "kind": task.kind,
+        "points": task.points,
+        "right": right,
+        "count": len(found),
+        "share": round(100 * right / len(found)) if found else 0,
+        "mean": number(sum(each.points for each in found) / len(found)) if found else "–",
+        "pending": sum(each.verdict == "pending" for each in found),
+        "mistakes": said.most_common(5),
+        "others": max(0, len(said) - 5),
+    }
+
+
+def _mistake(task: TaskResult) -> Markup:
+    """What went wrong, in words that many may share."""
+    if task.verdict == "mistake" and task.lines:
+        return Markup(markup(task.lines[0][:MAX_LINE]))
+    raised = re.match(r"Your answer raised `(\w{1,60})`", task.lines[0]) if task.lines else None
+    if task.verdict == "error" and raised:
+        return Markup("<em>It raised <code>{}</code></em>").format(raised[1])
+    words = {
+        "wrong": "Another wrong answer",
+        "partial": "Some of its checks are wrong",
+        "error": "It raised an error",
+        "reviewed": "",
+        "pending": "",
+    }
+    said = words.get(task.verdict, VERDICTS[task.verdict].capitalize())
+    return Markup("<em>{}</em>").format(said) if said else Markup("")
+
+
+def _reasons(result: Result, titles: dict[str, str]) -> list[Markup]:
+    reasons = [
+        f"{titles.get(note.task, note.task)}: {note.text}" if note.task else note.text
+        for note in result.notes
+        if note.review
+    ]
+    waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
+    reasons += [f"{title}: a written answer waits for points" for title in waiting]
+    return [Markup(markup(cut(reason, MAX_LINE))) for reason in reasons]
+
+
+def _similar(each: Any, titles: dict[str, str]) -> dict[str, Any]:
+    return {
+        "task": titles.get(each.task, each.task),
+        "one": (each.one, _href(each.one)),
+        "other": (each.other, _href(each.other)),
+        "share": _percent(each.similarity),
+    }
+
+
+def _chart(shares: list[int | float]) -> Markup | str:
+    """How many submissions reached which share of the points: ten columns."""
+    if not shares:
+        return ""
+    columns = [0] * 10
+    for share in shares:
+        columns[min(9, max(0, int(share * 10 + 1e-9)))] += 1
+    top, width, height = max(columns), 52, 130
+    bars, words = [], []
+    for i, count in enumerate(columns):
+        label = f"{10 * i}–{10 * i + 10}"
+        tall = round(height * count / top)
+        x, y = 10 + i * width, 24 + height - tall
+        bars.append(f'<rect class="mark" x="{x}" y="{y}" width="{width - 8}" height="{tall}" rx="2"/>')
+        if count:
+            bars.append(f'<text x="{x + 22}" y="{y - 6}" text-anchor="middle">{count}</text>')
+            words.append(f"{count} between {10 * i} and {10 * i + 10} %")
+        bars.append(f'<text class="soft" x="{x + 22}" y="{height + 42}" text-anchor="middle">{label}</text>')
+    return Markup(
+        '<svg viewBox="0 0 530 190" role="img" aria-labelledby="chart-title chart-words" width="530" '
+        'style="max-width: 100%; height: auto"><title id="chart-title">How many submissions reached which share of the '
+        f'points</title><desc id="chart-words">{"; ".join(words)}.</desc>{"".join(bars)}'
+        f'<line class="axis" x1="6" x2="524" y1="{height + 24.5}" y2="{height + 24.5}"/>'
+        '<text class="soft" x="265" y="188" text-anchor="middle">% of the points</text></svg>'
+    )
+
+
+def _link(result: Result) -> str:
+    return _href(result.submission)
+
+
+def _href(submission: str) -> str:
+    return f"feedback/{quote(submission.encode('utf-8', 'replace'), safe='')}.html"
+
+
+def _percent(share: int | float) -> str:
+    return f"{100 * share:.0f} %"
