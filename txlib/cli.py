@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from txlib.course.root import DATA, install
+
 try:
     import typer
 except ModuleNotFoundError:
-    raise SystemExit('txlib: the command needs typer; in the course\'s folder: pip install -e ".[train]"') from None
+    raise SystemExit(f"txlib: the command needs typer; {install('train')}") from None
 
 import txlib
 from txlib.grading import command as grading
@@ -54,7 +56,7 @@ def main() -> None:
     try:
         app()
     except ModuleNotFoundError as error:
-        fail(f'{error}; in the course\'s folder: pip install -e ".[lab]"')
+        fail(f"{error}; {install('lab')}")
     except (ValueError, OSError) as error:
         fail(error)
 
@@ -101,6 +103,8 @@ def data() -> None:
     for load, unit in ((shakespeare, "characters"), (reviews, "texts"), (verses, "pairs")):
         source = load.__name__
         print(row(source, unit, *(f"{len(split):,}" for split in load()), LICENCES[source]))
+    print(f"\nTrained models, for --model, in {DATA / 'checkpoints'}:")
+    print("  " + ", ".join(sorted(folder.name for folder in (DATA / "checkpoints").glob("*/"))))
 
 
 @app.command()

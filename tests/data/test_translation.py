@@ -110,7 +110,7 @@ def test_wrong_arguments(arguments, message):
 def test_missing_embedded_file_names_the_remedy(tmp_path, nowhere, monkeypatch):
     with pytest.raises(FileNotFoundError, match=f"de-en.tsv.gz is not in {tmp_path}"):
         translation("wesnoth", folder=tmp_path)
-    monkeypatch.setattr(files, "REPOSITORY_DATA", tmp_path / "site-packages" / "data")
+    monkeypatch.setattr(files, "DATA", tmp_path / "site-packages" / "data")
     with pytest.raises(FileNotFoundError, match="set TXLIB_DATA to"):
         translation("wesnoth")
 
@@ -118,7 +118,7 @@ def test_missing_embedded_file_names_the_remedy(tmp_path, nowhere, monkeypatch):
 def test_txlib_data_stands_in_where_there_is_no_checkout(tmp_path, monkeypatch):
     pairs = "".join(f"This is number {number}.\tDas ist Nummer {number}.\n" for number in range(200))
     write(tmp_path / "data" / "wesnoth" / "de-en.tsv.gz", pairs)
-    monkeypatch.setattr(files, "REPOSITORY_DATA", tmp_path / "site-packages" / "data")
+    monkeypatch.setattr(files, "DATA", tmp_path / "site-packages" / "data")
     monkeypatch.setenv("TXLIB_DATA", str(tmp_path / "data"))
     assert sum(map(len, translation("wesnoth"))) == 200
 

@@ -49,7 +49,7 @@ def check_txlib(words: list[str]) -> None:
         command, words = command.commands[words[0]], words[1:]
     options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     runs_by_itself = getattr(command, "invoke_without_command", False) and words and words[0].startswith("--")
-    assert not getattr(command, "commands", None) or runs_by_itself or words in ([], ["--help"]), words
+    assert not getattr(command, "commands", None) or runs_by_itself or words in ([], ["--help"], ["--version"]), words
     assert {word for word in words if word.startswith("--")} <= options
 
 

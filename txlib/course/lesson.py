@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from txlib.course.root import PACKAGES
+from txlib.course.root import DATA
 
 
 def device() -> torch.device:
@@ -38,14 +38,15 @@ def progress(items: Sequence, what: str) -> Iterator:
 
 
 def shipped(name: str) -> Path:
-    """The folder of a trained model that comes with the course, in `data/checkpoints`.
+    """The folder of a trained model that comes with the course, from `data/checkpoints`.
 
     Raises:
-        FileNotFoundError: when it is not there, as in an installation without the repository.
+        FileNotFoundError: there is none of that name.
     """
-    folder = PACKAGES / "data" / "checkpoints" / name
+    folder = DATA / "checkpoints" / name
     if not folder.is_dir():
-        raise FileNotFoundError(f"no checkpoint at {folder}; work in a checkout of the course's repository")
+        there = ", ".join(sorted(each.name for each in folder.parent.glob("*/"))) or "none"
+        raise FileNotFoundError(f"no model {name!r} comes with the course; there are: {there}")
     return folder
 
 

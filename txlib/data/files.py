@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from txlib.course.root import PACKAGES
+from txlib.course.root import DATA
 
 GITHUB = "https://raw.githubusercontent.com"
 ELSEWHERE = {  # data sets that do not come along: who has them, and the SHA-256 of what is there
@@ -26,7 +26,6 @@ ELSEWHERE = {  # data sets that do not come along: who has them, and the SHA-256
         "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
     ),
 }
-REPOSITORY_DATA = PACKAGES / "data"
 
 Example = TypeVar("Example")
 
@@ -49,11 +48,11 @@ def split_by(key: Callable[[Example], str], examples: Iterable[Example], held_ou
 
 
 def find(source: str, name: str, folder: str | os.PathLike | None) -> Path:
-    """Where the file `name` of a data set is: `folder`, else the repository's data/, else $TXLIB_DATA.
+    """Where the file `name` of a data set is: `folder`, else what comes along with txlib, else $TXLIB_DATA.
 
     A data set that does not come along, and that the caller has no folder of, is fetched from who has it, once.
     """
-    folders = [Path(folder)] if folder else [REPOSITORY_DATA / source]
+    folders = [Path(folder)] if folder else [DATA / source]
     if not folder and "TXLIB_DATA" in os.environ:
         folders.append(Path(os.environ["TXLIB_DATA"]) / source)
     for candidate in folders:
