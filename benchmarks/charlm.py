@@ -24,8 +24,8 @@ from compare import Row, median, save, table
 from txlib.data import shakespeare
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
+from txlib.recipes.language import PRESETS, make_model, make_tokenizer, validation_loss, window_batches, window_loss
 from txlib.training import train
-from txlib.training.language import PRESETS, make_encoder, make_model, validation_loss, window_batches, window_loss
 
 ITERATIONS, BATCH, CONTEXT = 2000, 12, 64
 WARMUP, RATE, LAST_RATE, DECAY, BETAS = 100, 1e-3, 1e-4, 0.1, (0.9, 0.99)
@@ -83,8 +83,9 @@ def ours(train_ids: torch.Tensor, unseen: torch.Tensor, vocabulary: int, seconds
     preset = PRESETS["small"]
 
     def run(steps: int) -> tuple[GPT, float]:
-        model = make_model(preset, vocabulary, seed=seed)
-        batches = window_batches(train_ids, preset.context, preset.batch, seed=seed)
+        torch.manual_seed(seed)
+        model = make_model(preset, vocabulary)
+        batches = window_batches(train_ids, preset.context, preset.batch_tokens // preset.context, seed=seed)
         progress = train(model, batches, window_loss, preset.training, steps=steps, quiet=True)
         return model, progress.cpu_seconds
 
@@ -108,9 +109,9 @@ def main() -> None:
         source, texts = "shakespeare", shakespeare()
     print(f"text: {source}, {len(texts.train):,} characters; validation {len(texts.validation):,}")
     numbers = {character: number for number, character in enumerate(sorted(set(texts.train + texts.validation)))}
-    encoder = make_encoder("characters", texts.train, 0)
+    tokenizer = make_tokenizer("characters", texts.train, 0)
     their_ids = [torch.tensor([numbers[character] for character in text]) for text in (texts.train, texts.validation)]
-    our_ids = [torch.tensor(encoder.encode(text)) for text in (texts.train, texts.validation)]
+    our_ids = [torch.tensor(tokenizer.encode(text)) for text in (texts.train, texts.validation)]
 
     measured: dict[str, list[float]] = {}
 
@@ -124,12 +125,12 @@ def main() -> None:
 
     for seed in range(arguments.rounds):
         took = note("peer", lambda: peer(*their_ids, len(numbers), arguments.seconds, seed))  # noqa: B023
-        note("ours", lambda: ours(*our_ids, len(encoder), took, seed))  # noqa: B023
-        note("ours sooner", lambda: ours(*our_ids, len(encoder), SOONER * took, seed))  # noqa: B023
+        note("ours", lambda: ours(*our_ids, len(tokenizer), took, seed))  # noqa: B023
+        note("ours sooner", lambda: ours(*our_ids, len(tokenizer), SOONER * took, seed))  # noqa: B023
     middle = {what: median(values) for what, values in measured.items()}
     sizes = [
         sum(weight.numel() for weight in model.parameters()) / 1e6
-        for model in (peer_model(len(numbers)), make_model(PRESETS["small"], len(encoder)))
+        for model in (peer_model(len(numbers)), make_model(PRESETS["small"], len(tokenizer)))
     ]
     limit = None if arguments.seconds or source != "tinyshakespeare" else LIMIT
     rows = [

@@ -34,7 +34,7 @@ from txlib import plots
 from txlib.data import batches_by_length, collate, padding_share, translation
 from txlib.layers import BlockConfig, LayerNorm, TransformerBlock
 from txlib.course.lesson import device, expect, progress, prove_equal, shipped, show_source
-from txlib.text.vocabulary import Vocabulary
+from txlib.text import Tokenizer
 
 # %% [markdown]
 # The sentences come from free computer games, each in German and in English. We train on the short ones, which are
@@ -98,7 +98,7 @@ plots.encoder_decoder(
 # `BOS`, the start, and `EOS`, the end of a sentence.
 
 # %%
-vocabulary = Vocabulary.train([side for pair in everything.train for side in pair], size=4000)
+vocabulary = Tokenizer.train([side for pair in everything.train for side in pair], size=4000)
 PAD, BOS, EOS = vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id
 print("special:", PAD, BOS, EOS)
 print([vocabulary.token(id) for id in vocabulary.encode("Die Zwergenkönige schlafen.")])
@@ -557,7 +557,7 @@ expect("BLEU after half a minute", bleu(first), 0, 6)
 
 # %%
 folder = shipped("translation-tiny")
-print("same vocabulary:", Vocabulary.load(folder / "vocabulary.json").to_dict() == vocabulary.to_dict())
+print("same vocabulary:", Tokenizer.load(folder / "tokenizer.json").to_dict() == vocabulary.to_dict())
 weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
 model = Transformer(len(vocabulary), config, layers=2)
 print(model.load_state_dict(weights))

@@ -1,6 +1,8 @@
 """The command `txlib`: each subcommand is a thin function over the library."""
 
+import inspect
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
@@ -212,180 +214,97 @@ def submit(
 
 app.add_typer(grading.app, name="grade")
 
-train = typer.Typer(help="Train a model on real data.", no_args_is_help=True)
-app.add_typer(train, name="train")
+
+class Recipes(typer.core.TyperGroup):
+    """The recipes as commands; they are loaded when one is asked for, since they need torch."""
+
+    def list_commands(self, ctx) -> list[str]:
+        return list(self.recipes())
+
+    def get_command(self, ctx, name: str):
+        recipe = self.recipes().get(name)
+        return recipe and recipe_command(recipe)
+
+    def recipes(self) -> dict:
+        """By the second word of their commands, those whose first word is this group's name."""
+        from txlib.recipes import RECIPES
+
+        words = {command.partition(" ")[::2]: recipe for command, recipe in RECIPES.items()}
+        return {name: recipe for (group, name), recipe in words.items() if group == self.name}
 
 
-@train.command()
-def translation(
-    data: Annotated[str, typer.Option(help="Sentence pairs; `txlib data` lists them.")] = "wesnoth",
-    pair: Annotated[str, typer.Option(help="From which language to which: de-en, fr-en, en-de, en-fr.")] = "de-en",
-    preset: Annotated[
-        str, typer.Option(help="Size: tiny or small; base or big (Vaswani et al. 2017) for a GPU.")
-    ] = "small",
-    minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/DATA-PAIR-PRESET.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
-    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
-) -> None:
-    """Train a translator and measure its BLEU.
+def recipe_command(recipe: type):
+    """A command whose options are the recipe's fields, and how long, where and on what to train."""
+    own = [each for each in fields(recipe) if each.name != "seed"]
+    seed = next(each for each in fields(recipe) if each.name == "seed")
+    length = "Train for this long, measuring not included; the preset's time unless given."
+    common = {
+        "minutes": (float | None, None, length),
+        "steps": (int | None, None, "Train for this many steps instead."),
+        "device": (str, "auto", "auto, cpu, cuda or mps."),
+        "out": (Path | None, None, "Folder of the run; in runs/ unless given."),
+        "resume": (bool, False, "Go on with the run in that folder."),
+        "seed": (int, seed.default, seed.metadata["help"]),
+    }
+    options = {each.name: (each.type, each.default, each.metadata["help"]) for each in own} | common
 
-    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
-    """
-    from txlib.training.translation import train_translation
+    def command(ctx, **values) -> None:
+        from txlib.recipes import run
 
-    one_length(minutes, steps)
-    out = out or Path("runs") / f"{data}-{pair}-{preset}"
-    result = train_translation(
-        data,
-        pair,
-        preset=preset,
-        minutes=minutes,
-        steps=steps,
-        device=_device(device),
-        out=out,
-        resume=resume,
-        seed=seed,
-    )
-    print(f"BLEU {result['bleu']:.1f} on the test sentences (beam 4; greedy {result['bleu_greedy']:.1f})")
-    print(f'Try it: txlib translate --model {out} "Guten Morgen!"')
+        given = {name: value for name, value in values.items() if ctx.get_parameter_source(name).name != "DEFAULT"}
+        chosen = {name: value for name, value in given.items() if name not in common or name == "seed"}
+        made = recipe(**chosen)
+        out = values["out"] or Path("runs") / made.folder_name
+        length = {name: values[name] for name in ("minutes", "steps")}
+        one_length(**length)
+        device = _device(values["device"])
+        result = run(recipe, out, **length, device=device, resume=values["resume"], **chosen)
+        print(made.report(result, str(out)))
 
-
-@train.command()
-def shakespeare(
-    source: Annotated[
-        str, typer.Option(help="shakespeare: fourteen plays that come along; or tinyshakespeare.")
-    ] = "shakespeare",
-    tokens: Annotated[str, typer.Option(help="characters, or bpe: byte pairs learnt from the text.")] = "characters",
-    preset: Annotated[str, typer.Option(help="Size: small or medium; large for a GPU.")] = "small",
-    minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/SOURCE-TOKENS-PRESET.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
-    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
-) -> None:
-    """Train a language model that writes plays.
-
-    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
-    """
-    from txlib.training.language import train_language
-
-    one_length(minutes, steps)
-    out = out or Path("runs") / f"{source}-{tokens}-{preset}"
-    result = train_language(
-        source,
-        tokens=tokens,
-        preset=preset,
-        minutes=minutes,
-        steps=steps,
-        device=_device(device),
-        out=out,
-        resume=resume,
-        seed=seed,
-    )
-    print(f"Validation loss {result['validation_loss']:.3f} nats a token, {result['bits_per_byte']:.3f} bits a byte")
-    print(f"\n{result['sample']}\n")
-    print(f'Try it: txlib generate --model {out} "ROMEO:"')
-
-
-@train.command()
-def bert(
-    preset: Annotated[str, typer.Option(help="Size: tiny or small; base (Devlin et al. 2019) for a GPU.")] = "small",
-    minutes: Annotated[float | None, typer.Option(help="Train for this long, instead of the preset's time.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/bert-PRESET.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
-    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
-) -> None:
-    """Train a BERT on all the English text of the course.
-
-    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
-    """
-    from txlib.training.bert import train_bert
-
-    one_length(minutes, steps)
-    out = out or Path("runs") / f"bert-{preset}"
-    result = train_bert(
-        preset=preset, minutes=minutes, steps=steps, device=_device(device), out=out, resume=resume, seed=seed
-    )
-    for what, name in (("gaps filled", "gap"), ("what follows told", "next")):
-        print(
-            f"{what:<17}  {result[f'{name}_accuracy']:6.1%}  "
-            f"(always the most frequent answer: {result[f'{name}_baseline']:.1%})"
+    parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    for name, (kind, default, about) in options.items():
+        flags = [f"--{name}"] if kind is bool else []
+        annotation = Annotated[kind, typer.Option(*flags, help=about)]
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
-    print(f"Go on: txlib finetune bert --model {out} --task reviews")
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    what = inspect.cleandoc(recipe.__doc__).partition("\n\n")[0]
+    command.__doc__ = f"{what}\n\nStopped by Ctrl-C or a power cut, the same command with --resume goes on."
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    alone.command(recipe.command.partition(" ")[2])(command)
+    return typer.main.get_command(alone)
 
 
-finetune = typer.Typer(help="Give a pre-trained model a task.", no_args_is_help=True)
-app.add_typer(finetune, name="finetune")
-
-
-@finetune.command("bert")
-def finetune_bert(
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER", help="A BERT: what `txlib train bert` wrote, or any other with its tokenizer.json."
-        ),
-    ] = None,
-    task: Annotated[
-        str,
-        typer.Option(help="reviews: liked or not; pairs: same verse or not; spans: find an answer; tags: find names."),
-    ] = "reviews",
-    source: Annotated[
-        str | None, typer.Option(help="For spans: shakespeare or xquad; for tags: shakespeare or wikigold.")
-    ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Train for this long; 5 unless given.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train for this many steps instead.")] = None,
-    lr: Annotated[float, typer.Option(help="The peak learning rate.")] = 1e-4,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; by default runs/bert-TASK.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
-    seed: Annotated[int, typer.Option(help="Where the random numbers start.")] = 0,
-) -> None:
-    """Train a BERT for a task and measure it.
-
-    Stopped by Ctrl-C or a power cut, the same command with --resume goes on.
-    """
-    from txlib.training.finetune import finetune_bert
-
-    one_length(minutes, steps)
-    if model is None and not resume:
-        raise ValueError("--model FOLDER is missing: a BERT, such as `txlib train bert` writes")
-    out = out or Path("runs") / f"bert-{task}"
-    result = finetune_bert(
-        model,
-        task,
-        source=source,
-        minutes=minutes,
-        steps=steps,
-        lr=lr,
-        device=_device(device),
-        out=out,
-        resume=resume,
-        seed=seed,
-    )
-    for name in [name.removeprefix("baseline_") for name in result if name.startswith("baseline_")]:
-        print(f"{name.replace('_', ' '):<12} {result[name]:6.1%}  (baseline {result[f'baseline_{name}']:.1%})")
-    print(f"Test split of {result['source']}: {result['about']}.")
+app.add_typer(typer.Typer(cls=Recipes, help="Train a model on real data.", no_args_is_help=True), name="train")
+app.add_typer(typer.Typer(cls=Recipes, help="Give a pre-trained model a task.", no_args_is_help=True), name="finetune")
 
 
 @app.command()
 def translate(
-    model: Annotated[Path, typer.Option(help="The folder that `txlib train translation` wrote.")],
+    model: Annotated[str, typer.Option(help="The folder that `txlib train translation` wrote.")],
     sentences: Annotated[
         list[str] | None, typer.Argument(metavar="[SENTENCE]…", help="Without: the lines of stdin.")
     ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Translate sentences with a trained model."""
-    from txlib.training.runs import model_folder
-    from txlib.training.translation import Translator
+    from txlib.generation import Translator
+    from txlib.models import Transformer
+    from txlib.models.pretrained import load_pretrained
+    from txlib.recipes import model_folder
+    from txlib.text import load_tokenizer
 
-    translator = Translator.load(model_folder(model))
+    folder = model_folder(model)
+    if (Path(folder) / "vocabulary.json").exists():
+        raise ValueError(f"{folder} was written by an older txlib; train again: txlib train translation")
+    network = load_pretrained(folder, device=_device(device))
+    if not isinstance(network, Transformer):
+        raise ValueError(
+            f"{model} holds a {type(network).__name__}, which does not translate; see txlib train translation"
+        )
+    translator = Translator(network, load_tokenizer(folder))
     lines = sentences or sys.stdin.read().splitlines()
     filled = [line for line in lines if line.strip()]
     translations = iter(translator.translate(filled) if filled else ())
@@ -420,8 +339,8 @@ def generate(
     from txlib.layers import pack_weights
     from txlib.models import GPT
     from txlib.models.pretrained import find_folder, load_pretrained
+    from txlib.recipes import model_folder
     from txlib.text import load_tokenizer
-    from txlib.training.runs import model_folder
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     folder = find_folder(model_folder(model))

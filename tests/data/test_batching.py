@@ -129,11 +129,11 @@ def test_real_sentences_are_at_least_92_percent_tokens(source, size, max_words, 
 
 
 def encoded(source, size, max_words, known={}):  # noqa: B006  (one vocabulary for both budgets)
-    from txlib.text import Vocabulary
+    from txlib.text import Tokenizer
 
     if (source, max_words) not in known:
         sources, targets = zip(*translation(source, max_words=max_words).train, strict=True)
-        vocabulary = Vocabulary.train([*sources, *targets], size)
-        columns = map(vocabulary.encode_batch, (sources, targets))
+        tokenizer = Tokenizer.train([*sources, *targets], size)
+        columns = map(tokenizer.encode_batch, (sources, targets))
         known[source, max_words] = list(zip(*columns, strict=True))
     return known[source, max_words]

@@ -58,7 +58,7 @@ def test_a_folder_of_ones_own(tmp_path):
     [
         (None, FileNotFoundError, "input.txt is not in"),
         (b"", ValueError, "input.txt is empty"),
-        (b"\xff", ValueError, "input.txt is damaged"),
+        (b"\xff", ValueError, "input.txt is no UTF-8 text"),
     ],
 )
 def test_broken_files(content, error, message, tmp_path):

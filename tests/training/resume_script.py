@@ -9,8 +9,8 @@ import torch
 from txlib.data import collate
 from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
+from txlib.recipes.translation import translation_loss
 from txlib.training import TrainConfig, train
-from txlib.training.translation import translation_loss
 
 
 def make_model():
@@ -45,13 +45,13 @@ CONFIG = TrainConfig(
 def validate(model):
     torch.rand(1)  # takes from the random numbers that dropout uses
     with torch.no_grad():
-        total, count = translation_loss(0.0)(model, batches(99)[-1])
+        total, count = translation_loss(model, batches(99)[-1])
     return float(total) / count
 
 
 def slow(*args):
     time.sleep(0.01)  # so that a signal finds the run at work
-    return translation_loss(0.1)(*args)
+    return translation_loss(*args)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from txlib.data import collate
+from txlib.recipes.translation import translation_loss
 from txlib.training import CheckpointError, TrainConfig, loop, optimizers, train
 from txlib.training.checkpoints import read_tensors
-from txlib.training.translation import translation_loss
 
 SCRIPT = Path(resume_script.__file__)
 FP32 = TrainConfig(lr=0.01, warmup=2, precision="fp32")
@@ -59,7 +59,7 @@ def test_accumulated_batches_are_one_large_batch():
                 module.config = model.config.block if hasattr(module, "self_attention") else module.config
         made = [collate(group, 1, 2, 0) for group in groups_of_a_step]
         config = replace(FP32, accumulate=len(made), clip=0.5)
-        progress = train(model, lambda _, made=made: made, translation_loss(0.1), config, steps=4, quiet=True)
+        progress = train(model, lambda _, made=made: made, translation_loss, config, steps=4, quiet=True)
         assert progress.tokens == 4 * sum(len(target) + 1 for _, target in pairs)
         states.append(model.state_dict())
         losses.append(progress.losses)
@@ -105,7 +105,7 @@ def test_schedules_reach_the_optimizer(monkeypatch):
 def test_it_learns(precision):
     model = resume_script.make_model()
     config = replace(resume_script.CONFIG, precision=precision, validate_every=None)
-    losses = train(model, resume_script.batches, translation_loss(0.0), config, steps=40, quiet=True).losses
+    losses = train(model, resume_script.batches, translation_loss, config, steps=40, quiet=True).losses
     assert sum(losses[-5:]) < 0.93 * sum(losses[:5])
     assert {weight.dtype for weight in model.parameters()} == {torch.float32} and not model.training
 
@@ -125,7 +125,7 @@ def test_compiled(unchecked, monkeypatch):
         model = resume_script.make_model().eval()
         monkeypatch.setattr(model, "train", lambda mode=True: None)  # no dropout, of which the two draw differently
         config = replace(FP32, compile=compiled)
-        runs.append(train(model, lambda _: made, translation_loss(0.1), config, steps=3, quiet=True))
+        runs.append(train(model, lambda _: made, translation_loss, config, steps=3, quiet=True))
         assert len(calls) == compiled
     assert runs[0].losses == pytest.approx(runs[1].losses, rel=1e-5)
 
@@ -245,7 +245,7 @@ def test_validation_sees_averaged_weights_without_dropout_and_changes_nothing():
             train(
                 models[-1],
                 resume_script.batches,
-                translation_loss(0.1),
+                translation_loss,
                 config,
                 steps=7,
                 validate=validate if every else None,
@@ -265,7 +265,7 @@ def test_an_empty_corpus(tmp_path):
 def test_batches_without_labels():
     batch = replace(collate([([5], [6])], 1, 2, 0), labels=torch.full((1, 2), -100))
     with pytest.raises(ValueError, match="no token that counts"):
-        train(resume_script.make_model(), lambda _: [batch], translation_loss(0.1), FP32, steps=1, quiet=True)
+        train(resume_script.make_model(), lambda _: [batch], translation_loss, FP32, steps=1, quiet=True)
 
 
 def test_a_loss_that_is_no_number():
@@ -323,9 +323,9 @@ def test_resume_without_a_checkpoint(tmp_path):
 def test_a_finished_run_resumed_is_the_same(tmp_path):
     first, again = resume_script.make_model(), resume_script.make_model()
     options = dict(steps=4, out=tmp_path, validate=resume_script.validate, quiet=True)
-    done = train(first, resume_script.batches, translation_loss(0.1), resume_script.CONFIG, **options)
+    done = train(first, resume_script.batches, translation_loss, resume_script.CONFIG, **options)
     rows = (tmp_path / "metrics.csv").read_text()
-    resumed = train(again, resume_script.batches, translation_loss(0.1), resume_script.CONFIG, resume=True, **options)
+    resumed = train(again, resume_script.batches, translation_loss, resume_script.CONFIG, resume=True, **options)
     assert resumed.losses == done.losses and resumed.validation == done.validation
     assert all(a.equal(b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert (tmp_path / "metrics.csv").read_text() == rows
@@ -342,7 +342,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 
 
 def test_resume_with_another_optimizer_or_model(tmp_path):
-    options, loss = dict(steps=4, out=tmp_path, quiet=True), translation_loss(0.1)
+    options, loss = dict(steps=4, out=tmp_path, quiet=True), translation_loss
     train(resume_script.make_model(), resume_script.batches, loss, resume_script.CONFIG, **options)
     for config in (replace(resume_script.CONFIG, muon_lr=None), replace(resume_script.CONFIG, average=None)):
         with pytest.raises(CheckpointError) as error:

@@ -1,9 +1,9 @@
 """Data: one loader per data set, and batches of like length."""
 
-from .batching import Batch, batches_by_length, collate, pad, padding_share
+from .batching import Batch, Inputs, MadeWhenAsked, batches_by_length, collate, pad, padding_share
 from .files import Splits
 from .reviews import Review, reviews
-from .shakespeare import Texts, plays, shakespeare, speeches
+from .shakespeare import Texts, plays, shakespeare, speeches, text_file
 from .spans import Question, spans
 from .tags import Tagged, tags
 from .translation import translation
@@ -11,6 +11,8 @@ from .verses import SentencePair, sentence_pairs, verses
 
 __all__ = [
     "Batch",
+    "Inputs",
+    "MadeWhenAsked",
     "Question",
     "Review",
     "SentencePair",
@@ -28,6 +30,7 @@ __all__ = [
     "spans",
     "speeches",
     "tags",
+    "text_file",
     "translation",
     "verses",
 ]

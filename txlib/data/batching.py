@@ -1,7 +1,7 @@
 """Batches of sentences of like length: little padding, and about the same number of tokens in each."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 
@@ -27,6 +27,30 @@ class Batch:
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
         return Batch(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+
+
+class Inputs(dict):
+    """A batch: tensors under the names of the model's arguments."""
+
+    def to(self, device: torch.device | str) -> "Inputs":
+        """The same batch on another device."""
+        return Inputs({name: tensor.to(device, non_blocking=True) for name, tensor in self.items()})
+
+
+class MadeWhenAsked(Sequence):
+    """A list whose items are made when asked for: `make(item)` of each.
+
+    An epoch of batches is one, so that only the batch at hand is in memory.
+    """
+
+    def __init__(self, items: Sequence | Tensor, make: Callable):
+        self.items, self.make = items, make
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.make(self.items[index])
 
 
 def pad(sequences: Sequence[Ids], pad_id: int) -> Int[Tensor, "batch length"]:

@@ -56,14 +56,22 @@ def shakespeare(source: str = "shakespeare", folder: str | os.PathLike | None = 
     Raises ValueError for an unknown source or a damaged file, FileNotFoundError where a file is missing.
     """
     if source == "tinyshakespeare":
-        text = _read(find(source, "input.txt", folder))
-        cut = int(len(text) * 0.9)
-        return Texts(text[:cut], text[cut:], "")
+        return text_file(find(source, "input.txt", folder))
     if source != "shakespeare":
         raise ValueError(f"unknown source {source!r}; choose shakespeare or tinyshakespeare")
     texts = plays(folder)
     held_out = texts.pop(VALIDATION), texts.pop(TEST)
     return Texts("\n".join(texts.values()), *held_out)
+
+
+def text_file(path: str | os.PathLike) -> Texts:
+    """Any text, split by position: the first 90 % are for training, the rest for validation; test is empty.
+
+    Raises ValueError for a file that is empty or no UTF-8 text.
+    """
+    text = _read(Path(path))
+    cut = int(len(text) * 0.9)
+    return Texts(text[:cut], text[cut:], "")
 
 
 def plays(folder: str | os.PathLike | None = None) -> dict[str, str]:
@@ -80,7 +88,7 @@ def _read(path: Path) -> str:
     try:
         text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged ({error}); restore it") from None
+        raise ValueError(f"{path} is no UTF-8 text ({error}); restore it, or save it as UTF-8") from None
     if not text.strip():
-        raise ValueError(f"{path} is empty; restore it")
+        raise ValueError(f"{path} is empty; restore it, or put text into it")
     return text

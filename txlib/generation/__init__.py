@@ -11,10 +11,12 @@ from txlib.generation.sampling import (
     stream,
 )
 from txlib.generation.search import beam_search, greedy
+from txlib.generation.translator import Translator
 from txlib.generation.writer import Writer
 
 __all__ = [
     "Sampling",
+    "Translator",
     "Writer",
     "apply_temperature",
     "beam_search",

@@ -1,7 +1,6 @@
-"""Text: subword vocabularies."""
+"""Text: byte pairs from scratch, and the tokenizer of a model."""
 
 from .bpe import BytePairEncoder
-from .tokenizer import load_tokenizer
-from .vocabulary import Vocabulary
+from .tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["BytePairEncoder", "Vocabulary", "load_tokenizer"]
+__all__ = ["BytePairEncoder", "Tokenizer", "load_tokenizer"]

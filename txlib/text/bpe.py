@@ -4,15 +4,19 @@ Text is cut into pieces, about words; a piece starts as its bytes, and pairs of 
 joined into one. Nothing is ever unknown: what has no longer token is written in single bytes.
 """
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
 
-from txlib.text.bpe_files import read_gpt2, read_tokenizer_json, write_tokenizer_json
+from txlib.files import write_atomically
+from txlib.text.bpe_files import read_gpt2, read_tokenizer_json, tokenizer_json
 from txlib.text.merges import GPT2_PATTERN, Pair, merge, train_merges
 
 BLOCK = 1 << 16  # characters that `encode_iterable` looks at together
@@ -197,7 +201,13 @@ class BytePairEncoder:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as Hugging Face's `tokenizer.json`, which a human, `load` and `tokenizers` can read."""
-        write_tokenizer_json(path, self.tokens, self.merges, self.special_tokens, self.pattern)
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(self.to_dict(), ensure_ascii=False, indent=1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `save` writes."""
+        return tokenizer_json(self.tokens, self.merges, self.special_tokens, self.pattern)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "BytePairEncoder":

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from txlib.text.merges import GPT2_PATTERN, Pair
 
@@ -126,14 +127,10 @@ def _not_made(ids: dict, merges: list[list[str]]) -> dict:
     return {letters: token_id for letters, token_id in ids.items() if letters not in made}
 
 
-def write_tokenizer_json(
-    path: str | os.PathLike,
-    tokens: Mapping[bytes, int],
-    merges: Sequence[Pair],
-    special_tokens: Mapping[str, int],
-    pattern: str,
-) -> None:
-    """Write a `tokenizer.json`: whole, or not at all."""
+def tokenizer_json(
+    tokens: Mapping[bytes, int], merges: Sequence[Pair], special_tokens: Mapping[str, int], pattern: str
+) -> dict[str, Any]:
+    """What a `tokenizer.json` says of an encoder with these parts."""
     special = [
         {
             "id": token_id,
@@ -153,7 +150,7 @@ def write_tokenizer_json(
     if clash := ids.keys() & special_tokens.keys():
         raise ValueError(f"the special token {min(clash)!r} reads in the file like another token; rename it to save it")
     ids |= special_tokens
-    content = {
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -177,14 +174,6 @@ def write_tokenizer_json(
             "merges": [f"{to_letters(left)} {to_letters(right)}" for left, right in merges],
         },
     }
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _read_text(path: str | os.PathLike) -> str:

@@ -1,71 +1,49 @@
 """The language-model recipe from plays to a model that writes, on a few thousand characters."""
 
-import json
 import math
 
 import pytest
+
+pytest.importorskip("tokenizers")
+import tiny
 import torch
 
-import txlib.training.language as recipe
-from txlib.data import shakespeare
-from txlib.data.shakespeare import Texts
-from txlib.layers import BlockConfig
 from txlib.models import GPT
 from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import count_parameters
-from txlib.text import BytePairEncoder, load_tokenizer
-from txlib.training import TrainConfig
-from txlib.training.language import (
+from txlib.recipes import Language
+from txlib.recipes import run as run_recipe
+from txlib.recipes.language import (
     PRESETS,
-    Preset,
     bits_per_byte,
-    make_encoder,
     make_model,
-    train_language,
+    make_tokenizer,
     validation_loss,
     window_batches,
-    window_loss,
 )
+from txlib.text import BytePairEncoder, load_tokenizer
 
-BLOCK = BlockConfig(
-    16, 2, 24, norm="rms", activation="swiglu", bias=False, dropout=0.1, position="rotary_half", zero_output=True
-)
-PRESET = Preset(
-    BLOCK,
-    1,
-    8,
-    300,
-    4,
-    TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2),
-    minutes=0.01,
-)
 STRANGE = "Ä—漢字 🐕 naïve"
-TIMES = dict.fromkeys(("seconds", "cpu_seconds"))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_characters():
     """A page to train on and a preset of its size."""
-    texts = shakespeare()
-    few = Texts(texts.train[:3000], texts.validation[:403], "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PRESETS, "mini", PRESET)
-        patch.setattr(recipe, "shakespeare", lambda *a: few if a[0] == "shakespeare" else shakespeare(*a))
-        yield few
+        tiny.install(patch)
+        yield tiny.few_characters()
 
 
 @pytest.fixture(scope="module", params=["characters", "bpe"])
 def run(request, tmp_path_factory):
     """A finished run of six steps: its folder and result."""
     out = tmp_path_factory.mktemp("runs") / request.param
-    return out, train_language(tokens=request.param, preset="mini", steps=6, out=out, quiet=True)
+    return out, run_recipe(Language, out, tokens=request.param, preset="mini", steps=6, quiet=True)
 
 
 def test_the_result(run, few_characters):
     out, result = run
-    assert json.loads((out / "model" / "result.json").read_text()) == result
     model, tokenizer = load_pretrained(out / "model"), load_tokenizer(out / "model")
-    assert result["steps"] == 6 and result["parameters"] == sum(weight.numel() for weight in model.parameters())
     assert result["sample"].startswith("ROMEO:") and len(result["sample"]) > 100
     # One token after the other, each from those before it in its window: an independent way to the same loss.
     ids = tokenizer.encode(few_characters.validation)
@@ -96,65 +74,18 @@ def test_any_text_survives_the_tokenizer(run):
     assert ours.encode(text) == theirs.encode(text)
 
 
-def test_a_run_that_is_there_is_refused(run):
-    with pytest.raises(ValueError, match="already holds a run; resume it"):
-        train_language(preset="mini", steps=6, out=run[0], quiet=True)
-
-
-def test_a_finished_run_resumed_gives_the_same(run):
-    out, result = run
-    assert train_language(out=out, resume=True, quiet=True) == result
-
-
-@pytest.mark.parametrize("at", [1, 3])  # before and after the first checkpoint
-def test_a_killed_run_resumed_gives_the_same(run, at, tmp_path, monkeypatch):
-    done = 0
-
-    def dies(model, batch):
-        nonlocal done
-        done += 1
-        if done > at:
-            raise SystemExit("killed")
-        return window_loss(model, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(recipe, "window_loss", dies)
-        with pytest.raises(SystemExit):
-            train_language(tokens=run[1]["tokens"], preset="mini", steps=6, out=tmp_path / "out", quiet=True)
-    assert not (tmp_path / "out" / "model").exists()
-    again = train_language(out=tmp_path / "out", resume=True, quiet=True)
-    assert again | TIMES == run[1] | TIMES
-    one, two = (load_pretrained(out / "model").state_dict() for out in (run[0], tmp_path / "out"))
-    assert all(weight.equal(two[name]) for name, weight in one.items())
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"preset": "huge"}, "preset 'huge' is unknown; choose one of small, medium, large"),
         ({"source": "marlowe"}, "unknown source 'marlowe'; choose shakespeare or tinyshakespeare"),
         ({"tokens": "words"}, "tokens='words' is unknown; choose characters or bpe"),
-        ({"steps": 0}, "steps=0 must be more than 0"),
-        ({"resume": True}, "holds no run to resume; start one without resume"),
     ],
 )
-def test_bad_input_writes_nothing(options, message, tmp_path):
+def test_bad_options_write_nothing(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        train_language(**{"preset": "mini", **options}, out=tmp_path / "out", quiet=True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_too_little_memory_is_said_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("txlib.training.memory.available_memory", lambda device: 130_000)
-    with pytest.raises(ValueError, match="this needs .* but cpu has 130 kB free; make batch"):
-        train_language(preset="mini", steps=1, out=tmp_path / "out", quiet=True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_memory_is_printed_first(tmp_path, capsys):
-    train_language(preset="mini", steps=1, out=tmp_path / "out")
-    out = capsys.readouterr().out
-    assert out.startswith("Memory that training takes, at least:\nweights ") and "total " in out
+        run_recipe(Language, tmp_path / "out", steps=1, quiet=True, **{"preset": "mini", **options})
+    assert not list(tmp_path.iterdir())
 
 
 # The command
@@ -168,6 +99,22 @@ def test_train_then_generate(txlib, tmp_path, few_characters):
     options = ("--greedy", "--max-new-tokens", 20, "--device", "cpu", "ROM")
     status, said, _ = txlib("generate", "--model", out, *options)
     assert status == 0 and said.startswith("ROM") and said == txlib("generate", "--model", out / "model", *options)[1]
+
+
+def test_a_text_of_ones_own(txlib, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "Ein Männlein steht im Walde. " * 40
+    (tmp_path / "lied.txt").write_text(text, encoding="utf-8")
+    options = ("--source", "lied.txt", "--tokens", "bpe", "--preset", "mini", "--steps", 2, "--device", "cpu")
+    status, said, _ = txlib("train", "shakespeare", *options)
+    assert status == 0 and "Try it: txlib generate --model runs/lied-bpe-mini " in said
+    tokenizer = load_tokenizer("runs/lied-bpe-mini/model")
+    assert tokenizer.decode(tokenizer.encode(text)) == text and len(tokenizer.encode("Männlein")) < 4
+    (tmp_path / "broken.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "short.txt").write_text("To be.")
+    for name, words in (("broken.txt", "is no UTF-8 text"), ("short.txt", "too few for windows of 8")):
+        status, _, error = txlib("train", "shakespeare", "--source", name, "--preset", "mini", "--steps", 2)
+        assert (status, error.count("\n")) == (2, 1) and words in error
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -209,7 +156,7 @@ def test_windows_of_an_epoch_share_no_prediction(length):
 
 @pytest.mark.parametrize("length", [2, 8, 9, 10, 17, 50])
 def test_validation_predicts_every_token_once(length):
-    model = make_model(PRESET, 300).eval()
+    model = make_model(PRESETS["mini"], 300).eval()
     seen = []
     ids = torch.randint(300, (length,))
     forward = GPT.forward
@@ -225,10 +172,10 @@ def test_validation_predicts_every_token_once(length):
 
 def test_bits_per_byte_compare_tokenizers():
     text = "To be, or not to be: " + STRANGE
-    for encoder in (make_encoder("characters", text, 0), make_encoder("bpe", text, 280)):
-        ids = encoder.encode(text)
-        rest = len(text.encode()) - len(encoder.decode_bytes(ids[:1]))
-        assert bits_per_byte(math.log(2) * rest / (len(ids) - 1), ids, encoder) == pytest.approx(1)
+    for tokenizer in (make_tokenizer("characters", text, 0), make_tokenizer("bpe", text, 280)):
+        ids = tokenizer.encode(text)
+        rest = len(text.encode()) - len(tokenizer.token_bytes(ids[0]))
+        assert bits_per_byte(math.log(2) * rest / (len(ids) - 1), ids, tokenizer) == pytest.approx(1)
 
 
 def test_presets_have_the_sizes_that_they_are_compared_at():

@@ -1,34 +1,21 @@
-"""Fine-tuning: one pre-trained BERT, and a new last layer for each task (Devlin et al. 2019, §4)."""
+"""What a pre-trained BERT is fine-tuned for: four tasks, each with its head, its labels and its scores."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from shutil import copyfile
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from txlib import data
-from txlib.data import Splits, batches_by_length, pad
+from txlib.data import Inputs, MadeWhenAsked, Splits, batches_by_length, pad
 from txlib.labels import IGNORED
-from txlib.models.bert import (
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
-from txlib.models.encoder import Encoder, EncoderConfig, initialise
-from txlib.models.pretrained import find_folder, load_pretrained, save_pretrained
-from txlib.text import load_tokenizer
-from txlib.text.tokenizer import PretrainedTokenizer
-from txlib.training.bert import Inputs
-from txlib.training.loop import TrainConfig, train
-from txlib.training.runs import TOKENIZER, MadeWhenAsked, Run, choose, model_folder, plan_memory
+from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
+from txlib.models.encoder import Encoder, EncoderConfig
+from txlib.text import Tokenizer
 
 LONGEST = 384  # tokens of an input, where the model could read more: what is behind is cut off
 ANSWER = 30  # tokens of an answer, at most
-BATCH_TOKENS = 2_000
-MINUTES = 5.0
 
 
 class Encoded(NamedTuple):
@@ -56,25 +43,16 @@ class Reader:
         ValueError: where the tokenizer lacks a mark.
     """
 
-    def __init__(self, tokenizer: PretrainedTokenizer, longest: int):
-        self.tokenizer, self.longest = tokenizer.tokenizer, longest
-        marks = {mark: self.tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]", "[PAD]")}
-        missing = [mark for mark, number in marks.items() if number is None]
-        if missing:
-            raise ValueError(f"the tokenizer has no {missing[0]}, so it is not a BERT's; give a BERT's folder")
-        self.cls, self.sep, self.padding = marks.values()
-
-    def cut(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The tokens of a text and where each stands in it, without a space before it."""
-        found = self.tokenizer.encode(text, add_special_tokens=False)
-        return found.ids, [(end - len(text[start:end].lstrip()), end) for start, end in found.offsets]
+    def __init__(self, tokenizer: Tokenizer, longest: int):
+        self.tokenizer, self.longest = tokenizer, longest
+        self.cls, self.sep, self.padding = map(tokenizer.mark, ("[CLS]", "[SEP]", "[PAD]"))
 
     def read(self, first: str, second: str | None = None) -> Encoded:
         """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]; places are those of the last text.
 
         What is too long loses tokens at the end of the longer text.
         """
-        texts = [self.cut(text) for text in (first, second) if text is not None]
+        texts = [self.tokenizer.encode_with_places(text) for text in (first, second) if text is not None]
         room = self.longest - 1 - len(texts)
         lengths = [len(ids) for ids, _ in texts]
         while sum(lengths) > room:
@@ -102,7 +80,7 @@ class Task:
         self.reader, self.splits = reader, splits
 
     @staticmethod
-    def load(source: str, folder: Path | str | None) -> Splits:
+    def load(source: str) -> Splits:
         """The data."""
         raise NotImplementedError
 
@@ -157,8 +135,8 @@ class Reviews(Classification):
     sources = ("reviews",)
 
     @staticmethod
-    def load(source: str, folder: Path | str | None) -> Splits:
-        return data.reviews(folder=folder)
+    def load(source: str) -> Splits:
+        return data.reviews()
 
 
 class Pairs(Classification):
@@ -167,8 +145,8 @@ class Pairs(Classification):
     sources = ("verses",)
 
     @staticmethod
-    def load(source: str, folder: Path | str | None) -> Splits:
-        return data.sentence_pairs(folder)
+    def load(source: str) -> Splits:
+        return data.sentence_pairs()
 
 
 class Spans(Task):
@@ -181,8 +159,8 @@ class Spans(Task):
     about = "the baseline gives the place that answers have most often in training"
 
     @staticmethod
-    def load(source: str, folder: Path | str | None) -> Splits:
-        return data.spans(source, folder)
+    def load(source: str) -> Splits:
+        return data.spans(source)
 
     def encode(self, example: data.Question) -> Encoded:
         found = self.reader.read(example.question, example.context)
@@ -249,8 +227,8 @@ class Tags(Task):
         self.numbers = {name: number for number, name in enumerate(self.names)}
 
     @staticmethod
-    def load(source: str, folder: Path | str | None) -> Splits:
-        return data.tags(source, folder)
+    def load(source: str) -> Splits:
+        return data.tags(source)
 
     def make(self, config: EncoderConfig, bert: Encoder) -> nn.Module:
         bert.pooler = None
@@ -353,148 +331,24 @@ def head_loss(model: nn.Module, batch: Inputs) -> tuple[Tensor, int]:
 
 
 @torch.no_grad()
-def answer(model: nn.Module, task: Task, examples: Sequence[Any], *, max_tokens: int = 4_000) -> list[Any]:
-    """What a model answers to examples, in their order."""
+def answer(
+    model: nn.Module,
+    task: Task,
+    examples: Sequence[Any],
+    *,
+    max_tokens: int = 4_000,
+    show: Callable[[Sequence, str], Iterable] = lambda batches, what: batches,
+) -> list[Any]:
+    """What a model answers to examples, in their order; `show` goes through the batches and shows how far it is."""
     model.eval()
     device = next(model.parameters()).device
     encoded = [task.encode(example) for example in examples]
     lengths = [len(one.ids) for one in encoded]
     results: list[Any] = [None] * len(examples)
-    for group in batches_by_length(lengths, max(max_tokens, task.reader.longest), shuffle=False):
+    groups = batches_by_length(lengths, max(max_tokens, task.reader.longest), shuffle=False)
+    for group in show(groups, "answering"):
         some = [encoded[index] for index in group]
         inputs = collate([one._replace(labels={}) for one in some], task.reader.padding).to(device)
         for index, found in zip(group, task.answers(model(**inputs), some, [examples[i] for i in group]), strict=True):
             results[index] = found
     return results
-
-
-def load_encoder(source: Path | str) -> tuple[Encoder, Reader]:
-    """A pre-trained encoder, without the head that it may have, and what reads texts for it.
-
-    Raises:
-        ValueError: when the folder holds no BERT, or a tokenizer of another kind.
-    """
-    folder = find_folder(model_folder(source))
-    model = load_pretrained(folder, dtype=torch.float32)  # also where the file holds halves
-    bert = model if isinstance(model, Encoder) else getattr(model, "base", None)
-    if bert is None:
-        raise ValueError(f"{folder} holds a {type(model).__name__}, not a BERT; give what `txlib train bert` wrote")
-    if bert.pooler is None:
-        width = bert.config.block.d_model
-        bert.pooler = nn.Linear(width, width)  # new: its head had no use for one
-        initialise(bert.pooler, bert.config)
-    tokenizer = load_tokenizer(folder)
-    if not isinstance(tokenizer, PretrainedTokenizer):
-        raise ValueError(f"{folder} has no {TOKENIZER}; copy it into it")
-    return bert, Reader(tokenizer, min(LONGEST, bert.config.max_length))
-
-
-def finetune_bert(
-    model: Path | str | None = None,
-    task: str = "reviews",
-    *,
-    source: str | None = None,
-    minutes: float | None = None,
-    steps: int | None = None,
-    lr: float = 1e-4,
-    device: torch.device | str = "cpu",
-    out: Path | str = "runs/finetune",
-    resume: bool = False,
-    seed: int = 0,
-    quiet: bool = False,
-    folder: Path | str | None = None,
-) -> dict[str, Any]:
-    """Put a new head on a pre-trained BERT, train both on a task, measure them on the test split, and save both.
-
-    Args:
-        model: a folder with a BERT and its tokenizer.json, such as `train_bert` wrote, or a hub id.
-        task: one of `TASKS`.
-        source, folder: the data set, where a task has several, and where else it lies.
-        minutes, steps: length of the run, one of them; five minutes unless given.
-        lr: the peak learning rate.
-        out: gets `model/`, which `load_pretrained` reads, `metrics.csv`, and what is needed to resume.
-        resume: go on with the run in `out`, with the settings that it was started with.
-
-    Returns:
-        what is also written to `model/result.json`: scores on the test split, those of the baseline, times, settings.
-
-    Raises:
-        ValueError: for unknown names, a folder without a BERT, an `out` that holds another run, or too little memory;
-            nothing is written then.
-    """
-    if resume:
-        run = Run.resume(out)
-    else:
-        sources = choose(TASKS, task, "task").sources
-        source = sources[0] if source is None else source
-        if source not in sources:
-            raise ValueError(f"source {source!r} is none of {task}; choose {' or '.join(sources)}")
-        if model is None:
-            raise ValueError("fine-tuning needs model, the folder of a pre-trained BERT")
-        run = Run.new(
-            out,
-            minutes=minutes,
-            steps=steps,
-            default=MINUTES,
-            model=str(model),
-            task=task,
-            source=source,
-            lr=lr,
-            seed=seed,
-        )
-    settings = run.settings
-    torch.manual_seed(settings["seed"])
-    bert, reader = load_encoder(settings["model"])
-    kind = TASKS[settings["task"]]
-    chosen = kind(reader, kind.load(settings["source"], folder))
-    network = chosen.make(bert.config, bert)
-    encoded = [one for one in map(chosen.encode, chosen.splits.train) if one.labels.get("start_positions") != IGNORED]
-    training = TrainConfig(lr=settings["lr"], weight_decay=0.01, warmup=50, checkpoint_every=200, seed=settings["seed"])
-    batches = example_batches(encoded, BATCH_TOKENS, reader.padding, seed=settings["seed"])
-    longest = max(batches(0), key=lambda batch: batch["input_ids"].numel())
-    plan_memory(network, {"input_ids": longest["input_ids"]}, training, device, quiet=quiet)
-    if not resume:
-        run.start()
-
-    validation = example_batches(
-        [chosen.encode(each) for each in chosen.splits.validation], BATCH_TOKENS, reader.padding
-    )(0)
-    progress = train(
-        network.to(device),
-        batches,
-        head_loss,
-        training,
-        steps=settings["steps"],
-        minutes=settings["minutes"],
-        out=run.out,
-        resume=run.begun,
-        validate=lambda _: mean_loss(network, validation),
-        quiet=quiet,
-    )
-    result = run.result(
-        network,
-        progress,
-        **chosen.score(answer(network, chosen, chosen.splits.test)),
-        **{f"baseline_{name}": value for name, value in chosen.score(chosen.baseline()).items()},
-        about=kind.about,
-        validation_loss=progress.validation[-1][1],
-    )
-    if isinstance(chosen, Tags):
-        result["tags"] = chosen.names
-
-    def save(where: Path) -> None:
-        save_pretrained(network, where)
-        copyfile(find_folder(model_folder(settings["model"])) / TOKENIZER, where / TOKENIZER)
-
-    return run.finish(save, result)
-
-
-@torch.no_grad()
-def mean_loss(model: nn.Module, batches: Sequence[Inputs]) -> float:
-    """Mean loss over all labels that count."""
-    device, total, count = next(model.parameters()).device, 0.0, 0
-    for batch in batches:
-        loss, labels = head_loss(model, batch.to(device))
-        if labels:
-            total, count = total + float(loss), count + labels
-    return total / max(count, 1)

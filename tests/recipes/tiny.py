@@ -1,0 +1,120 @@
+"""Every recipe with a page of its data and a model of a few thousand weights: six steps take a second."""
+
+import os
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+import txlib.recipes.bert as bert
+import txlib.recipes.language as language
+import txlib.recipes.tasks as tasks
+import txlib.recipes.translation as translation
+from txlib.data import Splits, Texts, reviews, sentence_pairs, shakespeare, spans, tags
+from txlib.data import translation as sentences
+from txlib.data.pretraining import corpus
+from txlib.layers import BlockConfig
+from txlib.models.pretrained import save_pretrained
+from txlib.recipes import FineTuning, Language, Preset, PreTraining, Recipe, Translation
+from txlib.training import TrainConfig, train
+
+CONFIG = TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2)
+BLOCK = BlockConfig(d_model=16, heads=2, d_ff=32, dropout=0.1, qk_norm=True, position="rotary_half", zero_output=True)
+LLAMA = BlockConfig(
+    16, 2, 24, norm="rms", activation="swiglu", bias=False, dropout=0.1, position="rotary_half", zero_output=True
+)
+BERT_BLOCK = replace(bert.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=32, dropout=0.1, attention_dropout=0.1)
+
+MINI = {
+    Translation: Preset(BLOCK, 1, 400, 600, CONFIG, minutes=0.01),
+    Language: Preset(LLAMA, 1, 300, 32, CONFIG, minutes=0.01, context=8),
+    PreTraining: Preset(BERT_BLOCK, 1, 400, 1000, CONFIG, minutes=0.01, context=160),
+}
+
+
+def first(split: Splits, number: int) -> Splits:
+    return Splits(split.train[:number], split.validation[:number], split.test[:number])
+
+
+@cache
+def few_sentences() -> Splits:
+    splits = sentences("wesnoth", max_words=8)
+    return Splits(splits.train[:200], splits.validation[:20], splits.test[:10])
+
+
+@cache
+def few_characters() -> Texts:
+    texts = shakespeare()
+    return Texts(texts.train[:3000], texts.validation[:403], "")
+
+
+@cache
+def few_texts(part: str) -> dict[str, list[list[str]]]:
+    number = {"train": 12, "validation": 4}[part]
+    return {source: [document[:20] for document in documents[:number]] for source, documents in corpus(part).items()}
+
+
+few_examples = SimpleNamespace(
+    reviews=cache(lambda: first(reviews(), 40)),
+    sentence_pairs=cache(lambda: first(sentence_pairs(), 40)),
+    spans=cache(lambda source="shakespeare": first(spans(source), 20)),
+    tags=cache(lambda source="shakespeare": first(tags(source), 200)),
+)
+
+
+def install(patch) -> None:
+    """Give every recipe its page and the preset `mini`, for as long as the patch lasts."""
+    for recipe, preset in MINI.items():
+        patch.setitem(recipe.presets, "mini", preset)
+    patch.setattr(translation, "translation", lambda source, *pair: few_or(sentences, few_sentences, source, *pair))
+    patch.setattr(language, "shakespeare", lambda source: few_or(shakespeare, few_characters, source))
+    patch.setattr(bert, "corpus", few_texts)
+    patch.setattr(tasks, "data", few_examples)
+    whole = FineTuning.training.fget
+    often = property(lambda recipe: replace(whole(recipe), precision="fp32", checkpoint_every=2))
+    patch.setattr(FineTuning, "training", often)
+
+
+def few_or(all_of, few, source, *more):
+    """A little of the source that is the default; another is looked for, which wrong names need."""
+    return few() if source in ("wesnoth", "shakespeare") else all_of(source, *more)
+
+
+@cache
+def untrained_bert() -> Path:
+    """A BERT's folder, to fine-tune."""
+    folder = Path(tempfile.mkdtemp(prefix="bert-"))
+    recipe = PreTraining(preset="mini")
+    splits = recipe.load()
+    tokenizer = recipe.make_tokenizer(splits)
+    torch.manual_seed(1)
+    save_pretrained(recipe.make_model(splits, tokenizer), folder)
+    tokenizer.save(folder / "tokenizer.json")
+    return folder
+
+
+def options(recipe: type[Recipe]) -> dict:
+    """What makes a recipe tiny."""
+    return {"preset": "mini"} if recipe.presets else {"model": str(untrained_bert()), "task": "tags", "lr": 1e-3}
+
+
+def dies_in(step: int, how: int):
+    """A `train` that is sent a signal in that step."""
+
+    def killed(model, batches, loss, *more, **options):
+        done = 0
+
+        def counted(model, batch):
+            nonlocal done
+            if model.training:
+                done += 1
+                if done == step:
+                    os.kill(os.getpid(), how)
+            return loss(model, batch)
+
+        return train(model, batches, counted, *more, **options)
+
+    return killed

@@ -1,0 +1,26 @@
+"""What `txlib train` and `txlib finetune` do: a recipe for each model, and one `run` for all recipes."""
+
+from txlib.recipes.bert import PreTraining
+from txlib.recipes.finetune import FineTuning
+from txlib.recipes.language import Language
+from txlib.recipes.recipe import Preset, Recipe, option
+from txlib.recipes.run import model_folder, run
+from txlib.recipes.translation import Translation
+
+RECIPES: dict[str, type[Recipe]] = {
+    recipe.command: recipe for recipe in (Translation, Language, PreTraining, FineTuning)
+}
+"""By command; one that is added here is a command, with its options and help."""
+
+__all__ = [
+    "RECIPES",
+    "FineTuning",
+    "Language",
+    "PreTraining",
+    "Preset",
+    "Recipe",
+    "Translation",
+    "model_folder",
+    "option",
+    "run",
+]

@@ -1,0 +1,133 @@
+"""BERT's recipe: text in; out comes an encoder that fills gaps and tells what follows (Devlin et al. 2019, §3.1).
+
+What is saved is a folder as `transformers` writes it; `txlib finetune bert` builds on it, or on any other BERT.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from txlib.data import Inputs, Splits
+from txlib.data.pretraining import SPECIAL, corpus, encode, pair_batches
+from txlib.labels import IGNORED
+from txlib.models.bert import BertForPreTraining
+from txlib.models.encoder import EncoderConfig
+from txlib.models.sizes import BERT
+from txlib.recipes.recipe import Preset, Recipe, Show, option
+from txlib.text import BytePairEncoder, Tokenizer
+from txlib.training import TrainConfig
+
+_SMALL = replace(BERT["base"].block, d_model=128, heads=4, d_ff=512, dropout=0.0, attention_dropout=0.0)
+_MUON = TrainConfig(lr=3e-3, muon_lr=0.015, warmup=100, checkpoint_every=200, validate_every=1000)
+_PAPER = TrainConfig(lr=1e-4, weight_decay=0.01, warmup=10_000, checkpoint_every=1000, validate_every=5000)
+
+PRESETS: dict[str, Preset] = {
+    "tiny": Preset(_SMALL, 4, 4_096, 4_000, _MUON, minutes=45.0, context=256),
+    "small": Preset(
+        replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1), 4, 4_096, 8_000, _MUON, minutes=240.0, context=256
+    ),
+    "base": Preset(BERT["base"].block, 12, 16_384, 131_072, _PAPER, minutes=720.0),
+}
+"""`tiny` made the checkpoint that comes with the course, `small` is for a night on a laptop; `base` is the paper's
+model and schedule, for a GPU, with a vocabulary that suits the text that comes with the course."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreTraining(Recipe):
+    """Train a BERT on all the English text of the course."""
+
+    command = "train bert"
+    presets = PRESETS
+
+    preset: str = option("small", "Size: tiny or small; base (Devlin et al. 2019) for a GPU.")
+
+    @property
+    def folder_name(self) -> str:
+        return f"bert-{self.preset}"
+
+    def load(self) -> Splits:
+        return Splits(corpus("train"), corpus("validation"), {})
+
+    def make_tokenizer(self, splits: Splits) -> Tokenizer:
+        documents = chain.from_iterable(splits.train.values())
+        texts = (" ".join(document) for document in documents)
+        return Tokenizer.of(BytePairEncoder.train(texts, self.chosen.vocab_size, SPECIAL))
+
+    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> BertForPreTraining:
+        preset = self.chosen
+        sizes = {"layers": preset.layers, "max_length": preset.context, "pad_id": tokenizer.pad_id}
+        return BertForPreTraining(EncoderConfig(len(tokenizer), preset.block, **sizes))
+
+    def make_batches(
+        self, splits: Splits, tokenizer: Tokenizer, part: str = "train"
+    ) -> Callable[[int], Sequence[Inputs]]:
+        documents = encode(getattr(splits, part), tokenizer)
+        return pair_batches(documents, tokenizer, self.chosen.context, self.chosen.batch_tokens, seed=self.seed)
+
+    def loss(self, model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, int]:
+        return pretraining_loss(model, batch)
+
+    def measure(
+        self, model: BertForPreTraining, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show
+    ) -> dict[str, Any]:
+        return measure(model, show(self.make_batches(splits, tokenizer, "validation")(0), "measuring"))
+
+    def report(self, result: Mapping[str, Any], out: str) -> str:
+        lines = [
+            f"{what:<17}  {result[f'{name}_accuracy']:6.1%}  "
+            f"(always the most frequent answer: {result[f'{name}_baseline']:.1%})"
+            for what, name in (("gaps filled", "gap"), ("what follows told", "next"))
+        ]
+        return "\n".join([*lines, f"Go on: txlib finetune bert --model {out} --task reviews"])
+
+
+def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "asked vocab"], Float[Tensor, "batch 2"]]:
+    """Logits of the tokens that are asked for, and of what follows; the other tokens' are never computed."""
+    out = model.base(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+    asked = out.last_hidden_state[batch["labels"] != IGNORED]  # (asked, d_model)
+    return model.predictions(asked, model.base.embedding.weight), model.next_sentence(out.pooler_output)
+
+
+def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, int]:
+    """The loss that `train` wants. For each token asked for it is the paper's: the mean loss of the gaps plus that of
+    the next sentences.
+    """
+    tokens, follows = guesses(model, batch)
+    labels = batch["labels"][batch["labels"] != IGNORED]  # (asked,)
+    count = max(len(labels), 1)
+    of_gaps = F.cross_entropy(tokens.float(), labels, reduction="sum")
+    return of_gaps + count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
+
+
+@torch.no_grad()
+def measure(model: BertForPreTraining, batches: Iterable[Inputs]) -> dict[str, float]:
+    """How well gaps are filled (nats a gap, share of right tokens), and how often what follows is told from what does
+    not; beside each share, what always giving the most frequent answer would reach.
+    """
+    device = next(model.parameters()).device
+    loss, right, told = 0.0, 0, 0
+    tokens_seen, labels_seen = Counter(), Counter()
+    for batch in batches:
+        batch = batch.to(device)
+        tokens, follows = guesses(model, batch)
+        labels = batch["labels"][batch["labels"] != IGNORED]
+        loss += float(F.cross_entropy(tokens.float(), labels, reduction="sum"))
+        right += int((tokens.argmax(dim=-1) == labels).sum())
+        told += int((follows.argmax(dim=-1) == batch["next_sentence_label"]).sum())
+        tokens_seen.update(labels.tolist())
+        labels_seen.update(batch["next_sentence_label"].tolist())
+    gaps, pairs = tokens_seen.total(), labels_seen.total()
+    return {
+        "gap_loss": loss / gaps,
+        "gap_accuracy": right / gaps,
+        "gap_baseline": max(tokens_seen.values()) / gaps,
+        "next_accuracy": told / pairs,
+        "next_baseline": max(labels_seen.values()) / pairs,
+    }

@@ -1,0 +1,126 @@
+"""Fine-tuning: one pre-trained BERT, and a new last layer for each task (Devlin et al. 2019, §4)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from txlib.data import Inputs, Splits
+from txlib.labels import IGNORED
+from txlib.models.encoder import Encoder, initialise
+from txlib.models.pretrained import load_pretrained
+from txlib.recipes.recipe import Recipe, Show, choose, option
+from txlib.recipes.run import model_folder
+from txlib.recipes.tasks import LONGEST, TASKS, Reader, Tags, Task, answer, example_batches, head_loss
+from txlib.text import Tokenizer, load_tokenizer
+from txlib.training import TrainConfig
+
+BATCH_TOKENS = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(Recipe):
+    """Train a BERT for a task and measure it."""
+
+    command = "finetune bert"
+
+    model: str | None = option(
+        None, "A BERT's folder: what `txlib train bert` wrote, or any other with its tokenizer.json."
+    )
+    task: str = option(
+        "reviews", "reviews: liked or not; pairs: same verse or not; spans: find an answer; tags: find names."
+    )
+    source: str | None = option(None, "For spans: shakespeare or xquad; for tags: shakespeare or wikigold.")
+    lr: float = option(1e-4, "The peak learning rate.")
+
+    default_minutes = 5.0
+
+    @property
+    def folder_name(self) -> str:
+        return f"bert-{self.task}"
+
+    @property
+    def training(self) -> TrainConfig:
+        return TrainConfig(lr=self.lr, weight_decay=0.01, warmup=50, checkpoint_every=200, seed=self.seed)
+
+    @property
+    def kind(self) -> type[Task]:
+        return choose(TASKS, self.task, "task")
+
+    def check(self) -> None:
+        super().check()
+        if self.source is not None and self.source not in self.kind.sources:
+            raise ValueError(f"source {self.source!r} is none of {self.task}; choose {' or '.join(self.kind.sources)}")
+        if self.model is None:
+            raise ValueError("model is missing: --model FOLDER, a BERT such as `txlib train bert` writes")
+
+    def load(self) -> Splits:
+        return self.kind.load(self.source or self.kind.sources[0])
+
+    def make_tokenizer(self, splits: Splits) -> Tokenizer:
+        return load_tokenizer(model_folder(self.model))
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The pre-trained encoder."""
+        return load_encoder(self.model)
+
+    def make_task(self, splits: Splits, tokenizer: Tokenizer) -> Task:
+        return self.kind(Reader(tokenizer, min(LONGEST, self.encoder.config.max_length)), splits)
+
+    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
+        return self.make_task(splits, tokenizer).make(self.encoder.config, self.encoder)
+
+    def make_batches(
+        self, splits: Splits, tokenizer: Tokenizer, part: str = "train"
+    ) -> Callable[[int], Sequence[Inputs]]:
+        task = self.make_task(splits, tokenizer)
+        encoded = map(task.encode, getattr(splits, part))
+        answered = [one for one in encoded if one.labels.get("start_positions") != IGNORED]
+        return example_batches(answered, BATCH_TOKENS, task.reader.padding, seed=self.seed)
+
+    def loss(self, model: nn.Module, batch: Inputs) -> tuple[Tensor, int]:
+        return head_loss(model, batch)
+
+    def measure(
+        self, model: nn.Module, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show
+    ) -> dict[str, Any]:
+        task = self.make_task(splits, tokenizer)
+        baseline = task.score(task.baseline())
+        return {
+            "source": self.source or self.kind.sources[0],
+            **task.score(answer(model, task, splits.test, show=show)),
+            **{f"baseline_{name}": value for name, value in baseline.items()},
+            **({"tags": task.names} if isinstance(task, Tags) else {}),
+        }
+
+    def report(self, result: Mapping[str, Any], out: str) -> str:
+        scores = [name.removeprefix("baseline_") for name in result if name.startswith("baseline_")]
+        lines = [
+            f"{name.replace('_', ' '):<12} {result[name]:6.1%}  (baseline {result[f'baseline_{name}']:.1%})"
+            for name in scores
+        ]
+        about = TASKS[result["task"]].about
+        return "\n".join([*lines, f"Test split of {result['source']}: {about}."])
+
+
+def load_encoder(source: Path | str) -> Encoder:
+    """A pre-trained encoder, without the head that it may have.
+
+    Raises:
+        ValueError: when the folder holds no BERT.
+    """
+    folder = model_folder(source)
+    model = load_pretrained(folder, dtype=torch.float32)  # also where the file holds halves
+    bert = model if isinstance(model, Encoder) else getattr(model, "base", None)
+    if bert is None:
+        raise ValueError(f"{folder} holds a {type(model).__name__}, not a BERT; give what `txlib train bert` wrote")
+    if bert.pooler is None:
+        width = bert.config.block.d_model
+        bert.pooler = nn.Linear(width, width)  # new: its head had no use for one
+        initialise(bert.pooler, bert.config)
+    return bert

@@ -1,0 +1,153 @@
+"""What is particular to one kind of training: the rest is `run`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+from torch import Tensor, nn
+
+from txlib.data import Splits
+from txlib.layers import BlockConfig
+from txlib.text import Tokenizer
+from txlib.training import TrainConfig
+
+Chosen = TypeVar("Chosen")
+Show = Callable[[Sequence, str], Iterable]  # goes through items, with a progress bar that says what is done
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A model's shape and how to train it.
+
+    Args:
+        block, layers: the model; the same number of blocks in encoder and decoder, where it has both.
+        vocab_size: of the byte-pair encoding, special tokens included.
+        batch_tokens: tokens of a batch, padding included.
+        training: rates, warm-up, averaging.
+        minutes: length of a run when the caller does not say; about right for the hardware that the preset is for.
+        context: tokens that the model sees at a time, at most.
+    """
+
+    block: BlockConfig
+    layers: int
+    vocab_size: int
+    batch_tokens: int
+    training: TrainConfig
+    minutes: float
+    context: int = 512
+
+
+def option(default: Any, about: str) -> Any:
+    """A recipe's field that is an option of the command, with its help."""
+    return field(default=default, metadata={"help": about})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A kind of training; its fields are what a user can choose, its docstring's first paragraph is the command's help.
+
+    What a subclass has to say: where the data are (`load`), how they become tokens (`make_tokenizer`), which model
+    (`make_model`), its batches and loss, and how good it is in the end (`measure`).
+
+    command: what comes after `txlib`, e.g. "train bert"; presets: by name, where there are some.
+    """
+
+    command: ClassVar[str]
+    presets: ClassVar[Mapping[str, Preset]] = {}
+
+    seed: int = option(0, "Where the random numbers start.")
+
+    @property
+    def chosen(self) -> Preset:
+        """The preset, where there is a field for it.
+
+        Raises:
+            ValueError: when it is unknown.
+        """
+        return choose(self.presets, self.preset)
+
+    @property
+    def training(self) -> TrainConfig:
+        """How to train."""
+        return replace(self.chosen.training, seed=self.seed)
+
+    @property
+    def default_minutes(self) -> float:
+        """Length of a run when the caller does not say."""
+        return self.chosen.minutes
+
+    @property
+    def folder_name(self) -> str:
+        """Of a run, in `runs/`, when the caller does not say."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuse options that are wrong, before anything slow.
+
+        Raises:
+            ValueError: naming the option, its value and what can be chosen.
+        """
+        _ = self.training
+
+    def load(self) -> Splits:
+        """The data: what to train on, to validate with and to test on."""
+        raise NotImplementedError
+
+    def make_tokenizer(self, splits: Splits) -> Tokenizer:
+        """What turns texts into tokens; it is saved with the run and with the model."""
+        raise NotImplementedError
+
+    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
+        """The model before training; random numbers have been seeded."""
+        raise NotImplementedError
+
+    def make_batches(self, splits: Splits, tokenizer: Tokenizer, part: str = "train") -> Callable[[int], Sequence[Any]]:
+        """The batches that `train` wants, of one of the splits."""
+        raise NotImplementedError
+
+    def inputs(self, batch: Any) -> dict[str, Tensor]:
+        """The model's arguments in a batch whose size decides how much memory training takes."""
+        return {"input_ids": batch["input_ids"]}
+
+    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+        """The loss that `train` wants: a sum, and over how many."""
+        raise NotImplementedError
+
+    def make_validation(self, splits: Splits, tokenizer: Tokenizer) -> Callable[[nn.Module], float]:
+        """What `train` calls now and then: the mean loss on the validation split, unless a recipe knows better."""
+        batches = self.make_batches(splits, tokenizer, "validation")(0)
+
+        def mean_loss(model: nn.Module) -> float:
+            device, total, count = next(model.parameters()).device, 0.0, 0
+            for batch in batches:
+                loss, number = self.loss(model, batch.to(device))
+                if number:
+                    total, count = total + float(loss), count + number
+            return total / max(count, 1)
+
+        return mean_loss
+
+    def measure(
+        self, model: nn.Module, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show
+    ) -> dict[str, Any]:
+        """How good the trained model is.
+
+        Args:
+            loss: of the last validation.
+        """
+        return {}
+
+    def report(self, result: Mapping[str, Any], out: str) -> str:
+        """What to tell a user in the end, with a command to go on with."""
+        return f"Validation loss {result['validation_loss']:.3f}; the model is in {out}/model"
+
+
+def choose(table: Mapping[str, Chosen], name: str, what: str = "preset") -> Chosen:
+    """The preset of that name, or the entry of another table.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    if name not in table:
+        raise ValueError(f"{what} {name!r} is unknown; choose one of {', '.join(table)}")
+    return table[name]

@@ -1,0 +1,125 @@
+"""The translation recipe: sentence pairs in, a translator and its BLEU out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from txlib.data import Batch, MadeWhenAsked, Splits, batches_by_length, collate, translation
+from txlib.generation import Translator
+from txlib.layers import BlockConfig
+from txlib.models import Transformer, TransformerConfig
+from txlib.models.sizes import VASWANI
+from txlib.recipes.recipe import Preset, Recipe, Show, option
+from txlib.text import Tokenizer
+from txlib.training import TrainConfig, linear_cross_entropy, noam
+
+SMOOTHING = 0.1  # of the labels, while training (Vaswani et al. 2017, §5.4)
+
+_FAST = BlockConfig(
+    d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.15, qk_norm=True, position="rotary_half", zero_output=True
+)
+_MUON = TrainConfig(lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_every=50)
+_NOAM = TrainConfig(schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000)
+
+PRESETS: dict[str, Preset] = {
+    "tiny": Preset(replace(_FAST, d_model=192, d_ff=768, dropout=0.1), 2, 4_000, 1_600, _MUON, minutes=10.0),
+    "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20.0),
+    "base": Preset(VASWANI["base"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 512)), minutes=720.0),
+    "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
+}
+"""`tiny` is for a lesson, `small` for a laptop; `base` and `big` are the paper's models and schedule, for a GPU. The
+tokens of a batch are those of source and target together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translation(Recipe):
+    """Train a translator and measure its BLEU."""
+
+    command = "train translation"
+    presets = PRESETS
+
+    data: str = option("wesnoth", "Sentence pairs; `txlib data` lists them.")
+    pair: str = option("de-en", "From which language to which: de-en, fr-en, en-de, en-fr.")
+    preset: str = option("small", "Size: tiny or small; base or big (Vaswani et al. 2017) for a GPU.")
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.data}-{self.pair}-{self.preset}"
+
+    def load(self) -> Splits:
+        return translation(self.data, self.pair)
+
+    def make_tokenizer(self, splits: Splits) -> Tokenizer:
+        return Tokenizer.train([side for pair in splits.train for side in pair], self.chosen.vocab_size)
+
+    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> Transformer:
+        layers = self.chosen.layers
+        ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "pad_id": tokenizer.pad_id}
+        return Transformer(TransformerConfig(len(tokenizer), self.chosen.block, layers, layers, **ids))
+
+    def make_batches(
+        self, splits: Splits, tokenizer: Tokenizer, part: str = "train"
+    ) -> Callable[[int], Sequence[Batch]]:
+        return pair_batches(getattr(splits, part), tokenizer, self.chosen.batch_tokens, seed=self.seed)
+
+    def inputs(self, batch: Batch) -> dict[str, Tensor]:
+        return {"input_ids": batch.input_ids, "decoder_input_ids": batch.decoder_input_ids}
+
+    def loss(self, model: Transformer, batch: Batch) -> tuple[Tensor, int]:
+        return translation_loss(model, batch)
+
+    def measure(
+        self, model: Transformer, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show
+    ) -> dict[str, Any]:
+        translator = Translator(model, tokenizer)
+        sources, references = zip(*splits.test, strict=True)
+        return {
+            name: bleu(translator.translate(sources, beams=beams, show=show), references)
+            for name, beams in (("bleu", 4), ("bleu_greedy", 1))
+        }
+
+    def report(self, result: Mapping[str, Any], out: str) -> str:
+        example = EXAMPLES[result["pair"][:2]]
+        return (
+            f"BLEU {result['bleu']:.1f} on the test sentences (beam 4; greedy {result['bleu_greedy']:.1f})\n"
+            f'Try it: txlib translate --model {out} "{example}"'
+        )
+
+
+EXAMPLES = {"de": "Guten Morgen!", "fr": "Bonjour !", "en": "Good morning!"}
+
+
+def pair_batches(
+    pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, max_tokens: int, *, seed: int = 0
+) -> Callable[[int], Sequence[Batch]]:
+    """The batches that `train` wants: for each epoch the same sentences, dealt anew; those too long are left out."""
+    sides = (tokenizer.encode_batch(side, special_tokens=False) for side in zip(*pairs, strict=True))
+    encoded = [pair for pair in zip(*sides, strict=True) if len(pair[0]) + len(pair[1]) + 2 <= max_tokens]
+    lengths = [(len(source) + 1, len(target) + 1) for source, target in encoded]
+    special = tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id
+
+    def batches(epoch: int) -> Sequence[Batch]:
+        groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
+        return MadeWhenAsked(groups, lambda group: collate([encoded[index] for index in group], *special))
+
+    return batches
+
+
+def translation_loss(model: Transformer, batch: Any, smoothing: float = SMOOTHING) -> tuple[Tensor, int]:
+    """The loss that `train` wants, for an encoder–decoder: summed over the target's tokens, and their number.
+
+    Labels are smoothed in training only.
+    """
+    memory = model.encode(batch.input_ids, batch.attention_mask)
+    hidden = model.decode(batch.decoder_input_ids, memory, batch.attention_mask)
+    total = linear_cross_entropy(hidden, model.output_weight, batch.labels, smoothing if model.training else 0.0)
+    return total, int((batch.labels >= 0).sum())
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus BLEU of plain text, cased, by sacrebleu with its 13a tokenizer (Post 2018), from 0 to 100."""
+    from sacrebleu.metrics import BLEU
+
+    return BLEU().corpus_score(list(hypotheses), [list(references)]).score
