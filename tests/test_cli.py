@@ -22,7 +22,7 @@ from txlib.course import root
         (["train", "translation", "--device", "abacus"], "choose auto or cpu"),
         (["train", "translation", "--minutes", "1", "--steps", "2"], "give one"),
         (["train", "translation", "--resume"], "start one"),
-        (["translate", "--model", "nowhere", "Hallo."], "train first"),
+        (["translate", "--model", "nowhere", "Hallo."], "no folder here"),
         (["release", "nowhere.py"], "give the source"),
         (["check", "nowhere.ipynb"], "give e.g. exercises/"),
     ],
