@@ -45,11 +45,11 @@ def test_readme_names_commands_that_exist():
 def check_txlib(words: list[str]) -> None:
     """The words name a command and its options."""
     command = typer.main.get_command(app)
-    while words and words[0] in getattr(command, "commands", {}):
-        command, words = command.commands[words[0]], words[1:]
+    while words and hasattr(command, "get_command") and (found := command.get_command(None, words[0])):
+        command, words = found, words[1:]
     options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     runs_by_itself = getattr(command, "invoke_without_command", False) and words and words[0].startswith("--")
-    assert not getattr(command, "commands", None) or runs_by_itself or words in ([], ["--help"], ["--version"]), words
+    assert not hasattr(command, "get_command") or runs_by_itself or words in ([], ["--help"], ["--version"]), words
     assert {word for word in words if word.startswith("--")} <= options
 
 
