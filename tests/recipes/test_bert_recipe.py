@@ -9,8 +9,8 @@ import tiny
 import torch
 
 from txlib.data import reviews, spans
-from txlib.labels import IGNORED
 from txlib.data.pretraining import SPECIAL, corpus, encode, make_pairs, mask_tokens, pair_batches
+from txlib.labels import IGNORED
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes import PreTraining
 from txlib.recipes import run as run_recipe
