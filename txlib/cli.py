@@ -193,7 +193,8 @@ def submit(
         Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/03_attention.ipynb")
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The shared folder; by default $TXLIB_SUBMIT_TO.")
+        Path | None,
+        typer.Option(metavar="FOLDER", readable=False, help="The shared folder; by default $TXLIB_SUBMIT_TO."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Whose answers they are; by default your login name.")] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Hand it in although no answer is filled in.")] = False,

@@ -30,7 +30,21 @@ def grade(
             metavar="SEED,…", help="On exactly these seeds, to repeat a grade; `txlib grade explain` names them."
         ),
     ] = None,
+    roster: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Who is who: Canvas' or Moodle's export, or a column `name`.")
+    ] = None,
+    pages_for: Annotated[
+        str, typer.Option("--pages-for", metavar="me|group|all", help="Who on this machine may read feedback/.")
+    ] = "me",
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers grade.")] = None,
+    tls_ca_file: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="With --scheduler tls://…: who vouches for it.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="With it: this machine's certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="With it: this machine's key.")] = None,
+    trust_network: Annotated[
+        bool, typer.Option("--trust-network", help="Reach a scheduler on another machine without TLS.")
+    ] = False,
     trust_submissions: Annotated[
         bool, typer.Option("--trust-submissions", help="Grade although the sandbox here is not sealed.")
     ] = False,
@@ -41,12 +55,15 @@ def grade(
     for option, value in {"--assignment": assignment, "--submissions": submissions, "--out": out}.items():
         if value is None:
             raise ValueError(f"txlib grade needs {option}; see txlib grade --help")
+    from txlib.grading.running.workspace import workspace
     from txlib.grading.sandbox import probe
 
-    with ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
+    with workspace(), ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
         meanwhile.submit(probe)
+        from txlib.grading.records.people import read_roster
         from txlib.grading.running.display import Display
         from txlib.grading.running.grader import grade
+        from txlib.grading.running.pool import Network
 
     with Display() as display:
         try:
@@ -56,6 +73,9 @@ def grade(
                 out,
                 jobs=jobs,
                 scheduler=scheduler,
+                network=Network(tls_ca_file, tls_cert, tls_key, trust_network),
+                roster=None if roster is None else read_roster(roster),
+                pages_for=pages_for,
                 trust=trust_submissions,
                 seeds=seeds if on_seeds is None else read_seeds(on_seeds),
                 watch=display,
@@ -68,6 +88,8 @@ def grade(
         f"{len(results)} submissions, {graded.fresh} graded now; isolation: {graded.isolation}; "
         f"seeds: {', '.join(map(str, graded.seeds))}"
     )
+    if graded.missing:
+        print(f"{len(graded.missing)} of the roster handed in nothing: see {out / 'review.csv'}")
     look = sum(result.needs_review for result in results)
     if look:
         print(f"{look} of {len(results)} submissions need a look: see {out / 'review.csv'}")
@@ -101,14 +123,29 @@ def explain(
 
 @app.command()
 def review(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One submission, to change its points for --task.")
+    ] = None,
     out: Out = Path("."),
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    points: Annotated[float | None, typer.Option(help="With NAME: the points it has instead.")] = None,
+    reason: Annotated[str, typer.Option(help="With NAME: why. It stands on the learner's page.")] = "",
     by: Annotated[str, typer.Option(help="Who gives the points.")] = "",
 ) -> None:
-    """Give points for the written answers that wait. They are kept when the folder is graded again."""
-    from txlib.grading.records.reviewing import review_at_terminal
+    """Give points for the written answers that wait; or, with NAME, change one submission's points for a task.
 
-    review_at_terminal(out, task=task, by=by)
+    What you give is kept when the folder is graded again, as long as the answer stands.
+    """
+    from txlib.grading.records.reviewing import override, review_at_terminal
+
+    if name is None:
+        if points is not None or reason:
+            raise ValueError("--points and --reason change one submission's points: name it, as grades.csv does")
+        review_at_terminal(out, task=task, by=by)
+    elif task is None or points is None:
+        raise ValueError(f"txlib grade review {name} needs --task, --points and --reason")
+    else:
+        print(override(out, name, task, points, reason, by))
 
 
 @app.command()

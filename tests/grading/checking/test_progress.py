@@ -54,7 +54,7 @@ def test_a_full_disk_loses_nothing(home, monkeypatch):
     record([row(1, "1")])
     before = (home / "progress.json").read_bytes()
 
-    def full(*_):
+    def full(*given, **folders):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)

@@ -53,7 +53,7 @@ def autograded(outputs: list, task: GradedTask) -> int | float:
     The first output that says something decides: an error, or anything on stderr, gives 0; the cell's value gives
     that many points if it is a number from 0 to the task's points, and all points if it is no number or below 0.
     Where no output says anything: all points. Where nbgrader itself fails, at a number above the task's points and
-    at a value without text, the points are 0.
+    at a value without text, the points are 0; so they are at what is no finite number.
     """
     for output in outputs:
         kind = output.get("output_type")
@@ -121,7 +121,7 @@ def _partial(text: object, points: int | float) -> int | float:
         value = float(text)
     except ValueError:
         return points
-    if value > points:
+    if value > points or not math.isfinite(value):
         return 0
     return value if value >= 0 else points
 

@@ -4,20 +4,16 @@ import csv
 import io
 import json
 import re
-import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
+from txlib.grading.records.people import Roster, canvas_names, moodle_names, number_in, read_table, text_of
 from txlib.grading.records.result import VERDICTS, Result, TaskResult
 from txlib.grading.text import printable
 
 COLUMNS = ("submission", "score", "max_score", "status", "isolation", "needs_review", "seeds")
 FORMATS = ("canvas", "moodle", "gradescope")
 STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # in a spreadsheet
-
-# How the bulk downloads of Canvas and Moodle name a learner's files.
-CANVAS_FILE = re.compile(r"[^_]+_(?:LATE_)?(?P<id>\d+)_\d+(?:_|$)")
-MOODLE_FILE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_")
 
 
 class ExportError(ValueError):
@@ -46,8 +42,8 @@ def grades_csv(results: Iterable[Result]) -> str:
     return _table(rows)
 
 
-def review_csv(results: Iterable[Result]) -> str:
-    """What a person has to look at, and why: one row for each reason."""
+def review_csv(results: Iterable[Result], missing: Iterable[str] = ()) -> str:
+    """What a person has to look at, and why: one row for each reason; and who of the roster handed in nothing."""
     rows = [["submission", "task", "kind", "text"]]
     for result in sorted(results, key=lambda result: result.submission):
         if result.status != "graded":
@@ -58,6 +54,7 @@ def review_csv(results: Iterable[Result]) -> str:
             for task in result.tasks
             if task.verdict == "pending"
         ]
+    rows += [[name, "", "missing", "handed in nothing"] for name in missing]
     return _table(rows)
 
 
@@ -76,22 +73,11 @@ def canvas_csv(results: Iterable[Result], roster: str, title: str) -> tuple[str,
         ExportError: the roster has no columns `Student` and `ID`, or other points for the assignment.
     """
 
-    def names(row: dict[str, str]) -> set[str]:
-        login = row.get("SIS Login ID", "")
-        return {
-            login,
-            login.split("@")[0],
-            row.get("SIS User ID", ""),
-            row["ID"],
-            row["Student"],
-            _turned(row["Student"]),
-        }
-
-    header, rows = _roster(roster, ("Student", "ID"), "Canvas' gradebook export")
+    header, rows = _table_of(roster, ("Student", "ID"), "Canvas' gradebook export")
     own = [name for name in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section") if name in header]
     column = next((name for name in header if re.fullmatch(rf"{re.escape(title)} \(\d+\)", name)), title)
     people = [row for row in rows if row["ID"].strip().isdigit()]
-    found, left_out = _matched(results, people, names, CANVAS_FILE, lambda row: row["ID"].strip())
+    found, left_out = _matched(results, people, Roster.of(*map(canvas_names, people)))
     most = {_number(result.max_score) for _, result in found}
     for row in rows:
         if row["Student"].strip() == "Points Possible":
@@ -116,23 +102,9 @@ def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[tuple[
         ExportError: the roster is not such a worksheet, in English, or its highest grade is another one.
     """
 
-    def number(row: dict[str, str]) -> str:
-        return re.sub(r"\D", "", row["Identifier"])  # of "Participant 1234"
-
-    def names(row: dict[str, str]) -> set[str]:
-        email = row.get("Email address", "")
-        return {
-            email,
-            email.split("@")[0],
-            row["Identifier"],
-            number(row),
-            row.get("ID number", ""),
-            row.get("Full name", ""),
-        }
-
     needed = ("Identifier", "Grade", "Last modified (grade)")
-    header, rows = _roster(roster, needed, "the grading worksheet that Moodle gives in English")
-    found, left_out = _matched(results, rows, names, MOODLE_FILE, number)
+    header, rows = _table_of(roster, needed, "the grading worksheet that Moodle gives in English")
+    found, left_out = _matched(results, rows, Roster.of(*map(moodle_names, rows)))
     for row, result in found:
         _same_points(row.get("Maximum grade", ""), {_number(result.max_score)}, "Moodle")
         row["Grade"] = _number(result.score)
@@ -182,6 +154,7 @@ def export(out: Path | str, to: str, roster: Path | str | None = None) -> list[P
 
     Raises:
         ExportError: an unknown form, or no roster where one is needed.
+        RosterError: the roster can't be read.
         GradebookError: no gradebook in the folder.
     """
     from txlib.files import write_atomically
@@ -201,17 +174,14 @@ def export(out: Path | str, to: str, roster: Path | str | None = None) -> list[P
     if to == "gradescope":
         files = {out / "gradescope" / result.submission / "results.json": gradescope_json(result) for result in results}
     else:
-        try:
-            text = Path(roster).read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as reason:
-            raise ExportError(f"{roster} is not text in UTF-8; export it again") from reason
+        text = text_of(roster)
         table, left_out = canvas_csv(results, text, title) if to == "canvas" else moodle_csv(results, text)
         files = {out / f"{to}.csv": table}
         if left_out:
             files[out / f"{to}-left-out.csv"] = _table([["submission", "why"], *map(list, left_out)])
     for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, text, 0o600)
     return list(files)
 
 
@@ -233,17 +203,12 @@ def _number(value: int | float) -> str:
     return f"{round(value, 6):.10g}"
 
 
-def _roster(text: str, needed: tuple[str, ...], what: str) -> tuple[list[str], list[dict[str, str]]]:
-    try:
-        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))
-    except csv.Error as reason:
-        raise ExportError(f"the roster is not a CSV file: {reason}") from reason
-    header = rows[0] if rows else []
+def _table_of(text: str, needed: tuple[str, ...], what: str) -> tuple[list[str], list[dict[str, str]]]:
+    header, rows = read_table(text)
     missing = [name for name in needed if name not in header]
     if missing:
         raise ExportError(f"the roster has no column {missing[0]!r}: it should be {what}")
-    full = [row + [""] * (len(header) - len(row)) for row in rows[1:] if any(row)]
-    return header, [dict(zip(header, row, strict=False)) for row in full]
+    return header, rows
 
 
 def _same_points(theirs: str, ours: set[str], system: str) -> None:
@@ -260,27 +225,21 @@ def _same_points(theirs: str, ours: set[str], system: str) -> None:
 
 
 def _matched(
-    results: Iterable[Result],
-    rows: list[dict],
-    names: Callable[[dict], set[str]],
-    file: re.Pattern,
-    number: Callable[[dict], str],
+    results: Iterable[Result], rows: list[dict], roster: Roster
 ) -> tuple[list[tuple[dict, Result]], list[tuple[str, str]]]:
-    """Each graded result with its row, in the rows' order; and the others, with the reason."""
-    by_name: dict[str, list[dict]] = {}
-    for row in rows:
-        for name in {_plain(name) for name in names(row)} - {""}:
-            by_name.setdefault(name, []).append(row)
+    """Each graded result with its row, in the rows' order; and the others, with the reason.
+
+    Of several that are one person's, that which bears a name of theirs goes before one whose file's name holds their
+    number; two of a kind are left to a person.
+    """
     claimed: dict[int, list[Result]] = {}
     left_out = []
     for result in results:
-        named = file.match(result.submission)
-        people = [row for row in rows if named and number(row) == named["id"]]
-        people = people or by_name.get(_plain(result.submission), [])
+        people = roster.find(result.submission)
         if result.status != "graded":
             left_out.append((result.submission, f"not graded: {result.status}"))
         elif len(people) == 1:
-            claimed.setdefault(id(people[0]), []).append(result)
+            claimed.setdefault(people[0].row, []).append(result)
         else:
             left_out.append(
                 (
@@ -288,22 +247,17 @@ def _matched(
                     "several in the roster bear this name" if people else "nobody in the roster bears this name",
                 )
             )
-    for several in claimed.values():
-        if len(several) > 1:
-            left_out += [(result.submission, "several submissions of one person") for result in several]
-    found = [(row, claimed[id(row)][0]) for row in rows if len(claimed.get(id(row), ())) == 1]
+    found = []
+    for row, several in sorted(claimed.items()):
+        named = [result for result in several if not number_in(result.submission)] or several
+        if len(named) == 1:
+            found.append((rows[row], named[0]))
+        left_out += [
+            (result.submission, "several submissions of one person")
+            for result in several
+            if len(named) > 1 or result is not named[0]
+        ]
     return found, sorted(left_out)
-
-
-def _plain(name: str) -> str:
-    """A name for comparison: without case, double blanks and differences of Unicode's forms."""
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-
-
-def _turned(name: str) -> str:
-    """`Lovelace, Ada` as `Ada Lovelace`."""
-    last, comma, first = name.partition(",")
-    return f"{first.strip()} {last.strip()}" if comma else name
 
 
 def _comment(result: Result) -> str:

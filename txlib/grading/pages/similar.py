@@ -1,6 +1,7 @@
 """Answers that look alike, for a person to look at. It says nothing about who wrote what, or why."""
 
 import ast
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ FEWEST = 50  # nodes beyond the stub, about four lines: in shorter answers equal
 NEAR = 0.8  # share of common pieces from which two answers are listed
 PIECE = 4  # nodes in a piece
 USUAL = 5, 0.1  # alike answers in a class, as a number and as a share: beyond both it is how one writes it
+LONGEST = 20_000, 3_000  # characters of an answer, and nodes, beyond which it isn't compared
 MOST = 200  # pairs that a person would look through
 
 
@@ -29,7 +31,7 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
 
     `answers[name][task]` is a submission's source, `stubs[task]` what everybody was given. Compared are syntax trees
     without names, constants, docstrings, annotations and comments. Of several equal answers each is listed with the
-    first. Left out are short answers, those that don't parse, and those that very many have alike.
+    first. Left out are short answers and very long ones, those that don't parse, and those that very many have alike.
     """
     usual = max(USUAL[0], USUAL[1] * len(answers))
     found: list[tuple[int, Similar]] = []
@@ -38,7 +40,7 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, tasks in sorted(answers.items()):
             nodes = _nodes(tasks.get(task, ""))
-            if len(nodes) - given >= FEWEST:
+            if len(nodes) - given >= FEWEST and len(nodes) <= LONGEST[1]:
                 groups[nodes].append(name)
         near = list(_near(list(groups)))
         alike = {nodes: len(names) for nodes, names in groups.items()}
@@ -73,7 +75,9 @@ def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], tuple
 
 def _nodes(source: str) -> tuple[str, ...]:
     """The kinds of the nodes of a program, in order, without what a copy would change first."""
-    return tuple(_walk(parsed(source)))
+    if len(source) > LONGEST[0]:
+        return ()
+    return tuple(itertools.islice(_walk(parsed(source)), LONGEST[1] + 1))
 
 
 def _walk(tree: ast.AST) -> Iterator[str]:

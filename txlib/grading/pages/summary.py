@@ -16,10 +16,12 @@ from txlib.grading.records.result import VERDICTS, Result, TaskResult
 from txlib.grading.text import markup, number
 
 
-def summary_page(results: list[Result], assignment: Assignment, similar: Iterable[Similar] = ()) -> str:
+def summary_page(
+    results: list[Result], assignment: Assignment, similar: Iterable[Similar] = (), missing: Iterable[str] = ()
+) -> str:
     """The page for the instructor: one HTML file that links to the learners' pages.
 
-    `similar` lists answers that resemble each other.
+    `similar` lists answers that resemble each other, `missing` whoever handed in nothing.
     """
     graded = [result for result in results if result.status == "graded"]
     shares = [result.score / result.max_score for result in graded if result.max_score]
@@ -45,12 +47,30 @@ def summary_page(results: list[Result], assignment: Assignment, similar: Iterabl
                 (result.submission, _link(result), result.status) for result in results if result.status != "graded"
             ],
             "similar": [_similar(each, titles) for each in similar],
+            "missing": list(missing),
             "levels": [(ISOLATION.get(level, level), number) for level, number in levels.most_common()],
             "sealed": set(levels) <= {"sealed"},
-            "in_kernel": any(task.kind == "tests" for task in assignment.tasks),
+            "in_kernel": _in_kernel(graded),
             "seeds": sorted({result.seeds for result in graded or results}),
         },
     )
+
+
+def _in_kernel(graded: list[Result]) -> dict[str, Any] | None:
+    """How much of an assignment's points, and of what the class has earned, comes from tests beside the answer."""
+    tasks = [task for result in graded for task in result.tasks]
+    if not any(task.kind == "tests" for task in tasks):
+        return None
+    earned, beside = (sum(task.points for task in each) for each in (tasks, filter(_beside, tasks)))
+    return {
+        "most": sum(task.max_points for task in graded[0].tasks if task.kind == "tests"),
+        "of": graded[0].max_score,
+        "share": _percent(beside / earned) if earned else "",
+    }
+
+
+def _beside(task: TaskResult) -> bool:
+    return task.kind == "tests" and task.verdict != "reviewed"
 
 
 def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:

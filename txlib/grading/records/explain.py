@@ -13,9 +13,7 @@ def explain(book: Gradebook, name: str) -> str:
     """
     entries = book.history(name)
     if not entries:
-        names = book.names()
-        some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        raise GradebookError(f"no submission {name!r} in {book.path}; it has {some or 'none yet'}")
+        raise GradebookError(book.nobody(name))
     blocks = [_entry(book, entry, i, len(entries)) for i, entry in enumerate(entries, 1)]
     last = entries[-1]
     repeat = (
@@ -43,10 +41,11 @@ def _entry(book: Gradebook, entry: LedgerEntry, number: int, count: int) -> str:
         lines.append(f"  handed in   {result.submitted}")
     for task in result.tasks:
         lines += ["", *_task(task)]
-        for review in book.reviews(task.id, task.answer_hash):
+        for review in book.reviews(task.id, task.answer_hash, result):
             by = f" by {review.by}" if review.by else ""
+            alone = ", of this submission alone" if review.submission else ""
             lines.append(
-                f"      review {review.time}{by}: {review.points:g} of {task.max_points:g}"
+                f"      review {review.time}{by}{alone}: {review.points:g} of {task.max_points:g}"
                 + (f": {review.comment}" if review.comment else "")
             )
     if final.penalty:

@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from txlib.grading.records.lateness import late
+from txlib.grading.records.people import person
 from txlib.grading.records.result import Result, TaskResult, result_from
 from txlib.grading.records.tables import (
     ANSWERS,
@@ -41,10 +42,12 @@ class GradebookError(ValueError):
 
 @dataclass(frozen=True)
 class Review:
-    """What a person gave for one answer, whoever handed it in."""
+    """What a person gave for one answer: whoever handed it in, or one submission alone."""
 
+    assignment: str  # its name
     task: str
     answer_hash: str
+    submission: str | None
     points: int | float
     comment: str
     by: str
@@ -102,6 +105,8 @@ class Gradebook:
         try:
             if create:
                 self._take_lock()
+                with contextlib.suppress(FileExistsError):  # SQLite would let others read it; its journals follow it
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 self._create()
             self._check()
         except BaseException:
@@ -166,7 +171,11 @@ class Gradebook:
         with self._transaction(write=True) as connection:
             known = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
             if connection.execute(known).first() is None:
-                connection.execute(sql.insert(ASSIGNMENTS).values(hash=assignment.hash, time=_now(), data=_json(data)))
+                connection.execute(
+                    sql.insert(ASSIGNMENTS).values(
+                        hash=assignment.hash, name=assignment.name, time=_now(), data=_json(data)
+                    )
+                )
             return connection.execute(
                 sql.insert(RUNS).values(
                     time=_now(),
@@ -209,24 +218,36 @@ class Gradebook:
             if answers:
                 connection.execute(sql.insert(ANSWERS), answers)
 
-    def review(self, task: str, answer_hash: str, points: int | float, comment: str = "", by: str = "") -> None:
+    def review(
+        self,
+        task: str,
+        answer_hash: str,
+        points: int | float,
+        comment: str = "",
+        by: str = "",
+        *,
+        submission: str | None = None,
+        assignment: str | None = None,
+    ) -> None:
         """Give points for an answer, instead of what it has: for every submission that holds exactly this answer.
 
-        Earlier reviews are kept; the newest counts.
+        With `submission` it is for this one alone, and goes before one for all. It holds for the assignment of a name,
+        by default the one graded last, in each of its versions. Earlier reviews are kept; the newest counts.
 
         Raises:
             GradebookError: nobody gave this answer, or the points are not within the task's.
         """
+        assignment = assignment or self._name(self._last_assignment())
+        wanted = [ASSIGNMENTS.c.name == assignment, ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash]
+        wanted += [RESULTS.c.submission == submission] * (submission is not None)
+        query = (
+            sql.select(ANSWERS.c.max_points)
+            .join(RESULTS, RESULTS.c.id == ANSWERS.c.result)
+            .join(ASSIGNMENTS, ASSIGNMENTS.c.hash == RESULTS.c.assignment_hash)
+            .where(*wanted)
+        )
         with self._transaction() as connection:
-            most = (
-                connection.execute(
-                    sql.select(ANSWERS.c.max_points)
-                    .where(ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash)
-                    .order_by(ANSWERS.c.result.desc())
-                )
-                .scalars()
-                .first()
-            )
+            most = connection.execute(query.order_by(ANSWERS.c.result.desc())).scalars().first()
         if most is None:
             raise GradebookError(f"no submission in {self.path} has this answer to task {task!r}")
         if isinstance(points, bool) or not 0 <= points <= most:  # NaN is not either
@@ -234,9 +255,32 @@ class Gradebook:
         with self._transaction(write=True) as connection:
             connection.execute(
                 sql.insert(REVIEWS).values(
-                    time=_now(), task=task, answer_hash=answer_hash, points=points, comment=comment, by=by
+                    time=_now(),
+                    assignment=assignment,
+                    task=task,
+                    answer_hash=answer_hash,
+                    submission=submission,
+                    points=points,
+                    comment=comment,
+                    by=by,
                 )
             )
+
+    def override(self, submission: str, task: str, points: int | float, reason: str, by: str = "") -> None:
+        """Give one submission other points for a task, for a reason that its page says, as long as its answer stands.
+
+        Raises:
+            GradebookError: no such submission or task, no reason, or points that are not within the task's.
+        """
+        if not reason.strip():
+            raise GradebookError("say why: --reason TEXT stands on the learner's page")
+        results = {result.submission: result for result in self.latest()}
+        if submission not in results:
+            raise GradebookError(self.nobody(submission))
+        tasks = {each.id: each for each in results[submission].tasks}
+        if task not in tasks:
+            raise GradebookError(f"{submission} has no task {task!r}; it has {', '.join(tasks) or 'none: not graded'}")
+        self.review(task, tasks[task].answer_hash, points, reason, by, submission=submission)
 
     # What reports read
 
@@ -306,20 +350,21 @@ class Gradebook:
         """Of the assignment that was graded last."""
         return self._assignment(self._last_assignment()).get("title", "")
 
-    def reviews(self, task: str, answer_hash: str) -> list[Review]:
-        """All reviews of an answer, oldest first: the last one counts."""
-        query = sql.select(REVIEWS).where(REVIEWS.c.task == task, REVIEWS.c.answer_hash == answer_hash)
-        with self._transaction() as connection:
-            return [
-                Review(row.task, row.answer_hash, row.points, row.comment, row.by, row.time)
-                for row in connection.execute(query.order_by(REVIEWS.c.id))
-            ]
+    def reviews(self, task: str, answer_hash: str, result: Result | None = None) -> list[Review]:
+        """All reviews of an answer, oldest first: the last counts.
+
+        They are those of the assignment that was graded last; with a result, those that hold for it: of its assignment,
+        and last those of this submission alone.
+        """
+        hash = result.assignment_hash if result else self._last_assignment()
+        found = self._reviews(self._name(hash), {answer_hash}, result.submission if result else None)
+        return [review for review in found if review.task == task]
 
     def with_reviews(self, result: Result) -> Result:
         """A result with the points that people gave for its answers, its lateness taken off anew."""
-        query = sql.select(REVIEWS).where(REVIEWS.c.answer_hash.in_({task.answer_hash for task in result.tasks}))
-        with self._transaction() as connection:
-            given = {(row.task, row.answer_hash): row for row in connection.execute(query.order_by(REVIEWS.c.id))}
+        hashes = {task.answer_hash for task in result.tasks}
+        found = self._reviews(self._name(result.assignment_hash), hashes, result.submission)
+        given = {(review.task, review.answer_hash): review for review in found}
         newest = {task.id: given[key] for task in result.tasks if (key := (task.id, task.answer_hash)) in given}
         if not newest:
             return result
@@ -328,6 +373,21 @@ class Gradebook:
         points = sum(task.points for task in tasks)
         penalty = round(points * self._lateness(result), 6)
         return replace(result, tasks=tasks, notes=notes, penalty=penalty, score=round(points - penalty, 6))
+
+    def _reviews(self, assignment: str, hashes: set[str], submission: str | None) -> list[Review]:
+        query = sql.select(REVIEWS).where(
+            REVIEWS.c.assignment == assignment,
+            REVIEWS.c.answer_hash.in_(hashes),
+            sql.or_(REVIEWS.c.submission.is_(None), REVIEWS.c.submission == submission),
+        )
+        with self._transaction() as connection:
+            rows = connection.execute(query.order_by(REVIEWS.c.submission.is_not(None), REVIEWS.c.id))
+            return [
+                Review(
+                    row.assignment, row.task, row.answer_hash, row.submission, row.points, row.comment, row.by, row.time
+                )
+                for row in rows
+            ]
 
     def pending(self, task: str | None = None) -> list[Pending]:
         """The written answers that wait for points, each text once, in the order of the tasks."""
@@ -356,11 +416,24 @@ class Gradebook:
             found, key=lambda each: (order.index(each.task) if each.task in order else len(order), each.submissions)
         )
 
+    def nobody(self, name: str) -> str:
+        """That there is no submission of a name, and which there are."""
+        names = self.names()
+        names = [each for each in names if person(each) == person(name)] or names
+        some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        return f"no submission {name!r} in {self.path}; it has {some or 'none yet'}"
+
     # The file
 
     def _last_assignment(self) -> str:
         with self._transaction() as connection:
             query = sql.select(RUNS.c.assignment_hash).order_by(RUNS.c.id.desc())
+            return connection.execute(query).scalars().first() or ""
+
+    def _name(self, hash: str) -> str:
+        """Of an assignment: what stays when it is changed."""
+        with self._transaction() as connection:
+            query = sql.select(ASSIGNMENTS.c.name).where(ASSIGNMENTS.c.hash == hash)
             return connection.execute(query).scalars().first() or ""
 
     def _assignment(self, hash: str) -> dict:
@@ -406,7 +479,7 @@ class Gradebook:
         if path in _LOCKED:
             raise GradebookError(busy)
         try:
-            lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as reason:
             raise GradebookError(f"{self.path} can't be locked: {reason.strerror}") from reason
         try:
@@ -450,9 +523,10 @@ def _connected(connection: Any, record: object) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _reviewed(task: TaskResult, review: Any) -> TaskResult:
+def _reviewed(task: TaskResult, review: Review) -> TaskResult:
     lines = tuple(line for line in review.comment.splitlines() if line.strip())
-    return replace(task, verdict="reviewed", points=review.points, lines=lines or task.lines, matrices=None, parts=())
+    points = min(review.points, task.max_points)  # a task's points may have been lowered since
+    return replace(task, verdict="reviewed", points=points, lines=lines or task.lines, matrices=None, parts=())
 
 
 def _json(data: Any) -> str:

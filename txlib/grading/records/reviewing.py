@@ -45,6 +45,18 @@ def review_at_terminal(out: Path | str, task: str | None = None, by: str = "") -
     print(f"{marked} marked, {left} left." + (" Grade again to renew the tables and pages." if marked else ""))
 
 
+def override(out: Path | str, name: str, task: str, points: int | float, reason: str, by: str = "") -> str:
+    """Change one submission's points for a task; returns what to say.
+
+    Raises:
+        GradebookError: no gradebook in the folder, or in use; no such submission or task; no reason, or wrong points.
+    """
+    points = int(points) if float(points).is_integer() else points
+    with Gradebook(Path(out) / "gradebook.sqlite", create=False) as book:
+        book.override(name, task, points, reason, by or _user())
+    return f"{printable(name)} has {plural(points, 'point')} for {task} now. Grade again to renew the tables and pages."
+
+
 def _question(answer: Pending) -> str:
     rubric = f"\n\nRubric:\n{answer.rubric}" if answer.rubric else ""
     return f"\n{'═' * 72}\n{answer.prompt or answer.title}{rubric}"

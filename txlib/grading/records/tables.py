@@ -3,7 +3,7 @@
 import sqlalchemy as sql
 from sqlalchemy import Column, ForeignKey, Integer, Numeric, Text
 
-VERSION = 2  # of the tables; kept as SQLite's user_version
+VERSION = 3  # of the tables; kept as SQLite's user_version
 APPLICATION = 0x74786C67  # "txlg", SQLite's application_id: this file is ours
 
 TABLES = sql.MetaData()
@@ -11,6 +11,7 @@ ASSIGNMENTS = sql.Table(
     "assignments",
     TABLES,
     Column("hash", Text, primary_key=True),
+    Column("name", Text, nullable=False),  # stays when the hash changes: what reviews belong to
     Column("time", Text, nullable=False),  # UTC, ISO 8601, as all times
     Column("data", Text, nullable=False),
 )  # JSON: name, title, tasks, rule for lateness, source
@@ -69,8 +70,10 @@ REVIEWS = sql.Table(
     TABLES,
     Column("id", Integer, primary_key=True),
     Column("time", Text, nullable=False),
+    Column("assignment", Text, nullable=False),  # its name
     Column("task", Text, nullable=False),
     Column("answer_hash", Text, nullable=False, index=True),
+    Column("submission", Text),  # whose alone it is; of everybody with this answer where there is none
     Column("points", Numeric(asdecimal=False), nullable=False),
     Column("comment", Text, nullable=False),
     Column("by", Text, nullable=False),

@@ -3,7 +3,8 @@
 import contextlib
 import os
 import platform
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,14 +19,19 @@ from txlib.grading.judging.execute import execute
 from txlib.grading.judging.job import Job
 from txlib.grading.judging.reference import make_reference, record_known
 from txlib.grading.records.gradebook import Gradebook
+from txlib.grading.records.people import Roster
 from txlib.grading.records.result import Note, Result
-from txlib.grading.running.pool import Failed, cluster, on_cluster, on_this_machine, start_early
+from txlib.grading.running.pool import Failed, Network, cluster, on_cluster, on_this_machine, start_early
+from txlib.grading.running.workspace import workspace
 from txlib.grading.sandbox import Limits
 from txlib.grading.sandbox.warm import required_isolation, warm_kernels
-from txlib.grading.submitting.reading import find_submissions, read_submission
+from txlib.grading.submitting.bounded import BoundedReader
+from txlib.grading.submitting.reading import WHOSE, Submission, find_submissions
 
 SEEDS = 2
 JOBS = (os.cpu_count() or 1) + 2  # processes: each waits for its kernel most of the time
+PRIVATE = 0o600
+READERS = {"me": 0o700, "group": 0o750, "all": 0o755}  # who may enter the folder of pages
 Watch = Callable[[str, str, Result | None], None]  # submission, "queued" | "running" | "graded" | "kept", result
 
 
@@ -38,6 +44,7 @@ class Graded:
     isolation: str
     seeds: tuple[int, ...]
     fresh: int  # graded in this run; the others were in the gradebook already
+    missing: tuple[str, ...] = ()  # whom the roster names and who handed in nothing
 
 
 def grade(
@@ -48,16 +55,21 @@ def grade(
     jobs: int | None = None,
     seeds: int | tuple[int, ...] = SEEDS,
     scheduler: str | None = None,
+    network: Network | None = None,
     trust: bool = False,
     limits: Limits | None = None,
+    roster: Roster | None = None,
+    pages_for: str = "me",
     watch: Watch = lambda name, state, result: None,
 ) -> Graded:
     """Grade a folder of notebooks (`NAME.ipynb`, or `NAME/anything.ipynb`) into the folder `out`.
 
     Every submission has a row in the gradebook as soon as it is graded; the same call goes on where the last one
     ended, and grades again only what has changed. `jobs` processes work at once, two more than cores by default; with
-    `scheduler`, the address of a Dask scheduler, its workers do. `trust` allows less than a sealed sandbox.
-    `seeds` says on how many seeds, drawn here after everything was handed in, or on which, to repeat a grade.
+    `scheduler`, the address of a Dask scheduler, its workers do, reached as `network` says. `trust` allows less than a
+    sealed sandbox. `seeds` says on how many seeds, drawn here after everything was handed in, or on which, to repeat
+    a grade. `roster` says who is who, and so who is missing. What is written is for whoever
+    grades alone; the learners' pages are for `pages_for`: me, group or all.
 
     Raises:
         FileNotFoundError: no such assignment or folder.
@@ -71,19 +83,25 @@ def grade(
     found_assignment, folder, out = read_assignment(assignment), Path(submissions), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of submissions at {folder}")
-    if scheduler is None:
-        start_early()
-    isolation = required_isolation(trust)
-    limits, environment = limits or Limits(), describe_environment()
-    out.mkdir(parents=True, exist_ok=True)
+    if pages_for not in READERS:
+        raise ValueError(f"--pages-for {pages_for}: choose {', '.join(READERS)}")
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(cluster(scheduler)) if scheduler else None
+        stack.enter_context(workspace())
+        if scheduler is None:
+            start_early()
+        reader = stack.enter_context(BoundedReader(found_assignment))
+        isolation = required_isolation(trust)
+        limits, environment = limits or Limits(), describe_environment()
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        client = stack.enter_context(cluster(scheduler, network or Network())) if scheduler else None
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
+        _sweep(out)
         results, todo = [], []
-        for found in find_submissions(folder, found_assignment.name):
-            submission = read_submission(found, found_assignment)
+        everything = find_submissions(folder, found_assignment.name, roster)
+        for found in everything:
+            submission = reader.read(found)
             known = book.find(submission.name, submission.hash, found_assignment.hash, environment, seeds, isolation)
-            if known and (known.status, known.submitted) == (submission.status, submission.submitted):
+            if known and _is_same(known, submission):
                 results.append(known)
                 watch(submission.name, "kept", known)
             else:
@@ -111,13 +129,14 @@ def grade(
                 result = _not_graded(done, result)
             else:
                 book.add(run, result)
-            write_submission(out, book.with_reviews(result), graded_by)
+            write_submission(out, book.with_reviews(result), graded_by, pages_for)
             results.append(result)
             watch(name, "graded", result)
         results = sorted(map(book.with_reviews, results), key=lambda result: result.submission)
-        write_reports(out, results, graded_by)
+        missing = roster.missing(found.given for found in everything) if roster else []
+        write_reports(out, results, graded_by, missing, pages_for)
         book.finish_run(run)
-    return Graded(graded_by, tuple(results), isolation, drawn, len(todo))
+    return Graded(graded_by, tuple(results), isolation, drawn, len(todo), tuple(missing))
 
 
 def describe_environment() -> str:
@@ -129,34 +148,54 @@ def describe_environment() -> str:
     return ", ".join(versions)
 
 
-def write_submission(out: Path, result: Result, assignment: Assignment) -> None:
+def write_submission(out: Path, result: Result, assignment: Assignment, pages_for: str = "me") -> None:
     """One submission's page and JUnit report."""
     from txlib.grading.pages.feedback import feedback_page
 
-    _write(out / "feedback" / f"{result.submission}.html", feedback_page(result, assignment))
+    page = feedback_page(result, assignment)
+    _write(out / "feedback" / f"{result.submission}.html", page, READERS[pages_for])
     if result.junit:
         _write(out / "junit" / f"{result.submission}.xml", result.junit)
 
 
-def write_reports(out: Path, results: list[Result], assignment: Assignment) -> None:
+def write_reports(
+    out: Path, results: list[Result], assignment: Assignment, missing: Sequence[str] = (), pages_for: str = "me"
+) -> None:
     """The tables, the summary, and every page: marks may have been given since, or an earlier run broke off."""
     from txlib.grading.pages.exports import grades_csv, review_csv
     from txlib.grading.pages.similar import similar_answers
     from txlib.grading.pages.summary import summary_page
 
     for result in results:
-        write_submission(out, result, assignment)
+        write_submission(out, result, assignment, pages_for)
     answers = {result.submission: {task.id: task.answer for task in result.tasks if task.answer} for result in results}
     stubs = {task.id: "\n\n".join(assignment.stubs.get(id, "") for id in task.answers) for task in assignment.tasks}
     similar = similar_answers(answers, stubs)
-    _write(out / "grades.csv", grades_csv(results))
-    _write(out / "review.csv", review_csv(results))
-    _write(out / "summary.html", summary_page(results, assignment, similar=similar))
+    write_atomically(out / "grades.csv", grades_csv(results), PRIVATE)
+    write_atomically(out / "review.csv", review_csv(results, missing), PRIVATE)
+    write_atomically(out / "summary.html", summary_page(results, assignment, similar=similar, missing=missing), PRIVATE)
+    if pages_for != "me":
+        out.chmod(stat.S_IMODE(out.stat().st_mode) | READERS[pages_for] & 0o011)  # to pass through to the pages
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text)
+def _write(path: Path, text: str, mode: int = READERS["me"]) -> None:
+    """Write into a folder of a results folder, for those to read whom the folder's mode names."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(mode)
+    write_atomically(path, text, mode & 0o666)
+
+
+def _sweep(out: Path) -> None:
+    """Remove what a run that was killed has left half written; no other run writes here now."""
+    for folder in (out, out / "feedback", out / "junit"):
+        for path in folder.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+
+
+def _is_same(known: Result, submission: Submission) -> bool:
+    """Whether a grade is of this submission as it is now, whose it is included."""
+    notes = [{note for note in each.notes if note.kind in WHOSE} for each in (known, submission)]
+    return (known.status, known.submitted) == (submission.status, submission.submitted) and notes[0] == notes[1]
 
 
 def _not_graded(job: Any, failed: Failed) -> Result:

@@ -14,16 +14,20 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txlib.grading.judging.job import Job, grade_submission
 from txlib.grading.records.result import Result
+from txlib.grading.running.workspace import workspace
 from txlib.grading.sandbox.warm import required_isolation, warm_kernels
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.security import Security
 
 TRIES = 2
+TLS_OPTIONS = {"tls_ca_file": "--tls-ca-file", "tls_client_cert": "--tls-cert", "tls_client_key": "--tls-key"}
 
 
 @dataclass(frozen=True)
@@ -77,20 +81,76 @@ def _in_a_pool(jobs: list[Job], waiting: list[int], processes: int) -> Iterator[
                 yield futures.pop(future), future.result() if error is None else Failed(_words(error))
 
 
-def cluster(address: str) -> "Client":
-    """A client of the Dask scheduler at an address, e.g. `tcp://10.0.0.5:8786`; close it when done.
+@dataclass(frozen=True)
+class Network:
+    """How a scheduler is reached: by TLS with these files, or unencrypted on a network that is trusted."""
+
+    tls_ca_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    trust: bool = False
+
+    def security(self, address: str) -> "Security":
+        """What a client of this address needs.
+
+        Raises:
+            ValueError: a file is missing, or the address is another machine's and unencrypted.
+        """
+        from distributed.security import Security
+
+        files = {"tls_ca_file": self.tls_ca_file, "tls_client_cert": self.tls_cert, "tls_client_key": self.tls_key}
+        given = {name: str(path) for name, path in files.items() if path is not None}
+        for path in given.values():
+            if not Path(path).is_file():
+                raise ValueError(f"--scheduler {address}: no file {path}")
+        if address.startswith("tls://"):
+            security = Security(**given, require_encryption=True)  # what isn't given stands in Dask's own settings
+            lacking = [option for name, option in TLS_OPTIONS.items() if getattr(security, name) is None]
+            if lacking:
+                raise ValueError(f"--scheduler {address} needs {', '.join(lacking)}")
+            return security
+        if given:
+            raise ValueError(f"--scheduler {address} is unencrypted, and the TLS options need tls://HOST:PORT")
+        if not self.trust and not _is_here(address):
+            raise ValueError(
+                f"--scheduler {address} is another machine's, and unencrypted: whoever reaches it runs code as you, "
+                "and whoever listens reads the solutions. Use tls://HOST:PORT with --tls-ca-file, --tls-cert and "
+                "--tls-key, or give --trust-network if you know everyone on that network"
+            )
+        return Security()
+
+
+def cluster(address: str, network: Network) -> "Client":
+    """A client of the Dask scheduler at an address, e.g. `tls://10.0.0.5:8786`; close it when done.
 
     Raises:
-        ValueError: dask.distributed is not installed, or no scheduler answers.
+        ValueError: dask.distributed is not installed, the address is not to be trusted, or no scheduler answers.
     """
     try:
         from distributed import Client
     except ModuleNotFoundError:
         raise ValueError('--scheduler needs dask.distributed: pip install "distributed"') from None
+    security = network.security(address)
     try:
-        return Client(address, timeout=10)
+        return Client(address, timeout=10, security=security)
     except (OSError, ValueError) as reason:
         raise ValueError(f"--scheduler {address}: no scheduler answers there ({reason})") from None
+
+
+def _is_here(address: str) -> bool:
+    """Whether an address is this machine's own, which no other reaches."""
+    import ipaddress
+    import socket
+    from urllib.parse import urlsplit
+
+    if address.startswith("inproc://"):
+        return True
+    try:
+        host = urlsplit(address if "://" in address else f"tcp://{address}").hostname
+        found = {ipaddress.ip_address(place[0].partition("%")[0]) for *_, place in socket.getaddrinfo(host, None)}
+    except (OSError, ValueError):
+        return False
+    return all(each.is_loopback for each in found)
 
 
 def on_cluster(jobs: list[Job], client: "Client") -> Progress:
@@ -130,7 +190,7 @@ def _keep_warm(job: Job, isolation: str) -> None:
 
     def hold() -> None:
         try:
-            with warm_kernels(job.assignment.imports, job.limits, isolation, job.trust):
+            with workspace(), warm_kernels(job.assignment.imports, job.limits, isolation, job.trust):
                 started.set()
                 threading.Event().wait()
         except Exception as reason:

@@ -7,30 +7,35 @@ learner. Only the answers' sources are taken, by their cells' `grade_id`; everyt
 import ast
 import errno
 import hashlib
+import itertools
 import json
 import os
-import stat
-import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from txlib.files import Folder
 from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.nbgrader import HIDDEN_TESTS, cut
+from txlib.grading.records.people import MAX_NAME, Roster, account, person, safe_name, short_name
 from txlib.grading.records.result import Note
 from txlib.grading.source import names_used
 from txlib.grading.text import printable
 
 MAX_BYTES = 10 * 2**20  # of a file
 MAX_RECEIPT = 10_000  # bytes
-MAX_ANSWER = 200_000  # characters
-MAX_EXTRA = 100  # cells of a learner's own that are looked into
+MAX_ANSWER = 50_000  # characters; the syntax tree of so many takes up to 50 MB, and a tenth of a second
+MAX_OWN = 50_000  # characters of a learner's own cells that are looked into, together
 MAX_DIGITS = 1000  # of an integer; Python refuses to read one of more than 4300
-MAX_NAME = 100  # bytes of a name in UTF-8
+MAX_ENTRIES = 10_000  # files of a learner's folder that are looked at
 RECEIPT = ".receipt.json"  # ends the name of what `txlib submit` leaves beside a notebook
 LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # what a date can hold; a file's time can be later
 MAGIC = ("%submit", "%load_ext txlib.grading", "#")  # a line of a cell that hands the notebook in
+
+WHOSE = ("owner", "roster", "same person")  # kinds of notes that depend on the other submissions, too
 
 # Each status but `graded`, and what a learner should do about it.
 STATUSES = {
@@ -38,6 +43,8 @@ STATUSES = {
     "several notebooks": "There are several notebooks in your folder: leave the one that counts.",
     "link": "What you handed in is a link, not a file: hand in the notebook itself.",
     "unreadable": "What you handed in is not a file that can be read: hand in the exercise's .ipynb file.",
+    "too much": "Your file holds too much to be read: clear its outputs (Edit, Clear Outputs of All Cells), take out "
+    "what isn't the exercise's, save it, and hand it in again.",
     "too large": f"Your file is larger than {MAX_BYTES // 2**20} MB: clear its outputs (Edit, Clear Outputs of All "
     "Cells), save it, and hand it in again.",
     "empty": "Your file is empty: save the notebook, and hand it in again.",
@@ -61,6 +68,8 @@ class Found:
     name: str
     path: Path
     problem: str | None = None
+    notes: tuple[Note, ...] = ()  # about whose it is
+    given: str = ""  # what it is called in the folder
 
 
 @dataclass(frozen=True)
@@ -83,28 +92,37 @@ class Unreadable(Exception):
         self.status, self.notes = status, notes
 
 
-def find_submissions(folder: Path | str, assignment: str | None = None) -> list[Found]:
+def find_submissions(folder: Path | str, assignment: str | None = None, roster: Roster | None = None) -> list[Found]:
     """The submissions in a folder, by name: `NAME.ipynb`, or `NAME/anything.ipynb`.
 
     Of a learner's folder with several notebooks the one named like the assignment counts, and none that was handed
-    in as another one's. Hidden files are left out, and no link below the folder is followed.
+    in as another one's. Hidden files are left out, and no link below the folder is followed. Where several are
+    somebody's, by their names (see `people.person`) or by the roster, the one that lies in this person's account has
+    the name; where none does, nobody has it, and each gets a name of its own and a note.
     """
-    found: dict[str, Found] = {}
-    for entry in sorted(os.scandir(Path(folder).resolve()), key=lambda entry: entry.name):
-        if entry.name.startswith(".") or entry.name.endswith(RECEIPT):
+    entries = list(_entries(Path(folder).resolve(), assignment))
+    people = [_who(entry, roster) for entry in entries]
+    accounts = _accounts(entries)
+    notes = _notes_on_accounts(entries, people, accounts, roster)
+    of_one: dict[str, list[int]] = defaultdict(list)
+    for index, who in enumerate(people):
+        of_one[who].append(index)
+    names = [safe_name(entry.name) for entry in entries]
+    taken = {person(name) for name in names} | set(people)
+    for several in of_one.values():
+        if len(several) == 1:
             continue
-        path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            each = _in_folder(entry.name, path, assignment)
-        elif path.suffix.lower() == ".ipynb":
-            each = Found(path.stem, path, "link" if entry.is_symlink() else None)
-        elif entry.is_symlink():
-            each = Found(entry.name, path, "link")
-        else:
-            continue
-        name = _unique(safe_name(each.name), found)
-        found[name.casefold()] = Found(name, each.path, each.problem)
-    return sorted(found.values(), key=lambda each: each.name)
+        own = [index for index in several if _is_own(entries[index], accounts[index], roster)]
+        keeps = own[0] if len(own) == 1 else None
+        others = [index for index in several if index != keeps]
+        for name, index in zip(_free_names(names[several[0]], taken), others, strict=False):
+            names[index] = name
+            notes[index].append(_same_person(entries, several, index, keeps))
+    found = [
+        Found(name, entry.path, entry.problem, tuple(noted), entry.name)
+        for name, entry, noted in zip(names, entries, notes, strict=True)
+    ]
+    return sorted(found, key=lambda each: each.name)
 
 
 def read_submission(found: Found, assignment: Assignment) -> Submission:
@@ -117,8 +135,9 @@ def read_submission(found: Found, assignment: Assignment) -> Submission:
         digest = hashlib.sha256(data).hexdigest()
         answers, notes = _answers(read_cells(data), assignment)
     except Unreadable as reason:
-        return Submission(found.name, reason.status, {}, reason.notes, digest, submitted)
-    return Submission(found.name, "graded", answers, tuple(notes), digest, _received(found.path, digest) or submitted)
+        return Submission(found.name, reason.status, {}, (*found.notes, *reason.notes), digest, submitted)
+    received = _received(found.path, digest) or submitted
+    return Submission(found.name, "graded", answers, (*found.notes, *notes), digest, received)
 
 
 def read_file(path: Path, most: int = MAX_BYTES) -> tuple[bytes, str]:
@@ -128,21 +147,12 @@ def read_file(path: Path, most: int = MAX_BYTES) -> tuple[bytes, str]:
         Unreadable: link, unreadable or too large.
     """
     try:
-        handle = _open(path)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise Unreadable("unreadable")
-            if status.st_size > most:
-                raise Unreadable("too large")
-            with open(handle, "rb", closefd=False) as file:
-                data = file.read(most + 1)
-        finally:
-            os.close(handle)
-    except OSError as reason:  # ELOOP: the folder or the file has become a link since it was found
-        raise Unreadable("link" if reason.errno == errno.ELOOP else "unreadable") from reason
-    if len(data) > most:
-        raise Unreadable("too large")
+        with Folder(path.parent, follow=False) as folder:
+            data, status = folder.read(path.name, most)
+    except NotADirectoryError as reason:  # what Linux says of a link where a folder is wanted
+        raise Unreadable("link") from reason
+    except OSError as reason:
+        raise Unreadable({errno.ELOOP: "link", errno.EFBIG: "too large"}.get(reason.errno, "unreadable")) from reason
     seconds = min(max(status.st_mtime, 0), LAST_SECOND)
     return data, datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
@@ -165,30 +175,38 @@ def read_cells(data: bytes) -> list[dict]:
     return cells
 
 
-def safe_name(name: str) -> str:
-    """A name for files and tables: readable in any language, without what a path or a terminal would act on."""
-    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode("utf-8"))
-    kept = "".join("_" if unicodedata.category(c)[0] in "CZ" and c != " " or c in '/\\:*?"<>|' else c for c in name)
-    return _short(kept.strip(" .")) or "_"
+@dataclass(frozen=True)
+class _Entry:
+    """What lies in the folder under one name: the notebook, and to whom it and its learner's folder belong."""
+
+    name: str
+    path: Path
+    problem: str | None
+    owner: int  # of the file, or of the learner's folder
+    inner: int | None = None  # of the notebook in a learner's folder
 
 
-def _short(name: str, most: int = MAX_NAME) -> str:
-    """What of a name fits into so many bytes, in whole characters."""
-    return name.encode()[:most].decode(errors="ignore").strip(" .")
+def _entries(folder: Path, assignment: str | None) -> Iterator[_Entry]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.name.startswith(".") or entry.name.endswith(RECEIPT):
+            continue
+        path = Path(entry.path)
+        notebook = path.suffix.lower() == ".ipynb"
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                yield _in_folder(entry, assignment)
+            elif notebook or entry.is_symlink():
+                owner = entry.stat(follow_symlinks=False).st_uid
+                yield _Entry(path.stem if notebook else entry.name, path, "link" if entry.is_symlink() else None, owner)
+        except FileNotFoundError:  # it was taken away meanwhile
+            continue
 
 
-def _unique(name: str, taken: dict[str, Any]) -> str:
-    """The name, or the name with a number where another one is the same but for capitals."""
-    number, unique = 1, name
-    while unique.casefold() in taken:
-        number += 1
-        unique = f"{_short(name, MAX_NAME - len(str(number)) - 1)}-{number}"
-    return unique
-
-
-def _in_folder(name: str, folder: Path, assignment: str | None) -> Found:
+def _in_folder(folder: os.DirEntry, assignment: str | None) -> _Entry:
+    name, path, owner = folder.name, Path(folder.path), folder.stat(follow_symlinks=False).st_uid
     try:
-        inside = list(os.scandir(folder))
+        with os.scandir(path) as all:
+            inside = list(itertools.islice(all, MAX_ENTRIES))
         entries = [
             entry
             for entry in inside
@@ -197,32 +215,92 @@ def _in_folder(name: str, folder: Path, assignment: str | None) -> Found:
             and not entry.is_dir(follow_symlinks=False)
         ]
     except OSError:
-        return Found(name, folder, "unreadable")
+        return _Entry(name, path, "unreadable", owner)
     if len(entries) > 1 and assignment:
         others = {entry.name.removesuffix(RECEIPT) for entry in inside if entry.name.endswith(RECEIPT)} - {assignment}
         entries = [entry for entry in entries if Path(entry.name).stem not in others]
         entries = [entry for entry in entries if Path(entry.name).stem == assignment] or entries
     if not entries:
-        return Found(name, folder, "no notebook")
+        return _Entry(name, path, "no notebook", owner)
     if len(entries) > 1:
-        return Found(name, folder, "several notebooks")
+        return _Entry(name, path, "several notebooks", owner)
     problem = "link" if entries[0].is_symlink() else None
-    return Found(name, Path(entries[0].path), problem)
+    return _Entry(name, Path(entries[0].path), problem, owner, entries[0].stat(follow_symlinks=False).st_uid)
 
 
-def _open(path: Path) -> int:
-    """Open a file for reading, if neither it nor its folder is a link, without waiting for a pipe's other end."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    if os.open not in os.supports_dir_fd:
-        return os.open(path, flags)
-    try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except NotADirectoryError as reason:  # what Linux says of a link
-        raise OSError(errno.ELOOP, "link") from reason
-    try:
-        return os.open(path.name, flags, dir_fd=folder)
-    finally:
-        os.close(folder)
+# Whose it is
+
+
+def _who(entry: _Entry, roster: Roster | None) -> str:
+    """What stands for the person that a submission's name means."""
+    known = roster.find(entry.name) if roster else []
+    return f"row {known[0].row}" if len(known) == 1 else person(entry.name)
+
+
+def _accounts(entries: list[_Entry]) -> list[str]:
+    """The login name of each submission's owner; nothing where an owner says nothing about the learner.
+
+    That is so of what whoever grades, or root, has put there, and where everything belongs to one: it was copied, or
+    all learners work in containers under the same user.
+    """
+    uids = {entry.owner for entry in entries}
+    silent = {os.geteuid(), 0} if len(uids) > 1 or len(entries) == 1 else uids
+    names = {uid: account(uid) for uid in uids - silent}
+    return [names.get(entry.owner, "") for entry in entries]
+
+
+def _is_own(entry: _Entry, login: str, roster: Roster | None) -> bool:
+    """Whether a submission lies in the account of whom its name means."""
+    if not login:
+        return False
+    if roster and (known := roster.find(entry.name)):
+        return len(known) == 1 and known == roster.find(login)
+    return person(entry.name) == person(login)
+
+
+def _notes_on_accounts(
+    entries: list[_Entry], people: list[str], accounts: list[str], roster: Roster | None
+) -> list[list[Note]]:
+    """For each submission what its owner, and the roster, give reason to say.
+
+    Another account than the name's needs a look where names are accounts' in this folder, or the roster says whose
+    either is, or one account holds several people's: else learners may have been asked for their full names.
+    """
+    own = [_is_own(entry, login, roster) for entry, login in zip(entries, accounts, strict=True)]
+    by_login = any(own)
+    held = Counter(login for login, _ in set(zip(accounts, people, strict=True)))
+    notes: list[list[Note]] = []
+    for entry, login, is_own in zip(entries, accounts, own, strict=True):
+        noted = []
+        if entry.inner not in (None, entry.owner, os.geteuid(), 0):
+            noted.append(Note("owner", "the notebook does not belong to whom its folder belongs"))
+        known = roster.find(entry.name) if roster else []
+        if login and not is_own:
+            look = by_login or held[login] > 1 or bool(roster and (known or roster.find(login)))
+            noted.append(Note("owner", f"handed in from the account `{printable(login)}`", review=look))
+        if roster and len(known) != 1:
+            noted.append(Note("roster", "several in the roster have this name" if known else "not in the roster"))
+        notes.append(noted)
+    return notes
+
+
+def _same_person(entries: list[_Entry], several: list[int], index: int, keeps: int | None) -> Note:
+    others = several[:4] if keeps is None else [keeps]
+    names = [entries[each].name if entries[each].inner else entries[each].path.name for each in others if each != index]
+    shown = ", ".join(f"`{printable(name)[:MAX_NAME]}`" for name in names[:3])
+    if keeps is not None:
+        return Note("same person", f"the same name as {shown}, which counts: it lies in this person's own account")
+    more = " and others" if len(several) > 4 else ""
+    return Note("same person", f"the same name as {shown}{more}: none of them counts for it until one is left")
+
+
+def _free_names(name: str, taken: set[str]) -> Iterator[str]:
+    """The name with a number, each time another one that nobody has."""
+    for number in itertools.count(1):
+        free = f"{short_name(name, MAX_NAME - len(str(number)) - 1)}-{number}"
+        if person(free) not in taken:
+            taken.add(person(free))
+            yield free
 
 
 def _notebook(data: bytes) -> dict:
@@ -236,8 +314,10 @@ def _notebook(data: bytes) -> dict:
         raise Unreadable("truncated" if cut_off else "not text") from reason
     try:
         notebook = json.loads(text, parse_int=_integer)
-    except (RecursionError, MemoryError) as reason:
+    except RecursionError as reason:
         raise Unreadable("not a notebook") from reason
+    except MemoryError as reason:
+        raise Unreadable("too much") from reason
     except ValueError as reason:
         raise Unreadable("truncated" if _breaks_off(text, reason) else "not json") from reason
     if not isinstance(notebook, dict):
@@ -286,10 +366,11 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
     expected = {id: place for place, id in enumerate(assignment.stubs)}
     tasks = {id: task.id for task in assignment.tasks for id in (*task.answers, task.check)}
     tagged = [grade_id_of(cell) for cell in cells]
+    ids = set(tagged)
     answers: dict[str, str] = {}
     notes, places, own, seen = [], [], [], set()
     for cell, grade_id in zip(cells, tagged, strict=True):
-        id = grade_id if grade_id in reference else _by_cell_id(cell, reference, tagged)
+        id = grade_id if grade_id in reference else _by_cell_id(cell, reference, ids)
         if id is None:
             own.append(cell)
             continue
@@ -361,7 +442,7 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
             extra.append(source)
     if extra:
         ours = set().union(*map(_names_given, (*given, *answers.values())))
-        theirs = set().union(*map(_names_given, extra[:MAX_EXTRA])) - ours
+        theirs = set().union(*map(_names_given, _first(extra, MAX_OWN))) - ours
         missed = sorted(theirs & set().union(*map(names_used, answers.values())))
         cells = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
         uses = f" An answer uses {', '.join(f'`{name[:40]}`' for name in missed[:5])} from there." if missed else ""
@@ -373,6 +454,14 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
             )
         )
     return notes
+
+
+def _first(sources: list[str], most: int) -> Iterator[str]:
+    """The sources from the first on that have so many characters together."""
+    for source in sources:
+        most -= len(source) + 1
+        if most >= 0:
+            yield source
 
 
 def _names_given(source: str) -> set[str]:
@@ -395,7 +484,7 @@ def grade_id_of(cell: dict) -> str | None:
     return id if isinstance(id, str) else None
 
 
-def _by_cell_id(cell: dict, reference: dict, tagged: list) -> str | None:
+def _by_cell_id(cell: dict, reference: dict, tagged: set) -> str | None:
     """The grade_id of a cell that has lost its metadata, by its id; unless another cell bears this grade_id."""
     id = cell.get("id")
     if isinstance(id, str) and id in reference and "nbgrader" in reference[id].metadata and id not in tagged:

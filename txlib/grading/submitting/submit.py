@@ -4,8 +4,8 @@
     FOLDER/NAME/03_attention.receipt.json      when it came, and its sha256
     FOLDER/NAME/.versions/03_attention-2026-11-21T120000Z-1a2b3c4d.ipynb       each that was handed in
 
-The folder is a shared one. Whoever may write in it may change what is there, dates included. With `chgrp staff` and
-`chmod 3773` learners may hand in, and only they themselves and the group may read it.
+The folder is a shared one. With `chgrp staff` and `chmod 3773` learners may hand in, and only they themselves and the
+group may read it. In a folder of their own learners may change what is there, dates and receipts included.
 """
 
 import argparse
@@ -24,12 +24,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from txlib.files import locked
+from txlib.files import Folder, write_together
 from txlib.grading.authoring.cells import WRITTEN_STUB
 from txlib.grading.checking.verdict import STUB
 from txlib.grading.evidence.recordings import unpack
+from txlib.grading.records.people import account, person, safe_name
 from txlib.grading.submitting.reading import (
     MAGIC,
+    MAX_BYTES,
     MAX_RECEIPT,
     RECEIPT,
     STATUSES,
@@ -37,7 +39,6 @@ from txlib.grading.submitting.reading import (
     grade_id_of,
     read_cells,
     read_file,
-    safe_name,
     source_of,
 )
 from txlib.grading.text import printable
@@ -45,6 +46,8 @@ from txlib.grading.text import printable
 TO = "TXLIB_SUBMIT_TO"  # names the folder where none is given
 NOBODY = ("", "jovyan", "root")  # what everybody is called in a container
 STUBS = (f'NotImplementedError("{STUB}")', WRITTEN_STUB)
+PROVES_NOTHING = "Receipts aren't signed: whoever holds one can change it, and in their own folder what it names."
+NO_RECEIPT = f"{{}} is not a receipt: give the …{RECEIPT} that txlib submit wrote"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -58,6 +61,7 @@ class Receipt:
 
     exercise: str
     name: str
+    account: str  # from which it was handed in: its login name
     submitted: str  # UTC, ISO 8601
     sha256: str  # of the file
     saved: str  # when the notebook was last saved, UTC
@@ -71,12 +75,17 @@ class Receipt:
     def path(self) -> Path:
         return Path(self.folder, self.exercise + RECEIPT)
 
+    @property
+    def _by_another_name(self) -> bool:
+        return self.account not in NOBODY and person(self.account) != person(self.name)
+
     def __str__(self) -> str:
         empty = f"; still empty: {', '.join(self.open)}" if self.open else ""
         return "\n".join(
             [
                 f"{'Already handed in' if self.repeated else 'Handed in'}: {self.exercise}, by {self.name}, "
                 f"{_date(self.submitted)}",
+                *([f"  account: {self.account}, which your instructor sees too"] if self._by_another_name else []),
                 f"  answers: {self.answers} of {self.answers + len(self.open)}{empty}",
                 f"  saved:   {_date(self.saved)}; if you have typed since, save and hand in again",
                 f"  sha256:  {self.sha256}",
@@ -105,41 +114,38 @@ def submit(
     name = _name(name)
     now = datetime.now(UTC)
     digest = hashlib.sha256(data).hexdigest()
-    own = folder / name
     receipt = Receipt(
         exercise,
         name,
+        _account(),
         now.isoformat(timespec="seconds"),
         digest,
         saved,
         len(answered),
         tuple(left),
-        str(own.absolute()),
+        str((folder / name).absolute()),
         f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb",
     )
-    with _plain_errors(folder), _readers(folder):
-        (own / ".versions").mkdir(parents=True, exist_ok=True)
-        if own.is_symlink() or (own / ".versions").is_symlink():
-            raise SubmitError(f"{own} is a link: ask whoever looks after {folder}")
-        with locked(own / ".lock"):
-            if before := _before(own, exercise, digest):
-                return before
-            words = json.dumps({key: value for key, value in asdict(receipt).items() if key != "repeated"}, indent=1)
-            _write(
-                {
-                    own / ".versions" / receipt.version: data,
-                    own / f"{exercise}.ipynb": data,
-                    receipt.path: (words + "\n").encode(),
-                }
+    with _plain_errors(folder), _own_folder(folder, name) as own:
+        if before := _before(own, exercise, digest):
+            return before
+        words = json.dumps({key: value for key, value in asdict(receipt).items() if key != "repeated"}, indent=1)
+        with _made(own, ".versions") as versions:
+            write_together(
+                [
+                    (versions, receipt.version, data),
+                    (own, f"{exercise}.ipynb", data),
+                    (own, exercise + RECEIPT, (words + "\n").encode()),
+                ]
             )
     return receipt
 
 
 def verify(path: Path | str) -> str:
-    """Compare a receipt with what was kept; returns what to say.
+    """Compare a receipt with what is kept; returns what to say. It is not signed, so it proves nothing.
 
     Raises:
-        SubmitError: it is no receipt, or what it stands for is gone or changed.
+        SubmitError: it is no receipt, or what it names is gone or changed.
     """
     path = Path(path)
     receipt = _read_receipt(path)
@@ -151,12 +157,13 @@ def verify(path: Path | str) -> str:
     except Unreadable:
         raise SubmitError(f"{words}: it is no longer in {folder / '.versions'}") from None
     if kept != receipt.sha256:
-        raise SubmitError(f"{words}: what is in {folder / '.versions'} is not what was handed in")
+        raise SubmitError(f"{words}: what is in {folder / '.versions'} is not what the receipt names")
     try:
         newest = hashlib.sha256(read_file(folder / f"{receipt.exercise}.ipynb")[0]).hexdigest()
     except Unreadable:
         newest = ""
-    return f"{words}: unchanged, and the one that counts" if newest == kept else f"{words}: unchanged; another counts"
+    now = "it is what lies there now" if newest == kept else "something else lies there now"
+    return f"the receipt says: {words}. A copy of that file is in {folder / '.versions'}, and {now}.\n{PROVES_NOTHING}"
 
 
 def submit_line(line: str, shell: Any, runs: Iterable[tuple[float, str]] = ()) -> None:
@@ -240,6 +247,10 @@ def _name(name: str | None) -> str:
     return name
 
 
+def _account() -> str:
+    return account(os.geteuid()) if hasattr(os, "geteuid") else ""
+
+
 def _read(path: Path) -> tuple[bytes, str]:
     if not path.exists():
         raise SubmitError(f"no notebook at {path}: give e.g. exercises/03_attention.ipynb")
@@ -277,63 +288,117 @@ def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
     return exercise, answered, left
 
 
-def _before(own: Path, exercise: str, digest: str) -> Receipt | None:
+def _before(own: Folder, exercise: str, digest: str) -> Receipt | None:
     """The receipt of the newest, if it is the same file."""
     try:
-        receipt = _read_receipt(own / (exercise + RECEIPT))
-        newest = hashlib.sha256(read_file((own / f"{exercise}.ipynb").absolute())[0]).hexdigest()
-    except (SubmitError, Unreadable):
+        name = exercise + RECEIPT
+        receipt = _receipt(own.read(name, MAX_RECEIPT)[0], own.path / name)
+        newest = hashlib.sha256(own.read(f"{exercise}.ipynb", MAX_BYTES)[0]).hexdigest()
+    except (SubmitError, OSError):
         return None
     return replace(receipt, repeated=True) if newest == receipt.sha256 == digest else None
 
 
 def _read_receipt(path: Path) -> Receipt:
     try:
-        said = json.loads(read_file(path.absolute(), MAX_RECEIPT)[0])
-        receipt = Receipt(**said | {"open": tuple(said["open"])})
+        return _receipt(read_file(path.absolute(), MAX_RECEIPT)[0], path)
+    except Unreadable as reason:
+        raise SubmitError(NO_RECEIPT.format(path)) from reason
+
+
+def _receipt(data: bytes, path: Path) -> Receipt:
+    try:
+        fields = json.loads(data)
+        receipt = Receipt(**fields | {"open": tuple(fields["open"])})
         datetime.fromisoformat(receipt.submitted)
         if Path(receipt.version).name != receipt.version:
             raise ValueError(receipt.version)
-    except (Unreadable, ValueError, TypeError, KeyError, AttributeError, RecursionError) as reason:
-        raise SubmitError(f"{path} is not a receipt: give the …{RECEIPT} that txlib submit wrote") from reason
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as reason:
+        raise SubmitError(NO_RECEIPT.format(path)) from reason
     return receipt
 
 
-def _write(files: dict[Path, bytes]) -> None:
-    """Write several files, each whole or not at all; where there is no room, none of them."""
-    temporary = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in files}
-    try:
-        for path, data in files.items():
-            with open(temporary[path], "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        for path in files:
-            os.replace(temporary[path], path)
-        for folder in {path.parent for path in files}:
-            _sync(folder)
-    finally:
-        for path in temporary.values():
-            path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def _own_folder(shared: Path, name: str) -> Iterator[Folder]:
+    """The learner's folder in the shared one, locked; made by nobody else, and open to nobody but the grader.
 
-
-def _sync(folder: Path) -> None:
-    """Let a folder's new names survive a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    Where the shared folder hands its group on (setgid), this group may read what is handed in; elsewhere only the
+    learner and root may.
+    """
+    with (
+        Folder(shared) as outer,
+        _umask(_closed_to(outer.stat().st_mode & stat.S_ISGID)),
+        _made(outer, name) as own,
+        _umask(_need_closed(own, outer)),
+        own.locked(".lock"),
+    ):
+        yield own
 
 
 @contextlib.contextmanager
-def _readers(folder: Path) -> Iterator[None]:
-    """Where a folder hands its group on (setgid), this group may read what is handed in, and nobody else."""
-    if not folder.stat().st_mode & stat.S_ISGID:
-        yield
-        return
-    before = os.umask(0o027)
+def _made(outer: Folder, name: str) -> Iterator[Folder]:
+    """A folder in another, made where it is missing; refused where somebody else has made it, or put a link there."""
+    try:
+        inner = outer.folder(name, make=True)
+    except NotADirectoryError:
+        raise SubmitError(f"{outer.path / name} is a link, or a file: ask whoever looks after {outer.path}") from None
+    with inner:
+        _need_ours(inner, outer)
+        yield inner
+
+
+def _need_ours(own: Folder, outer: Folder) -> None:
+    owner = own.stat().st_uid
+    if hasattr(os, "geteuid") and owner != os.geteuid() and owner != _known_as(outer):
+        raise SubmitError(
+            f"{own.path} was made by {account(owner)}, not by you: tell your instructor. "
+            "Until then hand in with --name and another name; whose account it came from is seen"
+        )
+
+
+def _known_as(folder: Folder) -> int | None:
+    """Our number in a file system that knows its users by other ones, as shared folders of other machines may."""
+    name = f".{secrets.token_hex(8)}"
+    try:
+        with folder.folder(name, make=True) as ours:
+            return ours.stat().st_uid
+    except OSError:
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            folder.remove(name)
+
+
+def _need_closed(own: Folder, outer: Folder) -> int:
+    """See that only whom the shared folder names may read in the learner's own; returns the umask for what is in it."""
+    ours, theirs = own.stat(), outer.stat()
+    group_reads = ours.st_mode & stat.S_ISGID or theirs.st_mode & stat.S_ISGID and ours.st_gid == theirs.st_gid
+    closed = _closed_to(group_reads)
+    if not hasattr(os, "geteuid"):
+        return closed
+    if not group_reads and theirs.st_uid not in (0, ours.st_uid):
+        raise SubmitError(
+            f"whoever looks after {outer.path} could not read what you hand in, unless everybody could: "
+            "ask for `chgrp staff` and `chmod 3773` on it"
+        )
+    if ours.st_mode & (closed if group_reads else 0o022):  # to close it would take it from the group that reads
+        raise SubmitError(
+            f"others may read or write in {own.path} (its mode is {stat.S_IMODE(ours.st_mode):o}): remove it, or give "
+            "it another name, and hand in again"
+        )
+    if ours.st_mode & closed:
+        own.set_mode(0o700)
+    return closed
+
+
+def _closed_to(group_reads: object) -> int:
+    """The umask that lets only the owner, and perhaps the group's readers, see a file."""
+    return 0o027 if group_reads else 0o077
+
+
+@contextlib.contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
     try:
         yield
     finally:

@@ -1,0 +1,202 @@
+"""Whose a submission is: one person, one name, however it is written, and a roster that says who is who.
+
+Wherever a name is compared (inbox, gradebook, tables for other systems, roster), `person` is what is compared.
+"""
+
+import csv
+import io
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+MAX_NAME = 100  # bytes of a name in UTF-8
+MAX_ROSTER = 10 * 2**20  # bytes
+
+# How the bulk downloads of Canvas and Moodle name a learner's files; a login such as inf_2026_17 is not of this form.
+CANVAS_FILE = re.compile(r"[^_]+_(?:LATE_)?(?P<number>\d+)_\d+_.")
+MOODLE_FILE = re.compile(r".+_(?P<number>\d+)_assignsubmission_")
+PLAIN = re.compile("[A-Za-z0-9_ .@+-]*")  # nothing in it is ever replaced
+TEST_STUDENT = "Student, Test"  # whom Canvas puts into every course
+
+
+class RosterError(ValueError):
+    """A roster that is none."""
+
+
+def safe_name(name: str) -> str:
+    """A name for files and tables: readable in any language, without what a path or a terminal would act on."""
+    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode("utf-8"))
+    if PLAIN.fullmatch(name):
+        return short_name(name.strip(" .")) or "_"
+    return short_name("".join(map(_safe, name)).strip(" .")) or "_"
+
+
+def _safe(character: str) -> str:
+    kind = unicodedata.category(character)[0]
+    return " " if kind == "Z" else "_" if kind == "C" or character in '/\\:*?"<>|' else character
+
+
+def short_name(name: str, most: int = MAX_NAME) -> str:
+    """What of a name fits into so many bytes, in whole characters."""
+    return name.encode()[:most].decode(errors="ignore").strip(" .")
+
+
+def person(name: str) -> str:
+    """What a name is compared by: without case, blanks at its ends and double ones, and differences of Unicode's forms.
+
+    Where Canvas or Moodle named a downloaded file, it is the number that they put into it.
+    """
+    number = number_in(name)
+    return number or folded(name)
+
+
+@lru_cache(10_000)
+def folded(name: str) -> str:
+    """A name without case, superfluous blanks and differences of Unicode's forms (NFKC)."""
+    before = None
+    while name != before:  # folding may leave what another form or a cut changes again
+        before, name = name, " ".join(safe_name(unicodedata.normalize("NFKC", safe_name(name)).casefold()).split())
+    return name
+
+
+def number_in(name: str) -> str:
+    """The learner's number where Canvas or Moodle named a downloaded file; else nothing."""
+    found = CANVAS_FILE.match(name) or MOODLE_FILE.match(name)
+    return found["number"].lstrip("0") if found else ""
+
+
+def account(uid: int) -> str:
+    """The login name of a user of this machine."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody in a roster: how it writes the name, and all that a submission may be called."""
+
+    name: str
+    names: frozenset[str]  # as `person` gives them
+    row: int = 0  # in the roster, from 0
+
+
+class Roster:
+    """Who takes part.
+
+    >>> roster = Roster.of(["Ada Lovelace", "ada", "1001"], ["Bob Rose", "bob"])
+    >>> [each.name for each in roster.find("ADA")]
+    ['Ada Lovelace']
+    """
+
+    def __init__(self, people: Iterable[Person]):
+        self.people = tuple(people)
+        self._by_name: dict[str, list[Person]] = {}
+        for each in self.people:
+            for name in each.names:
+                self._by_name.setdefault(name, []).append(each)
+
+    @classmethod
+    def of(cls, *people: Iterable[str]) -> "Roster":
+        """A roster of people, each given by names: the first is what they are called."""
+        return cls(known_by(names, row) for row, names in enumerate(people))
+
+    def find(self, name: str) -> list[Person]:
+        """Everybody who bears a name; a file's own name goes before the number that it seems to hold."""
+        return self._by_name.get(folded(name)) or self._by_name.get(person(name)) or []
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Who bears none of the names, as the roster calls them, in its order."""
+        there = {each.row for name in names for each in self.find(name)}
+        return [each.name for each in self.people if each.row not in there]
+
+
+def known_by(names: Iterable[str], row: int = 0) -> Person:
+    """Somebody by the names that a roster gives, the first of which is the usual one; empty ones don't count."""
+    names = [name.strip() for name in names if name.strip()]
+    ways = {*names, *(name.partition("@")[0] for name in names), *map(turned, names)}
+    return Person(names[0] if names else "", frozenset(map(folded, ways)) if names else frozenset(), row)
+
+
+def turned(name: str) -> str:
+    """`Lovelace, Ada` as `Ada Lovelace`."""
+    last, comma, first = name.partition(",")
+    return f"{first.strip()} {last.strip()}" if comma else name
+
+
+def read_roster(path: Path | str) -> Roster:
+    """Read a roster: Canvas' gradebook export, Moodle's grading worksheet, or a CSV with a column `name`.
+
+    Of one's own, the columns `name`, `login`, `email` and `id` count, whatever else is there.
+
+    Raises:
+        FileNotFoundError: no such file.
+        RosterError: it is no text in UTF-8, no CSV file, or has no column of names.
+    """
+    header, rows = read_table(text_of(path))
+    if {"Student", "ID"} <= set(header):
+        people = [
+            canvas_names(row) for row in rows if row["ID"].strip().isdigit() and row["Student"].strip() != TEST_STUDENT
+        ]
+    elif "Identifier" in header:
+        people = [moodle_names(row) for row in rows]
+    else:
+        lower = [name.strip().lower() for name in header]
+        if "name" not in lower:
+            raise RosterError(f"{path} has no column `name` (nor is it an export of Canvas' or Moodle's)")
+        wanted = [header[lower.index(name)] for name in ("name", "login", "email", "id") if name in lower]
+        people = [[row[name] for name in wanted] for row in rows]
+    return Roster.of(*(names for names in people if any(name.strip() for name in names)))
+
+
+def canvas_names(row: dict[str, str]) -> list[str]:
+    """What somebody in Canvas' export may be called."""
+    return [row["Student"], row["ID"], row.get("SIS Login ID", ""), row.get("SIS User ID", "")]
+
+
+def moodle_names(row: dict[str, str]) -> list[str]:
+    """What somebody in Moodle's worksheet may be called: by the number of "Participant 1234", too."""
+    identifier = row["Identifier"]
+    return [
+        row.get("Full name", "") or identifier,
+        identifier,
+        re.sub(r"\D", "", identifier),
+        row.get("Email address", ""),
+        row.get("ID number", ""),
+    ]
+
+
+def text_of(path: Path | str) -> str:
+    """The text of a roster.
+
+    Raises:
+        RosterError: it is too large, or not text in UTF-8.
+    """
+    if os.path.getsize(path) > MAX_ROSTER:
+        raise RosterError(f"{path} is larger than {MAX_ROSTER // 2**20} MB: is this the roster?")
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as reason:
+        raise RosterError(f"{path} is not text in UTF-8; export it again") from reason
+
+
+def read_table(text: str) -> tuple[list[str], list[dict[str, str]]]:
+    """The header and the rows of a CSV file.
+
+    Raises:
+        RosterError: it is no CSV file.
+    """
+    try:
+        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))
+    except csv.Error as reason:
+        raise RosterError(f"the roster is not a CSV file: {reason}") from reason
+    header = rows[0] if rows else []
+    full = [row + [""] * (len(header) - len(row)) for row in rows[1:] if any(row)]
+    return header, [dict(zip(header, row, strict=False)) for row in full]

@@ -1,0 +1,136 @@
+"""Reads submissions in a process of its own, bounded in time and memory: whatever is in a file, the grader goes on.
+
+One process reads them all. A file on which it needs too much ends it, and the next file gets a new one. On its pipes
+it is sent the assignment, then a line of JSON for each file, and answers each with a line of JSON.
+"""
+
+import contextlib
+import json
+import os
+import pickle
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+
+from txlib.grading.authoring.assignment import Assignment
+from txlib.grading.records.result import Note
+from txlib.grading.submitting.reading import Found, Submission, read_submission
+
+SECONDS = 2  # of processor time that a file may take
+MEMORY_MB = 300  # that the process may hold, Python itself included; bounded on Linux only
+PATIENCE = 60  # seconds until a folder that doesn't answer is given up
+PACKAGE = Path(__file__).resolve().parents[3]
+
+
+class BoundedReader:
+    """Reads submissions to one assignment; use it in a `with` block."""
+
+    def __init__(self, assignment: Assignment):
+        self._assignment = pickle.dumps(assignment)
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> "BoundedReader":
+        self._start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop()
+
+    def read(self, found: Found) -> Submission:
+        """What `read_submission` gives; `too much` where it would take more than the bounds allow."""
+        if found.problem:
+            return Submission(found.name, found.problem, {}, found.notes)
+        for _ in range(2):  # a process may have been killed for another reason
+            if self._process is None:
+                self._start()
+            reply = self._ask({"path": os.fspath(found.path)})
+            if reply is not None:
+                if reply["status"] == "too much":
+                    self._stop()  # its memory may be in pieces
+                notes = tuple(Note(**note) for note in reply.pop("notes"))
+                return Submission(name=found.name, notes=(*found.notes, *notes), **reply)
+            if self._stop() == -signal.SIGPROF:
+                break
+        return Submission(found.name, "too much", {}, found.notes)
+
+    def _start(self) -> None:
+        paths = os.pathsep.join([str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "txlib.grading.submitting.bounded"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        )
+        self._process.stdin.write(len(self._assignment).to_bytes(8, "big") + self._assignment)
+        self._process.stdin.flush()
+
+    def _ask(self, request: dict) -> dict | None:
+        """The reply, or None where there will be none."""
+        received, deadline = bytearray(), time.monotonic() + PATIENCE
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            return None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not received.endswith(b"\n"):
+                if not selector.select(deadline - time.monotonic()):
+                    return None
+                data = os.read(self._process.stdout.fileno(), 1 << 20)
+                if not data:
+                    return None
+                received += data
+        return json.loads(received)
+
+    def _stop(self) -> int:
+        """End the process; returns how it ended."""
+        if self._process is None:
+            return 0
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            status = self._process.wait(0.2)  # it may be about to die of what it has read
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._process.stdout.close()
+        self._process = None
+        return status
+
+
+def main() -> None:
+    """Serve: whatever isn't foreseen ends this process, and is the parent's to say."""
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    sys.stdout = sys.stderr
+    assignment = pickle.loads(requests.read(int.from_bytes(requests.read(8), "big")))
+    _bound_memory()
+    for line in requests:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process
+        submission = asdict(read_submission(Found("", Path(json.loads(line)["path"])), assignment))
+        del submission["name"]
+        reply = json.dumps(submission).encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        replies.write(reply + b"\n")
+        replies.flush()
+
+
+def _bound_memory() -> None:
+    """Let the process grow to `MEMORY_MB`, where the system says how large it is."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    pages = Path("/proc/self/statm").read_text().split()  # size resident shared text lib data dt
+    page = resource.getpagesize()
+    room = MEMORY_MB * 2**20 - int(pages[1]) * page
+    resource.setrlimit(resource.RLIMIT_DATA, (int(pages[5]) * page + room,) * 2)
+
+
+if __name__ == "__main__":
+    main()
