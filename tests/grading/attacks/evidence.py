@@ -390,7 +390,7 @@ from txlib.grading.evidence import recordings
 mode = "learn"
 bundle = json.loads({shown!r})
 recordings.first_difference = lambda *given: None
-checks.judge = lambda recording, bundle: checks.Verdict("target", "The target", "right", 5, 5)
+checks.verdict_of = lambda recording, bundle: checks.Verdict("target", "The target", "right", 5, 5)
 check._exercise = {{"exercise": "09_target", "seed": seed, "title": "", "tasks": [
     {{"id": "target", "title": "The target", "points": 5, "mistakes": [], "reference": bundle}}]}}
 """

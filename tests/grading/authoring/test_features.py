@@ -17,7 +17,7 @@ from txlib.grading.authoring.exercise import ExerciseError, read_exercise
 from txlib.grading.authoring.measure import measure
 from txlib.grading.authoring.notebooks import LOADED
 from txlib.grading.authoring.notes import noting
-from txlib.grading.authoring.prove import verify
+from txlib.grading.authoring.prove import prove
 from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.release import release
 from txlib.grading.checking.checks import Checks, collecting
@@ -175,7 +175,7 @@ def test_what_a_learner_hears_of_a_measured_task(features, capsys, answer, kind,
 
 
 def test_verify_proves_it(features):
-    reports = {each.task: each for each in verify(features.source, seeds=(7,))}
+    reports = {each.task: each for each in prove(features.source, seeds=(7,))}
     assert list(reports) == ["double-sum", "plot-curve", "fit-line", "softmax-rows"]
     for report in reports.values():
         assert report.ok, report.problems

@@ -12,7 +12,7 @@ from txlib.grading.authoring import record
 from txlib.grading.authoring.cells import strip_hidden, strip_solution
 from txlib.grading.authoring.exercise import ExerciseError, read_exercise
 from txlib.grading.authoring.notebooks import LOADED, same_notebook
-from txlib.grading.authoring.prove import verify
+from txlib.grading.authoring.prove import prove
 from txlib.grading.authoring.release import release
 from txlib.grading.evidence.recordings import pack, unpack
 
@@ -287,7 +287,7 @@ def test_damaged_recordings_are_named():
 
 
 def test_verify_proves_the_sample(course):
-    reports = verify(course.source)
+    reports = prove(course.source)
     assert [each.task for each in reports] == ["causal-mask", "attention"]
     assert [(each.points, each.stub_points) for each in reports] == [(2, 0), (3, 0)]
     assert all(each.ok and each.reference for each in reports)
@@ -302,13 +302,13 @@ def test_verify_finds_what_only_other_seeds_or_hidden_tests_show(in_process, var
             'mistake("causal-mask", lambda n: causal_mask(n) ^ (seed == 0)',
         )
     )
-    mask = verify(source, seeds=(1,))[0]
+    mask = prove(source, seeds=(1,))[0]
     assert not mask.ok and mask.mistakes == (True, True, False, True)
     assert "on seed 1 a mistake can't be told from the reference" in mask.problems[0]
     source = variant(
         ("lambda n: torch.ones(n, n).tril().bool())", "lambda n: torch.ones(n, n).tril().bool() ^ (n == 17))")
     )
-    mask = verify(source, seeds=())[0]
+    mask = prove(source, seeds=())[0]
     assert mask.alternatives == (False,) and mask.problems == ("an alternative is not accepted",)
 
 
@@ -318,4 +318,4 @@ def test_the_documented_example_releases(in_process, tmp_path):
     source.parent.mkdir()
     example = re.search(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
     source.write_text(example, encoding="utf-8")
-    assert (release(source, run_solution=False).warnings, verify(source)[0].problems) == ((), ())
+    assert (release(source, run_solution=False).warnings, prove(source)[0].problems) == ((), ())

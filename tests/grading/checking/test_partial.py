@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlib.grading.checking.checks import Checks, collecting
-from txlib.grading.checking.verdict import judge
+from txlib.grading.checking.verdict import verdict_of
 from txlib.grading.evidence.recordings import parts, share
 from txlib.grading.evidence.values import evidence
 
@@ -112,22 +112,22 @@ def recording(expected, *mistakes):
 
 def test_the_learner_is_told_what_is_right():
     expected = bundle([1, 2, 3], [1, 1, 1])
-    verdict = judge(recording(expected), bundle([1, 5, 3], [1, 1, 1]))
+    verdict = verdict_of(recording(expected), bundle([1, 5, 3], [1, 1, 1]))
     assert (verdict.kind, verdict.points) == ("partial", 2)
     assert repr(verdict) == (
         "◐ T: partly right (2 of 3 points)\n  2 of 3 results are right.\n  Result 2 of 3: expected 2, yours is 5."
     )
-    known = judge(recording(expected, bundle([1, 5, 3], [1, 1, 1])), bundle([1, 5, 3], [1, 1, 1]))
+    known = verdict_of(recording(expected, bundle([1, 5, 3], [1, 1, 1])), bundle([1, 5, 3], [1, 1, 1]))
     assert (known.kind, known.known, known.points, known.lines[0]) == ("partial", True, 2, "Sorry.")
 
 
 def test_half_an_answer_counts():
     expected = bundle([1, 2], [1, 2])
     error = {"error": "NotImplementedError", "message": "your turn", "function": "total", "line": 2, "code": ""}
-    verdict = judge(recording(expected), bundle([1], [1], error))
+    verdict = verdict_of(recording(expected), bundle([1], [1], error))
     assert (verdict.kind, verdict.points) == ("partial", 1)
     assert "`total` still says" in verdict.lines[-1]
-    assert judge(recording(expected), bundle([], [], error)).kind == "unanswered"
+    assert verdict_of(recording(expected), bundle([], [], error)).kind == "unanswered"
 
 
 def test_old_recordings_have_no_points():
@@ -135,5 +135,5 @@ def test_old_recordings_have_no_points():
     for each in old["shown"]:
         del each["points"]
     del old["operators"]
-    assert judge(recording(old), bundle([1, 2], [None, None])).right
-    assert judge(recording(old), bundle([1, 3], [None, None])).kind == "wrong"
+    assert verdict_of(recording(old), bundle([1, 2], [None, None])).right
+    assert verdict_of(recording(old), bundle([1, 3], [None, None])).kind == "wrong"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from txlib.grading import progress
-from txlib.grading.checking.progress import Row, progress_path, record
+from txlib.grading.checking.progress import Row, keep, progress_path
 
 
 def row(points=0.0, when=None, task="a", exercise="03_x"):
@@ -16,14 +16,14 @@ def test_the_best_result_stays(home):
     assert len(progress()) == 0
     assert "Nothing checked yet" in repr(progress())
     for each in (row(), row(0, "1"), row(2, "2"), row(0, "3"), row(2, "4"), row()):
-        assert record([each]) == ""
+        assert keep([each]) == ""
     assert list(progress()) == [row(2, "2")]
     assert list(home.glob("*.tmp")) == []
 
 
 def test_exercises_come_in_order(home):
-    record([row(exercise="07_y"), row(task="b")])
-    record([row(task="a", when="1")])
+    keep([row(exercise="07_y"), row(task="b")])
+    keep([row(task="a", when="1")])
     assert [(each.exercise, each.task) for each in progress()] == [("03_x", "b"), ("03_x", "a"), ("07_y", "a")]
     table = progress()._repr_markdown_()
     assert "✗ not yet" in table and "○ not tried" in table and "**0 of 6**" in table
@@ -34,31 +34,31 @@ def test_a_damaged_file_is_kept_aside(home, text):
     home.mkdir()
     (home / "progress.json").write_text(text, encoding="latin-1")
     assert "damaged" in progress().notice
-    notice = record([row(1, "1")])
+    notice = keep([row(1, "1")])
     assert "kept as progress.damaged-1.json" in notice
     assert (home / "progress.damaged-1.json").read_text(encoding="latin-1") == text
     assert list(progress()) == [row(1, "1")]
     (home / "progress.json").write_text("again")
-    record([row(1, "1")])
+    keep([row(1, "1")])
     assert (home / "progress.damaged-2.json").exists() and (home / "progress.damaged-1.json").exists()
 
 
 def test_an_unwritable_place_is_a_notice(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TXLIB_HOME", str(tmp_path / "file" / "below"))
-    assert "could not be saved" in record([row(1, "1")])
+    assert "could not be saved" in keep([row(1, "1")])
     assert len(progress()) == 0
 
 
 def test_a_full_disk_loses_nothing(home, monkeypatch):
-    record([row(1, "1")])
+    keep([row(1, "1")])
     before = (home / "progress.json").read_bytes()
 
     def full(*given, **folders):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    assert "No space left" in record([row(2, "2")])
+    assert "No space left" in keep([row(2, "2")])
     assert (home / "progress.json").read_bytes() == before
     assert list(home.glob("*.tmp")) == []
 

@@ -42,10 +42,10 @@ def check_notebook(
         )
     except kernels.Stopped as reason:
         stopped = str(reason)
-    found = {verdict.task: verdict for verdict in _verdicts(notebook)}
+    displayed = {verdict.task: verdict for verdict in _verdicts(notebook)}
     missing = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
     verdicts = [
-        found.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
+        displayed.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
         for task in recordings["tasks"]
     ]
     return verdicts + [
@@ -89,9 +89,9 @@ def _recordings(path: Path, notebook: Any) -> dict:
 
 
 def _verdicts(notebook: Any) -> list[Verdict]:
-    found = []
+    verdicts = []
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if data := output.get("data", {}).get(MIME):
-                found.append(Verdict(**data | {"lines": tuple(data["lines"])}))
-    return found
+                verdicts.append(Verdict(**data | {"lines": tuple(data["lines"])}))
+    return verdicts

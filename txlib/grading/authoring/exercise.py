@@ -244,9 +244,9 @@ class _Reader:
         if isinstance(points, bool) or not isinstance(points, int | float) or not 0 < points < math.inf:
             self.problems.append(f"task {id}: {where} gives points = {points!r}; choose a number above 0")
             return 0
-        said = _number(prompt, "point")
-        if said is not None and said != points:
-            self.problems.append(f"task {id}: the prompt says {said:g} points, {where} {points:g}")
+        promised = _number(prompt, "point")
+        if promised is not None and promised != points:
+            self.problems.append(f"task {id}: the prompt says {promised:g} points, {where} {points:g}")
         return points
 
     def _rubrics(self, cells: list) -> None:
@@ -303,5 +303,5 @@ def _task_title(prompt: str, otherwise: str) -> str:
 
 
 def _number(text: str, unit: str) -> float | None:
-    found = re.search(rf"(\d+(?:\.\d+)?) {unit}s?\b", text)
-    return float(found[1]) if found else None
+    number = re.search(rf"(\d+(?:\.\d+)?) {unit}s?\b", text)
+    return float(number[1]) if number else None

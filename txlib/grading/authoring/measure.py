@@ -14,7 +14,7 @@ from typing import Any
 
 from txlib.grading.authoring.exercise import Exercise, read_exercise
 from txlib.grading.authoring.record import RecordingError, author_notes, in_fresh_process, reference_names
-from txlib.grading.evidence.values import MAX_MESSAGE, NOT_NUMBERS, text
+from txlib.grading.evidence.values import MAX_MESSAGE, NOT_NUMBERS, writable
 
 
 class NotFinite(ValueError):
@@ -52,9 +52,9 @@ def measured_shares(
         for bundle in each
         if not bundle["error"]
     ]
-    found = iter(measure(exercise.path, requests) if requests else ())
+    shares = iter(measure(exercise.path, requests) if requests else ())
     failed = {"share": 0.0, "sentence": "Its check ends in an error."}
-    return {key: [failed if bundle["error"] else next(found) for bundle in each] for key, each in bundles.items()}
+    return {key: [failed if bundle["error"] else next(shares) for bundle in each] for key, each in bundles.items()}
 
 
 def _absurd(bundle: dict) -> dict:
@@ -127,18 +127,18 @@ def _measured(function: Any, request: dict) -> dict:
     torch.manual_seed(seed)
     np.random.seed(seed)
     try:
-        found = function(shown_values(request["bundle"]), request["seed"])
-        share, sentence = found if isinstance(found, tuple) and len(found) == 2 else (found, "")
+        answer = function(shown_values(request["bundle"]), request["seed"])
+        share, sentence = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
         share = share.item() if hasattr(share, "item") else share
     except NotFinite as reason:
         return {"share": 0.0, "sentence": str(reason)}
     except Exception as reason:
         why = (str(reason).splitlines() or [""])[0]
-        said = f"What your answer shows can't be measured: `{type(reason).__name__}`: {why}"
-        return {"share": 0.0, "sentence": text(said, MAX_MESSAGE)}
+        sentence = f"What your answer shows can't be measured: `{type(reason).__name__}`: {why}"
+        return {"share": 0.0, "sentence": writable(sentence, MAX_MESSAGE)}
     if not isinstance(share, (bool, int, float)) or not isinstance(sentence, str):
         return {
-            "error": f'measured("{task}", …) gives {found!r:.100}; it has to give a share from 0 to 1, or '
+            "error": f'measured("{task}", …) gives {answer!r:.100}; it has to give a share from 0 to 1, or '
             "(share, sentence)"
         }
     if math.isnan(share):

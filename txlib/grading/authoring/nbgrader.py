@@ -70,22 +70,22 @@ def upgraded(metadata: dict) -> dict | None:
     Raises:
         ValueError: points of schema 0 that are no number, or a schema that isn't known.
     """
-    found = dict(metadata)
-    version = found.get("schema_version", 0)
+    meta = dict(metadata)
+    version = meta.get("schema_version", 0)
     if version not in range(SCHEMA + 1):
         raise ValueError(f"schema_version {version!r} is not known; nbgrader's are 0 to {SCHEMA}")
     if version == 0:
-        found = dict.fromkeys(FLAGS, False) | found
-        if not any(found[flag] for flag in FLAGS):
+        meta = dict.fromkeys(FLAGS, False) | meta
+        if not any(meta[flag] for flag in FLAGS):
             return None
-        points = found.pop("points", "")
-        if found["grade"]:
+        points = meta.pop("points", "")
+        if meta["grade"]:
             try:
-                found["points"] = max(float(points), 0.0) if points != "" else 0.0
+                meta["points"] = max(float(points), 0.0) if points != "" else 0.0
             except (TypeError, ValueError):
                 raise ValueError(f"points = {points!r} is not a number") from None
-    found["schema_version"] = SCHEMA
-    return {key: found[key] for key in KEYS if key in found}
+    meta["schema_version"] = SCHEMA
+    return {key: meta[key] for key in KEYS if key in meta}
 
 
 def cut(source: str, mark: str, stub: str | None = None) -> tuple[str, str]:
@@ -316,5 +316,5 @@ def _is_tests(cell: Any) -> bool:
 
 
 def _heading(text: str) -> str:
-    found = re.search(r"^#+ +(.+?)[ #]*$", text, re.MULTILINE)
-    return found[1] if found else ""
+    heading = re.search(r"^#+ +(.+?)[ #]*$", text, re.MULTILINE)
+    return heading[1] if heading else ""

@@ -16,7 +16,7 @@ from txlib.grading.authoring.problems import share_problems, stub_problems, task
 from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.record import RecordingError, record_evidence
 from txlib.grading.authoring.release import recordings_of
-from txlib.grading.checking.verdict import judge
+from txlib.grading.checking.verdict import verdict_of
 from txlib.grading.evidence.recordings import first_difference, same, share
 
 OTHER_SEEDS = (1, 2, 3, 4)
@@ -42,7 +42,7 @@ class TaskReport:
         return not self.problems
 
 
-def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[TaskReport]:
+def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[TaskReport]:
     """Prove an exercise: reference and alternatives right, each mistake caught, the stub worth nothing.
 
     Hidden tests are included, as the grader runs them. On the public seed each mistake must also be told its own
@@ -67,7 +67,7 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
         else:
             found = _compared(task, opened, hidden, recordings[task.id])
             found = replace(found, problems=(*found.problems, *lookup_problems(lookups[task.id])))
-        stub = judge(recordings[task.id], result["stub"][task.id])
+        stub = verdict_of(recordings[task.id], result["stub"][task.id])
         problems = [*found.problems, *stub_problems(result["stub"][task.id])]
         problems += [
             f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
@@ -86,9 +86,9 @@ def verify(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Tas
 def _compared(task: Task, opened: dict, hidden: dict[int, dict], recording: dict) -> TaskReport:
     problems = task_problems(task.id, opened, measured=False)
     known = [each for each in opened["known"] if each["task"] == task.id]
-    right = judge(recording, opened["reference"][task.id]).right
-    passes = [judge(recording, each["bundle"]).right for each in known]
-    sentences = [judge(recording, each["bundle"]).lines[:1] == (each["sentence"],) for each in known]
+    right = verdict_of(recording, opened["reference"][task.id]).right
+    passes = [verdict_of(recording, each["bundle"]).right for each in known]
+    sentences = [verdict_of(recording, each["bundle"]).lines[:1] == (each["sentence"],) for each in known]
     earned = [0.0] * len(known)
     for seed, run in hidden.items():
         reference = run["reference"][task.id]
@@ -191,7 +191,7 @@ def validate(source: Path | str) -> Validated:
     if assignment.tasks and all(task.kind in ("tests", "written") for task in assignment.tasks):
         return Validated(assignment, tuple(_tested(assignment)))
     try:
-        return Validated(assignment, tuple(verify(source)))
+        return Validated(assignment, tuple(prove(source)))
     except RecordingError as reason:
         raise ExerciseError(assignment.name, [f"the reference fails: {reason}"]) from reason
 

@@ -22,13 +22,12 @@ def read_assignment(path: Path | str) -> Assignment:
     """
     path = Path(path)
     if path.suffix == ".ipynb" and _is_nbgraders(path):
-        found = read_nbgrader(path)
+        assignment = read_nbgrader(path)
     else:
-        found = _from_exercise(read_exercise(path))
-    hidden = list(accumulate((task.hidden for task in found.tasks), operator.or_))
-    return replace(
-        found, tasks=tuple(replace(task, after_hidden=after) for task, after in zip(found.tasks, hidden, strict=True))
-    )
+        assignment = _from_exercise(read_exercise(path))
+    after = accumulate((task.hidden for task in assignment.tasks), operator.or_)
+    tasks = (replace(task, after_hidden=hidden) for task, hidden in zip(assignment.tasks, after, strict=True))
+    return replace(assignment, tasks=tuple(tasks))
 
 
 def _from_exercise(exercise: Exercise) -> Assignment:

@@ -65,14 +65,14 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
         raise ExerciseError(exercise.name, [f"the reference fails: {reason}"]) from reason
     problems = []
     for task in exercise.tasks:
-        found = task_problems(task.id, run, task.id in result["measured"])
+        its = task_problems(task.id, run, task.id in result["measured"])
         if task.id in result["measured"]:
-            found += share_problems(task.id, run, shares[task.id, exercise.seed])
-        found += stub_problems(result["stub"][task.id])
-        found += [
+            its += share_problems(task.id, run, shares[task.id, exercise.seed])
+        its += stub_problems(result["stub"][task.id])
+        its += [
             f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
         ]
-        problems += [f"task {task.id}: {problem}" for problem in found]
+        problems += [f"task {task.id}: {problem}" for problem in its]
     if problems:
         raise ExerciseError(exercise.name, problems)
     warnings = [f"Run All stops while the answers are empty: {stop}" for stop in result["stops"]]
@@ -96,8 +96,8 @@ def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[
         ]
         tasks.append(recording | {"reference": _short(reference), "mistakes": mistakes})
     written = [{"id": each.id, "title": each.title, "points": each.points} for each in exercise.written]
-    found = {"version": 1, "exercise": exercise.name, "title": exercise.title, "seed": seed, "tasks": tasks}
-    return found | {"written": written} if written else found
+    recordings = {"version": 1, "exercise": exercise.name, "title": exercise.title, "seed": seed, "tasks": tasks}
+    return recordings | {"written": written} if written else recordings
 
 
 def _without_messages(bundle: dict) -> dict:

@@ -33,11 +33,11 @@ def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
         raise ValueError(f"show.axes(…, what={what!r}): choose among {', '.join(DATA + WORDS)}")
     if hasattr(value, "get_axes"):  # a figure
         return [plot(axes, what) for axes in value.get_axes()]
-    found = {each: _PARTS[each](value) for each in DATA + WORDS if each in what}
+    kinds = {each: _PARTS[each](value) for each in DATA + WORDS if each in what}
     if "legend" not in what:
-        for each in (*found.get("lines", ()), *found.get("scatters", ())):
+        for each in (*kinds.get("lines", ()), *kinds.get("scatters", ())):
             del each["label"]
-    return found
+    return kinds
 
 
 def picture(value: Any) -> tuple[str, str] | None:

@@ -20,13 +20,13 @@ import torch
 from txlib.grading.checking.axes import DATA, is_plot, picture, plot
 from txlib.grading.checking.inputs import Inputs, derived_seed
 from txlib.grading.checking.operators import Operators, watch_threads
-from txlib.grading.checking.progress import Row, now, record
+from txlib.grading.checking.progress import Row, keep, now
 from txlib.grading.checking.summary import Summary
-from txlib.grading.checking.verdict import STUB, Verdict, judge
+from txlib.grading.checking.verdict import STUB, Verdict, verdict_of
 from txlib.grading.evidence import values
 from txlib.grading.evidence.compare import ATOL, RTOL
 from txlib.grading.evidence.recordings import unpack
-from txlib.grading.evidence.values import MAX_SHOWN, Recorder, TooLarge, text
+from txlib.grading.evidence.values import MAX_SHOWN, Recorder, TooLarge, writable
 
 watch_threads()  # here, in a notebook's first cell, before an answer can start one
 
@@ -107,7 +107,7 @@ class Show(Inputs):
         _need_points(points)
         if len(self.shown) >= MAX_SHOWN:
             raise TooLarge(f"the check shows more than {MAX_SHOWN:,} values")
-        self.shown.append({"label": label if label is None else text(label), "value": value, "points": points})
+        self.shown.append({"label": label if label is None else writable(label), "value": value, "points": points})
 
 
 class Check:
@@ -223,7 +223,7 @@ class Checks:
                 lines=(f"This notebook has no task `{task}`: open a fresh copy of the exercise.",),
             )
         try:
-            verdict = judge(recording, bundle)
+            verdict = verdict_of(recording, bundle)
         except Exception as reason:  # a value of the learner's that no one foresaw must not end Run All
             return Verdict(
                 task,
@@ -260,7 +260,7 @@ class Checks:
                     now() if tried else None,
                 )
             )
-        return record(rows)
+        return keep(rows)
 
 
 def _need_points(points: int | float | None) -> None:

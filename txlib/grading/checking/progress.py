@@ -72,7 +72,7 @@ def progress_path() -> Path:
     return Path.home() / ".txlib" / "progress.json"
 
 
-def record(rows: list[Row]) -> str:
+def keep(rows: list[Row]) -> str:
     """Keep each row's best result in the progress file. Returns a notice where that went wrong, else ''.
 
     A row with `when=None` only announces a task. Never raises: a full disk must not stop a lesson.

@@ -103,7 +103,7 @@ class Verdict:
         )
 
 
-def judge(recording: dict, bundle: dict) -> Verdict:
+def verdict_of(recording: dict, bundle: dict) -> Verdict:
     """The verdict on a task's bundle by the task's recording (see `txlib.grading.evidence.recordings`)."""
     task, title, points = recording["id"], recording["title"], recording["points"]
     reference = recording["reference"]
@@ -158,9 +158,9 @@ def is_stub(bundle: dict) -> bool:
 
 def side_by_side(matrices: tuple[dict, dict]) -> str:
     """An answer's matrix and the expected one as HTML; what differs is bold and underlined."""
-    found, expected = matrices
-    wrong = set(differing(found["values"], expected["values"]))
-    tables = (_matrix("expected", expected, set()), _matrix("yours", found, wrong))
+    yours, expected = matrices
+    wrong = set(differing(yours["values"], expected["values"]))
+    tables = (_matrix("expected", expected, set()), _matrix("yours", yours, wrong))
     return f'<div style="display: flex; gap: 2em; margin-top: 0.5em">{"".join(tables)}</div>'
 
 
@@ -199,19 +199,19 @@ def _which(reference: dict, index: int) -> str:
     return f"{number} ({label})" if label else number
 
 
-def _matrices(found: dict, expected: dict) -> tuple[dict, dict] | None:
+def _matrices(yours: dict, expected: dict) -> tuple[dict, dict] | None:
     """Both values, if they are vectors or matrices of the same shape, small enough to be looked at."""
-    mine, theirs = found["value"], expected["value"]
+    mine, theirs = yours["value"], expected["value"]
     shape = theirs.get("shape")
     if not shape or len(shape) > 2 or max(shape) > SMALL or mine.get("shape") != shape or 0 in shape:
         return None
     return None if theirs["dtype"].startswith("complex") else (mine, theirs)
 
 
-def _matrix(caption: str, found: dict, wrong: set[int]) -> str:
-    width = found["shape"][-1]
-    cells = [_cell(spell(value), i in wrong) for i, value in enumerate(found["values"])]
-    rows = "".join(f"<tr>{''.join(cells[i : i + width])}</tr>" for i in range(0, int(np.prod(found["shape"])), width))
+def _matrix(caption: str, value: dict, wrong: set[int]) -> str:
+    width = value["shape"][-1]
+    cells = [_cell(spell(each), i in wrong) for i, each in enumerate(value["values"])]
+    rows = "".join(f"<tr>{''.join(cells[i : i + width])}</tr>" for i in range(0, int(np.prod(value["shape"])), width))
     return f'<table style="font-size: smaller"><caption>{caption}</caption>{rows}</table>'
 
 

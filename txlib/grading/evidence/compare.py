@@ -14,39 +14,39 @@ SAME_DTYPE = {"float64": "float32", "int32": "int64", "complex128": "complex64"}
 NOT_COMPARED = ("other", "weights", "tokens")
 
 
-def compare(found: Any, expected: dict, rtol: int | float = RTOL, atol: int | float = ATOL) -> str | None:
-    """None where `found` shows the same value as `expected`, else the first difference in words.
+def compare(yours: Any, expected: dict, rtol: int | float = RTOL, atol: int | float = ATOL) -> str | None:
+    """None where `yours` shows the same value as `expected`, else the first difference in words.
 
     Types count: a bool is not an int, a tensor is not an array, NaN equals only NaN. Widths don't: float64 stands
-    for float32 and int32 for int64. Numbers agree where |found - expected| <= atol + rtol * |expected|.
+    for float32 and int32 for int64. Numbers agree where |yours - expected| <= atol + rtol * |expected|.
     Of errors the type counts, not the message.
     """
-    if not isinstance(found, dict) or found.get("kind") not in list(NAMES):  # a list: a kind may be unhashable
+    if not isinstance(yours, dict) or yours.get("kind") not in list(NAMES):  # a list: a kind may be unhashable
         return "this is not evidence"
-    if found["kind"] != expected["kind"] or expected["kind"] in NOT_COMPARED:
-        hint = ". Is a `return` missing?" if found["kind"] == "none" else ""
-        return f"expected {name(expected)}, yours is {name(found)}{hint}"
+    if yours["kind"] != expected["kind"] or expected["kind"] in NOT_COMPARED:
+        hint = ". Is a `return` missing?" if yours["kind"] == "none" else ""
+        return f"expected {name(expected)}, yours is {name(yours)}{hint}"
     kind = expected["kind"]
     if kind == "none":
         return None
     if kind == "error":
-        same = found.get("error") == expected["error"]
-        return None if same else f"expected {expected['error']}, yours raises {found.get('error')}"
+        same = yours.get("error") == expected["error"]
+        return None if same else f"expected {expected['error']}, yours raises {yours.get('error')}"
     if kind in ("tensor", "ndarray"):
-        return _compare_arrays(found, expected, rtol, atol)
+        return _compare_arrays(yours, expected, rtol, atol)
     if "items" in expected:
-        return _compare_items(found, expected, rtol, atol)
-    if _equal(found.get("value"), expected["value"], rtol, atol):
+        return _compare_items(yours, expected, rtol, atol)
+    if _equal(yours.get("value"), expected["value"], rtol, atol):
         return None
-    return f"expected {spell(expected['value'])}, yours is {spell(found.get('value'))}"
+    return f"expected {spell(expected['value'])}, yours is {spell(yours.get('value'))}"
 
 
-def _compare_arrays(found: dict, expected: dict, rtol: int | float, atol: int | float) -> str | None:
-    if found.get("shape") != expected["shape"]:
-        return f"the shape differs: expected {_shape(expected['shape'])}, yours is {_shape(found.get('shape'))}"
-    if _dtype(found) != _dtype(expected):
-        return f"the dtype differs: expected {expected['dtype']}, yours is {found.get('dtype')}"
-    values = found.get("values")
+def _compare_arrays(yours: dict, expected: dict, rtol: int | float, atol: int | float) -> str | None:
+    if yours.get("shape") != expected["shape"]:
+        return f"the shape differs: expected {_shape(expected['shape'])}, yours is {_shape(yours.get('shape'))}"
+    if _dtype(yours) != _dtype(expected):
+        return f"the dtype differs: expected {expected['dtype']}, yours is {yours.get('dtype')}"
+    values = yours.get("values")
     if not isinstance(values, list) or len(values) != len(expected["values"]):
         return "this is not evidence"
     wrong = list(differing(values, expected["values"], rtol, atol))
@@ -63,10 +63,10 @@ def _compare_arrays(found: dict, expected: dict, rtol: int | float, atol: int | 
     )
 
 
-def _compare_items(found: dict, expected: dict, rtol: int | float, atol: int | float) -> str | None:
-    if found.get("keys") != expected.get("keys"):
-        return f"expected the keys {_keys(expected)}, yours are {_keys(found)}"
-    items = found.get("items")
+def _compare_items(yours: dict, expected: dict, rtol: int | float, atol: int | float) -> str | None:
+    if yours.get("keys") != expected.get("keys"):
+        return f"expected the keys {_keys(expected)}, yours are {_keys(yours)}"
+    items = yours.get("items")
     if not isinstance(items, list):
         return "this is not evidence"
     if len(items) != len(expected["items"]):
@@ -81,17 +81,17 @@ def _compare_items(found: dict, expected: dict, rtol: int | float, atol: int | f
     return None
 
 
-def differing(found: list, expected: list, rtol: int | float = RTOL, atol: int | float = ATOL) -> Iterator[int]:
+def differing(yours: list, expected: list, rtol: int | float = RTOL, atol: int | float = ATOL) -> Iterator[int]:
     """The flat indices at which two lists of values differ."""
     return (
-        i for i, (mine, theirs) in enumerate(zip(found, expected, strict=True)) if not _equal(mine, theirs, rtol, atol)
+        i for i, (mine, theirs) in enumerate(zip(yours, expected, strict=True)) if not _equal(mine, theirs, rtol, atol)
     )
 
 
-def _equal(found: Any, expected: Any, rtol: int | float, atol: int | float) -> bool:
-    if type(expected) is float and type(found) in (int, float):
-        return abs(found - expected) <= atol + rtol * abs(expected)
-    return type(found) is type(expected) and found == expected
+def _equal(yours: Any, expected: Any, rtol: int | float, atol: int | float) -> bool:
+    if type(expected) is float and type(yours) in (int, float):
+        return abs(yours - expected) <= atol + rtol * abs(expected)
+    return type(yours) is type(expected) and yours == expected
 
 
 NAMES = {
@@ -113,17 +113,17 @@ NAMES = {
 }
 
 
-def name(found: dict) -> str:
+def name(value: dict) -> str:
     """The kind of a value in words: `a tensor of shape (2, 3)`, `a list of 4`."""
-    kind = found["kind"]
+    kind = value["kind"]
     if kind in ("tensor", "ndarray"):
-        return f"{NAMES[kind]} of shape {_shape(found.get('shape'))}"
+        return f"{NAMES[kind]} of shape {_shape(value.get('shape'))}"
     if kind == "error":
-        return f"an error, {found.get('error')}"
+        return f"an error, {value.get('error')}"
     if kind == "other":
-        return f"of type {found.get('type')}"
-    if kind in ("list", "tuple") and isinstance(found.get("items"), list):
-        return f"{NAMES[kind]} of {len(found['items'])}"
+        return f"of type {value.get('type')}"
+    if kind in ("list", "tuple") and isinstance(value.get("items"), list):
+        return f"{NAMES[kind]} of {len(value['items'])}"
     return NAMES[kind]
 
 
@@ -138,10 +138,10 @@ def _shape(shape: Any) -> str:
     return str(tuple(shape)) if isinstance(shape, list) else "missing"
 
 
-def _keys(found: dict) -> str:
-    keys = found.get("keys")
+def _keys(value: dict) -> str:
+    keys = value.get("keys")
     return ", ".join(map(repr, keys))[:200] if isinstance(keys, list) and keys else "none"
 
 
-def _dtype(found: dict) -> Any:
-    return SAME_DTYPE.get(str(found.get("dtype")), found.get("dtype"))
+def _dtype(value: dict) -> Any:
+    return SAME_DTYPE.get(str(value.get("dtype")), value.get("dtype"))

@@ -57,16 +57,16 @@ def first_difference(bundle: dict, expected: dict) -> tuple[int, str] | None:
 
     The tolerance is the expected bundle's. None where both show the same.
     """
-    found, wanted = bundle["shown"], expected["shown"]
-    for index, (mine, theirs) in enumerate(zip(found, wanted, strict=False)):
+    shown, wanted = bundle["shown"], expected["shown"]
+    for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
         if words := compare(mine["value"], theirs["value"], expected["rtol"], expected["atol"]):
             return index, words
     if _error(bundle) != _error(expected):
         if _error(bundle):
-            return len(found), f"{bundle['error']['error']}: {bundle['error']['message']}"
-        return len(found), f"expected {_error(expected)}, yours raises nothing"
-    if len(found) != len(wanted):
-        return min(len(found), len(wanted)), f"expected {len(wanted)} results, yours are {len(found)}"
+            return len(shown), f"{bundle['error']['error']}: {bundle['error']['message']}"
+        return len(shown), f"expected {_error(expected)}, yours raises nothing"
+    if len(shown) != len(wanted):
+        return min(len(shown), len(wanted)), f"expected {len(wanted)} results, yours are {len(shown)}"
     return None
 
 
@@ -75,11 +75,11 @@ def parts(bundle: dict, expected: dict) -> list[tuple[str, bool, int | float]]:
 
     The points are the expected bundle's; 0 where its author gave none, and the check is all or nothing.
     """
-    found, wanted = bundle["shown"], expected["shown"]
+    shown, wanted = bundle["shown"], expected["shown"]
     rows = []
     for index, each in enumerate(wanted):
-        right = index < len(found) and not compare(
-            found[index]["value"], each["value"], expected["rtol"], expected["atol"]
+        right = index < len(shown) and not compare(
+            shown[index]["value"], each["value"], expected["rtol"], expected["atol"]
         )
         rows.append((each["label"] or f"result {index + 1}", right, each.get("points") or 0))
     return rows

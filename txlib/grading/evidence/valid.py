@@ -72,12 +72,12 @@ class _Validator:
             "an error is not a text, or too long a one",
         )
 
-    def _operators(self, found: Any) -> None:
+    def _operators(self, names: Any) -> None:
         _need(
-            found is None
-            or type(found) is list
-            and len(found) <= MAX_OPERATORS
-            and all(type(each) is str and OPERATOR.fullmatch(each) for each in found),
+            names is None
+            or type(names) is list
+            and len(names) <= MAX_OPERATORS
+            and all(type(each) is str and OPERATOR.fullmatch(each) for each in names),
             "the operators are not a list of names",
         )
 
@@ -122,12 +122,12 @@ class _Validator:
 
     def _array(self, value: dict) -> None:
         dtype, shape, values = value["dtype"], value["shape"], value["values"]
-        _need(type(dtype) is str and bool(found := DTYPE.fullmatch(dtype)), "an array has no known dtype")
+        _need(type(dtype) is str and bool(known := DTYPE.fullmatch(dtype)), "an array has no known dtype")
         _need(type(values) is list and len(values) <= self.left, "an array's values are not a list, or too many")
         self.left -= len(values)
-        count = _size(shape) * (2 if found["complex"] else 1)
+        count = _size(shape) * (2 if known["complex"] else 1)
         _need(count == len(values), "an array's shape is not that of its values")
-        fits = _is_bool if found["bool"] else _is_int if found["int"] else _is_float
+        fits = _is_bool if known["bool"] else _is_int if known["int"] else _is_float
         _need(all(map(fits, values)), "an array's values are not of its dtype")
 
     def _weights(self, tensors: Any) -> None:

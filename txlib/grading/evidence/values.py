@@ -75,7 +75,7 @@ class Recorder:
         if isinstance(value, str):
             if len(value) > MAX_TEXT:
                 raise TooLarge(f"the answer holds a text of {len(value):,} characters")
-            return {"kind": "str", "value": text(value)}
+            return {"kind": "str", "value": writable(value)}
         if isinstance(value, (list, tuple)):
             kind = "list" if isinstance(value, list) else "tuple"
             return {"kind": kind, "items": [self(each, depth + 1) for each in value]}
@@ -83,12 +83,12 @@ class Recorder:
             keys = sorted(value, key=lambda key: (type(key).__name__, key))
             if any(len(str(key)) > MAX_NAME for key in keys):
                 raise TooLarge(f"the answer holds a dict with a key of more than {MAX_NAME} characters")
-            names = [key if type(key) is int else text(key) for key in keys]
+            names = [key if type(key) is int else writable(key) for key in keys]
             return {"kind": "dict", "keys": names, "items": [self(value[key], depth + 1) for key in keys]}
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             keys = [field.name for field in dataclasses.fields(value)]
             return {"kind": "record", "keys": keys, "items": [self(getattr(value, key), depth + 1) for key in keys]}
-        return {"kind": "other", "type": text(type(value).__name__, MAX_NAME)}
+        return {"kind": "other", "type": writable(type(value).__name__, MAX_NAME)}
 
     def weights(self, value: Any) -> dict:
         """A module's or state dict's numbers; of anything else, its ordinary evidence."""
@@ -104,9 +104,8 @@ class Recorder:
             if len(key) > MAX_NAME or tensor.is_complex():
                 return {"kind": "other", "type": "weights with complex numbers or very long names"}
             plain = _plain(tensor).astype("<f4")
-            tensors.append(
-                {"name": text(key), "shape": list(plain.shape), "float32": base64.b64encode(plain.tobytes()).decode()}
-            )
+            numbers = base64.b64encode(plain.tobytes()).decode()
+            tensors.append({"name": writable(key), "shape": list(plain.shape), "float32": numbers})
         return {"kind": "weights", "tensors": tensors}
 
     def tokens(self, ids: Any) -> dict:
@@ -162,10 +161,14 @@ def error(exception: BaseException) -> dict:
     except Exception:  # a learner's own exception may fail to say what it is
         message = ""
     message = re.sub(r"0x[0-9a-fA-F]+", "0x…", message[:MAX_TEXT])
-    return {"kind": "error", "error": text(type(exception).__name__, MAX_NAME), "message": text(message, MAX_MESSAGE)}
+    return {
+        "kind": "error",
+        "error": writable(type(exception).__name__, MAX_NAME),
+        "message": writable(message, MAX_MESSAGE),
+    }
 
 
-def text(value: str, longest: int = MAX_TEXT) -> str:
+def writable(value: str, longest: int = MAX_TEXT) -> str:
     """A text that every file can hold: half characters (lone surrogates) are spelled out."""
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8")[:longest]
 

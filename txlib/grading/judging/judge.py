@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
-from txlib.grading.checking.verdict import judge as compare_with_recording
+from txlib.grading.checking.verdict import verdict_of
 from txlib.grading.evidence.recordings import first_difference, parts
 from txlib.grading.evidence.valid import valid_bundle
 from txlib.grading.evidence.values import MIME
@@ -86,7 +86,7 @@ def outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
     operators = tuple(bundle.get("operators") or ())
     if task.kind == "measured":
         return replace(_measured(task, bundle, run), operators=operators)
-    said = compare_with_recording(recording, bundle)
+    said = verdict_of(recording, bundle)
     scored = tuple(
         Part(label, right, points if right else 0, points)
         for label, right, points in parts(bundle, recording["reference"])
