@@ -6,11 +6,15 @@ same sandbox around an ordinary kernel of Jupyter's, by name, for papermill, nbv
 - `provisioner.py` is what Jupyter calls to start the kernel `sealed`;
 - `nursery.py` starts the outer sandbox, bubblewrap's, with a warm parent in it;
 - `warm_parent.py` runs inside, has torch imported, and forks a child for each kernel;
-- `memory.py` keeps their memory in bounds;
+- `view.py` is the short list of files that exist inside;
+- `groups.py` bounds memory and shares the processor by control groups, `watching.py` by looking where there are none;
 - `enclosure.py` is what a child does to itself before it becomes a kernel: namespaces of its own, limits, no rights;
+- `proc.py` says what it sees of /proc, `syscalls.py` what it may ask of Linux, which `filter.py` turns into a program;
+- `leftovers.py` sweeps what a killed grader left, known by the names that `owners.py` gives;
 - `probe.py` tries from inside what should be impossible, and says how tight the sandbox is here.
 
-What it does not withstand: a hole in the Linux kernel. There is no filter of system calls.
+What it does not withstand: a hole in the part of Linux that it lets a kernel use. docs/grading.md says what passes
+between two sandboxes at the same time.
 """
 
 from pathlib import Path
