@@ -33,6 +33,17 @@ def names_used(source: str) -> set[str]:
     return {name.id for name in names if isinstance(name.ctx, ast.Load)}
 
 
+def names_given(source: str) -> set[str]:
+    """The names that a cell defines, imports, assigns or takes as an argument, wherever in it."""
+    nodes = list(ast.walk(parsed(source)))
+    return (
+        {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        | {node.arg for node in nodes if isinstance(node, ast.arg)}
+        | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        | {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    )
+
+
 def imported_modules(sources: Iterable[str]) -> tuple[str, ...]:
     """What some cells import, as `module` or `module:name`."""
     modules = {}

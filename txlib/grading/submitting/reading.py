@@ -4,7 +4,6 @@
 learner. Only the answers' sources are taken, by their cells' `grade_id`; everything else unusual becomes a note.
 """
 
-import ast
 import errno
 import hashlib
 import itertools
@@ -22,7 +21,7 @@ from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.nbgrader import HIDDEN_TESTS, cut
 from txlib.grading.records.people import MAX_NAME, Roster, account, person, safe_name, short_name
 from txlib.grading.records.result import Note
-from txlib.grading.source import names_used
+from txlib.grading.source import names_given, names_used
 from txlib.grading.text import printable
 
 MAX_BYTES = 10 * 2**20  # of a file
@@ -441,8 +440,8 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
         else:
             extra.append(source)
     if extra:
-        ours = set().union(*map(_names_given, (*given, *answers.values())))
-        theirs = set().union(*map(_names_given, _first(extra, MAX_OWN))) - ours
+        ours = set().union(*map(names_given, (*given, *answers.values())))
+        theirs = set().union(*map(names_given, _first(extra, MAX_OWN))) - ours
         missed = sorted(theirs & set().union(*map(names_used, answers.values())))
         cells = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
         uses = f" An answer uses {', '.join(f'`{name[:40]}`' for name in missed[:5])} from there." if missed else ""
@@ -462,20 +461,6 @@ def _first(sources: list[str], most: int) -> Iterator[str]:
         most -= len(source) + 1
         if most >= 0:
             yield source
-
-
-def _names_given(source: str) -> set[str]:
-    """The names that a cell defines, imports, assigns or takes as an argument, wherever in it."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    return (
-        {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        | {node.arg for node in nodes if isinstance(node, ast.arg)}
-        | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        | {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
-    )
 
 
 def grade_id_of(cell: dict) -> str | None:
