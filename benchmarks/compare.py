@@ -31,7 +31,7 @@ class Row:
         return self.ours / self.peer if self.more_is_better else self.peer / self.ours
 
 
-def in_turns(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def in_turns(ways: dict[str, Callable[[], float]], rounds: int, *, quiet: bool = False) -> dict[str, list[float]]:
     """Call each way once a round, in turns, so that a busy minute hits all of them; returns what each measured.
 
     The order turns round from one round to the next.
@@ -40,7 +40,8 @@ def in_turns(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, lis
     for number in range(rounds):
         for name in list(ways)[:: -1 if number % 2 else 1]:
             found[name].append(ways[name]())
-            print(f"round {number + 1} of {rounds}, {name}: {found[name][-1]:.3f}", flush=True)
+            if not quiet:
+                print(f"round {number + 1} of {rounds}, {name}: {found[name][-1]:.3f}", flush=True)
     return found
 
 

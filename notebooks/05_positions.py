@@ -720,7 +720,7 @@ expect("Learned's loss beyond 32, with the window", rescued["learned"], 2.3, 3.6
 # Everything you built is in `txlib`. First the two that are added.
 
 # %%
-from txlib.attention import AlibiAttention, KeyValueCache, ShawAttention, SkewedAttention
+from txlib.attention import AlibiBias, DenseAttention, KeyValueCache, ShawAttention, SkewedBias
 from txlib.layers import LearnedPosition, Rotary, SinusoidalPosition
 from txlib.layers import sinusoidal as library_sinusoidal
 
@@ -740,9 +740,9 @@ for wrong in (lambda: library_sinusoidal(4, 5), lambda: LearnedPosition(32, 64)(
         print(error)
 
 # %% [markdown]
-# Rotary is a module that `MultiHeadAttention` calls on queries and keys. The others are *mechanisms*, called as
-# `mechanism(q, k, v, mask)` like every mechanism of this course. Their parent, `RelativeAttention`, calls `attention`
-# with the `bias` that each of them computes; its `weights` are the same weights before they meet the values.
+# Rotary is a module that `MultiHeadAttention` calls on queries and keys. Skewing and ALiBi are *biases*: a layer hands
+# what they compute to any mechanism, which is called as `mechanism(q, k, v, mask, bias=bias)`. Shaw's vectors also meet
+# the values, so `ShawAttention` is a mechanism itself; its `weights` are the same weights before they meet the values.
 
 # %%
 show_source(Rotary, ShawAttention)
@@ -753,20 +753,22 @@ show_source(Rotary, ShawAttention)
 
 # %%
 torch.manual_seed(0)
-library_shaw, library_skewed = ShawAttention(16, max_distance=3), SkewedAttention(4, 16, max_length=10)
+library_shaw, library_skewed = ShawAttention(16, max_distance=3), SkewedBias(4, 16, max_length=10)
 prove_equal(rotate(q), Rotary(16)(q), what="Rotary, neighbours,")
 prove_equal(rotate_half(q), Rotary(16, layout="half")(q), what="Rotary, halves,")
 prove_equal(shaw(q, k, v, library_shaw.keys, library_shaw.values), library_shaw(q, k, v), what="Shaw")
 bias = skew(q @ library_skewed.distances.mT) / 16**0.5             # (batch, heads, query, key)
-prove_equal(attention(q, k, v, causal(), bias=bias), library_skewed(q, k, v, causal()), what="Skewed")
-prove_equal(attention(q, k, v, bias=alibi(10, 4)[None]), AlibiAttention(4)(q, k, v), what="ALiBi")
+dense = DenseAttention()                                           # the mechanism that you know, as a module
+skewed, far = library_skewed(q, 10), AlibiBias(4)(q, 10)           # what they add for these queries and 10 keys
+prove_equal(attention(q, k, v, causal(), bias=bias), dense(q, k, v, causal(), bias=skewed), what="Skewed")
+prove_equal(attention(q, k, v, bias=alibi(10, 4)[None]), dense(q, k, v, bias=far), what="ALiBi")
 
 # %% [markdown]
 # Left-overs above the diagonal are wrong without a causal mask, you remember. The library refuses:
 
 # %%
 try:
-    library_skewed(q, k, v)
+    MultiHeadAttention(64, 4, position_bias=library_skewed)(torch.randn(2, 10, 64))
 except ValueError as error:
     print(error)
 

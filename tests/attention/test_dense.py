@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles import loop_attention
 from torch.testing import assert_close
 
-from txlib.attention import AlibiAttention, DenseAttention, ShawAttention, attention, attention_weights, causal, padding
+from txlib.attention import DenseAttention, ShawAttention, attention, attention_weights, causal, padding
 
 sizes = st.tuples(*(st.integers(1, 3),) * 2, *(st.integers(1, 6),) * 2, st.integers(1, 5))
 
@@ -87,7 +87,6 @@ MECHANISMS = {
     "definition": lambda: DenseAttention(fused=False),
     "fused": lambda: DenseAttention(fused=True),
     "shaw": lambda: ShawAttention(8, max_distance=2),
-    "alibi": lambda: AlibiAttention(2),
 }
 
 

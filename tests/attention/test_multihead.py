@@ -9,13 +9,15 @@ from torch import nn
 from torch.testing import assert_close
 
 from txlib.attention import (
-    AlibiAttention,
+    AlibiBias,
+    BucketBias,
     DenseAttention,
     KeyValueCache,
     MultiHeadAttention,
     ShawAttention,
-    SkewedAttention,
+    SkewedBias,
     causal,
+    global_tokens,
     padding,
     recording,
     sliding_window,
@@ -109,8 +111,13 @@ CACHED = {
     "rotary": {"rotary": lambda: Rotary(4)},
     "rotary half, normed, one key head": {"rotary": lambda: Rotary(4, layout="half"), "qk_norm": True, "kv_heads": 1},
     "shaw": {"mechanism": lambda: ShawAttention(4, max_distance=3)},
-    "skewed": {"mechanism": lambda: SkewedAttention(4, 4, max_length=16)},
-    "alibi": {"mechanism": lambda: AlibiAttention(4)},
+    "skewed": {"position_bias": lambda: SkewedBias(4, 4, max_length=20)},
+    "alibi": {"position_bias": lambda: AlibiBias(4)},
+    "buckets, shared heads, a pattern": {
+        "position_bias": lambda: BucketBias(4, buckets=8, max_distance=6),
+        "kv_heads": 2,
+        "pattern": sliding_window(4) | global_tokens([1]),
+    },
     "fused": {"mechanism": lambda: DenseAttention(fused=True)},
 }
 

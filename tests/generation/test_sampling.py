@@ -42,7 +42,8 @@ KINDS = {
     "alibi": {"position": "alibi"},
     "shaw": {"position": "shaw"},
     "skewed": {"position": "skewed"},
-    "none": {},
+    "t5": {"position": "t5"},
+    "none": {"position": "none"},
 }
 
 

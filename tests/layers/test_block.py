@@ -1,16 +1,35 @@
 """The block against torch's encoder and decoder layers with the same weights."""
 
 import dataclasses
+import json
+from types import NoneType
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import shake, torch_layer
+from oracles import loop_attention, shake, torch_layer
 from torch import nn
 from torch.testing import assert_close
 
-from txlib.attention import AlibiAttention, DenseAttention, ShawAttention, SkewedAttention, causal, padding
+from txlib.attention import (
+    AlibiBias,
+    BucketBias,
+    DenseAttention,
+    DenseConfig,
+    Layer,
+    Mask,
+    MechanismConfig,
+    ShawAttention,
+    SkewedBias,
+    StaticKeyValueCache,
+    block_local,
+    causal,
+    dilated,
+    global_tokens,
+    padding,
+    sliding_window,
+)
 from txlib.layers import BlockCache, BlockConfig, LayerNorm, RMSNorm, TransformerBlock
 
 SMALL = BlockConfig(d_model=12, heads=3, d_ff=20)
@@ -50,7 +69,7 @@ def test_decoder_block_equals_torch(norm_first, activation):
 
 @given(
     st.booleans(),
-    st.sampled_from(["none", "rotary", "rotary_half", "shaw", "skewed", "alibi"]),
+    st.sampled_from(["none", "rotary", "rotary_half", "shaw", "skewed", "alibi", "t5"]),
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.sampled_from([None, 1]),
 )
@@ -105,8 +124,8 @@ def test_dropout_hits_each_sub_layer_only_while_training():
         ("sinusoidal", DenseAttention),
         ("rotary", DenseAttention),
         ("shaw", ShawAttention),
-        ("skewed", SkewedAttention),
-        ("alibi", AlibiAttention),
+        ("skewed", DenseAttention),
+        ("alibi", DenseAttention),
     ],
 )
 def test_position_chooses_the_mechanism_of_self_attention_only(position, kind):
@@ -121,21 +140,94 @@ def test_rotary_layouts(position, layout):
     assert block.self_attention.rotary.layout == block.cross_attention.rotary.layout == layout
 
 
-def test_the_factory_makes_the_mechanism():
-    class Nothing(nn.Module):
-        def __init__(self, config):
-            super().__init__()
-            self.config = config
+@pytest.mark.parametrize(
+    "position, kind",
+    [("alibi", AlibiBias), ("t5", BucketBias), ("skewed", SkewedBias), ("shaw", NoneType), ("rotary", NoneType)],
+)
+def test_position_chooses_the_bias_of_self_attention_only(position, kind):
+    block = make(position=position, cross=True)
+    assert type(block.self_attention.position_bias) is kind and block.cross_attention.position_bias is None
 
-        def forward(self, q, k, v, mask):
-            return q * 0
 
-    block = make(mechanism=Nothing)
-    assert block.self_attention.mechanism.config is block.config
+@dataclasses.dataclass(frozen=True)
+class NothingConfig(MechanismConfig, name="nothing"):
+    """A mechanism that finds nothing, and remembers what it was told."""
+
+    def make(self, block, layer):
+        class Nothing(nn.Module):
+            def forward(self, q, k, v, mask):
+                return q * 0
+
+        mechanism = Nothing()
+        mechanism.told = block, layer
+        return mechanism
+
+
+def test_a_config_makes_the_mechanism_and_is_told_its_layer():
+    layer = Layer(number=2, layers=3, max_length=7, causal=True)
+    block = TransformerBlock(dataclasses.replace(SMALL, mechanism=NothingConfig()), layer=layer).double()
+    assert block.self_attention.mechanism.told == (block.config, layer)
     x = torch.randn(1, 3, 12, **DOUBLE)
     y = x + block.self_attention.output.bias
     assert_close(block(x), y + block.feed_forward(block.feed_forward_norm(y)))
-    assert type(make(mechanism=Nothing, cross=True).cross_attention.mechanism) is DenseAttention
+    both = make(mechanism=NothingConfig(), cross=True)
+    assert type(both.cross_attention.mechanism) is DenseAttention
+    across = make(cross_mechanism=NothingConfig(), cross=True)
+    assert type(across.self_attention.mechanism) is DenseAttention
+    assert across.cross_attention.mechanism.told[1].cross
+
+
+def test_a_scale_in_place_of_one_over_root_d():
+    block = make(attention_scale=1.0)
+    x, attend = torch.randn(1, 4, 12, **DOUBLE), block.self_attention
+    q, k, v = (attend.split(part(x)) for part in (attend.query, attend.key, attend.value))
+    out, _ = loop_attention(q, k, v, scale=1.0)
+    assert_close(attend(x), attend.output(out.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("chunks", [[1] * 9, [4, 1, 1, 3], [9]])
+@pytest.mark.parametrize("position", ["rotary", "alibi", "t5", "shaw", "skewed"])
+def test_the_cache_of_a_window_holds_a_window(position, chunks):
+    block = make(position=position, kv_heads=1, mask=sliding_window(2))
+    x, cache = torch.randn(2, 9, 12, **DOUBLE), block.new_cache(capacity=9)
+    outs = []
+    for chunk in x.split(chunks, dim=1):
+        outs.append(block(chunk, causal() & padding([9, 7]), cache=cache))
+        held = cache.self_attention.k
+        assert held.shape[-2] <= 2 and held.untyped_storage().nbytes() == held.nbytes
+    assert len(cache.self_attention) == 9
+    assert_close(torch.cat(outs, dim=1), block(x, causal() & padding([9, 7])))
+
+
+def test_only_what_limits_the_past_makes_a_window():
+    assert make(mask=sliding_window(2) | global_tokens([0])).window is None
+    assert make().window is None and make(mask=block_local(4)).window is None
+    assert make(mask=dilated(3, 2)).window == 6 and make(mask=~causal()).window == 0
+    assert type(make(mask=sliding_window(8)).new_cache(8).self_attention) is StaticKeyValueCache
+
+
+@given(
+    st.sampled_from([None, DenseConfig(), DenseConfig(fused=True), NothingConfig()]),
+    st.sampled_from([None, sliding_window(3), (causal(), sliding_window(2) | global_tokens([0]))]),
+    st.sampled_from(["t5", "alibi", "rotary_half", None]),
+)
+def test_a_config_goes_through_json_and_back(mechanism, mask, position):
+    config = dataclasses.replace(SMALL, mechanism=mechanism, cross_mechanism=mechanism, mask=mask, position=position)
+    assert BlockConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert hash(config) is not None
+
+
+def test_what_a_config_cannot_hold(unchecked):
+    with pytest.raises(TypeError, match="mechanism=DenseAttention.. is no MechanismConfig.*DenseConfig()"):
+        dataclasses.replace(SMALL, mechanism=DenseAttention())
+    with pytest.raises(TypeError, match="cross_mechanism=<function.* is no MechanismConfig"):
+        dataclasses.replace(SMALL, cross_mechanism=lambda config: DenseAttention())
+    with pytest.raises(ValueError, match="mechanism='spiral' is unknown, only dense, .*import the file"):
+        BlockConfig.from_dict(SMALL.to_dict() | {"mechanism": {"name": "spiral"}})
+    with pytest.raises(ValueError, match="mask holds 2 masks for 1 layers"):
+        make(mask=(causal(), causal()))
+    with pytest.raises(ValueError, match="custom is a rule of your own"):
+        dataclasses.replace(SMALL, mask=Mask(lambda query, key: query > key)).to_dict()
 
 
 @pytest.mark.parametrize(
@@ -148,8 +240,8 @@ def test_the_factory_makes_the_mechanism():
         ),
         ({"d_model": 12, "heads": 0, "position": "shaw"}, "heads=0 must be at least 1"),
         ({"d_model": 12, "heads": 4, "position": "rotary"}, "rotary positions.*even size, got 3"),
-        ({"position": "spiral"}, "position='spiral' is unknown; choose one of none, sinusoidal"),
-        ({"position": "shaw", "mechanism": lambda config: DenseAttention()}, "itself a mechanism"),
+        ({"position": "spiral"}, "position='spiral' is unknown; choose one of none, learned, sinusoidal"),
+        ({"position": "shaw", "mechanism": DenseConfig()}, "itself a mechanism"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
         ({"attention_dropout": -0.1}, r"attention_dropout=-0.1 must be in \[0, 1\)"),
         ({"activation": "tanh"}, "activation='tanh' is unknown"),

@@ -13,13 +13,13 @@ from oracles import load_norm, shake, torch_layer
 from torch import nn
 from torch.testing import assert_close
 
-from txlib.attention import DenseAttention, recording
+from txlib.attention import Mask, recording
 from txlib.layers import BlockConfig, sinusoidal
 from txlib.models.sizes import VASWANI
 from txlib.models.transformer import Transformer, TransformerConfig, shift_right
 
-POSITIONS = ["none", "sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "rotary_half", "shaw", "alibi"]
-BLOCK = BlockConfig(d_model=16, heads=4, d_ff=24)
+POSITIONS = ["none", "sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "rotary_half", "shaw", "alibi", "t5"]
+BLOCK = BlockConfig(d_model=16, heads=4, d_ff=24, position="none")
 VOCABULARY = 11
 
 
@@ -255,9 +255,9 @@ def test_a_config_goes_through_json_and_back(position, norm_first, kv_heads, dro
     assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_a_config_with_a_mechanism_cannot_be_saved():
-    config = TransformerConfig(50, dataclasses.replace(BLOCK, mechanism=lambda config: DenseAttention()))
-    with pytest.raises(ValueError, match="mechanism=… cannot be saved"):
+def test_a_config_with_a_rule_of_ones_own_cannot_be_saved():
+    config = TransformerConfig(50, dataclasses.replace(BLOCK, mask=Mask(lambda query, key: query > key, name="past")))
+    with pytest.raises(ValueError, match="past is a rule of your own"):
         config.to_dict()
 
 
@@ -282,7 +282,7 @@ def test_wrong_calls_are_refused(unchecked):
     with pytest.raises(ValueError, match="max_length=4, but the sequence reaches 5"):
         model(sentences(1, 5), labels=sentences(1, 2))
     for mask in (keep([2], 2), keep([1], 2), keep([3, 2], 3)):
-        with pytest.raises(ValueError, match=rf"shape \({len(mask)}, {mask.shape[1]}\), the source \(1, 3\)"):
+        with pytest.raises(ValueError, match=rf"shape \({len(mask)}, {mask.shape[1]}\), the tokens \(1, 3\)"):
             model(sentences(1, 3), mask, labels=sentences(1, 2))
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import txlib
-from txlib.attention import DenseAttention
+from txlib.attention import Mask
 from txlib.generation import greedy
 from txlib.layers import BlockConfig, MixtureConfig, sinusoidal
 from txlib.models import (
@@ -705,13 +705,13 @@ def test_what_is_no_model_of_ours_is_not_saved(tmp_path):
     class Mine(GPT):
         pass
 
-    config = GPTConfig(11, BlockConfig(16, 4, 20), layers=1)
-    own = replace(config, block=replace(config.block, mechanism=lambda config: DenseAttention()))
+    config = GPTConfig(11, BlockConfig(16, 4, 20, position="none"), layers=1)
+    own = replace(config, block=replace(config.block, mask=Mask(lambda query, key: query > key)))
     for model, words in [
         (torch.nn.Linear(2, 2), "not torch.nn.modules.linear.Linear; save its state_dict"),
         (bert("BertModel"), "BertModel"),
         (Mine(config), "Mine"),
-        (GPT(own), "mechanism"),
+        (GPT(own), "a rule of your own"),
     ]:
         with pytest.raises(PretrainedError, match=words):
             save_pretrained(model, tmp_path)
@@ -724,7 +724,7 @@ def test_without_safetensors(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refused(folder, "pip install safetensors")
     with pytest.raises(PretrainedError, match="pip install safetensors"):
-        save_pretrained(GPT(GPTConfig(11, BlockConfig(16, 4, 20), layers=1)), folder)
+        save_pretrained(GPT(GPTConfig(11, BlockConfig(16, 4, 20, position="none"), layers=1)), folder)
 
 
 def test_a_bert_made_here_is_saved(tmp_path):

@@ -13,7 +13,7 @@ from txlib.training.optimizers import hidden_matrices
 
 
 def make_transformer():
-    block = BlockConfig(d_model=8, heads=2, d_ff=16, qk_norm=True)
+    block = BlockConfig(d_model=8, heads=2, d_ff=16, qk_norm=True, position="none")
     return Transformer(TransformerConfig(vocab_size=13, block=block, encoder_layers=2, decoder_layers=1))
 
 

@@ -1,6 +1,6 @@
 """What one head does: queries, keys and values in, weighted averages out."""
 
-from txlib.attention.dense import DenseAttention
+from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.functional import attention, attention_weights
 from txlib.attention.masks import (
     Mask,
@@ -16,19 +16,43 @@ from txlib.attention.masks import (
     padding,
     sliding_window,
 )
-from txlib.attention.multihead import KeyValueCache, MultiHeadAttention, StaticKeyValueCache, recording
-from txlib.attention.relative import AlibiAttention, ShawAttention, SkewedAttention, alibi_slopes, skew
+from txlib.attention.mechanism import Layer, Mechanism, MechanismConfig, for_each_head
+from txlib.attention.multihead import (
+    KeyValueCache,
+    MultiHeadAttention,
+    StaticKeyValueCache,
+    WindowKeyValueCache,
+    recording,
+)
+from txlib.attention.relative import (
+    AlibiBias,
+    Bias,
+    BucketBias,
+    PositionBias,
+    ShawAttention,
+    SkewedBias,
+    alibi_slopes,
+    skew,
+)
 
 __all__ = [
-    "AlibiAttention",
+    "AlibiBias",
+    "Bias",
+    "BucketBias",
     "DenseAttention",
+    "DenseConfig",
     "KeyValueCache",
+    "Layer",
     "Mask",
     "MaskLike",
+    "Mechanism",
+    "MechanismConfig",
     "MultiHeadAttention",
+    "PositionBias",
     "ShawAttention",
-    "SkewedAttention",
+    "SkewedBias",
     "StaticKeyValueCache",
+    "WindowKeyValueCache",
     "alibi_slopes",
     "as_dense",
     "attention",
@@ -38,6 +62,7 @@ __all__ = [
     "causal",
     "dilated",
     "everything",
+    "for_each_head",
     "global_tokens",
     "keep",
     "padding",

@@ -1,56 +1,155 @@
 """Dense attention: every allowed pair is computed."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from txlib.attention.functional import attention, attention_weights
-from txlib.attention.masks import MaskLike, as_dense
+from txlib.attention.functional import attention_weights
+from txlib.attention.masks import Mask, MaskLike, as_dense, causal
+from txlib.attention.masks.spans import Spans, within
+from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
+from txlib.attention.relative import BiasLike, as_dense_bias
+
+SHORT = 512  # keys up to which the plain products win on a CPU, in 16 bits
 
 
 class DenseAttention(nn.Module):
     """`attention` as a module. The default mechanism of every model (Vaswani et al. 2017, §3.2.1).
 
-    Short sequences on a CPU run the definition itself, which is the fastest way there to train; long ones, GPUs and
-    decoding token by token run torch's fused kernel, which never holds the whole matrix of scores. Both give the same
-    numbers.
+    Mostly it runs torch's fused kernel, which never holds the whole matrix of scores, and is told "causal" rather than
+    given a matrix. Where that is slow, on a CPU for short sequences in 16 bits and for one query whose heads share
+    keys, it runs the two matrix products with a softmax between them (`benchmarks/attention.py` measures both). Both
+    give the same numbers.
 
     Args:
         dropout: share of the weights dropped while training.
-        fused: force the fused kernel (True) or the definition (False); None chooses.
+        fused: force the fused kernel (True) or the products (False); None chooses.
     """
 
     def __init__(self, dropout: float = 0.0, *, fused: bool | None = None):
         super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout={dropout} must be in [0, 1)")
         self.dropout, self.fused = dropout, fused
 
     def forward(
         self,
         q: Float[Tensor, "batch heads query head_dim"],
-        k: Float[Tensor, "batch heads key head_dim"],
-        v: Float[Tensor, "batch heads key value_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
         mask: MaskLike = None,
+        *,
+        bias: BiasLike = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
-        """See `attention`."""
+        """See `txlib.attention.mechanism`."""
         dropout = self.dropout if self.training else 0.0
-        fused = self.fused
-        if fused is None:
-            decoding = q.shape[-2] == 1 and not torch.is_grad_enabled()
-            fused = q.is_cuda or decoding or q.shape[-2] * k.shape[-2] > 256 * 256
-        if not fused:
-            return attention(q, k, v, mask, dropout=dropout)
+        if isinstance(mask, Mask):
+            mask = what_remains(mask, q.shape[-2], k.shape[-2])
+        only_causal = isinstance(mask, Mask) and mask == causal()
+        added, runs_fused = as_dense_bias(bias, q, k), self.runs_fused(q, k)
+        if runs_fused and only_causal and added is None:
+            return fused(q, k, v, None, dropout, is_causal=True)
         allowed = as_dense(mask, q, k)
-        out = F.scaled_dot_product_attention(q, k, v, allowed, dropout_p=dropout)
-        if allowed is None:
+        if runs_fused and added is None:
+            out = fused(q, k, v, allowed, dropout)
+            if q.device.type == "cpu":
+                return out  # kernels disagree about queries that see nothing; this one gives zeros
+        else:
+            if allowed is not None:
+                low = torch.finfo(q.dtype).min / 2  # half: a score that is added must not make it infinite
+                hidden = torch.zeros_like(allowed, dtype=q.dtype).masked_fill(~allowed, low)
+                added = hidden if added is None else added + hidden
+            out = fused(q, k, v, added, dropout) if runs_fused else plain(q, k, v, added, dropout)
+        if allowed is None or only_causal:
             return out
-        return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)  # kernels disagree about empty rows
+        return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
+
+    def runs_fused(self, q: Tensor, k: Tensor) -> bool:
+        """Whether the fused kernel is the faster one here."""
+        if self.fused is not None:
+            return self.fused
+        if q.device.type != "cpu":
+            return True
+        length, keys = q.shape[-2], k.shape[-2]
+        if length == 1 and not torch.is_grad_enabled():  # decoding
+            return k.shape[1] == q.shape[1]
+        return keys > SHORT or q.dtype not in (torch.bfloat16, torch.float16)
 
     def weights(
         self,
         q: Float[Tensor, "batch heads query head_dim"],
-        k: Float[Tensor, "batch heads key head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
+        *,
+        bias: BiasLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
         """The weights that `forward` averages the values with, for looking at."""
-        return attention_weights(q, k, mask)
+        return attention_weights(q, for_each_head(k, q.shape[1]), mask, bias=as_dense_bias(bias, q, k))
+
+
+@dataclass(frozen=True)
+class DenseConfig(MechanismConfig, name="dense"):
+    """`DenseAttention` in a block's config; what a block has that names no mechanism."""
+
+    fused: bool | None = None
+
+    def make(self, block: Any, layer: Layer) -> DenseAttention:
+        """The mechanism, with the block's dropout."""
+        return DenseAttention(block.attention_dropout, fused=self.fused)
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, *, is_causal: bool = False
+) -> Float[Tensor, "batch heads query value_dim"]:
+    """torch's kernel."""
+    shared = k.shape[1] != q.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=shared)
+
+
+def plain(
+    q: Float[Tensor, "batch heads query head_dim"],
+    k: Float[Tensor, "batch kv_heads key head_dim"],
+    v: Float[Tensor, "batch kv_heads key value_dim"],
+    bias: Float[Tensor, "_ _ _ key"] | None,
+    dropout: float,
+) -> Float[Tensor, "batch heads query value_dim"]:
+    """Two products of matrices and a softmax. Heads that share keys stand in one matrix, one below the other."""
+    batch, heads, length, head_dim = q.shape
+    kv_heads, keys = k.shape[1:3]
+    rows = q.reshape(batch * kv_heads, -1, head_dim)  # (batch · kv_heads, heads per key head · query, head_dim)
+    columns = k.reshape(batch * kv_heads, keys, head_dim).mT
+    scale = head_dim**-0.5
+    if bias is not None and bias.shape[:2] == (1, 1) and kv_heads == heads:
+        score = torch.baddbmm(bias[0], rows, columns, alpha=scale)  # all in one pass
+    else:
+        score = torch.bmm(rows * scale, columns)
+        if bias is not None:
+            score = (score.view(batch, heads, length, keys) + bias).view(score.shape)
+    weights = score.softmax(dim=-1)
+    if dropout:
+        weights = F.dropout(weights, dropout)
+    return torch.bmm(weights, v.reshape(batch * kv_heads, keys, -1)).view(batch, heads, length, -1)
+
+
+def what_remains(mask: Mask, query_length: int, key_length: int) -> Mask | None:
+    """The mask without the parts that forbid nothing among so many queries and keys; None where none is left.
+
+    So one new token after a cached past needs no mask, and whatever comes to "causal" is `causal()`.
+    """
+
+    def seen(spans: Spans) -> Spans:
+        return within(spans, 1 - key_length, query_length - 1)
+
+    remains = None
+    for part in mask.conjuncts():
+        spans = part.distances()
+        if spans is not None and seen(spans) == ((1 - key_length, query_length),):
+            continue
+        if spans is not None and seen(spans) == seen(causal().distances()):
+            part = causal()
+        remains = part if remains is None or remains == part else remains & part
+    return remains

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
+from operator import and_
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention.dense import DenseAttention
-from txlib.attention.masks import Mask, MaskLike
+from txlib.attention.masks import Mask, MaskLike, check_mask
+from txlib.attention.mechanism import takes_bias
+from txlib.attention.relative import PositionBias
 
 
 class KeyValueCache:
@@ -23,13 +27,13 @@ class KeyValueCache:
         self.v: Tensor | None = None
 
     def __len__(self) -> int:
-        """Positions held."""
+        """Positions seen so far, which is the position of the next one."""
         return 0 if self.k is None else self.k.shape[-2]
 
     def append(
         self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
     ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
-        """Add new positions; all keys and values so far come back."""
+        """Add new positions; all keys and values that are kept come back. The last stands at position len - 1."""
         if self.k is not None:
             k, v = torch.cat([self.k, k], dim=-2), torch.cat([self.v, v], dim=-2)
         self.k, self.v = k, v
@@ -75,6 +79,31 @@ class StaticKeyValueCache(KeyValueCache):
         return self.k[:, :, :end], self.v[:, :, :end]
 
 
+class WindowKeyValueCache(KeyValueCache):
+    """A cache that forgets what no later query may see: its memory does not grow with the text.
+
+    Args:
+        window: how far back a query sees; `mask.reach()` tells.
+    """
+
+    def __init__(self, window: int):
+        super().__init__()
+        self.window, self.length = window, 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def append(
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
+    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        """Add new positions; with them come those that the first of the new ones may see."""
+        self.length += k.shape[-2]
+        k, v = super().append(k, v)
+        old = max(0, k.shape[-2] - self.window)
+        self.k, self.v = k[:, :, old:].clone(), v[:, :, old:].clone()
+        return k, v
+
+
 class MultiHeadAttention(nn.Module):
     """Self-attention, or cross-attention when a memory is given, with any mechanism inside.
 
@@ -83,14 +112,19 @@ class MultiHeadAttention(nn.Module):
         heads: number of query heads; d_model / heads is the size of each.
         kv_heads: number of key and value heads, each shared by heads / kv_heads queries: fewer is grouped-query
             attention (Ainslie et al. 2023), 1 is multi-query attention (Shazeer 2019). Default: heads.
-        mechanism: module called as `mechanism(q, k, v, mask)`; `DenseAttention` unless given.
+        mechanism: module called as `mechanism(q, k, v, mask)`, see `txlib.attention.mechanism`; `DenseAttention`
+            unless given.
+        pattern: which positions may see which, whatever the mask of a call allows beyond that.
+        position_bias: a `PositionBias`, added to the scores of self-attention.
         rotary: `txlib.layers.Rotary`, turns queries and keys by their positions.
         qk_norm: layer-normalise each head's queries and keys, so that scores stay bounded (Dehghani et al. 2023, §2).
+        scale: what scores are multiplied by; 1 / √head_dim unless given.
         bias: whether the four projections have biases.
+        dropout: of `DenseAttention`; a mechanism of your own has its own.
         memory_dim: width of the memory in cross-attention; d_model unless given.
 
     Raises:
-        ValueError: when d_model is no multiple of heads, or heads no multiple of kv_heads.
+        ValueError: when d_model is no multiple of heads, or heads no multiple of kv_heads, or parts do not fit.
     """
 
     def __init__(
@@ -100,26 +134,31 @@ class MultiHeadAttention(nn.Module):
         *,
         kv_heads: int | None = None,
         mechanism: nn.Module | None = None,
+        pattern: Mask | None = None,
+        position_bias: PositionBias | None = None,
         rotary: nn.Module | None = None,
         qk_norm: bool = False,
+        scale: float | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         memory_dim: int | None = None,
     ):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        memory_dim = d_model if memory_dim is None else memory_dim
         check_heads(d_model, heads)
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}; choose a divisor of {heads}")
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, d_model // heads
-        self.query = nn.Linear(d_model, heads * self.head_dim, bias=bias)
-        self.key = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
-        self.value = nn.Linear(memory_dim, kv_heads * self.head_dim, bias=bias)
+        check_parts(self.head_dim, mechanism, position_bias, rotary, dropout)
+        self.d_model, self.memory_dim = d_model, d_model if memory_dim is None else memory_dim
+        self.query = nn.Linear(d_model, d_model, bias=bias)
+        self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
+        self.value = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
         self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
         self.joined: nn.Module | None = None  # all three of self-attention, where `pack_weights` joined them
         self.mechanism = DenseAttention(dropout) if mechanism is None else mechanism
-        self.rotary = rotary
+        self.pattern, self.position_bias, self.rotary = pattern, position_bias, rotary
+        self.stretch = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
         self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
         self.key_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
         self.recorder: list[Tensor] | None = None  # filled inside `recording`
@@ -131,6 +170,7 @@ class MultiHeadAttention(nn.Module):
         mask: MaskLike = None,
         cache: KeyValueCache | None = None,
         offset: int | None = None,
+        position_bias: PositionBias | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """Attend from x to itself, or to the memory.
 
@@ -139,10 +179,12 @@ class MultiHeadAttention(nn.Module):
             mask: True = may attend. A `Mask` sees absolute positions; a tensor covers (query, all keys so far).
             cache: for decoding step by step; x then holds the new positions only.
             offset: position of x's first row; unless given, the length of a growing cache, or 0.
+            position_bias: one that layers share, in place of the layer's own.
 
         Raises:
-            ValueError: when a growing cache comes with a memory, or a fixed one without.
+            ValueError: when a growing cache comes with a memory, or a fixed one without; or for a wrong width.
         """
+        self.check_inputs(x, memory, mask)
         if cache is not None and cache.fixed != (memory is not None):
             raise ValueError("cross-attention needs a KeyValueCache(fixed=True), self-attention one that grows")
         if offset is None:
@@ -152,6 +194,8 @@ class MultiHeadAttention(nn.Module):
         q = self.query_norm(self.split(queries))  # (batch, heads, query, head_dim)
         if self.rotary is not None:
             q = self.rotary(q, offset=offset)
+        if self.stretch is not None:
+            q = q * self.stretch
         if known:
             k, v = cache.k, cache.v
         else:
@@ -161,13 +205,17 @@ class MultiHeadAttention(nn.Module):
                 k = self.rotary(k, offset=offset if memory is None else 0)
             if cache is not None:
                 k, v = cache.append(k, v)
-        if self.kv_heads < self.heads:
-            k, v = (kv.repeat_interleave(self.heads // self.kv_heads, dim=1) for kv in (k, v))
-        if isinstance(mask, Mask):
-            mask = mask.shift(offset)
+        first = 0 if cache is None else len(cache) - k.shape[-2]  # position of the first key: a window's cache forgets
+        mask = self.allowed(mask, offset, first, q.shape[-2], k.shape[-2])
+        options = {}
+        if position_bias is None:
+            position_bias = self.position_bias
+        if position_bias is not None:
+            position_bias.check(mask, q, k)
+            options["bias"] = position_bias(q, k.shape[-2])
         if self.recorder is not None:
-            self.recorder.append(self.mechanism.weights(q, k, mask).detach())
-        return self.output(self.mechanism(q, k, v, mask).transpose(1, 2).flatten(start_dim=2))
+            self.recorder.append(self.mechanism.weights(q, k, mask, **options).detach())
+        return self.output(self.mechanism(q, k, v, mask, **options).transpose(1, 2).flatten(start_dim=2))
 
     def project(
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key memory_dim"] | None
@@ -184,9 +232,59 @@ class MultiHeadAttention(nn.Module):
         """The heads side by side in the last axis, moved to an axis of their own."""
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
+    def allowed(self, mask: MaskLike, offset: int, first: int, query_length: int, key_length: int) -> MaskLike:
+        """Mask and pattern together, for queries from position `offset` and keys from position `first` on."""
+        if isinstance(mask, Tensor):
+            mask = mask[..., first:]
+            if self.pattern is None:
+                return mask
+            return mask & self.pattern.shift(offset, first).dense(query_length, key_length, device=mask.device)
+        rules = [rule for rule in (mask, self.pattern) if rule is not None]
+        return reduce(and_, rules).shift(offset, first) if rules else None
+
+    def check_inputs(self, x: Tensor, memory: Tensor | None, mask: MaskLike) -> None:
+        """Refuse what a matrix product or a mechanism would refuse in words of its own."""
+        if isinstance(memory, Mask):
+            raise TypeError(f"the second argument is the memory of cross-attention; write mask={memory}")
+        check_mask(mask)
+        if x.shape[-1] != self.d_model:
+            raise ValueError(f"x has width {x.shape[-1]}, this layer takes d_model={self.d_model}")
+        if memory is not None and (len(memory), memory.shape[-1]) != (len(x), self.memory_dim):
+            raise ValueError(
+                f"the memory has shape {tuple(memory.shape)}, expected (batch, key, memory_dim) = "
+                f"({len(x)}, any, {self.memory_dim})"
+            )
+
+
+def check_parts(
+    head_dim: int,
+    mechanism: nn.Module | None,
+    position_bias: PositionBias | None,
+    rotary: nn.Module | None,
+    dropout: float,
+) -> None:
+    """The parts of an attention layer must fit each other."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout} must be in [0, 1)")
+    if mechanism is not None and not isinstance(mechanism, nn.Module):
+        raise TypeError(f"mechanism={mechanism!r} is no module; give an instance, such as DenseAttention()")
+    if mechanism is not None and dropout:
+        raise ValueError(f"dropout={dropout} beside a mechanism has no effect: give it to the mechanism")
+    if position_bias is not None and mechanism is not None and not takes_bias(mechanism):
+        name, added = type(mechanism).__name__, type(position_bias).__name__
+        raise ValueError(f"{name} takes no position bias, got {added}; use DenseAttention, or rotary positions")
+    width = getattr(rotary, "head_dim", head_dim)
+    if width != head_dim:
+        raise ValueError(
+            f"rotary turns heads of {width}, these have d_model / heads = {head_dim}; use Rotary({head_dim})"
+        )
+
 
 def check_heads(d_model: int, heads: int) -> None:
     """Heads share the model's width equally."""
+    for name, value in ("d_model", d_model), ("heads", heads):
+        if not isinstance(value, int):
+            raise TypeError(f"{name}={value!r} must be a whole number")
     if heads < 1:
         raise ValueError(f"heads={heads} must be at least 1")
     if d_model < 1 or d_model % heads:
@@ -200,8 +298,18 @@ def recording(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
 
     Yields a dictionary: module name → list of (batch, heads, query, key). Weights are computed a second time for it,
     so use it to look, not to train.
+
+    Raises:
+        ValueError: when a mechanism has no `weights`, which it need not have.
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
+    for name, layer in layers.items():
+        if not hasattr(layer.mechanism, "weights"):
+            place = f" in {name}" if name else ""
+            raise ValueError(
+                f"recording shows weights, and {type(layer.mechanism).__name__}{place} has none to show; "
+                "give it a method weights(q, k, mask), or use DenseAttention"
+            )
     weights: dict[str, list[Tensor]] = {name: [] for name in layers}
     before = {name: layer.recorder for name, layer in layers.items()}
     for name, layer in layers.items():

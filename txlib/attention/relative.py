@@ -1,12 +1,22 @@
 """Attention that knows how far a key is from a query. All are for self-attention: when there are fewer queries
-than keys, the queries are the last positions, as in cached decoding."""
+than keys, the queries are the last positions, as in cached decoding.
+
+A *position bias* is a part that adds to the scores of any mechanism that takes one. Where it depends on the distance
+alone it is handed over as a rule, a `Bias`, as masks are; where it depends on the query, as a tensor. `ShawAttention`
+adds to the values too, for which it needs all weights: it is a mechanism of its own.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention.functional import attention, attention_weights
-from txlib.attention.masks import MaskLike, as_dense
+from txlib.attention.functional import attention_weights
+from txlib.attention.masks import Mask, MaskLike, as_dense, causal
+from txlib.attention.mechanism import for_each_head
 
 
 def relative_distances(
@@ -17,50 +27,215 @@ def relative_distances(
     Raises:
         ValueError: when there are more queries than keys, so that distances mean nothing.
     """
+    check_lengths(query_length, key_length)
+    key = torch.arange(key_length, device=device)
+    return key[None, :] - key[key_length - query_length :, None]
+
+
+def check_lengths(query_length: int, key_length: int) -> None:
+    """Distances need queries that stand among the keys."""
     if query_length > key_length:
         raise ValueError(
             f"relative positions need self-attention, got {query_length} queries for {key_length} keys; "
             "use sinusoidal, learned or rotary positions for cross-attention"
         )
-    key = torch.arange(key_length, device=device)
-    return key[None, :] - key[key_length - query_length :, None]
 
 
-class RelativeAttention(nn.Module):
-    """Dense attention whose scores get a bias that depends on the distance; subclasses say which."""
+@dataclass(frozen=True, eq=False)
+class Bias:
+    """A bias of the scores that depends on the head and the distance alone.
 
-    def __init__(self, dropout: float = 0.0):
-        super().__init__()
-        self.dropout = dropout
+    Args:
+        values: from distances key - query, of any shape, to (heads, the same shape).
+        ahead: how far the first query stands after the first key.
+    """
 
-    def bias(
-        self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
-    ) -> Float[Tensor, "#batch heads query key"]:
-        """What distance adds to the scaled scores."""
+    values: Callable[[Tensor], Tensor]
+    ahead: int
+
+    def at(self, query: Int[Tensor, "..."], key: Int[Tensor, "..."]) -> Float[Tensor, "heads ..."]:
+        """For the query and the key at each place, counted from the first of each; they broadcast."""
+        return self.values(key - query - self.ahead)
+
+    def dense(
+        self, query_length: int, key_length: int, *, device: torch.device | str | None = None
+    ) -> Float[Tensor, "1 heads query key"]:
+        """The bias written out: each row is a piece of one line, that of all distances."""
+        line = torch.arange(1 - query_length, key_length, device=device) - self.ahead
+        return self.values(line).unfold(-1, key_length, 1).flip(-2)[None]
+
+
+BiasLike = Bias | Tensor | None
+"""What a mechanism may take besides a mask: a `Bias`, a tensor (batch | 1, heads, query, key), or None."""
+
+
+def as_dense_bias(
+    bias: BiasLike, q: Float[Tensor, "batch heads query head_dim"], k: Float[Tensor, "batch some_heads key head_dim"]
+) -> Float[Tensor, "_ heads query key"] | None:
+    """The bias as a tensor, in q's type."""
+    if isinstance(bias, Bias):
+        bias = bias.dense(q.shape[-2], k.shape[-2], device=q.device)
+    return None if bias is None else bias.to(q.dtype)
+
+
+class PositionBias(nn.Module):
+    """What positions add to the scaled scores of self-attention."""
+
+    def forward(self, q: Float[Tensor, "batch heads query head_dim"], key_length: int) -> Bias | Tensor:
+        """The bias of these queries, which are the last of the keys' positions."""
         raise NotImplementedError
 
+    def check(
+        self,
+        mask: MaskLike,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+    ) -> None:
+        """Refuse masks for which the bias has no meaning.
+
+        Raises:
+            ValueError: naming the mask.
+        """
+
+
+class AlibiBias(PositionBias):
+    """A penalty that grows linearly with distance, with a fixed slope for each head (Press et al. 2022, §3).
+
+    The paper is causal. Without a causal mask the penalty counts distance in both directions, so that a sentence and
+    its mirror image look alike.
+    """
+
+    slope: Tensor
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.register_buffer("slope", alibi_slopes(heads), persistent=False)
+
+    def forward(self, q: Float[Tensor, "batch heads query head_dim"], key_length: int) -> Bias:
+        """-slope · |distance|."""
+        check_lengths(q.shape[-2], key_length)
+        return Bias(self.values, key_length - q.shape[-2])
+
+    def values(self, distance: Int[Tensor, "..."]) -> Float[Tensor, "heads ..."]:
+        """For these distances."""
+        return -self.slope.view(-1, *(1,) * distance.dim()) * distance.abs()
+
+
+def alibi_slopes(heads: int) -> Float[Tensor, "heads"]:
+    """2^(-8/h), 2^(-16/h), … for a power of two; otherwise those of the next smaller power of two, and then every
+    other slope of the next larger one (Press et al. 2022, §3 and footnote 3 of its code)."""
+    if heads < 1:
+        raise ValueError(f"alibi_slopes needs heads >= 1, got {heads}")
+    power = 2 ** (heads.bit_length() - 1)
+    slopes = 2.0 ** (-8 / power * torch.arange(1, power + 1))
+    between = 2.0 ** (-4 / power * torch.arange(1, 2 * power + 1, 2))
+    return torch.cat([slopes, between])[:heads]
+
+
+class BucketBias(PositionBias):
+    """A learned number for each head and each bucket of distances: T5's (Raffel et al. 2020, §2.1).
+
+    Near distances have a bucket each; farther ones share buckets that widen logarithmically up to max_distance, beyond
+    which all are one. In T5 all layers of a stack share one table.
+
+    Args:
+        buckets: how many there are; half of them are for single distances.
+        bidirectional: half of the buckets are for keys after the query; otherwise those count as distance 0, as a
+            causal mask hides them.
+    """
+
+    def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True):
+        super().__init__()
+        one_side = buckets // 2 if bidirectional else buckets
+        if one_side < 2 or max_distance <= one_side // 2:
+            raise ValueError(
+                f"BucketBias needs at least 2 buckets per direction and max_distance above half of them, "
+                f"got {buckets=}, {max_distance=}, {bidirectional=}"
+            )
+        self.one_side, self.max_distance, self.bidirectional = one_side, max_distance, bidirectional
+        self.weight = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+
+    def forward(self, q: Float[Tensor, "batch heads query head_dim"], key_length: int) -> Bias:
+        """The number of each distance's bucket."""
+        check_lengths(q.shape[-2], key_length)
+        return Bias(self.values, key_length - q.shape[-2])
+
+    def values(self, distance: Int[Tensor, "..."]) -> Float[Tensor, "heads ..."]:
+        """For these distances."""
+        return nn.functional.embedding(self.bucket(distance), self.weight).movedim(-1, 0)
+
+    def bucket(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """Row of the table for each distance key - query."""
+        side = (distance > 0).long() * self.one_side if self.bidirectional else 0
+        far = distance.abs() if self.bidirectional else (-distance).clamp(min=0)
+        single = self.one_side // 2
+        growth = (far.clamp(min=1).float() / single).log() / math.log(self.max_distance / single)
+        shared = single + (growth * (self.one_side - single)).long()
+        return side + torch.where(far < single, far, shared.clamp(max=self.one_side - 1))
+
+
+class SkewedBias(PositionBias):
+    """A learned vector for each past distance of each head, by the skewing trick (Huang et al. 2019, §3.4.1).
+
+    Needs (heads, max_length, head_dim) parameters and no (query, key, head_dim) tensor. It is causal: the trick
+    leaves no meaningful score for keys in the future, so a mask that lets them through is refused.
+
+    Args:
+        heads, head_dim: shape of the heads.
+        max_length: longest sequence, and farthest distance + 1.
+    """
+
+    def __init__(self, heads: int, head_dim: int, max_length: int = 2048):
+        super().__init__()
+        self.max_length = max_length
+        self.distances = nn.Parameter(torch.randn(heads, max_length, head_dim) * head_dim**-0.5)  # last: distance 0
+
     def forward(
-        self,
-        q: Float[Tensor, "batch heads query head_dim"],
-        k: Float[Tensor, "batch heads key head_dim"],
-        v: Float[Tensor, "batch heads key head_dim"],
-        mask: MaskLike = None,
-    ) -> Float[Tensor, "batch heads query head_dim"]:
-        """See `attention`."""
-        dropout = self.dropout if self.training else 0.0
-        return attention(q, k, v, mask, bias=self.bias(q, k.shape[-2]), dropout=dropout)
-
-    def weights(
-        self,
-        q: Float[Tensor, "batch heads query head_dim"],
-        k: Float[Tensor, "batch heads key head_dim"],
-        mask: MaskLike = None,
+        self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` averages the values with, for looking at."""
-        return attention_weights(q, k, mask, bias=self.bias(q, k.shape[-2]))
+        """q · E by distance, skewed from (query, distance) to (query, key) and scaled like the scores."""
+        check_lengths(q.shape[-2], key_length)
+        if key_length > self.max_length:
+            raise ValueError(f"SkewedBias holds max_length={self.max_length} positions, got {key_length}")
+        by_distance = (q * q.shape[-1] ** -0.5) @ self.distances[:, -key_length:].mT  # column c: distance n-1-c
+        return skew(by_distance)
+
+    def check(
+        self,
+        mask: MaskLike,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+    ) -> None:
+        """Refuse a mask by which a query sees a later key."""
+        query_length, key_length = q.shape[-2], k.shape[-2]
+        ahead = key_length - query_length
+        if isinstance(mask, Mask):
+            future = (~causal()).shift(ahead)
+            sees = mask.reach()[0] < -ahead and (mask & future).blocks(query_length, key_length).live > 0
+        else:
+            future = relative_distances(query_length, key_length, device=q.device) > 0
+            allowed = as_dense(mask, q, k)
+            sees = bool(future.any() if allowed is None else (allowed & future).any())
+        if sees:
+            what = f"a tensor of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else mask
+            raise ValueError(f"SkewedBias is causal, and this mask lets a query see the future: {what}; add & causal()")
 
 
-class ShawAttention(RelativeAttention):
+def skew(by_distance: Float[Tensor, "batch heads query key"]) -> Float[Tensor, "batch heads query key"]:
+    """Move column c of row i, which belongs to distance (key_length - 1 - c), under the key at that distance.
+
+    Pad one column on the left, read the memory row by row with one column less, drop the first row (Huang et
+    al. 2019, §3.4.1). Entries of future keys are left over from other rows: mask them.
+    """
+    *rest, query_length, key_length = by_distance.shape
+    padded = nn.functional.pad(by_distance, (1, 0))  # (…, query, key + 1)
+    if query_length == key_length:
+        return padded.reshape(*rest, key_length + 1, query_length)[..., 1:, :]
+    column = relative_distances(query_length, key_length, device=by_distance.device) + key_length - 1
+    return by_distance.gather(-1, column.clamp(max=key_length - 1).expand(by_distance.shape))
+
+
+class ShawAttention(nn.Module):
     """A learned vector for each clipped distance, added to keys and to values (Shaw et al. 2018, eq. 3 and 4).
 
     The vectors are shared by all heads (§3.3). The naive form would build (query, key, head_dim) tensors of keys;
@@ -69,13 +244,14 @@ class ShawAttention(RelativeAttention):
     Args:
         head_dim: size of a head.
         max_distance: k of the paper: distances are clipped to -k … k.
+        dropout: share of the weights dropped while training.
     """
 
     def __init__(self, head_dim: int, max_distance: int = 16, dropout: float = 0.0):
-        super().__init__(dropout)
+        super().__init__()
         if max_distance < 1:
             raise ValueError(f"ShawAttention needs max_distance >= 1, got {max_distance}")
-        self.max_distance = max_distance
+        self.max_distance, self.dropout = max_distance, dropout
         self.keys = nn.Parameter(torch.randn(2 * max_distance + 1, head_dim) * head_dim**-0.5)
         self.values = nn.Parameter(torch.randn(2 * max_distance + 1, head_dim) * head_dim**-0.5)
 
@@ -95,115 +271,21 @@ class ShawAttention(RelativeAttention):
     def forward(
         self,
         q: Float[Tensor, "batch heads query head_dim"],
-        k: Float[Tensor, "batch heads key head_dim"],
-        v: Float[Tensor, "batch heads key head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query head_dim"]:
         """Σ weight · (v + a^V) (eq. 3): the weights of equal distance are added up, then meet their a^V once."""
         weights = nn.functional.dropout(self.weights(q, k, mask), self.dropout, self.training)
         bucket = self.buckets(q.shape[-2], k.shape[-2], q.device).expand(weights.shape)
         per_distance = weights.new_zeros(*q.shape[:-1], len(self.values)).scatter_add(-1, bucket, weights)
-        return weights @ v + per_distance @ self.values
-
-
-class SkewedAttention(RelativeAttention):
-    """A learned vector for each past distance of each head, by the skewing trick (Huang et al. 2019, §3.4.1).
-
-    Needs (heads, max_length, head_dim) parameters and no (query, key, head_dim) tensor. It is causal: the trick
-    leaves no meaningful score for keys in the future, so a mask that lets them through is refused.
-
-    Args:
-        heads, head_dim: shape of the heads.
-        max_length: longest sequence, and farthest distance + 1.
-    """
-
-    def __init__(self, heads: int, head_dim: int, max_length: int = 2048, dropout: float = 0.0):
-        super().__init__(dropout)
-        self.max_length = max_length
-        self.distances = nn.Parameter(torch.randn(heads, max_length, head_dim) * head_dim**-0.5)  # last: distance 0
-
-    def bias(
-        self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
-    ) -> Float[Tensor, "batch heads query key"]:
-        """q · E by distance, skewed from (query, distance) to (query, key) and scaled like the scores."""
-        query_length = q.shape[-2]
-        if query_length > key_length:
-            raise ValueError(f"SkewedAttention is for self-attention, got {query_length} queries for {key_length} keys")
-        if key_length > self.max_length:
-            raise ValueError(f"SkewedAttention holds max_length={self.max_length} positions, got {key_length}")
-        by_distance = (q * q.shape[-1] ** -0.5) @ self.distances[:, -key_length:].mT  # column c: distance n-1-c
-        return skew(by_distance)
-
-    def forward(
-        self,
-        q: Float[Tensor, "batch heads query head_dim"],
-        k: Float[Tensor, "batch heads key head_dim"],
-        v: Float[Tensor, "batch heads key head_dim"],
-        mask: MaskLike = None,
-    ) -> Float[Tensor, "batch heads query head_dim"]:
-        """See `attention`; the mask must be causal."""
-        self.check_causal(q, k, mask)
-        return super().forward(q, k, v, mask)
+        return weights @ for_each_head(v, q.shape[1]) + per_distance @ self.values
 
     def weights(
         self,
         q: Float[Tensor, "batch heads query head_dim"],
-        k: Float[Tensor, "batch heads key head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` averages the values with; the mask must be causal."""
-        self.check_causal(q, k, mask)
-        return super().weights(q, k, mask)
-
-    @staticmethod
-    def check_causal(q: Tensor, k: Tensor, mask: MaskLike) -> None:
-        future = relative_distances(q.shape[-2], k.shape[-2], device=q.device) > 0
-        allowed = as_dense(mask, q, k)
-        if future.any() and (allowed is None or bool((allowed & future).any())):
-            raise ValueError("SkewedAttention is causal: this mask lets a query see the future; add `& causal()`")
-
-
-def skew(by_distance: Float[Tensor, "batch heads query key"]) -> Float[Tensor, "batch heads query key"]:
-    """Move column c of row i, which belongs to distance (key_length - 1 - c), under the key at that distance.
-
-    Pad one column on the left, read the memory row by row with one column less, drop the first row (Huang et
-    al. 2019, §3.4.1). Entries of future keys are left over from other rows: mask them.
-    """
-    *rest, query_length, key_length = by_distance.shape
-    padded = nn.functional.pad(by_distance, (1, 0))  # (…, query, key + 1)
-    if query_length == key_length:
-        return padded.reshape(*rest, key_length + 1, query_length)[..., 1:, :]
-    column = relative_distances(query_length, key_length, device=by_distance.device) + key_length - 1
-    return by_distance.gather(-1, column.clamp(max=key_length - 1).expand(by_distance.shape))
-
-
-class AlibiAttention(RelativeAttention):
-    """A penalty that grows linearly with distance, with a fixed slope for each head (Press et al. 2022, §3).
-
-    The paper is causal. Without a causal mask the penalty counts distance in both directions, so that a sentence and
-    its mirror image look alike.
-    """
-
-    slope: Tensor
-
-    def __init__(self, heads: int, dropout: float = 0.0):
-        super().__init__(dropout)
-        self.register_buffer("slope", alibi_slopes(heads), persistent=False)
-
-    def bias(
-        self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
-    ) -> Float[Tensor, "1 heads query key"]:
-        """-slope · |distance|."""
-        distance = relative_distances(q.shape[-2], key_length, device=q.device).abs()
-        return (-self.slope[:, None, None] * distance)[None].to(q.dtype)
-
-
-def alibi_slopes(heads: int) -> Float[Tensor, "heads"]:
-    """2^(-8/h), 2^(-16/h), … for a power of two; otherwise those of the next smaller power of two, and then every
-    other slope of the next larger one (Press et al. 2022, §3 and footnote 3 of its code)."""
-    if heads < 1:
-        raise ValueError(f"alibi_slopes needs heads >= 1, got {heads}")
-    power = 2 ** (heads.bit_length() - 1)
-    slopes = 2.0 ** (-8 / power * torch.arange(1, power + 1))
-    between = 2.0 ** (-4 / power * torch.arange(1, 2 * power + 1, 2))
-    return torch.cat([slopes, between])[:heads]
+        """The weights that `forward` averages the values with, for looking at."""
+        return attention_weights(q, for_each_head(k, q.shape[1]), mask, bias=self.bias(q, k.shape[-2]))

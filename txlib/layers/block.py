@@ -1,31 +1,38 @@
 """The block that every Transformer stacks: attend, then think, each with a residual connection."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention import (
-    AlibiAttention,
-    DenseAttention,
+    AlibiBias,
+    BucketBias,
+    DenseConfig,
     KeyValueCache,
+    Layer,
+    Mask,
+    MaskLike,
+    MechanismConfig,
     MultiHeadAttention,
+    PositionBias,
     ShawAttention,
-    SkewedAttention,
+    SkewedBias,
     StaticKeyValueCache,
+    WindowKeyValueCache,
+    causal,
 )
-from txlib.attention.masks import MaskLike
+from txlib.attention.mechanism import restored
 from txlib.attention.multihead import check_heads
 from txlib.layers.feedforward import FeedForward, dropout
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts
 from txlib.layers.norm import make_norm
-from txlib.layers.position import Rotary, RotaryScaling
+from txlib.layers.position import POSITIONS, ROTARY_LAYOUTS, Rotary, RotaryScaling
 
-ADDED_POSITIONS = ("none", "sinusoidal", "sinusoidal_concatenated", "learned")  # the model adds them to its input
-ROTARY_POSITIONS = {"rotary": "interleaved", "rotary_half": "half"}
 LAST_IN_SUBLAYER = ("attention.output", "narrow")  # the layers whose output is added to the residual stream
-RELATIVE_POSITIONS = ("shaw", "skewed", "alibi")  # self-attention computes them
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,15 @@ class BlockConfig:
         attention_dropout: on attention weights, as in GPT-2 and BERT.
         attention_bias: the same for attention's four projections, where they differ from the rest; None: as `bias`.
         kv_heads, qk_norm: see `MultiHeadAttention`.
+        attention_scale: what scores are multiplied by; 1 / √head_dim unless given.
         position: "none", "sinusoidal", "sinusoidal_concatenated" and "learned" are added by the model; "rotary",
-            "rotary_half", "shaw", "skewed" and "alibi" act inside self-attention.
+            "rotary_half", "shaw", "skewed", "alibi" and "t5" act inside self-attention. A model asks for one of them.
         rotary_base, rotary_scaling: see `Rotary`.
-        mechanism: makes the mechanism of self-attention, `mechanism(config) -> module`; None for dense attention.
+        position_buckets, position_max_distance: of "t5", see `BucketBias`.
+        mechanism: of self-attention; None for dense attention.
+        cross_mechanism: of cross-attention; None for dense attention.
+        mask: which positions may see which in self-attention, beyond what the model itself masks: one for all layers,
+            or one for each.
         ffn: experts in place of the one feed-forward network, each of width d_ff; None for the one.
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
     """
@@ -64,20 +76,35 @@ class BlockConfig:
     attention_bias: bool | None = None
     kv_heads: int | None = None
     qk_norm: bool = False
-    position: str = "none"
+    position: str | None = None
     rotary_base: float = 10000.0
     rotary_scaling: RotaryScaling | None = None
-    mechanism: Callable[["BlockConfig"], nn.Module] | None = None
+    mechanism: MechanismConfig | None = None
     ffn: MixtureConfig | None = None
     zero_output: bool = False
+    cross_mechanism: MechanismConfig | None = None
+    mask: Mask | tuple[Mask, ...] | None = None
+    attention_scale: float | None = None
+    position_buckets: int = 32
+    position_max_distance: int = 128
 
     def __post_init__(self):
         check_heads(self.d_model, self.heads)
-        known = (*ADDED_POSITIONS, *ROTARY_POSITIONS, *RELATIVE_POSITIONS)
-        if self.position not in known:
-            raise ValueError(f"position={self.position!r} is unknown; choose one of {', '.join(known)}")
-        if self.position in RELATIVE_POSITIONS and self.mechanism is not None:
-            raise ValueError(f"position={self.position!r} is itself a mechanism; choose it or mechanism=…, not both")
+        if self.position is not None and self.position not in POSITIONS:
+            raise ValueError(f"position={self.position!r} is unknown; choose one of {', '.join(POSITIONS)}")
+        if self.position == "shaw" and self.mechanism is not None:
+            raise ValueError(
+                "position='shaw' adds to the values too, and is itself a mechanism; choose it or mechanism=…, not both"
+            )
+        for name in ("mechanism", "cross_mechanism"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, MechanismConfig):
+                raise TypeError(
+                    f"{name}={value!r} is no MechanismConfig, which makes a mechanism for each layer; "
+                    "give e.g. DenseConfig()"
+                )
+        if isinstance(self.mask, list):
+            object.__setattr__(self, "mask", tuple(self.mask))
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1)")
@@ -86,33 +113,61 @@ class BlockConfig:
     def head_dim(self) -> int:
         return self.d_model // self.heads
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, for JSON.
+
+        Raises:
+            ValueError: when a mask is a rule of one's own, which is code.
+        """
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+
     @classmethod
-    def from_dict(cls, values: dict) -> "BlockConfig":
-        """The config that `dataclasses.asdict` wrote."""
-        nested = {"ffn": MixtureConfig, "rotary_scaling": RotaryScaling}
+    def from_dict(cls, values: dict[str, Any]) -> "BlockConfig":
+        """The config that `to_dict` wrote."""
+        kinds = {
+            "ffn": lambda value: MixtureConfig(**value),
+            "rotary_scaling": lambda value: RotaryScaling(**value),
+            "mechanism": MechanismConfig.from_dict,
+            "cross_mechanism": MechanismConfig.from_dict,
+            "mask": restored,
+        }
         return cls(
             **{
-                name: nested[name](**value) if name in nested and value is not None else value
+                name: kinds[name](value) if name in kinds and value is not None else value
                 for name, value in values.items()
             }
         )
 
+    def pattern(self, layer: Layer) -> Mask | None:
+        """The mask of a layer.
 
-def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAttention:
-    """The attention layer that a config describes. Relative mechanisms apply to self-attention only."""
-    if cross:
-        mechanism = DenseAttention(config.attention_dropout)
-    elif config.position == "shaw":
+        Raises:
+            ValueError: when there is one for each layer, but not for this one.
+        """
+        if not isinstance(self.mask, tuple):
+            return self.mask
+        if len(self.mask) != layer.layers:
+            raise ValueError(f"mask holds {len(self.mask)} masks for {layer.layers} layers; give one mask, or one each")
+        return self.mask[layer.number]
+
+
+def plain(value: Any) -> Any:
+    """A config's value as JSON can hold it."""
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return asdict(value) if is_dataclass(value) else value
+
+
+def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
+    """The attention layer that a config describes. Patterns and position biases are for self-attention only."""
+    if config.position == "shaw" and not layer.cross:
         mechanism = ShawAttention(config.head_dim, dropout=config.attention_dropout)
-    elif config.position == "skewed":
-        mechanism = SkewedAttention(config.heads, config.head_dim, dropout=config.attention_dropout)
-    elif config.position == "alibi":
-        mechanism = AlibiAttention(config.heads, dropout=config.attention_dropout)
-    elif config.mechanism is not None:
-        mechanism = config.mechanism(config)
     else:
-        mechanism = DenseAttention(config.attention_dropout)
-    layout, rotary = ROTARY_POSITIONS.get(config.position), None
+        chosen = config.cross_mechanism if layer.cross else config.mechanism
+        mechanism = (DenseConfig() if chosen is None else chosen).make(config, layer)
+    layout, rotary = ROTARY_LAYOUTS.get(config.position), None
     if layout is not None:
         rotary = Rotary(config.head_dim, base=config.rotary_base, layout=layout, scaling=config.rotary_scaling)
     return MultiHeadAttention(
@@ -120,10 +175,31 @@ def make_attention(config: BlockConfig, *, cross: bool = False) -> MultiHeadAtte
         config.heads,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
+        pattern=None if layer.cross else config.pattern(layer),
+        position_bias=make_position_bias(config, layer),
         rotary=rotary,
         qk_norm=config.qk_norm,
+        scale=config.attention_scale,
         bias=config.bias if config.attention_bias is None else config.attention_bias,
     )
+
+
+def make_position_bias(config: BlockConfig, layer: Layer) -> PositionBias | None:
+    """What the config's positions add to the scores of a layer. The first layer owns T5's buckets, and lends them."""
+    if layer.cross:
+        return None
+    if config.position == "alibi":
+        return AlibiBias(config.heads)
+    if config.position == "skewed":
+        return SkewedBias(config.heads, config.head_dim)
+    if config.position == "t5" and layer.number == 0:
+        return BucketBias(
+            config.heads,
+            buckets=config.position_buckets,
+            max_distance=config.position_max_distance,
+            bidirectional=not layer.causal,
+        )
+    return None
 
 
 def make_feed_forward(config: BlockConfig) -> nn.Module:
@@ -138,10 +214,14 @@ class BlockCache:
 
     Args:
         capacity: longest past, for which room is made at once; None: it grows as needed.
+        window: how far back self-attention sees, where that is limited: no more is kept.
     """
 
-    def __init__(self, capacity: int | None = None):
-        self.self_attention = KeyValueCache() if capacity is None else StaticKeyValueCache(capacity)
+    def __init__(self, capacity: int | None = None, window: int | None = None):
+        if window is not None and (capacity is None or window < capacity):
+            self.self_attention = WindowKeyValueCache(window)
+        else:
+            self.self_attention = KeyValueCache() if capacity is None else StaticKeyValueCache(capacity)
         self.cross_attention = KeyValueCache(fixed=True)
 
     def reorder(self, rows: Tensor) -> None:
@@ -157,18 +237,20 @@ class TransformerBlock(nn.Module):
 
     Args:
         cross: add a cross-attention sub-layer, as in a decoder that reads an encoder.
+        layer: which of the model's blocks this is; its mechanism may ask.
     """
 
-    def __init__(self, config: BlockConfig, *, cross: bool = False):
+    def __init__(self, config: BlockConfig, *, cross: bool = False, layer: Layer | None = None):
         super().__init__()
         self.config = config
+        layer = Layer() if layer is None else layer
 
         def norm() -> nn.Module:
             return make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
 
-        self.self_attention, self.self_attention_norm = make_attention(config), norm()
+        self.self_attention, self.self_attention_norm = make_attention(config, layer), norm()
         if cross:
-            self.cross_attention, self.cross_attention_norm = make_attention(config, cross=True), norm()
+            self.cross_attention, self.cross_attention_norm = make_attention(config, replace(layer, cross=True)), norm()
         else:
             self.cross_attention = None
         self.feed_forward, self.feed_forward_norm = make_feed_forward(config), norm()
@@ -187,6 +269,7 @@ class TransformerBlock(nn.Module):
         memory: Float[Tensor, "batch memory_length d_model"] | None = None,
         memory_mask: MaskLike = None,
         cache: BlockCache | None = None,
+        position_bias: PositionBias | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """One block.
 
@@ -194,12 +277,15 @@ class TransformerBlock(nn.Module):
             mask: which positions of x may see which.
             memory, memory_mask: what cross-attention reads, and which of it may be seen.
             cache: for decoding step by step; x then holds the new positions only.
+            position_bias: one that the first block lends.
         """
+        if self.config.position == "t5" and position_bias is None and self.self_attention.position_bias is None:
+            raise ValueError("position='t5': the first block owns the position bias; hand its own to the later blocks")
         own, read = (cache.self_attention, cache.cross_attention) if cache else (None, None)
         offset = len(own) if cache else 0
 
         def look_around(y: Tensor) -> Tensor:
-            return self.self_attention(y, mask=mask, cache=own, offset=offset)
+            return self.self_attention(y, mask=mask, cache=own, offset=offset, position_bias=position_bias)
 
         def look_up(y: Tensor) -> Tensor:
             return self.cross_attention(y, memory, memory_mask, cache=read, offset=offset)
@@ -208,6 +294,17 @@ class TransformerBlock(nn.Module):
         if self.cross_attention is not None:
             x = self.residual(x, look_up, self.cross_attention_norm)
         return self.residual(x, self.feed_forward, self.feed_forward_norm)
+
+    @property
+    def window(self) -> int | None:
+        """How far back a causal self-attention sees; None where there is no limit."""
+        pattern = self.self_attention.pattern
+        farthest = math.inf if pattern is None else (pattern & causal()).reach()[1]
+        return None if farthest == math.inf else max(0, farthest)
+
+    def new_cache(self, capacity: int | None = None) -> BlockCache:
+        """An empty cache for a decoder's block; see `BlockCache`."""
+        return BlockCache(capacity, self.window)
 
     def residual(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor], norm: nn.Module

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from txlib.layers.embedding import rows
 
 SINUSOIDAL_LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}
+ROTARY_LAYOUTS = {"rotary": "interleaved", "rotary_half": "half"}
+RELATIVE_POSITIONS = ("shaw", "skewed", "alibi", "t5")
+POSITIONS = ("none", "learned", *SINUSOIDAL_LAYOUTS, *ROTARY_LAYOUTS, *RELATIVE_POSITIONS)
 
 
 def sinusoidal(
@@ -29,11 +32,15 @@ def sinusoidal(
     check_even(d_model, "sinusoidal positions")
     if layout not in ("interleaved", "concatenated"):
         raise ValueError(f"layout={layout!r} is unknown; choose 'interleaved' or 'concatenated'")
-    position = torch.arange(offset, offset + length, dtype=torch.float64)
-    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angle = position[:, None] * frequency  # (length, d_model / 2)
+    return waves(torch.arange(offset, offset + length), d_model, layout)
+
+
+def waves(position: Int[Tensor, "*batch length"], d_model: int, layout: str) -> Float[Tensor, "*batch length d_model"]:
+    """The row of `sinusoidal` of each position."""
+    frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device=position.device) / d_model)
+    angle = position[..., None] * frequency  # (…, length, d_model / 2)
     pair = torch.stack if layout == "interleaved" else torch.cat
-    return pair([angle.sin(), angle.cos()], dim=-1).reshape(length, d_model).float()
+    return pair([angle.sin(), angle.cos()], dim=-1).reshape(*position.shape, d_model).float()
 
 
 class SinusoidalPosition(nn.Module):
@@ -53,11 +60,12 @@ class SinusoidalPosition(nn.Module):
         position_ids: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """x plus the row of each position: from `offset` on, or as position_ids has them."""
-        end = offset + x.shape[1] if position_ids is None else int(position_ids.max()) + 1
+        if position_ids is not None:
+            return x + waves(position_ids, x.shape[-1], self.layout).to(x.dtype)
+        end = offset + x.shape[1]
         if end > len(self.table):
             self.table = sinusoidal(2 * end, x.shape[-1], layout=self.layout).to(self.table)
-        position = self.table[offset:end] if position_ids is None else self.table[position_ids]
-        return x + position.to(x.dtype)
+        return x + self.table[offset:end].to(x.dtype)
 
 
 class LearnedPosition(nn.Module):
@@ -89,12 +97,23 @@ class LearnedPosition(nn.Module):
         return x + self.weight[offset:end]
 
 
-def make_position(position: str, max_length: int, d_model: int) -> nn.Module | None:
-    """What adds positions to a model's input; None where attention itself knows them, or nothing does."""
+def make_position(position: str | None, max_length: int, d_model: int) -> nn.Module | None:
+    """What adds positions to a model's input; None where attention itself knows them, or nothing does.
+
+    Raises:
+        ValueError: for an unknown name, or where the config does not say.
+    """
+    if position is None:
+        raise ValueError(
+            'a model must know where its tokens stand, and its BlockConfig does not say: add e.g. position="rotary", '
+            'or position="none" to do without'
+        )
     if position == "learned":
         return LearnedPosition(max_length, d_model)
     if position in SINUSOIDAL_LAYOUTS:
         return SinusoidalPosition(d_model, layout=SINUSOIDAL_LAYOUTS[position])
+    if position not in POSITIONS:
+        raise ValueError(f"position={position!r} is unknown; choose one of {', '.join(POSITIONS)}")
     return None
 
 

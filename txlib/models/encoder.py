@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from txlib.attention import Mask
 from txlib.layers import BlockConfig, TokenEmbedding, make_position
 from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
 from txlib.layers.norm import make_norm
 from txlib.models.outputs import Output, cross_entropy, output
-from txlib.models.stack import ModelConfig, Stack, source_mask
+from txlib.models.stack import ModelConfig, Stack, real_tokens, together
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Encoder(nn.Module):
         )
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.embedding_norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
-        self.encoder = Stack(block, config.layers)
+        self.encoder = Stack(block, config.layers, max_length=config.max_length)
         self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
         initialise(self, config)
 
@@ -89,6 +90,7 @@ class Encoder(nn.Module):
         attention_mask: Int[Tensor, "batch length"] | None = None,
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         position_ids: Int[Tensor, "#batch length"] | None = None,
+        mask: Mask | None = None,
     ) -> EncoderOutput:
         """Read the input in both directions.
 
@@ -96,6 +98,7 @@ class Encoder(nn.Module):
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
             token_type_ids: each token's segment; None: all are in segment 0.
             position_ids: where each token stands; None: 0, 1, 2 …, padding included.
+            mask: what else a position may not see, such as `sliding_window(256)`.
 
         Raises:
             ValueError: for an id that the config has no place for, and for position_ids where positions are not added.
@@ -107,7 +110,7 @@ class Encoder(nn.Module):
         elif position_ids is not None:
             raise ValueError(f"position={self.config.block.position!r} adds no positions: leave position_ids out")
         x = dropout(self.embedding_norm(x), self.config.block.dropout, self.training)
-        hidden = self.encoder(x, source_mask(attention_mask, input_ids.shape))
+        hidden = self.encoder(x, together(real_tokens(attention_mask, input_ids.shape), mask))
         pooled = None if self.pooler is None else self.pooler(hidden[:, 0]).tanh()
         return EncoderOutput(last_hidden_state=hidden, pooler_output=pooled)
 
@@ -143,9 +146,10 @@ class EncoderHead(nn.Module):
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         position_ids: Int[Tensor, "#batch length"] | None = None,
         labels: Int[Tensor, "batch *length"] | Float[Tensor, "batch"] | None = None,
+        mask: Mask | None = None,
     ) -> HeadOutput:
         """Scores, and with labels their loss. The rest is as in `Encoder`."""
-        logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids))
+        logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids, mask))
         return HeadOutput(logits=logits, loss=None if labels is None else self.loss(logits, labels))
 
     def linear(self, outputs: int) -> nn.Linear:

@@ -6,13 +6,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import causal
-from txlib.attention.masks import MaskLike
-from txlib.layers import BlockCache, BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
+from txlib.attention import Mask, causal
+from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
 from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
 from txlib.models.outputs import Output, cross_entropy, output
-from txlib.models.stack import DecoderCache, ModelConfig, Stack
+from txlib.models.stack import DecoderCache, ModelConfig, Stack, real_tokens, together
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class GPT(nn.Module):
         block = config.block
         self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=False)
         self.position = make_position(block.position, config.max_length, block.d_model)
-        self.decoder = Stack(block, config.layers)
+        self.decoder = Stack(block, config.layers, causal=True, max_length=config.max_length)
         self.output = None if config.tie_embeddings else nn.Linear(block.d_model, config.vocab_size, bias=False)
         self.initialise()
 
@@ -93,6 +92,7 @@ class GPT(nn.Module):
         attention_mask: Int[Tensor, "batch total"] | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
         cache: DecoderCache | None = None,
+        mask: Mask | None = None,
     ) -> CausalLMOutput:
         """Predict each next token.
 
@@ -102,8 +102,9 @@ class GPT(nn.Module):
             labels: usually the input itself: they are shifted here, so that row i of the logits is compared with label
                 i + 1. -100 is not counted. While training, the load-balancing loss of experts is added.
             cache: from `new_cache`; input_ids then holds the new tokens only.
+            mask: what else a position may not see, such as `sliding_window(256)`.
         """
-        hidden = self.decode(input_ids, attention_mask, cache)
+        hidden = self.decode(input_ids, attention_mask, cache, mask)
         logits = self.logits(hidden)
         loss = None if labels is None else next_token_loss(logits, labels)
         if loss is not None and self.training and self.config.block.ffn is not None:
@@ -115,23 +116,13 @@ class GPT(nn.Module):
         input_ids: Int[Tensor, "batch length"],
         attention_mask: Int[Tensor, "batch total"] | None = None,
         cache: DecoderCache | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
         past, length = cache.length if cache else 0, input_ids.shape[1]
-        if attention_mask is not None:
-            expected = (len(input_ids), past + length)
-            if attention_mask.shape != expected:
-                raise ValueError(
-                    f"attention_mask has shape {tuple(attention_mask.shape)}, expected (batch, past + new) = {expected}"
-                )
-            if bool(attention_mask.all()):
-                attention_mask = None
-        mask: MaskLike = causal() if length > 1 else None  # one new token may see all that there is
-        if attention_mask is not None:
-            mask = attention_mask.bool()[:, None, None, :]  # (batch, 1, 1, past + length)
-            if length > 1:
-                mask = mask & causal().shift(past).dense(length, past + length, device=input_ids.device)
-        return self.decoder(self.embed(input_ids, attention_mask, past), mask, cache=cache)
+        real = real_tokens(attention_mask, (len(input_ids), past + length))
+        x = self.embed(input_ids, None if real is None else attention_mask, past)
+        return self.decoder(x, together(causal(), real, mask), cache=cache)
 
     def embed(
         self, input_ids: Int[Tensor, "batch length"], attention_mask: Tensor | None = None, past: int = 0
@@ -157,7 +148,7 @@ class GPT(nn.Module):
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
         """An empty cache for `decode`; see `BlockCache`."""
-        return DecoderCache(BlockCache(capacity) for _ in self.decoder.layers)
+        return self.decoder.new_cache(capacity)
 
     def routing(self) -> list[Routing]:
         """Where the last batch's tokens went, in each layer of experts."""

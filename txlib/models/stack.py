@@ -1,13 +1,16 @@
 """What encoder–decoder, encoder and decoder share: a stack of blocks, its cache and masks."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import and_
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention.masks import MaskLike
+from txlib.attention import Layer, Mask, MaskLike, keep
 from txlib.layers import BlockCache, BlockConfig, TransformerBlock
 from txlib.layers.norm import make_norm
 
@@ -20,11 +23,9 @@ class ModelConfig:
         """Plain numbers and strings, for JSON.
 
         Raises:
-            ValueError: when the block holds a mechanism, which is code and cannot be written down.
+            ValueError: when the block holds a mask that is a rule of one's own, which is code.
         """
-        if self.block.mechanism is not None:
-            raise ValueError("a config with mechanism=… cannot be saved: save the weights, rebuild the config in code")
-        return asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"block": self.block.to_dict()}
 
     @classmethod
     def from_dict(cls, values: dict) -> "ModelConfig":
@@ -39,11 +40,29 @@ def as_tuple(value: Any) -> Any:
 
 
 class Stack(nn.Module):
-    """Blocks one after another; with pre-norm, a last norm behind them."""
+    """Blocks one after another; with pre-norm, a last norm after them.
 
-    def __init__(self, config: BlockConfig, layers: int, *, cross: bool = False):
+    Args:
+        cross: whether each block also reads a memory.
+        causal: whether no position ever sees a later one.
+        max_length: longest sequence, where there is a limit.
+    """
+
+    def __init__(
+        self,
+        config: BlockConfig,
+        layers: int,
+        *,
+        cross: bool = False,
+        causal: bool = False,
+        max_length: int | None = None,
+    ):
         super().__init__()
-        self.layers = nn.ModuleList(TransformerBlock(config, cross=cross) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            TransformerBlock(config, cross=cross, layer=Layer(number, layers, max_length, causal))
+            for number in range(layers)
+        )
+        self.shares_bias = config.position == "t5"  # the first block's position bias serves all
         self.norm = (
             make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
             if config.norm_first
@@ -59,13 +78,18 @@ class Stack(nn.Module):
         cache: "list[BlockCache] | None" = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """See `TransformerBlock`."""
+        bias = self.layers[0].self_attention.position_bias if self.shares_bias else None
         for layer, layer_cache in zip(self.layers, cache or [None] * len(self.layers), strict=True):
-            x = layer(x, mask, memory, memory_mask, layer_cache)
+            x = layer(x, mask, memory, memory_mask, layer_cache, bias)
         return self.norm(x)
+
+    def new_cache(self, capacity: int | None = None) -> "DecoderCache":
+        """An empty cache for each block; see `BlockCache`."""
+        return DecoderCache(layer.new_cache(capacity) for layer in self.layers)
 
 
 class DecoderCache(list):
-    """One `BlockCache` a decoder block."""
+    """One `BlockCache` per decoder block."""
 
     @property
     def length(self) -> int:
@@ -78,19 +102,32 @@ class DecoderCache(list):
             block.reorder(rows)
 
 
-def source_mask(
-    attention_mask: Int[Tensor, "batch source"] | None, shape: Sequence[int]
-) -> Bool[Tensor, "batch 1 1 source"] | None:
-    """The field's 1 = keep as a mask for scores; None when there is nothing to hide, which is faster.
+def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Sequence[int]) -> Mask | None:
+    """The field's 1 = keep as a mask; None when there is nothing to hide, where that is seen without waiting for a GPU.
 
     Args:
-        shape: (batch, source) of what is to be masked.
+        shape: (batch, length) of what is to be masked.
 
     Raises:
-        ValueError: when the mask has another shape.
+        ValueError: when the attention mask has another shape.
     """
-    if attention_mask is not None and attention_mask.shape != shape:
-        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, the source {tuple(shape)}")
-    if attention_mask is None or bool(attention_mask.all()):
+    if attention_mask is None:
         return None
-    return attention_mask.bool()[:, None, None, :]
+    if attention_mask.shape != tuple(shape):
+        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, the tokens {tuple(shape)}")
+    at_hand = attention_mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    return None if at_hand and bool(attention_mask.all()) else keep(attention_mask)
+
+
+def together(*masks: Mask | None) -> Mask | None:
+    """What all of these masks allow.
+
+    Raises:
+        TypeError: for what is no rule: a model hands rules to its mechanisms, not tensors.
+    """
+    for mask in masks:
+        if mask is not None and not isinstance(mask, Mask):
+            called = "; call it" if callable(mask) and not isinstance(mask, Tensor) else "; wrap a rule in Mask(rule)"
+            raise TypeError(f"a model's mask is a Mask, such as sliding_window(256), got {type(mask).__name__}{called}")
+    given = [mask for mask in masks if mask is not None]
+    return reduce(and_, given) if given else None

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import causal
+from txlib.attention import Mask, causal
 from txlib.labels import IGNORED
-from txlib.layers import BlockCache, BlockConfig, TokenEmbedding, make_position
+from txlib.layers import BlockConfig, TokenEmbedding, make_position
 from txlib.layers.feedforward import dropout
 from txlib.models.outputs import Output, cross_entropy, output
-from txlib.models.stack import DecoderCache, ModelConfig, Stack, source_mask
+from txlib.models.stack import DecoderCache, ModelConfig, Stack, real_tokens, together
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Transformer(nn.Module):
         block = config.block
         self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=config.scale_embedding)
         self.position = make_position(block.position, config.max_length, block.d_model)
-        self.encoder = Stack(block, config.encoder_layers)
-        self.decoder = Stack(block, config.decoder_layers, cross=True)
+        self.encoder = Stack(block, config.encoder_layers, max_length=config.max_length)
+        self.decoder = Stack(block, config.decoder_layers, cross=True, causal=True, max_length=config.max_length)
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.output: nn.Module | None = None  # the embedding's matrix, until `pack_weights`
 
@@ -83,6 +83,9 @@ class Transformer(nn.Module):
         attention_mask: Int[Tensor, "batch source"] | None = None,
         decoder_input_ids: Int[Tensor, "batch target"] | None = None,
         labels: Int[Tensor, "batch target"] | None = None,
+        mask: Mask | None = None,
+        decoder_mask: Mask | None = None,
+        memory_mask: Mask | None = None,
     ) -> Seq2SeqOutput:
         """Read the source, predict each next token of the target.
 
@@ -90,21 +93,27 @@ class Transformer(nn.Module):
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
             decoder_input_ids: the target behind a start token; made from the labels unless given.
             labels: the target, ending in the end token; -100 is not counted.
+            mask, decoder_mask, memory_mask: what else a position may not see: source of source, target of target,
+                target of source.
         """
         if decoder_input_ids is None:
             if labels is None:
                 raise ValueError("Transformer needs decoder_input_ids or labels, got neither")
             decoder_input_ids = shift_right(labels, self.config.bos_id, self.config.pad_id)
-        memory = self.encode(input_ids, attention_mask)
-        logits = self.logits(self.decode(decoder_input_ids, memory, attention_mask))
+        memory = self.encode(input_ids, attention_mask, mask)
+        hidden = self.decode(decoder_input_ids, memory, attention_mask, mask=decoder_mask, memory_mask=memory_mask)
+        logits = self.logits(hidden)
         loss = None if labels is None else cross_entropy(logits, labels)
         return Seq2SeqOutput(logits=logits, encoder_last_hidden_state=memory, loss=loss)
 
     def encode(
-        self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None = None
+        self,
+        input_ids: Int[Tensor, "batch source"],
+        attention_mask: Int[Tensor, "batch source"] | None = None,
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch source d_model"]:
         """The memory: one vector for each source token."""
-        return self.encoder(self.embed(input_ids), source_mask(attention_mask, input_ids.shape))
+        return self.encoder(self.embed(input_ids), together(real_tokens(attention_mask, input_ids.shape), mask))
 
     def decode(
         self,
@@ -112,18 +121,19 @@ class Transformer(nn.Module):
         memory: Float[Tensor, "batch source d_model"],
         attention_mask: Int[Tensor, "batch source"] | None = None,
         cache: DecoderCache | None = None,
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """One vector for each target token, from which `logits` predicts the next.
 
         Args:
             attention_mask: the source's; 1 = may be read.
             cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
+            mask, memory_mask: what else of the target and of the source may not be seen.
         """
         past = cache.length if cache else 0
-        length = decoder_input_ids.shape[1]
-        mask = causal().shift(past).dense(length, past + length, device=memory.device)  # (1, 1, target, all so far)
-        memory_mask = source_mask(attention_mask, memory.shape[:2])
-        return self.decoder(self.embed(decoder_input_ids, past), mask, memory, memory_mask, cache)
+        memory_mask = together(real_tokens(attention_mask, memory.shape[:2]), memory_mask)
+        return self.decoder(self.embed(decoder_input_ids, past), together(causal(), mask), memory, memory_mask, cache)
 
     def embed(self, input_ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:
         """Token vectors, plus positions where the config adds them."""
@@ -145,7 +155,7 @@ class Transformer(nn.Module):
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
         """An empty cache for `decode`; see `BlockCache`."""
-        return DecoderCache(BlockCache(capacity) for _ in self.decoder.layers)
+        return self.decoder.new_cache(capacity)
 
 
 def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:

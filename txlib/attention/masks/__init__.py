@@ -6,6 +6,7 @@ all pairs (`mask.blocks`), and handed to FlexAttention (`mask.block_mask`). Ever
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -42,9 +43,7 @@ def as_dense(
     expected = (*q.shape[:-1], k.shape[-2])
     if isinstance(mask, Mask):
         mask = mask.dense(1 if mask.only_keys else expected[-2], expected[-1], device=q.device)
-    if not isinstance(mask, Tensor):
-        called = f"; write {mask.__name__}(…)" if mask in (causal, everything) else ""
-        raise TypeError(f"a mask is a txlib Mask, a bool tensor or None, got {type(mask).__name__}{called}")
+    check_mask(mask)
     if mask.dtype != torch.bool:
         raise TypeError(f"a mask is bool with True = may attend, got {mask.dtype}; write mask.bool() or mask > 0")
     fits = mask.dim() == 4 and all(have in (1, want) for have, want in zip(mask.shape, expected, strict=True))
@@ -54,6 +53,20 @@ def as_dense(
             "the first three may be 1"
         )
     return mask
+
+
+def check_mask(mask: Any) -> None:
+    """Refuse what is no mask.
+
+    Raises:
+        TypeError: naming what it is.
+    """
+    if mask is None or isinstance(mask, Mask | Tensor):
+        return
+    if callable(mask):
+        name = getattr(mask, "__name__", repr(mask))
+        raise TypeError(f"mask={name} is a function; call it: {name}(…), or make it a rule: Mask({name})")
+    raise TypeError(f"a mask is a txlib Mask, a bool tensor or None, got {type(mask).__name__}")
 
 
 def everything() -> Mask:

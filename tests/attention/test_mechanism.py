@@ -1,0 +1,189 @@
+"""The contract of a mechanism, by three of one's own: without weights, picky about masks, in need of the length."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from txlib.attention import (
+    AlibiBias,
+    DenseAttention,
+    DenseConfig,
+    KeyValueCache,
+    Layer,
+    Mask,
+    MechanismConfig,
+    MultiHeadAttention,
+    as_dense,
+    causal,
+    for_each_head,
+    padding,
+    recording,
+    sliding_window,
+)
+from txlib.layers import BlockConfig, Rotary, TransformerBlock
+
+
+class MeanOfValues(nn.Module):
+    """All keys count alike, so there are no weights worth a name; it knows nothing of biases."""
+
+    def forward(self, q, k, v, mask=None):
+        allowed = as_dense(mask, q, k)
+        v = for_each_head(v, q.shape[1])
+        share = v.new_ones(*q.shape[:-1], k.shape[-2]) if allowed is None else allowed.expand(*q.shape[:-1], -1).to(v)
+        return share @ v / share.sum(-1, keepdim=True).clamp(min=1)
+
+
+class LooksBack(nn.Module):
+    """Dense, but it refuses every mask that is not known to be causal."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = DenseAttention()
+
+    def forward(self, q, k, v, mask=None, *, bias=None):
+        if not isinstance(mask, Mask) or not mask.is_causal(q.shape[-2], k.shape[-2]):
+            raise ValueError(
+                f"LooksBack is causal, and this mask is not: {mask}; add & causal(), or use DenseAttention"
+            )
+        return self.dense(q, k, v, mask, bias=bias)
+
+
+class Projected(nn.Module):
+    """Keys and values mixed down to a few, by matrices as long as the longest sequence (Wang et al. 2020, eq. 7)."""
+
+    def __init__(self, max_length, few):
+        super().__init__()
+        self.mix = nn.Parameter(torch.eye(few, max_length))
+
+    def forward(self, q, k, v, mask=None):
+        if mask is not None:
+            raise ValueError(f"Projected mixes all positions and cannot honour {mask}; use DenseAttention")
+        mix = self.mix[:, : k.shape[-2]].to(k)
+        return DenseAttention()(q, mix @ k, mix @ v)
+
+
+@dataclass(frozen=True)
+class ProjectedConfig(MechanismConfig, name="projected, in a test"):
+    few: int = 4
+
+    def make(self, block, layer):
+        if layer.max_length is None:
+            raise ValueError("Projected needs the longest length; the model that holds it must have one")
+        return Projected(layer.max_length, min(self.few, layer.max_length))
+
+
+@dataclass(frozen=True)
+class WindowConfig(MechanismConfig, name="window, in a test"):
+    """With all that a config may hold: a mask, numbers for each layer, a flag."""
+
+    mask: Mask
+    sizes: tuple[int, ...]
+    wide: bool = False
+
+    def make(self, block, layer):
+        return DenseAttention()
+
+
+def test_a_mechanism_may_have_no_weights():
+    layer = MultiHeadAttention(12, 4, kv_heads=2, mechanism=MeanOfValues())
+    x = torch.randn(2, 5, 12)
+    values = for_each_head(layer.split(layer.value(x)), 4)
+    mean = values.cumsum(2) / torch.arange(1, 6)[:, None]
+    assert_close(layer(x, mask=causal()), layer.output(mean.transpose(1, 2).flatten(2)))
+    model = nn.ModuleDict({"first": layer})
+    with (
+        pytest.raises(ValueError, match=r"MeanOfValues in first has none to show.*weights\(q, k, mask\)"),
+        recording(model),
+    ):
+        pass
+    with pytest.raises(ValueError, match="MeanOfValues takes no position bias, got AlibiBias"):
+        MultiHeadAttention(12, 4, mechanism=MeanOfValues(), position_bias=AlibiBias(4))
+
+
+def test_a_mechanism_refuses_by_name():
+    layer, x = MultiHeadAttention(12, 4, mechanism=LooksBack()), torch.randn(2, 5, 12)
+    same = MultiHeadAttention(12, 4)
+    same.load_state_dict(layer.state_dict())
+    for mask in (causal(), causal() & padding([5, 2]), causal() & sliding_window(2)):
+        assert_close(layer(x, mask=mask), same(x, mask=mask))
+    with pytest.raises(ValueError, match=r"LooksBack is causal, .* not: sliding_window\(2\); add & causal"):
+        layer(x, mask=sliding_window(2))
+
+
+def test_a_mechanism_is_told_the_longest_length():
+    config = BlockConfig(12, 4, 16, mechanism=ProjectedConfig(few=8))
+    block = TransformerBlock(config, layer=Layer(max_length=8))
+    dense = TransformerBlock(BlockConfig(12, 4, 16))
+    dense.load_state_dict({name: each for name, each in block.state_dict().items() if not name.endswith("mix")})
+    x = torch.randn(2, 8, 12)
+    assert_close(block(x), dense(x))  # as many as there are, unmixed
+    with pytest.raises(ValueError, match="Projected needs the longest length"):
+        TransformerBlock(config)
+    with pytest.raises(ValueError, match=r"cannot honour padding\(\[3, 1\]\)"):
+        block(x, padding([3, 1]))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        DenseConfig(),
+        DenseConfig(fused=False),
+        ProjectedConfig(3),
+        WindowConfig(causal() & sliding_window(2), (1, 2), True),
+    ],
+)
+def test_mechanism_configs_are_written_down_and_read(config):
+    again = MechanismConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again == config and hash(again) == hash(config)
+
+
+class Spy(nn.Module):
+    """Dense attention that notes what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, q, k, v, mask=None):
+        self.seen.append((mask, k.shape[1], k.shape[-2]))
+        return DenseAttention()(q, k, v, mask)
+
+
+def test_heads_stay_shared_and_masks_stay_rules_with_a_cache():
+    spy, cache, x = Spy(), KeyValueCache(), torch.randn(2, 5, 12)
+    layer = MultiHeadAttention(12, 4, kv_heads=2, mechanism=spy, pattern=sliding_window(2))
+    for chunk in x.split((3, 2), dim=1):
+        layer(chunk, mask=causal(), cache=cache)
+    rule = causal() & sliding_window(2)
+    assert spy.seen == [(rule, 2, 3), (rule.shift(3), 2, 5)]
+
+
+WRONG = [
+    (lambda layer, x: layer(x, mask=causal), TypeError, r"mask=causal is a function; call it: causal\(…\)"),
+    (lambda layer, x: layer(x, mask=[[1]]), TypeError, "a mask is a txlib Mask, a bool tensor or None, got list"),
+    (lambda layer, x: layer(x, causal()), TypeError, r"second argument is the memory.*write mask=causal\(\)"),
+    (lambda layer, x: layer(x[..., :8]), ValueError, "x has width 8, this layer takes d_model=12"),
+    (lambda layer, x: layer(x, x[:1]), ValueError, r"memory has shape \(1, 5, 12\), expected .* \(2, any, 12\)"),
+    (lambda layer, x: layer(x, x[..., :8]), ValueError, r"memory has shape \(2, 5, 8\)"),
+    (lambda layer, x: MultiHeadAttention("32", 4), TypeError, "d_model='32' must be a whole number"),
+    (lambda layer, x: MultiHeadAttention(32, 4.0), TypeError, "heads=4.0 must be a whole number"),
+    (
+        lambda layer, x: MultiHeadAttention(32, 4, rotary=Rotary(16)),
+        ValueError,
+        r"of 16, .* = 8; use Rotary\(8\)",
+    ),
+    (lambda layer, x: MultiHeadAttention(32, 4, dropout=2), ValueError, r"dropout=2 must be in \[0, 1\)"),
+    (lambda layer, x: DenseAttention(1.0), ValueError, r"dropout=1.0 must be in \[0, 1\)"),
+    (lambda layer, x: MultiHeadAttention(32, 4, mechanism=Spy(), dropout=0.1), ValueError, "give it to the mechanism"),
+    (lambda layer, x: MultiHeadAttention(32, 4, mechanism=Spy), TypeError, "is no module; give an instance"),
+]
+
+
+@pytest.mark.parametrize("call, error, words", WRONG)
+def test_wrong_calls_say_what_to_do(call, error, words, unchecked):
+    with pytest.raises(error, match=words):
+        call(MultiHeadAttention(12, 4), torch.randn(2, 5, 12))

@@ -1,0 +1,137 @@
+"""The contract of a mechanism: what it is given, what it owes, what it may refuse. One page, for whoever writes one.
+
+A mechanism is a module that is called as `mechanism(q, k, v, mask, bias=bias)`:
+
+    q     (batch, heads, query, head_dim)
+    k     (batch, kv_heads, key, head_dim)      heads % kv_heads == 0: neighbouring heads share (see `for_each_head`)
+    v     (batch, kv_heads, key, value_dim)     a width of its own
+    mask  a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key) with True = may attend, or None: no limits
+    bias  a `Bias`, a tensor (batch | 1, heads, query, key) added to the scaled scores, or None
+    out   (batch, heads, query, value_dim)
+
+**It owes** softmax(q kᵀ / √head_dim + bias) v over the keys that the mask allows, or its own approximation of it. A
+query that may attend to nothing gets zeros, never NaN. It is tested where it must equal dense attention.
+
+**The mask is a rule** whenever a model made it, and stays one: ask it for `blocks`, `distances`, `reach`, `conjuncts`,
+its values `at` positions; `as_dense(mask, q, k)` writes it out. Positions count from 0 for the first query and the
+first key that the mechanism sees. A decoder's cache may hold a window only: the layer knows the absolute position of
+the first key, and has shifted the mask accordingly. So does a bias: its queries are the last positions.
+
+**It may refuse** a mask, a bias or sizes that it can't honour, with a ValueError that names the mechanism, the mask and
+what to do: "Linformer is not causal, and this mask is: causal(); use DenseAttention". What it can't honour at all it
+leaves out of its signature: a layer with a position bias asks for the parameter `bias` when it is built.
+
+**It may have** `weights(q, k, mask, bias=bias)` → (batch, heads, query, key), which `recording` shows; and parameters.
+Dropout is its own: nothing outside knows its weights.
+
+**What it must know beforehand** comes by its config, a `MechanismConfig`, whose `make` gets the block's config and the
+`Layer` it is made for.
+"""
+
+import inspect
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from txlib.attention.masks import Mask, MaskLike
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a mechanism is told about the layer that it is made for.
+
+    number: of the block, from 0; layers: how many there are; max_length: longest sequence, where the model has a limit;
+    causal: whether no query ever sees a later key; cross: whether keys come from a memory.
+    """
+
+    number: int = 0
+    layers: int = 1
+    max_length: int | None = None
+    causal: bool = False
+    cross: bool = False
+
+
+class Mechanism(Protocol):
+    """See the top of this file."""
+
+    def __call__(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads query value_dim"]: ...
+
+
+@dataclass(frozen=True)
+class MechanismConfig:
+    """A mechanism in a block's config: numbers, strings and masks, which go to JSON and back.
+
+    Subclasses are frozen dataclasses, and known by the name that they are declared with:
+
+        @dataclass(frozen=True)
+        class LinformerConfig(MechanismConfig, name="linformer"):
+            keys: int = 256
+
+            def make(self, block, layer):
+                return Linformer(layer.max_length, self.keys, dropout=block.attention_dropout)
+    """
+
+    known: ClassVar[dict[str, type["MechanismConfig"]]] = {}
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, name: str):
+        cls.name = name
+        MechanismConfig.known[name] = cls
+
+    def make(self, block: Any, layer: Layer) -> nn.Module:
+        """The mechanism of one layer.
+
+        Args:
+            block: the `BlockConfig`, with head_dim, heads, kv_heads, attention_dropout.
+        """
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"name": self.name} | {
+            name: value.to_dict() if isinstance(value, Mask) else value for name, value in values.items()
+        }
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> "MechanismConfig":
+        """The config that `to_dict` wrote. JSON turns tuples into lists; they are turned back.
+
+        Raises:
+            ValueError: when no mechanism has this name, as when the file that declares it was not imported.
+        """
+        values = {name: restored(value) for name, value in values.items()}
+        name = values.pop("name", None)
+        if name not in MechanismConfig.known:
+            known = ", ".join(sorted(MechanismConfig.known))
+            raise ValueError(f"mechanism={name!r} is unknown, only {known}; import the file that declares it first")
+        return MechanismConfig.known[name](**values)
+
+
+def restored(value: Any) -> Any:
+    """A mask or a tuple, as it was before JSON."""
+    if isinstance(value, dict) and "kind" in value:
+        return Mask.from_dict(value)
+    return tuple(restored(each) for each in value) if isinstance(value, list) else value
+
+
+def takes_bias(mechanism: nn.Module) -> bool:
+    """Whether a mechanism knows position biases."""
+    parameters = inspect.signature(mechanism.forward).parameters.values()
+    return any(each.name == "bias" or each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+def for_each_head(
+    shared: Float[Tensor, "batch kv_heads key head_dim"], heads: int
+) -> Float[Tensor, "batch {heads} key head_dim"]:
+    """Keys or values written out for each head: neighbours share. For mechanisms that have no use for fewer."""
+    kv_heads = shared.shape[1]
+    return shared if kv_heads == heads else shared.repeat_interleave(heads // kv_heads, dim=1)
