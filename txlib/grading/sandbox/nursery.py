@@ -51,6 +51,7 @@ class Nursery:
         self.stop()
 
     def start(self) -> None:
+        leftovers.sweep()
         program = shutil.which("bwrap")
         if program is None:
             raise SandboxError("bubblewrap is not installed: apt install bubblewrap, or dnf install bubblewrap")
@@ -58,7 +59,6 @@ class Nursery:
             filter.check()
         except OSError as reason:
             raise SandboxError(reason.strerror) from reason
-        leftovers.sweep()
         self.folder = leftovers.make_folder("/tmp")  # short: a socket's path has 107 characters
         (self.folder / "kernels").mkdir()
         (self.folder / "groups").mkdir()
