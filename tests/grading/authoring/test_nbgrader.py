@@ -323,7 +323,7 @@ def test_schema_0_is_converted_as_nbgrader_does(flags, more):
 
 TASK = GradedTask("t", "T", 2, "tests", "t", ("a",))
 texts = ["1", "0", "-0.0", "2", "2.0", " 1 ", "1_0", "1\n", "one", "True", "[1]", "np.float64(1.5)", "١", ""]
-numbers = st.floats(allow_nan=True).map(repr) | st.sampled_from(texts)
+numbers = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.sampled_from(texts)
 values = st.builds(
     lambda text: {"output_type": "execute_result", "data": {"text/plain": text}, "metadata": {}, "execution_count": 1},
     numbers,
@@ -361,6 +361,10 @@ def test_a_tests_cell_is_graded_as_nbgrader_does(outputs):
         ([{"output_type": "execute_result", "data": {"text/plain": "well done"}}], 2),
         ([{"output_type": "execute_result", "data": {"text/plain": "3"}}], 0),
         ([{"output_type": "execute_result", "data": {"text/html": "3"}}], 0),
+        ([{"output_type": "execute_result", "data": {"text/plain": "nan"}}], 0),  # nbgrader gives all points
+        ([{"output_type": "execute_result", "data": {"text/plain": "-NaN"}}], 0),
+        ([{"output_type": "execute_result", "data": {"text/plain": "inf"}}], 0),
+        ([{"output_type": "execute_result", "data": {"text/plain": "-Infinity"}}], 0),
         ([{"output_type": "execute_result"}], 0),
     ],
 )

@@ -158,6 +158,23 @@ def test_canvas_gets_one_grade_a_person_and_we_hear_who_is_missing():
     ]
 
 
+def test_a_name_goes_before_a_number_in_a_file_s_name():
+    """Mallory hands in a file named as Canvas names Ada's: Ada keeps her grade, and we hear of the other."""
+    table, left_out = canvas_csv([ADA, named("x_1001_1_y", BROKEN), named("z_1001_2_y", ZOFIA)], CANVAS, TITLE)
+    assert [(row[0], row[-1]) for row in rows(table)[2:]] == [("Lovelace, Ada", "12")]
+    assert left_out == [
+        ("x_1001_1_y", "not graded: truncated"),
+        ("z_1001_2_y", "several submissions of one person"),
+    ]
+
+
+def test_who_is_missing_is_listed():
+    assert rows(review_csv([], ["Rose, Bob", "=x"]))[1:] == [
+        ["Rose, Bob", "", "missing", "handed in nothing"],
+        ["'=x", "", "missing", "handed in nothing"],
+    ]
+
+
 def test_canvas_makes_a_column_where_it_has_none():
     table, _ = canvas_csv([ADA], CANVAS.replace(" (4711)", ""), "Another")
     assert rows(table)[0][-1] == "Another"

@@ -248,6 +248,80 @@ def test_each_waiting_text_is_listed_once_with_all_who_gave_it(book, run):
     assert [each.answer for each in book.pending("essay")] == ["other"] and book.pending("scores") == []
 
 
+def test_reviews_belong_to_an_assignment(book, run):
+    """Two assignments in one gradebook, with the same answer to tasks of one name: 4 points here are none there."""
+    book.add(run, essay("a", "because"))
+    hash = essay("a", "because").tasks[-1].answer_hash
+    book.review("essay", hash, 4)
+    other = replace(ASSIGNMENT, name="04_other", hash="other", tasks=(replace(ASSIGNMENT.tasks[-1], points=1),))
+    again = book.start_run(other, ENVIRONMENT, "sealed", SEEDS)
+    small = result("a", replace(task("essay", "pending", answer="because"), max_points=1))
+    book.add(again, replace(small, max_score=1, assignment_hash="other"))
+    (found,) = book.latest("other")
+    assert found.score == 0 and found.tasks[0].verdict == "pending"
+    with pytest.raises(GradebookError, match="give 0 to 1"):
+        book.review("essay", hash, 4)
+    book.review("essay", hash, 1)
+    assert book.latest("other")[0].score == 1 and book.latest(ASSIGNMENT.hash)[0].score == 2 + 4
+
+
+def test_points_that_were_lowered_bound_earlier_reviews(book, run):
+    book.add(run, essay("a", "because"))
+    book.review("essay", essay("a", "because").tasks[-1].answer_hash, 4)
+    lowered = replace(ASSIGNMENT, hash="lowered")
+    book.start_run(lowered, ENVIRONMENT, "sealed", SEEDS)
+    small = result("a", replace(task("essay", "pending", answer="because"), max_points=1))
+    assert book.with_reviews(replace(small, assignment_hash="lowered")).tasks[0].points == 1
+
+
+def test_one_grade_is_changed_with_a_reason(book, run):
+    for name in ("a", "b"):
+        book.add(run, essay(name, "because"))
+    book.review("essay", essay("a", "because").tasks[-1].answer_hash, 1, by="Dr B")
+    book.override("b", "scores", 0.5, "Half of it was your neighbour's.", "Dr B")
+    book.override("b", "essay", 3, "Said so in class.")
+    book.review("essay", essay("a", "because").tasks[-1].answer_hash, 2)  # for all, and so not for b
+    again = book.start_run(replace(ASSIGNMENT, hash="new"), ENVIRONMENT, "sealed", SEEDS)
+    for name in ("a", "b"):
+        book.add(again, replace(essay(name, "because"), assignment_hash="new"))
+    a, b = book.latest()
+    assert (a.score, b.score) == (2 + 2, 0.5 + 3)
+    assert b.tasks[0].verdict == "reviewed" and b.tasks[0].lines == ("Half of it was your neighbour's.",)
+    assert "by Dr B, of this submission alone: 0.5 of 2: Half of it was your neighbour's." in explain(book, "b")
+    assert "neighbour" not in explain(book, "a")
+    other = replace(essay("b", "an answer of another hand-in"), assignment_hash="new")
+    book.add(again, other)
+    assert [each.verdict for each in book.latest()[1].tasks] == ["reviewed", "pending"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"submission": "nobody"}, "no submission 'nobody'"),
+        ({"submission": "ADA LOVELACE"}, "no submission 'ADA LOVELACE' .* it has Ada Lovelace$"),
+        ({"task": "nothing"}, "no task 'nothing'; it has scores"),
+        ({"reason": " "}, "say why: --reason"),
+        ({"points": 2.5}, "give 0 to 2"),
+        ({"points": float("nan")}, "give 0 to 2"),
+    ],
+)
+def test_a_change_that_makes_no_sense(full, change, words):
+    given = {"submission": "Ada Lovelace", "task": "scores", "points": 1, "reason": "so"} | change
+    with pytest.raises(GradebookError, match=words):
+        full.override(**given)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_it_is_for_whoever_grades_alone(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        with Gradebook(tmp_path / "gradebook.sqlite") as book:
+            book.seeds("one", 2)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
 # One writer
 
 

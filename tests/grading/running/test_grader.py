@@ -1,6 +1,7 @@
 """A whole grading run, as an instructor starts it: `txlib grade` on a folder."""
 
 import csv
+import fcntl
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -246,6 +248,74 @@ def test_wrong_options_are_one_line(course, inbox, tmp_path, options, words):
         command(course, inbox, tmp_path / "out", *options), capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 2 and words in run.stderr and "Traceback" not in run.stderr
+
+
+def modes(out):
+    return {str(path.relative_to(out)).partition("/")[0]: path.stat().st_mode & 0o777 for path in out.rglob("*")}
+
+
+def test_who_may_read_the_results(course, inbox, graded, tmp_path):
+    """Whoever grades, alone, whatever the umask; the learners' pages whoever is named."""
+    out = tmp_path / "out"
+    shutil.copytree(graded[0], out)
+    assert {mode & 0o077 for mode in modes(out).values()} == {0}
+    before = os.umask(0)
+    try:
+        grade(course, inbox, tmp_path / "new" / "out", "--on-seeds", rows(out)["bob"]["seeds"].replace(" ", ","))
+    finally:
+        os.umask(before)
+    new = tmp_path / "new" / "out"
+    assert {path.stat().st_mode & 0o077 for path in (new, *new.rglob("*"))} == {0}
+    grade(course, inbox, new, "--pages-for", "all")
+    found = {path.relative_to(new).parts[0]: path.stat().st_mode & 0o777 for path in new.rglob("*") if path.is_file()}
+    assert found.pop("feedback") == 0o644 and set(found.values()) == {0o600}
+    assert (new / "feedback").stat().st_mode & 0o777 == 0o755 and new.stat().st_mode & 0o777 == 0o711
+
+
+def test_a_roster_says_who_is_missing(course, inbox, graded, tmp_path):
+    out, roster = tmp_path / "out", tmp_path / "roster.csv"
+    shutil.copytree(graded[0], out)
+    names = ["ada", "bob", "ŽOFIA NOVÁKOVÁ", "empty", "exit", "broken", "Rose Late"]
+    roster.write_text("\n".join(["name", *names]), encoding="utf-8")
+    run = grade(course, inbox, out, "--roster", roster)
+    assert "1 of the roster handed in nothing" in run.stdout and "0 graded now" in run.stdout
+    assert "Rose Late,,missing,handed in nothing" in (out / "review.csv").read_text(encoding="utf-8")
+    assert "Rose Late" in (out / "summary.html").read_text(encoding="utf-8")
+
+
+def test_a_killed_run_leaves_nothing_behind(course, inbox, seeded, tmp_path, monkeypatch):
+    """Executed references, sources, sockets and connection files: they lie in a private folder, and the next start
+    sweeps it, but never that of a run which lives."""
+    place = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # short, as a socket's path must be
+    for name in ("XDG_RUNTIME_DIR", "TMPDIR", "JUPYTER_RUNTIME_DIR"):
+        (place / name).mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(place / name))
+    out = tmp_path / "out"
+    shutil.copytree(seeded, out)
+    private = place / "XDG_RUNTIME_DIR" / "txlib-grade"
+    try:
+        for seconds in (3, 6):
+            process = subprocess.Popen(
+                command(course, inbox, out), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+            time.sleep(seconds)
+            family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            process.kill()
+            process.wait()
+            psutil.wait_procs(family, timeout=15)
+        left = sorted(private.iterdir())
+        living = os.open(private / "living.lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(living, fcntl.LOCK_EX)
+        (private / "living").mkdir()
+        assert private.stat().st_mode & 0o777 == 0o700
+        grade(course, inbox, out)
+        assert left and not set(left) & set(private.iterdir())
+        assert sorted(path.name for path in private.iterdir()) == ["living", "living.lock"]
+        os.close(living)
+        assert [path for name in ("TMPDIR", "JUPYTER_RUNTIME_DIR") for path in (place / name).iterdir()] == []
+        assert not list(out.rglob(".*.tmp")) and set(ledger(out).values()) == {1}
+    finally:
+        shutil.rmtree(place)
 
 
 @pytest.fixture

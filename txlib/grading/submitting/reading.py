@@ -114,7 +114,8 @@ def find_submissions(folder: Path | str, assignment: str | None = None, roster: 
         own = [index for index in several if _is_own(entries[index], accounts[index], roster)]
         keeps = own[0] if len(own) == 1 else None
         others = [index for index in several if index != keeps]
-        for name, index in zip(_free_names(names[several[0]], taken), others, strict=False):
+        base = names[several[0] if keeps is None else keeps]
+        for name, index in zip(_free_names(base, taken), others, strict=False):
             names[index] = name
             notes[index].append(_same_person(entries, several, index, keeps))
     found = [
