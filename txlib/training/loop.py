@@ -90,7 +90,8 @@ def training_step(
     Returns:
         the loss per token, and the number of tokens.
     """
-    loss_sum, tokens = 0.0, 0
+    loss_sum: Any = 0.0  # then a tensor, whose value nobody waits for
+    tokens = 0
     for batch in batches:
         with autocast():
             batch_loss, batch_tokens = check_loss(loss(model, batch))
@@ -185,13 +186,13 @@ def train(
     compute = torch.compile(loss) if config.compile else loss
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=computes_in_bf16(config, device))
     with ExitStack() as stack:
-        if out:
+        if out and checkpoints:
             check_folder(out)
             if out.exists():
                 stack.enter_context(only_run(out))
             if checkpoints.all() and not resume:
                 raise ValueError(f"{out} already holds a run; resume it, delete it, or choose another folder")
-        if resume:
+        if resume and checkpoints:
             state.restore(checkpoints, settings)
         progress = state.progress
         if steps is not None and progress.total != steps:
@@ -226,7 +227,8 @@ def train(
             progress.tokens += tokens
             progress.seconds += times[-1]
             progress.cpu_seconds += time.process_time() - cpu_started
-            if progress.total is None and (len(times) == TIMED or progress.seconds >= 30 * minutes):
+            timed = len(times) == TIMED or progress.seconds >= 30 * (minutes or 0)
+            if progress.total is None and minutes is not None and timed:
                 progress.total = progress.step + _steps_left(60 * minutes - progress.seconds, times)
 
             last = progress.step == progress.total
@@ -267,7 +269,7 @@ def _stream(batches: Callable[[int], Iterable[Any]], progress: Progress) -> Iter
     while True:
         epoch, begin = batches(progress.epoch), progress.batch
         if isinstance(epoch, Sequence):
-            rest = (epoch[place] for place in range(begin, len(epoch)))
+            rest: Iterator[Any] = (epoch[place] for place in range(begin, len(epoch)))
         else:
             rest = islice(epoch, begin, None)
         for batch in rest:

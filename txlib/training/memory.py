@@ -8,6 +8,7 @@ plan.require("cuda")        # ValueError with advice where it does not fit
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,7 +143,8 @@ def generation_memory(model: nn.Module, batch: int, length: int, *, dtype: torch
     Args:
         model: a decoder (`GPT`); its config says what is kept.
     """
-    config, size = model.config, dtype.itemsize
+    config: Any = model.config
+    size = dtype.itemsize
     block = config.block
     kept = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim  # numbers a token
     weights = sum(tensor.numel() for tensor in [*model.parameters(), *model.buffers()])
