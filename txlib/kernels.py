@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import txlib.quick_nbformat  # noqa: F401
 from txlib.course.root import PACKAGES
 from txlib.files import write_atomically
 

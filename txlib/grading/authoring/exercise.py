@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import txlib.grading.quick_nbformat  # noqa: F401
 from txlib.grading.authoring.cells import (
     MARK_SCHEME,
     SOLUTION,
