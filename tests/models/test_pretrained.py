@@ -83,6 +83,7 @@ DECODERS = {
             rope_parameters={"rope_type": "default", "rope_theta": 500.0},
         ),
     ),
+    "llama-wide-heads": lambda: ("LlamaForCausalLM", transformers.LlamaConfig(**LLAMA, head_dim=6)),
     "llama-3.1": lambda: (  # one pair kept, one between, two slowed
         "LlamaForCausalLM",
         transformers.LlamaConfig(
@@ -358,7 +359,7 @@ def refused(source, *words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model_type": "mamba"}, ["'mamba' is unknown", "bert, gpt2, llama, marian, mixtral, txlib"]),
+        ({"model_type": "mamba"}, ["'mamba' is unknown", "bert, gpt2, llama, marian, mixtral, t5, txlib"]),
         ({"model_type": None}, ["model_type is missing"]),
         ({"architectures": ["GPT2ForSequenceClassification"]}, ["GPT2ForSequenceClassification", "GPT2LMHeadModel"]),
         ({"scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse_layer_idx=True is not supported"]),
@@ -381,7 +382,7 @@ def test_settings_refused(folder, settings, words):
     [
         ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, ["rope_scaling='yarn'"]),
         ("llama", {"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, ["'dynamic'"]),
-        ("llama", {"head_dim": 8}, ["head_dim=8 is not supported"]),
+        ("llama", {"head_dim": 8}, ["has shape (16, 16), config.json asks for (32, 16)"]),
         ("llama", {"hidden_act": "gelu"}, ["hidden_act='gelu'"]),
         ("mixtral", {"sliding_window": 4}, ["sliding_window=4"]),
     ],

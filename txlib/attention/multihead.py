@@ -109,7 +109,8 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model: width of the input and of the output.
-        heads: number of query heads; d_model / heads is the size of each.
+        heads: number of query heads.
+        head_dim: width of each; d_model / heads unless given.
         kv_heads: number of key and value heads, each shared by heads / kv_heads queries: fewer is grouped-query
             attention (Ainslie et al. 2023), 1 is multi-query attention (Shazeer 2019). Default: heads.
         mechanism: module called as `mechanism(q, k, v, mask)`, see `txlib.attention.mechanism`; `DenseAttention`
@@ -132,6 +133,7 @@ class MultiHeadAttention(nn.Module):
         d_model: int,
         heads: int,
         *,
+        head_dim: int | None = None,
         kv_heads: int | None = None,
         mechanism: nn.Module | None = None,
         pattern: Mask | None = None,
@@ -145,13 +147,14 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        check_heads(d_model, heads)
+        check_heads(d_model, heads, head_dim)
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}; choose a divisor of {heads}")
-        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, d_model // heads
+        self.heads, self.kv_heads = heads, kv_heads
+        self.head_dim = d_model // heads if head_dim is None else head_dim
         check_parts(self.head_dim, mechanism, position_bias, rotary, dropout)
         self.d_model, self.memory_dim = d_model, d_model if memory_dim is None else memory_dim
-        self.query = nn.Linear(d_model, d_model, bias=bias)
+        self.query = nn.Linear(d_model, heads * self.head_dim, bias=bias)
         self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
         self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
@@ -280,14 +283,16 @@ def check_parts(
         )
 
 
-def check_heads(d_model: int, heads: int) -> None:
-    """Heads share the model's width equally."""
-    for name, value in ("d_model", d_model), ("heads", heads):
+def check_heads(d_model: int, heads: int, head_dim: int | None = None) -> None:
+    """Heads share the model's width equally, unless they have a width of their own."""
+    for name, value in ("d_model", d_model), ("heads", heads), ("head_dim", 1 if head_dim is None else head_dim):
         if not isinstance(value, int):
             raise TypeError(f"{name}={value!r} must be a whole number")
     if heads < 1:
         raise ValueError(f"heads={heads} must be at least 1")
-    if d_model < 1 or d_model % heads:
+    if head_dim is not None and head_dim < 1:
+        raise ValueError(f"head_dim={head_dim} must be at least 1")
+    if d_model < 1 or (d_model % heads and head_dim is None):
         nearest = max(1, round(d_model / heads)) * heads
         raise ValueError(f"d_model={d_model} is not divisible by heads={heads}; choose e.g. {nearest}")
 

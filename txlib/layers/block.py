@@ -41,6 +41,7 @@ class BlockConfig:
 
     Args:
         d_model, heads, d_ff: widths, as in the papers.
+        d_head: width of a head; d_model / heads unless given.
         norm_first: normalise the input of each sub-layer (pre-norm, Xiong et al. 2020) instead of its output
             (post-norm, the original).
         norm, norm_eps: "layer" or "rms", and what keeps its root from zero.
@@ -87,9 +88,10 @@ class BlockConfig:
     attention_scale: float | None = None
     position_buckets: int = 32
     position_max_distance: int = 128
+    d_head: int | None = None
 
     def __post_init__(self):
-        check_heads(self.d_model, self.heads)
+        check_heads(self.d_model, self.heads, self.d_head)
         if self.position is not None and self.position not in POSITIONS:
             raise ValueError(f"position={self.position!r} is unknown; choose one of {', '.join(POSITIONS)}")
         if self.position == "shaw" and self.mechanism is not None:
@@ -111,7 +113,7 @@ class BlockConfig:
 
     @property
     def head_dim(self) -> int:
-        return self.d_model // self.heads
+        return self.d_model // self.heads if self.d_head is None else self.d_head
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON.
@@ -173,6 +175,7 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
     return MultiHeadAttention(
         config.d_model,
         config.heads,
+        head_dim=config.d_head,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
         pattern=None if layer.cross else config.pattern(layer),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from txlib.layers.packed import PackedLinear
-from txlib.models.families import FAMILIES, OWN, Family
+from txlib.models.families import FAMILIES, OWN, TENSORS, Family
 from txlib.models.stored import CONFIG, WEIGHTS, PretrainedError, Weights, find_folder, read_json, some
 
 GENERATION, SEARCH = "generation_config.json", ("bad_words_ids",)
@@ -26,8 +26,8 @@ def load_pretrained(
 ) -> nn.Module:
     """The model in a folder or on the Hugging Face hub, ready to use (in eval mode).
 
-    Its family is config.json's `model_type`: gpt2, llama, mixtral, bert, marian, or txlib for what `save_pretrained`
-    wrote in our own format; its head is the entry of `architectures`.
+    Its family is config.json's `model_type`: gpt2, llama, mixtral, bert, marian or t5, or txlib for what
+    `save_pretrained` wrote in our own format; its head is the entry of `architectures`.
 
     Args:
         source: a folder with config.json and model.safetensors (or its shards), or a hub id such as "gpt2".
@@ -48,8 +48,9 @@ def load_pretrained(
     with ExitStack() as files:
         weights = Weights(folder, family, files)
         try:
+            settings[TENSORS] = weights.stored.keys()
             config, head = family.read(settings), family.head(settings)
-            arguments = head.arguments(settings, weights.stored.keys())
+            arguments = head.arguments(settings)
             with torch.device("meta"):  # shapes only: memory is taken once, below
                 model = head.model(config, **arguments)
         except KeyError as error:
@@ -74,7 +75,7 @@ def save_pretrained(model: nn.Module, folder: str | Path, model_type: str | None
     a place for it.
 
     Args:
-        model_type: this format and no other: "gpt2", "llama", "mixtral", "bert", "marian", or "txlib" for our own.
+        model_type: this format and no other: "gpt2", "llama", "mixtral", "bert", "marian", "t5", or "txlib" for ours.
 
     Raises:
         PretrainedError: when the format cannot say what the model is made of, or the model is none of txlib's.

@@ -25,6 +25,8 @@ class TransformerConfig(ModelConfig):
         encoder_layers, decoder_layers: number of blocks.
         max_length: longest sequence that learned positions can hold.
         scale_embedding: multiply token vectors by √d_model.
+        scale_output: divide the decoder's vectors, which the output projection reads, by √d_model, as T5 does.
+        tie_embeddings: use the embedding's matrix as the output projection, too.
         output_bias: add a learned number to each token's logit, as Marian does.
         pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
         bad_words_ids: sequences of tokens that a search never writes.
@@ -41,6 +43,8 @@ class TransformerConfig(ModelConfig):
     bos_id: int = 1
     eos_id: int = 2
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    scale_output: bool = False
+    tie_embeddings: bool = True
 
     def __post_init__(self):
         for name in ("vocab_size", "encoder_layers", "decoder_layers"):
@@ -74,8 +78,12 @@ class Transformer(nn.Module):
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.encoder = Stack(block, config.encoder_layers, max_length=config.max_length)
         self.decoder = Stack(block, config.decoder_layers, cross=True, causal=True, max_length=config.max_length)
-        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
         self.output: nn.Module | None = None  # the embedding's matrix, until `pack_weights`
+        self.output_bias = None
+        if not config.tie_embeddings:
+            self.output = nn.Linear(block.d_model, config.vocab_size, bias=config.output_bias)
+        elif config.output_bias:
+            self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(
         self,
@@ -133,7 +141,9 @@ class Transformer(nn.Module):
         """
         past = cache.length if cache else 0
         memory_mask = together(real_tokens(attention_mask, memory.shape[:2]), memory_mask)
-        return self.decoder(self.embed(decoder_input_ids, past), together(causal(), mask), memory, memory_mask, cache)
+        mask = together(causal(), mask)
+        hidden = self.decoder(self.embed(decoder_input_ids, past), mask, memory, memory_mask, cache)
+        return hidden * hidden.shape[-1] ** -0.5 if self.config.scale_output else hidden
 
     def embed(self, input_ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:
         """Token vectors, plus positions where the config adds them."""
@@ -150,8 +160,8 @@ class Transformer(nn.Module):
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection: the embedding's own matrix (Press & Wolf 2017)."""
-        return self.embedding.weight
+        """The output projection; tied, it is the embedding's own matrix (Press & Wolf 2017)."""
+        return self.embedding.weight if self.output is None else self.output.weight
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
         """An empty cache for `decode`; see `BlockCache`."""

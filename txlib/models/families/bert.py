@@ -1,24 +1,23 @@
 """BERT and its heads (Devlin et al. 2019)."""
 
-from collections.abc import Collection
 from typing import Any
 
 from torch import nn
 
 from txlib.models import bert
 from txlib.models.encoder import Encoder, EncoderConfig
-from txlib.models.families.family import ACTIVATIONS, Family, Head, Setting, Settings, same
+from txlib.models.families.family import ACTIVATIONS, TENSORS, Family, Head, Setting, Settings, same
 
 CLASSIFIERS = bert.BertForSequenceClassification, bert.BertForTokenClassification
 TIED = {"tie_word_embeddings": True}
 
 
-def pooler(settings: Settings, stored: Collection[str]) -> dict[str, Any]:
+def pooler(settings: Settings) -> dict[str, Any]:
     """A base has a pooler unless its file has none."""
-    return {"pooler": any(".pooler." in f".{name}" for name in stored)}
+    return {"pooler": any(".pooler." in f".{name}" for name in settings[TENSORS])}
 
 
-def labels(settings: Settings, stored: Collection[str]) -> dict[str, Any]:
+def labels(settings: Settings) -> dict[str, Any]:
     """Classes of a classifier: how many names they have, or the plain number."""
     count = len(settings.get("id2label") or ()) or settings.get("num_labels") or 2
     kind = settings.get("problem_type")

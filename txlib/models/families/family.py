@@ -1,7 +1,8 @@
 """What is particular to one `model_type`: its settings, heads and tensors, each beside what we call it."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 
 from txlib.models.stack import ModelConfig
 
-Settings = Mapping[str, Any]  # a config.json
+Settings = Mapping[str, Any]  # a config.json; under TENSORS the names in the files beside it
+TENSORS = "names of tensors"
 REQUIRED = object()
 TRAINING_ONLY = (
     "dropout",
@@ -75,6 +77,16 @@ class Translation:
     write: Callable[[Any], dict[str, Any]]
 
 
+def head_width(theirs: str, d_model: str, heads: str, default: int | None = None) -> Translation:
+    """The size of a head, under their names for it and for what it follows from where it is not given."""
+
+    def read(settings: Settings) -> dict[str, Any]:
+        width = settings.get(theirs) or default
+        return {"block.d_head": None if width == settings[d_model] / settings[heads] else width}
+
+    return Translation(read, lambda config: {theirs: config.block.head_dim})
+
+
 @dataclass(frozen=True)
 class Name:
     """One tensor (or a layer's weight and bias) in their file and in our model. {} stands for a number.
@@ -83,11 +95,13 @@ class Name:
         theirs: name in the file.
         ours: name in the model; several where the file holds them joined, one above the other.
         layout: "same"; "transposed" for matrices stored (in, out); "row" for a vector stored as (1, n).
+        when: whether the name is for a model of this config.
     """
 
     theirs: str
     ours: tuple[str, ...]
     layout: str = "same"
+    when: Callable[[Any], bool] = lambda config: True
 
 
 def same(theirs: str, ours: str, *layers: tuple[str, str]) -> tuple[Name, ...]:
@@ -101,13 +115,13 @@ class Head:
 
     Args:
         model: our class.
-        arguments: what it takes beside the config, from the settings and the names in the file.
+        arguments: what it takes beside the config.
         fixed: as a family's, for this head only.
         bare: names in its file lack the family's prefix.
     """
 
     model: type[nn.Module]
-    arguments: Callable[[Settings, Collection[str]], dict[str, Any]] = lambda settings, stored: {}
+    arguments: Callable[[Settings], dict[str, Any]] = lambda settings: {}
     fixed: Settings = field(default_factory=dict)
     bare: bool = False
 
@@ -198,12 +212,15 @@ class Family:
     def loses(self, model: nn.Module) -> list[str]:
         """What makes a difference in the model's config and would come back with another value."""
         try:
-            meant, said = (what_counts(each) for each in (model.config, self.read(self.write(model))))
+            settings = self.write(model)
+            with suppress(KeyError):  # tensors without a name there: the settings say more about the reason
+                settings[TENSORS] = {theirs for theirs, _, _ in self.table(model, bare=False)}
+            said = what_counts(self.read({TENSORS: (), **settings}))
         except LookupError as error:
             return [str(error.args[0])]
         except (TypeError, ValueError) as error:
             return [str(error)]
-        return [f"{name}={value!r}" for name, value in meant.items() if said.get(name) != value]
+        return [f"{name}={value!r}" for name, value in what_counts(model.config).items() if said.get(name) != value]
 
     def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """For each tensor of the file: its name, its layout, and the names of what it fills in the model.
@@ -211,7 +228,7 @@ class Family:
         Args:
             bare: the file holds a base without head, whose names lack the prefix.
         """
-        entries = {ours: entry for entry in self.names for ours in entry.ours}
+        entries = {ours: entry for entry in self.names if entry.when(model.config) for ours in entry.ours}
         done = set()
         for name in model.state_dict():
             if name in done:
@@ -274,7 +291,9 @@ def what_counts(config: ModelConfig) -> dict[str, Any]:
     for name, like in ("block.kv_heads", "block.heads"), ("block.attention_bias", "block.bias"):
         if values[name] == values[like]:
             values[name] = None
-    if not config.block.position.startswith("rotary"):
+    if values["block.d_head"] == config.block.d_model / config.block.heads:
+        values["block.d_head"] = None
+    if not (config.block.position or "").startswith("rotary"):
         values = {name: value for name, value in values.items() if not name.startswith("block.rotary")}
     return {name: value for name, value in values.items() if name.rpartition(".")[2] not in TRAINING_ONLY}
 

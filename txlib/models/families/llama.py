@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
+from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, head_width, same
 from txlib.models.gpt import GPT, GPTConfig
 
 
@@ -13,7 +13,7 @@ def settings(*, base: float, eps: float) -> tuple[Setting | Translation, ...]:
         Setting("hidden_size", "block.d_model"),
         Setting("num_attention_heads", "block.heads"),
         Setting("num_key_value_heads", "block.kv_heads", None, like="block.heads"),
-        Translation(check_head_dim, lambda config: {"head_dim": config.block.head_dim}),
+        head_width("head_dim", "hidden_size", "num_attention_heads"),
         Setting("intermediate_size", "block.d_ff"),
         Setting("num_hidden_layers", "layers"),
         Setting("max_position_embeddings", "max_length"),
@@ -26,17 +26,6 @@ def settings(*, base: float, eps: float) -> tuple[Setting | Translation, ...]:
         Setting("eos_token_id", "eos_id", 2, null=True),
         Setting("pad_token_id", "pad_id", None),
     )
-
-
-def check_head_dim(settings: Settings) -> dict[str, Any]:
-    """Heads must share the model's width."""
-    d_model, heads = settings["hidden_size"], settings["num_attention_heads"]
-    if (settings.get("head_dim") or d_model // heads) * heads != d_model:
-        raise ValueError(
-            f"head_dim={settings['head_dim']} is not supported, only hidden_size / num_attention_heads = "
-            f"{d_model // heads}"
-        )
-    return {}
 
 
 def read_rotary(settings: Settings, default: float) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from torch import nn
 
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.families.bert import BERT, CLASSIFIERS
-from txlib.models.families.family import Family, Head, Settings
+from txlib.models.families.family import TENSORS, Family, Head, Settings
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.stack import ModelConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 
 CONFIGS = {GPT: GPTConfig, Transformer: TransformerConfig} | {head.model: EncoderConfig for head in BERT.heads.values()}
-BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments")
+BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)
 
 
 class OwnFamily(Family):
@@ -59,5 +59,5 @@ OWN = OwnFamily(
     settings=(),
     names=(),
     ignored=(r"base\.pooler\.\w+",),  # of a base that a head does not read
-    heads={kind.__name__: Head(kind, lambda settings, stored: settings.get("arguments") or {}) for kind in CONFIGS},
+    heads={kind.__name__: Head(kind, lambda settings: settings.get("arguments") or {}) for kind in CONFIGS},
 )
