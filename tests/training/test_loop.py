@@ -331,6 +331,24 @@ def test_a_finished_run_resumed_is_the_same(tmp_path):
     assert (tmp_path / "metrics.csv").read_text() == rows
 
 
+def test_a_minute_of_work_is_saved_however_few_steps_it_was(tmp_path, monkeypatch):
+    """A clock by which a step takes 25 s."""
+    now = 0.0
+
+    def loss(model, batch):
+        nonlocal now
+        now += 25
+        return squares(model, batch)
+
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now)
+    saved = []
+    save = loop.State.save
+    monkeypatch.setattr(loop.State, "save", lambda self, *more: saved.append(self.progress.step) or save(self, *more))
+    train(Line(), a_batch, loss, replace(FP32, checkpoint_every=100), steps=8, out=tmp_path / "a", quiet=True)
+    train(Line(), a_batch, loss, FP32, steps=8, out=tmp_path / "b", quiet=True)
+    assert saved == [3, 6, 8, 8]
+
+
 def test_a_folder_with_another_run_is_refused(tmp_path):
     train(Line(), a_batch, squares, FP32, steps=9, out=tmp_path, quiet=True)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

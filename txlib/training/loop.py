@@ -27,6 +27,7 @@ from txlib.training.state import Progress, State
 Loss = Callable[[nn.Module, Any], tuple[Tensor, int]]
 
 TIMED = 20  # steps by which a run of given minutes is planned, or as many as half of the minutes hold
+LOSABLE = 60  # seconds of work after which a checkpoint is due, however many steps they were
 NOT_COMPARED = ("checkpoint_every", "validate_every", "compile")  # settings that may change when a run goes on
 
 
@@ -44,7 +45,7 @@ class TrainConfig:
         precision: "fp32", "bf16" (autocast), or "auto": bf16 on GPUs and CPUs that compute with it.
         compile: compile the loss with `torch.compile`.
         average: decay of `WeightAverage`; None: no average.
-        checkpoint_every, validate_every: in steps; None: only at the end.
+        checkpoint_every, validate_every: in steps; None: only at the end. A checkpoint is also due after a minute.
         seed: of dropout.
     """
 
@@ -205,6 +206,7 @@ def train(
         log = stack.enter_context(Log(out, progress, quiet=quiet, tensorboard=tensorboard))
         stop = stack.enter_context(_asks_to_stop())
         times: list[float] = []
+        saved = time.monotonic()
         model.train()
         while progress.total is None or progress.step < progress.total:
             started, cpu_started = time.perf_counter(), time.process_time()
@@ -236,12 +238,14 @@ def train(
                 progress.validation.append((progress.step, _validate(model, validate, average)))
             log.step(progress)
             stopping = stop() and not last  # asked once: what is announced must have been saved
-            if checkpoints and (last or stopping or _every(config.checkpoint_every, progress.step)):
+            overdue = config.checkpoint_every is not None and time.monotonic() - saved > LOSABLE
+            if checkpoints and (last or stopping or overdue or _every(config.checkpoint_every, progress.step)):
                 state.save(checkpoints, settings)
+                saved = time.monotonic()
             if stopping:
                 log.close()
-                saved = f"{out} goes on with resume" if checkpoints else "nothing is saved, as there is no `out`"
-                print(f"Stopped after step {progress.step}; {saved}.", file=sys.stderr)
+                kept = f"{out} goes on with resume" if checkpoints else "nothing is saved, as there is no `out`"
+                print(f"Stopped after step {progress.step}; {kept}.", file=sys.stderr)
                 raise KeyboardInterrupt
     if average:
         average.apply()
