@@ -78,7 +78,7 @@ def test_any_text_survives_the_tokenizer(run):
     ("options", "message"),
     [
         ({"preset": "huge"}, "preset 'huge' is unknown; choose one of small, medium, large"),
-        ({"source": "marlowe"}, "unknown source 'marlowe'; choose shakespeare or tinyshakespeare"),
+        ({"source": "marlowe"}, "unknown source 'marlowe'; choose shakespeare, tinyshakespeare, or a text file"),
         ({"tokens": "words"}, "tokens='words' is unknown; choose characters or bpe"),
     ],
 )
@@ -123,7 +123,7 @@ def test_a_text_of_ones_own(txlib, tmp_path, monkeypatch):
     [
         (["--preset", "huge"], "choose one of small, medium, large"),
         (["--tokens", "words"], "choose characters or bpe"),
-        (["--source", "poems"], "choose shakespeare or tinyshakespeare"),
+        (["--source", "poems"], "or a text file"),
         (["--minutes", "1", "--steps", "2"], "give one"),
         (["--resume"], "start one"),
     ],

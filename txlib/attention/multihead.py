@@ -158,7 +158,6 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
         self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
-        self.joined: nn.Module | None = None  # all three of self-attention, where `pack_weights` joined them
         self.mechanism = DenseAttention(dropout) if mechanism is None else mechanism
         self.pattern, self.position_bias, self.rotary = pattern, position_bias, rotary
         self.stretch = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
@@ -224,9 +223,6 @@ class MultiHeadAttention(nn.Module):
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key memory_dim"] | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Queries of x, keys and values of the source, where one is given; heads side by side in the last axis."""
-        if self.joined is not None:
-            shared = self.kv_heads * self.head_dim
-            return self.joined(x).split((self.heads * self.head_dim, shared, shared), dim=-1)
         if source is None:
             return self.query(x), None, None
         return self.query(x), self.key(source), self.value(source)

@@ -36,21 +36,38 @@ def pack_weights(model: nn.Module, weights: str) -> nn.Module:
     model.float()
     if getattr(model, "output", model) is None:  # tied to the embedding
         model.output = PackedLinear(model.output_weight, getattr(model, "output_bias", None), weights)
+    for block in [module for module in model.modules() if isinstance(module, TransformerBlock)]:
+        block.self_attention = JoinedAttention(block.self_attention, weights)
     for module in list(model.modules()):
-        if isinstance(module, TransformerBlock):
-            join_projections(module.self_attention, weights)
         for name, layer in list(module.named_children()):
             if isinstance(layer, nn.Linear):
                 setattr(module, name, PackedLinear(layer.weight, layer.bias, weights))
     return model.eval()
 
 
-def join_projections(attention: MultiHeadAttention, weights: str) -> None:
-    """One layer in place of three: queries, keys and values are made of the same vectors in self-attention."""
-    parts = attention.query, attention.key, attention.value
-    bias = None if attention.query.bias is None else torch.cat([part.bias for part in parts])
-    attention.joined = PackedLinear(torch.cat([part.weight for part in parts]), bias, weights)
-    attention.query = attention.key = attention.value = None
+class JoinedAttention(MultiHeadAttention):
+    """Self-attention with one packed layer in place of three: queries, keys and values are made of the same vectors.
+
+    Args:
+        attention: what it takes the place of; all but the three projections is shared with it.
+        weights: see `PackedLinear`.
+    """
+
+    def __init__(self, attention: MultiHeadAttention, weights: str):
+        nn.Module.__init__(self)
+        self.__dict__.update({**attention.__dict__, "_modules": dict(attention._modules)})
+        parts = attention.query, attention.key, attention.value
+        bias = None if attention.query.bias is None else torch.cat([part.bias for part in parts])
+        self.joined = PackedLinear(torch.cat([part.weight for part in parts]), bias, weights)
+        del self.query, self.key, self.value
+
+    def project(
+        self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key d_model"] | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Queries, keys and values of x, heads side by side in the last axis."""
+        shared = self.kv_heads * self.head_dim
+        queries, keys, values = self.joined(x).split((self.heads * self.head_dim, shared, shared), dim=-1)
+        return queries, keys, values
 
 
 class PackedLinear(nn.Module):

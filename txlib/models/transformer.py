@@ -78,7 +78,7 @@ class Transformer(nn.Module):
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.encoder = Stack(block, config.encoder_layers, max_length=config.max_length)
         self.decoder = Stack(block, config.decoder_layers, cross=True, causal=True, max_length=config.max_length)
-        self.output: nn.Module | None = None  # the embedding's matrix, until `pack_weights`
+        self.output: nn.Module | None = None  # None: the embedding's matrix
         self.output_bias = None
         if not config.tie_embeddings:
             self.output = nn.Linear(block.d_model, config.vocab_size, bias=config.output_bias)

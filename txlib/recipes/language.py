@@ -26,6 +26,7 @@ from txlib.recipes.recipe import Preset, Recipe, Show, option
 from txlib.text import BytePairEncoder, Tokenizer
 from txlib.training import TrainConfig, linear_cross_entropy
 
+SOURCES = ("shakespeare", "tinyshakespeare")
 TOKENS = ("characters", "bpe")
 
 
@@ -76,6 +77,10 @@ class Language(Recipe):
 
     def check(self) -> None:
         super().check()
+        if self.source not in SOURCES and not self.is_own_text:
+            raise ValueError(
+                f"unknown source {self.source!r}; choose {', '.join(SOURCES)}, or a text file"
+            )
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens={self.tokens!r} is unknown; choose {' or '.join(TOKENS)}")
 
