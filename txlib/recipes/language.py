@@ -78,9 +78,7 @@ class Language(Recipe):
     def check(self) -> None:
         super().check()
         if self.source not in SOURCES and not self.is_own_text:
-            raise ValueError(
-                f"unknown source {self.source!r}; choose {', '.join(SOURCES)}, or a text file"
-            )
+            raise ValueError(f"unknown source {self.source!r}; choose {', '.join(SOURCES)}, or a text file")
         if self.tokens not in TOKENS:
             raise ValueError(f"tokens={self.tokens!r} is unknown; choose {' or '.join(TOKENS)}")
 
