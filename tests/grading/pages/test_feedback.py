@@ -521,3 +521,11 @@ def test_a_browser_shows_it_on_a_phone_without_a_request_or_a_complaint(browser,
     assert widths == {(width, scheme): width for width, scheme in widths}, "nothing is wider than the window"
     assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
     assert not complaints and not broken
+
+
+@pytest.mark.parametrize("line", [" \n", "\t\n", "\x0b\n", " \r\n", "#\n", "\\\n"])
+def test_a_long_answer_of_nothing_is_coloured_soon(line):
+    """The grader itself makes the pages: blank lines alone took it 3 s for each answer."""
+    started = time.process_time()
+    feedback_page(result("a", task("scores", answer="x = 1\n" + line * 20_000 + "y")), ASSIGNMENT)
+    assert time.process_time() - started < 1

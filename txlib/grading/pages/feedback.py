@@ -130,7 +130,9 @@ def _coloured(source: str) -> Markup:
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
-    return Markup(highlight(cut(source), PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
+    # Of lines that hold blanks only, pygments' time grows with the square of their number.
+    plain = "\n".join(line.rstrip() for line in cut(source).splitlines())
+    return Markup(highlight(plain, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
 
 
 def _figure(png: Any) -> str:
