@@ -736,9 +736,9 @@ expect("What the wrong reshape costs", loss_mixed - loss, 0.2, 2.0)
 # ## 9 Open the library
 #
 # `txlib`'s module is the same five steps; find them in `forward`. New are biases, and `kv_heads` and `cache`, which
-# the next two sections explain. Pass over the rest for now: `rotary` is a positional scheme (lesson 05), `mechanism` a
-# place for other kinds of attention, `joined` a faster way to keep three projections; `qk_norm` and `dropout` help in
-# training.
+# the next two sections explain. Pass over the rest for now: `rotary` and `position_bias` tell positions (lesson 05),
+# `mechanism` and `pattern` are places for other kinds of attention, `joined` is a faster way to keep three projections,
+# `stretch` another scale; `qk_norm` and `dropout` help in training.
 
 # %%
 from txlib.attention import KeyValueCache, MultiHeadAttention, padding, recording

@@ -217,8 +217,8 @@ class SkewedBias(PositionBias):
             allowed = as_dense(mask, q, k)
             sees = bool(future.any() if allowed is None else (allowed & future).any())
         if sees:
-            what = f"a tensor of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else mask
-            raise ValueError(f"SkewedBias is causal, and this mask lets a query see the future: {what}; add & causal()")
+            what = f"the tensor of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"mask={mask}"
+            raise ValueError(f"SkewedBias is causal, and {what} lets a query see the future; add & causal()")
 
 
 def skew(by_distance: Float[Tensor, "batch heads query key"]) -> Float[Tensor, "batch heads query key"]:

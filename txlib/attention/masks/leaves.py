@@ -1,8 +1,10 @@
-"""The masks that need no other: what each says about positions, and what it knows about itself."""
+"""The masks that need no other: what each says about positions, and what it knows about itself; a rule of one's own."""
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -205,3 +207,30 @@ class Keep(Mask, kind="keep"):
     def __repr__(self) -> str:
         batch, length = self.attention_mask.shape
         return f"keep({batch}×{length})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rule(Mask, kind="rule"):
+    """See `Mask`."""
+
+    rule: Callable[..., Tensor]
+    batch: int = 1
+    heads: int = 1
+    name: str | None = None
+
+    def __post_init__(self):
+        parameters = len(inspect.signature(self.rule).parameters)
+        if parameters not in (2, 4):
+            raise ValueError(
+                f"a mask's rule takes (query, key) or (batch, head, query, key), this one takes {parameters} arguments"
+            )
+        object.__setattr__(self, "positions_only", parameters == 2)
+
+    def at(self, batch, head, query, key):
+        return self.rule(query, key) if self.positions_only else self.rule(batch, head, query, key)
+
+    def to_dict(self) -> dict[str, Any]:
+        raise ValueError(f"{self} is a rule of your own, which is code and cannot be written down")
+
+    def __repr__(self) -> str:
+        return self.name or "custom"

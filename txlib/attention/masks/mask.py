@@ -1,8 +1,7 @@
-"""`Mask`, a rule of one's own, and how masks combine."""
+"""What every mask can be asked, and how masks combine."""
 
-import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -33,7 +32,7 @@ class Mask:
     batch = heads = 1
 
     def __new__(cls, *_: Any, **__: Any) -> "Mask":
-        return object.__new__(Rule if cls is Mask else cls)
+        return object.__new__(KINDS["rule"] if cls is Mask else cls)
 
     def __init_subclass__(cls, kind: str):
         cls.kind = kind
@@ -197,33 +196,6 @@ class Mask:
     def __repr__(self) -> str:
         values = (value.tolist() if isinstance(value, Tensor) else value for _, value in self.fields())
         return f"{self.kind}({', '.join(map(str, values))})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Rule(Mask, kind="rule"):
-    """See `Mask`."""
-
-    rule: Callable[..., Tensor]
-    batch: int = 1
-    heads: int = 1
-    name: str | None = None
-
-    def __post_init__(self):
-        parameters = len(inspect.signature(self.rule).parameters)
-        if parameters not in (2, 4):
-            raise ValueError(
-                f"a mask's rule takes (query, key) or (batch, head, query, key), this one takes {parameters} arguments"
-            )
-        object.__setattr__(self, "positions_only", parameters == 2)
-
-    def at(self, batch, head, query, key):
-        return self.rule(query, key) if self.positions_only else self.rule(batch, head, query, key)
-
-    def to_dict(self) -> dict[str, Any]:
-        raise ValueError(f"{self} is a rule of your own, which is code and cannot be written down")
-
-    def __repr__(self) -> str:
-        return self.name or "custom"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
