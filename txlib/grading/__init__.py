@@ -43,7 +43,7 @@ def load_ipython_extension(shell: Any) -> None:
 
     def submit(line: str) -> None:
         """Hand in this notebook, as it was last saved: %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]"""
-        from txlib.grading.submitting.submit import submit_line
+        from txlib.grading.submitting.magic import submit_line
 
         submit_line(line, shell, list(runs)[:-1])  # the last is this one
 

@@ -19,7 +19,8 @@ from txlib.grading.pages.exports import (
     moodle_csv,
     review_csv,
 )
-from txlib.grading.records.gradebook import Gradebook, GradebookError
+from txlib.grading.records.gradebook import Gradebook
+from txlib.grading.records.ledger import GradebookError
 from txlib.grading.records.people import RosterError
 from txlib.grading.records.result import Note
 from txlib.grading.records.reviewing import review_at_terminal

@@ -17,7 +17,7 @@ from txlib.grading.pages.prose import prose
 from txlib.grading.pages.similar import Similar
 from txlib.grading.pages.summary import summary_page
 from txlib.grading.records.result import VERDICTS, Note, Part
-from txlib.grading.submitting.reading import STATUSES
+from txlib.grading.submitting.notebook import STATUSES
 from txlib.grading.text import printable
 
 CHROMIUM = Path("/usr/bin/chromium")

@@ -17,7 +17,8 @@ from sample_results import ADA, ASSIGNMENT, RESULTS, ZOFIA, result, task
 
 from txlib.grading.records import gradebook
 from txlib.grading.records.explain import explain
-from txlib.grading.records.gradebook import Gradebook, GradebookError
+from txlib.grading.records.gradebook import Gradebook
+from txlib.grading.records.ledger import GradebookError
 from txlib.grading.records.result import VERDICTS, Note, Part, Result, TaskResult, result_from
 from txlib.grading.records.tables import TABLES
 

@@ -14,7 +14,9 @@ import pytest
 from txlib.grading.authoring.read import read_assignment
 from txlib.grading.submitting import bounded
 from txlib.grading.submitting.bounded import MEMORY_MB, SECONDS, BoundedReader
-from txlib.grading.submitting.reading import MAX_BYTES, Found, find_submissions, read_submission
+from txlib.grading.submitting.finding import Found, find_submissions
+from txlib.grading.submitting.notebook import MAX_BYTES
+from txlib.grading.submitting.reading import read_submission
 
 ROOM = MAX_BYTES - 1000
 ANSWER = "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()"

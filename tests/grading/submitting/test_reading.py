@@ -19,7 +19,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from txlib.grading.authoring.read import read_assignment
-from txlib.grading.submitting.reading import MAX_BYTES, STATUSES, Found, find_submissions, read_submission, safe_name
+from txlib.grading.records.people import safe_name
+from txlib.grading.submitting.finding import Found, find_submissions
+from txlib.grading.submitting.notebook import MAX_BYTES, STATUSES
+from txlib.grading.submitting.reading import read_submission
 
 ANSWERS = {
     "causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",

@@ -15,8 +15,10 @@ import nbformat
 import pytest
 
 from txlib.grading.authoring.read import read_assignment
-from txlib.grading.submitting.reading import find_submissions, read_submission
-from txlib.grading.submitting.submit import SubmitError, submit, verify
+from txlib.grading.submitting.finding import find_submissions
+from txlib.grading.submitting.folder import SubmitError
+from txlib.grading.submitting.reading import read_submission
+from txlib.grading.submitting.submit import submit, verify
 
 ANSWER = "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()      # {}"
 ADA, MALLORY, BOB, STAFF, TEACHER = 61001, 61002, 61003, 61004, 61005  # users of nobody else, and a group

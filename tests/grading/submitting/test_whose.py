@@ -6,8 +6,8 @@ import unicodedata
 import pytest
 
 from txlib.grading.records.people import Roster
-from txlib.grading.submitting import reading
-from txlib.grading.submitting.reading import find_submissions
+from txlib.grading.submitting import finding
+from txlib.grading.submitting.finding import find_submissions
 
 LOGINS = {61001: "ada", 61002: "mallory", 61003: "bob", 61004: "zoe"}
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
@@ -16,7 +16,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files
 @pytest.fixture
 def put(tmp_path, monkeypatch):
     """Make a learner's folder with a notebook in it, belonging to somebody."""
-    monkeypatch.setattr(reading, "account", lambda uid: LOGINS.get(uid, f"uid {uid}"))
+    monkeypatch.setattr(finding, "account", lambda uid: LOGINS.get(uid, f"uid {uid}"))
     inbox = tmp_path / "inbox"
     inbox.mkdir()
 

@@ -13,7 +13,7 @@ from txlib.grading.checking.verdict import side_by_side
 from txlib.grading.pages.page import ISOLATION, MAX_LINE, cut, page
 from txlib.grading.pages.prose import hints, prose, untitled
 from txlib.grading.records.result import VERDICTS, Note, Result, TaskResult
-from txlib.grading.submitting.reading import STATUSES
+from txlib.grading.submitting.notebook import STATUSES
 from txlib.grading.text import markup, number, plural
 
 MAX_PIXELS = 20_000_000  # of a figure

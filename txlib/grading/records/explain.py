@@ -1,6 +1,7 @@
 """`txlib explain`: how a grade came about."""
 
-from txlib.grading.records.gradebook import Gradebook, GradebookError, LedgerEntry
+from txlib.grading.records.gradebook import Gradebook, LedgerEntry
+from txlib.grading.records.ledger import GradebookError
 from txlib.grading.records.result import VERDICTS, Note, TaskResult
 from txlib.grading.text import printable
 

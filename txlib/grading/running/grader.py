@@ -26,7 +26,8 @@ from txlib.grading.running.workspace import workspace
 from txlib.grading.sandbox import Limits
 from txlib.grading.sandbox.warm import required_isolation, warm_kernels
 from txlib.grading.submitting.bounded import BoundedReader
-from txlib.grading.submitting.reading import WHOSE, Submission, find_submissions
+from txlib.grading.submitting.finding import WHOSE, find_submissions
+from txlib.grading.submitting.reading import Submission
 
 SEEDS = 2
 JOBS = (os.cpu_count() or 1) + 2  # processes: each waits for its kernel most of the time

@@ -19,7 +19,8 @@ from types import TracebackType
 
 from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.records.result import Note
-from txlib.grading.submitting.reading import Found, Submission, read_submission
+from txlib.grading.submitting.finding import Found
+from txlib.grading.submitting.reading import Submission, read_submission
 
 SECONDS = 2  # of processor time that a file may take
 MEMORY_MB = 300  # that the process may hold, Python itself included; bounded on Linux only

@@ -1,4 +1,4 @@
-"""`txlib submit exercises/03_attention.ipynb --to FOLDER`, and `%submit` in a notebook: hand an exercise in.
+"""`txlib submit exercises/03_attention.ipynb --to FOLDER`: hand an exercise in.
 
     FOLDER/NAME/03_attention.ipynb             the newest, which counts
     FOLDER/NAME/03_attention.receipt.json      when it came, and its sha256
@@ -8,29 +8,23 @@ The folder is a shared one. With `chgrp staff` and `chmod 3773` learners may han
 group may read it. In a folder of their own learners may change what is there, dates and receipts included.
 """
 
-import argparse
 import contextlib
-import errno
 import getpass
 import hashlib
 import json
 import os
-import secrets
-import shlex
-import stat
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from txlib.files import Folder, write_together
 from txlib.grading.authoring.cells import WRITTEN_STUB
+from txlib.grading.authoring.notebooks import LOADED
 from txlib.grading.checking.verdict import STUB
 from txlib.grading.evidence.recordings import unpack
 from txlib.grading.records.people import account, person, safe_name
-from txlib.grading.submitting.reading import (
-    MAGIC,
+from txlib.grading.submitting.folder import SubmitError, made, own_folder, plain_errors
+from txlib.grading.submitting.notebook import (
     MAX_BYTES,
     MAX_RECEIPT,
     RECEIPT,
@@ -48,11 +42,6 @@ NOBODY = ("", "jovyan", "root")  # what everybody is called in a container
 STUBS = (f'NotImplementedError("{STUB}")', WRITTEN_STUB)
 PROVES_NOTHING = "Receipts aren't signed: whoever holds one can change it, and in their own folder what it names."
 NO_RECEIPT = f"{{}} is not a receipt: give the …{RECEIPT} that txlib submit wrote"
-FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class SubmitError(ValueError):
-    """Why a notebook is not handed in; one line."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +73,10 @@ class Receipt:
         return "\n".join(
             [
                 f"{'Already handed in' if self.repeated else 'Handed in'}: {self.exercise}, by {self.name}, "
-                f"{_date(self.submitted)}",
+                f"{date(self.submitted)}",
                 *([f"  account: {self.account}, which your instructor sees too"] if self._by_another_name else []),
                 f"  answers: {self.answers} of {self.answers + len(self.open)}{empty}",
-                f"  saved:   {_date(self.saved)}; if you have typed since, save and hand in again",
+                f"  saved:   {date(self.saved)}; if you have typed since, save and hand in again",
                 f"  sha256:  {self.sha256}",
                 f"  receipt: {self.path}",
             ]
@@ -107,10 +96,10 @@ def submit(
             write there, or no room.
     """
     path, folder = Path(notebook), _folder(to)
-    data, saved = _read(path)
+    data, saved = read_saved(path)
     exercise, answered, left = _answers(path, data)
     if not answered and not anyway:
-        raise SubmitError(f"{path} holds no answer, as it was saved {_date(saved)}: save it, or say --anyway")
+        raise SubmitError(f"{path} holds no answer, as it was saved {date(saved)}: save it, or say --anyway")
     name = _name(name)
     now = datetime.now(UTC)
     digest = hashlib.sha256(data).hexdigest()
@@ -126,11 +115,11 @@ def submit(
         str((folder / name).absolute()),
         f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb",
     )
-    with _plain_errors(folder), _own_folder(folder, name) as own:
+    with plain_errors(folder), own_folder(folder, name) as own:
         if before := _before(own, exercise, digest):
             return before
         words = json.dumps({key: value for key, value in asdict(receipt).items() if key != "repeated"}, indent=1)
-        with _made(own, ".versions") as versions:
+        with made(own, ".versions") as versions:
             write_together(
                 [
                     (versions, receipt.version, data),
@@ -149,7 +138,7 @@ def verify(path: Path | str) -> str:
     """
     path = Path(path)
     receipt = _read_receipt(path)
-    words = printable(f"{receipt.exercise} of {receipt.name}, handed in {_date(receipt.submitted)}")
+    words = printable(f"{receipt.exercise} of {receipt.name}, handed in {date(receipt.submitted)}")
     beside = (path.parent / ".versions" / receipt.version).is_file()
     folder = path.parent if beside else Path(receipt.folder)
     try:
@@ -164,62 +153,6 @@ def verify(path: Path | str) -> str:
         newest = ""
     now = "it is what lies there now" if newest == kept else "something else lies there now"
     return f"the receipt says: {words}. A copy of that file is in {folder / '.versions'}, and {now}.\n{PROVES_NOTHING}"
-
-
-def submit_line(line: str, shell: Any, runs: Iterable[tuple[float, str]] = ()) -> None:
-    """`%submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]`: hand in the notebook that it stands in.
-
-    What counts is the saved file: save first. Where the notebook's path can't be found, give it. `runs` are the times
-    and sources of cells that ran before.
-    """
-    parser = _Parser(prog="%submit", add_help=False)
-    parser.add_argument("notebook", nargs="?")
-    parser.add_argument("--to")
-    parser.add_argument("--name")
-    parser.add_argument("--anyway", action="store_true")
-    try:
-        try:
-            options = parser.parse_args(shlex.split(line, posix=os.name != "nt"))
-        except ValueError as reason:
-            raise SubmitError(f"%submit {line}: {reason}") from None
-        path = options.notebook or _this_notebook(shell)
-        if not options.notebook and not options.anyway:
-            _need_saved(path, runs)
-        print(submit(path, options.to, name=options.name, anyway=options.anyway))
-    except SubmitError as reason:
-        print(f"Not handed in: {reason}")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise ValueError(f"{message}; write %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]")
-
-
-def _this_notebook(shell: Any) -> Path:
-    """The notebook whose kernel this is, as far as JupyterLab or VS Code tell."""
-    path = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
-    if not path or Path(path).suffix != ".ipynb":
-        raise SubmitError("this kernel doesn't know its notebook: write %submit 03_attention.ipynb, with its name")
-    if not Path(path).is_file():
-        raise SubmitError(f"{path} is gone: if you have renamed it, write %submit with its new name")
-    return Path(path)
-
-
-def _need_saved(path: Path, runs: Iterable[tuple[float, str]]) -> None:
-    """Refuse a file that lacks a cell which ran after it was saved: the notebook in the window is another one."""
-    data, saved = _read(path)
-    try:
-        known = {source_of(cell).strip() for cell in read_cells(data)}
-    except Unreadable:  # `submit` says why
-        return
-    written = path.stat().st_mtime
-    for at, source in runs:
-        handing_in = all(line.startswith(MAGIC) for line in source.strip().splitlines())
-        if at > written and not handing_in and source.strip() not in known:
-            raise SubmitError(
-                f"{path.name} was last saved {_date(saved)}, and you have run other code since: save it "
-                "(Ctrl+S) and run %submit again, or say --anyway"
-            )
 
 
 def _folder(to: Path | str | None) -> Path:
@@ -251,7 +184,7 @@ def _account() -> str:
     return account(os.geteuid()) if hasattr(os, "geteuid") else ""
 
 
-def _read(path: Path) -> tuple[bytes, str]:
+def read_saved(path: Path) -> tuple[bytes, str]:
     if not path.exists():
         raise SubmitError(f"no notebook at {path}: give e.g. exercises/03_attention.ipynb")
     try:
@@ -262,8 +195,6 @@ def _read(path: Path) -> tuple[bytes, str]:
 
 def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
     """The exercise's name, and the titles of its tasks that have an answer and that have none."""
-    from txlib.grading.authoring.notebooks import LOADED
-
     try:
         cells = read_cells(data)
     except Unreadable as reason:
@@ -318,106 +249,5 @@ def _receipt(data: bytes, path: Path) -> Receipt:
     return receipt
 
 
-@contextlib.contextmanager
-def _own_folder(shared: Path, name: str) -> Iterator[Folder]:
-    """The learner's folder in the shared one, locked; made by nobody else, and open to nobody but the grader.
-
-    Where the shared folder hands its group on (setgid), this group may read what is handed in; elsewhere only the
-    learner and root may.
-    """
-    with (
-        Folder(shared) as outer,
-        _umask(_closed_to(outer.stat().st_mode & stat.S_ISGID)),
-        _made(outer, name) as own,
-        _umask(_need_closed(own, outer)),
-        own.locked(".lock"),
-    ):
-        yield own
-
-
-@contextlib.contextmanager
-def _made(outer: Folder, name: str) -> Iterator[Folder]:
-    """A folder in another, made where it is missing; refused where somebody else has made it, or put a link there."""
-    try:
-        inner = outer.folder(name, make=True)
-    except NotADirectoryError:
-        raise SubmitError(f"{outer.path / name} is a link, or a file: ask whoever looks after {outer.path}") from None
-    with inner:
-        _need_ours(inner, outer)
-        yield inner
-
-
-def _need_ours(own: Folder, outer: Folder) -> None:
-    owner = own.stat().st_uid
-    if hasattr(os, "geteuid") and owner != os.geteuid() and owner != _known_as(outer):
-        raise SubmitError(
-            f"{own.path} was made by {account(owner)}, not by you: tell your instructor. "
-            "Until then hand in with --name and another name; whose account it came from is seen"
-        )
-
-
-def _known_as(folder: Folder) -> int | None:
-    """Our number in a file system that knows its users by other ones, as shared folders of other machines may."""
-    name = f".{secrets.token_hex(8)}"
-    try:
-        with folder.folder(name, make=True) as ours:
-            return ours.stat().st_uid
-    except OSError:
-        return None
-    finally:
-        with contextlib.suppress(OSError):
-            folder.remove(name)
-
-
-def _need_closed(own: Folder, outer: Folder) -> int:
-    """See that only whom the shared folder names may read in the learner's own; returns the umask for what is in it."""
-    ours, theirs = own.stat(), outer.stat()
-    group_reads = ours.st_mode & stat.S_ISGID or theirs.st_mode & stat.S_ISGID and ours.st_gid == theirs.st_gid
-    closed = _closed_to(group_reads)
-    if not hasattr(os, "geteuid"):
-        return closed
-    if not group_reads and theirs.st_uid not in (0, ours.st_uid):
-        raise SubmitError(
-            f"whoever looks after {outer.path} could not read what you hand in, unless everybody could: "
-            "ask for `chgrp staff` and `chmod 3773` on it"
-        )
-    if ours.st_mode & (closed if group_reads else 0o022):  # to close it would take it from the group that reads
-        raise SubmitError(
-            f"others may read or write in {own.path} (its mode is {stat.S_IMODE(ours.st_mode):o}): remove it, or give "
-            "it another name, and hand in again"
-        )
-    if ours.st_mode & closed:
-        own.set_mode(0o700)
-    return closed
-
-
-def _closed_to(group_reads: object) -> int:
-    """The umask that lets only the owner, and perhaps the group's readers, see a file."""
-    return 0o027 if group_reads else 0o077
-
-
-@contextlib.contextmanager
-def _umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-@contextlib.contextmanager
-def _plain_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as reason:
-        if reason.errno in FULL:
-            raise SubmitError(f"no room is left in {folder}: nothing was handed in; tell your instructor") from None
-        if isinstance(reason, PermissionError) or reason.errno == errno.EROFS:
-            raise SubmitError(
-                f"you may not write in {reason.filename or folder}: tell your instructor, or is --name somebody else's?"
-            ) from None
-        raise SubmitError(f"{folder}: {reason.strerror or reason}; nothing was handed in") from None
-
-
-def _date(iso: str) -> str:
+def date(iso: str) -> str:
     return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
