@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 import txlib
-from txlib.attention import Mask
+from txlib.attention import DenseConfig, Mask, causal, sliding_window
 from txlib.generation import greedy
 from txlib.layers import BlockConfig, MixtureConfig, sinusoidal
 from txlib.models import (
@@ -671,6 +671,9 @@ def same_again(model, folder):
 
 
 OURS = {
+    "masks-and-mechanisms": lambda block: GPT(
+        GPTConfig(11, replace(block, mask=(sliding_window(2), causal()), mechanism=DenseConfig(), d_head=6), layers=2)
+    ),
     "alibi": lambda block: GPT(GPTConfig(11, replace(block, position="alibi"), layers=2)),
     "shaw-experts": lambda block: GPT(
         GPTConfig(11, replace(block, position="shaw", ffn=MixtureConfig(3, capacity_factor=1.0)), eos_id=(1, 2))
