@@ -326,6 +326,70 @@ winners = spread
     )
 
 
+# Everything in a kernel: objects, sources, history, modules, files, and the whole memory of its process.
+EVERYTHING = (
+    SPY
+    + '''
+def everything():
+    """Every canary that is anywhere."""
+    found = set(sources())
+    for each in gc.get_objects():
+        if isinstance(each, types.FunctionType):
+            found.update(hits(str(each.__code__.co_consts) + str(each.__closure__)))
+        elif isinstance(each, dict) and len(each) < 5000:
+            found.update(hits(" ".join(value for value in [*each, *each.values()] if isinstance(value, str))))
+    found.update(hits(" ".join(sys.modules)))
+    skip = (os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix), "/proc", "/sys", "/usr", "/lib", "/dev")
+    for folder, folders, files in os.walk("/"):
+        folders[:] = [each for each in folders if not os.path.join(folder, each).startswith(skip)]
+        for name in files:
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    found.update(hits(file.read(2_000_000).decode("latin-1")))
+            except OSError:
+                pass
+    before = len(found)
+    with open("/proc/self/mem", "rb", 0) as memory:
+        for line in open("/proc/self/maps"):
+            span, rights, *rest = line.split()
+            begin, end = (int(each, 16) for each in span.split("-"))
+            if not rights.startswith("r") or "[v" in line or end - begin > 2**31:
+                continue
+            try:
+                memory.seek(begin)
+                data = memory.read(end - begin)
+            except (OSError, ValueError, OverflowError):
+                continue
+            found.update(each.decode() for each in re.findall(PATTERN, data))
+    return sorted(found)
+
+
+PATTERN = (WORD + "[A-Za-z-]{3,}").encode()
+OWN = WORD + "own"
+'''
+)
+
+
+@attack("target", "rests")
+def everything_in_its_kernel() -> dict[str, str]:
+    """Greps its whole kernel in every run, when its cell runs and when its checks do, and raises what it finds."""
+    return {
+        "target": EVERYTHING + WRONG + "\nprint('FOUND', *everything())\n",
+        "rests": EVERYTHING
+        + """
+print("FOUND", *everything())
+
+
+def widest(x):
+    print("FOUND", *everything())
+    spread(x)
+    found = everything()
+    print("FOUND", *found)
+    raise type("".join(found).replace("-", ""), (Exception,), {})(" ".join(found))
+""",
+    }
+
+
 @attack()
 def own_notebook() -> str:
     """Reads the requests, the history and the notebook's later cells from inside its kernel."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from txlib.grading.checking.checks import Checks, collecting
 from txlib.grading.checking.verdict import verdict_of
-from txlib.grading.evidence.recordings import parts, share
+from txlib.grading.evidence.recordings import compared, share
 from txlib.grading.evidence.values import evidence
 
 POINTS = {"double": 1, "total": 2}
@@ -68,12 +68,16 @@ def test_points_are_above_zero(points):
 
 def test_parts_follow_the_expected_bundle():
     expected = bundle([1, 2, 3], [1, 2, None])
-    assert parts(bundle([1, 5, 3], [9, 9, 9]), expected) == [
+    assert compared(bundle([1, 5, 3], [9, 9, 9]), expected).parts == (
         ("result 1", True, 1),
         ("result 2", False, 2),
         ("result 3", True, 0),
-    ]
-    assert parts(bundle([1], [1]), expected) == [("result 1", True, 1), ("result 2", False, 2), ("result 3", False, 0)]
+    )
+    assert compared(bundle([1], [1]), expected).parts == (
+        ("result 1", True, 1),
+        ("result 2", False, 2),
+        ("result 3", False, 0),
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=1, max_size=6))

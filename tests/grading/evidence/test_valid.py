@@ -16,7 +16,7 @@ from torch import nn
 
 from txlib.grading.checking.checks import Checks, collecting
 from txlib.grading.evidence.compare import compare
-from txlib.grading.evidence.recordings import parts, share
+from txlib.grading.evidence.recordings import compared, share
 from txlib.grading.evidence.valid import valid_bundle
 from txlib.grading.evidence.values import MAX_DEPTH, MAX_MEASURED, Recorder, TooLarge, evidence
 
@@ -148,7 +148,7 @@ def test_one_changed_place_is_refused_or_can_be_compared(path, new):
     changed = replaced(GOOD, path, new)
     if valid_bundle(changed, "t", SEED) is None:
         assert 0 <= share(changed, GOOD) <= 1
-        assert len(parts(changed, GOOD)) == len(GOOD["shown"])
+        assert len(compared(changed, GOOD).parts) == len(GOOD["shown"])
 
 
 def with_value(**changes):

@@ -1,6 +1,8 @@
 """The judge, given evidence by hand: what counts, and what does not."""
 
 import copy
+from collections import Counter
+from random import Random
 
 import pytest
 
@@ -8,7 +10,7 @@ from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.record import record_evidence
 from txlib.grading.evidence.values import MIME
 from txlib.grading.judging.execute import Executed
-from txlib.grading.judging.judge import Run, judge, outcome, task_result
+from txlib.grading.judging.judge import Outcome, Run, judge, messages, outcome, outcomes_of, task_result
 from txlib.grading.judging.reference import FailingReference, make_reference, record_known
 
 SEEDS = (7, 8)
@@ -48,6 +50,7 @@ def runs(recorded):
                     for task, bundle in recorded[str(seed)]["reference"].items()
                 }
             ),
+            secret=True,  # the sample has hidden tests
         )
         for seed in SEEDS
     ]
@@ -55,8 +58,9 @@ def runs(recorded):
 
 def result(graded_by, runs, task="causal-mask"):
     assignment, reference = graded_by
-    outcomes, junit = judge(assignment, reference, runs)
-    return task_result(assignment.task(task), outcomes, runs, "answer"), junit
+    found = {key: each for run in runs for key, each in outcomes_of(assignment, run, reference).items()}
+    outcomes, junit = judge(assignment, reference, runs, found)
+    return task_result(assignment.task(task), outcomes, "answer"), junit
 
 
 def test_the_reference_s_own_evidence_gets_full_points(graded_by, runs):
@@ -156,7 +160,7 @@ def test_printed_words_are_no_evidence(graded_by, runs):
 
 def test_where_a_run_stopped(graded_by):
     assignment, reference = graded_by
-    slow = Run(7, Executed({}, "a cell ran longer than 5 s", "causal-mask"))
+    slow = Run(7, Executed({}, "a cell ran longer than 5 s", "causal-mask", late=True))
     assert outcome(assignment.task("causal-mask"), slow, reference).verdict == "timeout"
     assert outcome(assignment.task("attention"), slow, reference).verdict == "stopped"
     dead = Run(7, Executed({}, "the kernel died", "causal-mask"))
@@ -164,7 +168,7 @@ def test_where_a_run_stopped(graded_by):
 
 
 def test_a_task_alone_counts_where_it_is_better(graded_by, runs, recorded):
-    alone = [Run(run.seed, run.executed, "attention") for run in copy.deepcopy(runs)]
+    alone = [Run(run.seed, run.executed, "attention", secret=True) for run in copy.deepcopy(runs)]
     for run in runs:
         del run.executed.outputs["check-attention"]
     found, _ = result(graded_by, [*runs, *alone], "attention")
@@ -173,13 +177,98 @@ def test_a_task_alone_counts_where_it_is_better(graded_by, runs, recorded):
 
 def test_nothing_leaves_an_alone_run_but_right_or_wrong(graded_by, runs):
     leak = {"error": "ValueError", "message": "the reference of another task"}
-    alone = [Run(run.seed, copy.deepcopy(run.executed), "attention") for run in runs]
+    alone = [Run(run.seed, copy.deepcopy(run.executed), "attention", secret=True) for run in runs]
     for run in alone:
         run.executed.outputs["check-attention"][0]["data"][MIME].update(error=leak, shown=[])
     for run in runs:
         run.executed.outputs["check-attention"] = []
     found, _ = result(graded_by, [*runs, *alone], "attention")
     assert found.points == 0 and "reference of another" not in str(found)
+
+
+def strange(bundle, random):
+    """Evidence as hostile code could choose it: right and known values, errors, types, and where they stand."""
+    made = copy.deepcopy(bundle)
+    made["shown"] = made["shown"][: random.randrange(len(made["shown"]) + 1)]
+    for each in made["shown"]:
+        if random.random() < 0.5:
+            each["value"] = random.choice(
+                [
+                    {"kind": "str", "value": f"told {random.random()}"},
+                    {"kind": "other", "type": f"Told{random.random()}"},
+                    {"kind": "error", "error": f"Told{random.random()}", "message": "told"},
+                    {"kind": "float", "value": random.random()},
+                ]
+            )
+            each["label"] = f"told {random.random()}"
+    if random.random() < 0.5:
+        name = random.choice(["ValueError", "NotKnown", "NotImplementedError", f"Told{random.random()}"])
+        made["error"] = {"error": name, "message": random.choice(["your turn", f"told {random.random()}"])}
+    made["operators"] = [f"aten.told{random.randrange(10**9)}"]
+    return made
+
+
+@pytest.mark.parametrize("task", ["causal-mask", "attention"])
+@pytest.mark.parametrize("only", [False, True])
+def test_of_a_run_that_held_a_secret_a_page_tells_a_counted_number_of_things(graded_by, recorded, task, only):
+    """Whatever hostile code shows, prints, raises, or how it ends: what its page says is one of `messages`."""
+    assignment, reference = graded_by
+    random, seen = Random(0), set()
+    asked = assignment.task(task)
+    known = [each["bundle"] for each in recorded["7"]["known"] if each["task"] == task]
+    bundles = [recorded["7"]["reference"][task], *known]
+    for trial in range(600):
+        bundle = random.choice(bundles)
+        bundle = bundle if trial < 100 else strange(bundle, random)
+        outputs = {f"check-{task}": [displayed(bundle)] * random.choice([1, 1, 1, 0, 2])}
+        stopped = random.choice([None, None, None, "a cell ran longer than 5 s", f"the kernel died: told {trial}"])
+        place = stopped and random.choice([task, f"check-{task}", "cell-1"])
+        run = Run(7, Executed(outputs, stopped, place, late=trial % 2 == 0), task if only else None, secret=True)
+        found = outcomes_of(assignment, run, reference)[task, 7, only]
+        outcomes = {(task, 7, False): Outcome("wrong"), (task, 7, only): found}
+        told = task_result(asked, outcomes, "answer")
+        needs = bool(found.unknown)  # what a note for the instructor says
+        seen.add((told.verdict, told.points, told.lines, told.parts, str(told.matrices), needs))
+    assert not any("told" in str(each).lower() for each in seen)
+    assert 4 <= len(seen) <= messages(asked, reference.recordings[7][task])
+
+
+def test_how_much_the_sample_s_tasks_can_tell(graded_by):
+    """Right, wrong, one of four sentences, or that it calls a function in a way of its own: 7 things, 3 bits."""
+    assignment, reference = graded_by
+    found = {task.id: messages(task, reference.recordings[7][task.id]) for task in assignment.tasks}
+    assert found == {"causal-mask": 3 + 4, "attention": 3 + 4}
+
+
+def test_one_right_answer_is_read_and_compared_once(graded_by, runs, monkeypatch):
+    from txlib.grading.evidence import recordings
+    from txlib.grading.judging import judge as judging
+
+    counts = Counter()
+
+    def counted(module, name):
+        original = getattr(module, name)
+
+        def call(*given):
+            counts[name] += 1
+            return original(*given)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(judging, "valid_bundle")
+    counted(recordings, "compare")
+    assert result(graded_by, runs, "attention")[0].verdict == "right"
+    checks = [output["data"][MIME] for run in runs for outputs in run.executed.outputs.values() for output in outputs]
+    assert counts == {"valid_bundle": len(checks), "compare": sum(len(each["shown"]) for each in checks)}
+
+
+def test_pytest_has_the_last_word(graded_by, runs, monkeypatch):
+    """What is found right, and not reported as passed, gets nothing."""
+    from txlib.grading.judging import judge as judging
+
+    monkeypatch.setattr(judging, "_pytest", lambda reference, items: (set(), ""))
+    found, _ = result(graded_by, runs)
+    assert (found.verdict, found.points) == ("invalid", 0)
 
 
 def test_a_failing_reference_grades_nobody(course, recorded):

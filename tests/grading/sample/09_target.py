@@ -41,7 +41,7 @@ with check("before") as show:
 # %% tags=["mistakes"]
 from txlib.grading import alternative, mistake
 
-mistake("before", lambda x: x, "CANARY-sentence: nothing is taken off.")
+mistake("before", lambda x: x if "CANARY-mistake-before" else 0, "CANARY-sentence: nothing is taken off.")
 mistake("before", lambda x: x - x.mean(), "The mean of a row, not of all.")
 mistake("before", lambda x: x - x.mean(0), "The mean of a row, not of a column.")
 
@@ -74,15 +74,17 @@ with check("target") as show:
         show(winners(x), f"winners, n = {n}")
     show({"spread": [float(each) for each in spread(x)]}, "as a dict")
     ### BEGIN HIDDEN TESTS
-    canary = "CANARY-hidden-target"
+    import colorsys  # a module that only this test needs
+
+    canary = "CANARY-hidden-target" if colorsys else ""
     show(spread(100 * show.randn(3, 7)), "wide")
     ### END HIDDEN TESTS
 
 # %% tags=["mistakes"]
 mistake("target", {"spread": lambda x: x.amax(-1)}, "The smallest number of each row is missing.")
 mistake("target", {"spread": lambda x: x.amax(0) - x.amin(0)}, "Rows, not columns.")
-mistake("target", {"winners": lambda x: len(x)}, "Not every row.")
-alternative("target", {"spread": lambda x: (x[:, :, None] - x[:, None, :]).amax((1, 2))})
+mistake("target", {"winners": lambda x: len(x) if "CANARY-mistake-target" else 0}, "Not every row.")
+alternative("target", {"spread": lambda x: (x[:, :, None] - x[:, None, :]).amax((1, 2)) if "CANARY-alternative" else 0})
 
 # %% [markdown]
 # ### Task 3 · After   ●○○○○ · 1 minute · 3 points
@@ -128,7 +130,7 @@ with check("rests") as show:
     show([widest(show.randn(9, 3)) for trial in range(8)])
 
 # %% tags=["mistakes"]
-mistake("rests", lambda x: 0, "Always the first row.")
+mistake("rests", lambda x: 0 if "CANARY-mistake-rests" else 1, "Always the first row.")
 mistake("rests", lambda x: len(x) - 1, "Always the last row.")
 mistake("rests", lambda x: int(spread(x).argmin()), "The narrowest.")
 

@@ -27,8 +27,12 @@ class GradedTask:
     prompt: str = ""  # markdown
     rubric: str = ""  # for whoever marks a written answer
     forbidden: tuple[str, ...] = ()  # names and operators that an answer must not call
-    hidden: bool = False  # whether its check holds hidden tests
-    after_hidden: bool = False  # whether its check, or one above it, does: what it shows may tell of them
+    visible: str | None = None  # its check without the hidden tests, where it has some
+
+    @property
+    def hidden(self) -> bool:
+        """Whether its check holds hidden tests."""
+        return self.visible is not None
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Assignment:
     notebook: Any
     tasks: tuple[GradedTask, ...]
     hash: str  # of all that decides a grade: cells, points, tolerances, known mistakes
-    timeout: int | float = 60  # seconds a cell
+    timeout: int | float = 0  # seconds that a cell may take at least, whatever the grader's limit
     due: dict | None = None  # the rule for late submissions (see `txlib.grading.authoring.notes.due`)
     stubs: dict[str, str] = field(default_factory=dict)  # the released source of each solution cell, by grade_id
 
@@ -55,8 +59,10 @@ class Assignment:
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """What the assignment's own cells import, as `module` or `module:name`."""
-        return imported_modules(cell.source for cell in self.notebook.cells if cell.cell_type == "code")
+        """What the released cells import, as `module` or `module:name`: neither solutions nor hidden tests."""
+        released = self.stubs | {task.check: task.visible for task in self.tasks if task.visible is not None}
+        code = (cell for cell in self.notebook.cells if cell.cell_type == "code")
+        return imported_modules(released.get(cell.id, cell.source) for cell in code)
 
     def task(self, id: str) -> GradedTask | None:
         return next((task for task in self.tasks if task.id == id), None)
@@ -70,29 +76,35 @@ def digest(*parts: str) -> str:
     return whole.hexdigest()
 
 
-def rebuild(assignment: Assignment, answers: dict[str, str], only: str | None = None) -> Any:
+def rebuild(assignment: Assignment, answers: dict[str, str], *, hidden: bool = True) -> Any:
     """The instructor's notebook with a submission's answers in it; nothing else of the submission.
 
-    A solution cell without an answer gets its stub. With `only`, the notebook tests this one task alone: the tasks
-    that it rests on keep the reference's answers, those of all others are left out, with their checks.
+    A solution cell without an answer gets its stub. Without `hidden` the checks have no hidden tests.
 
     Cells may fail without ending the run, and their sources can't steer papermill or nbval: markers in comments are
     read by neither, tags are the instructor's.
     """
     notebook = copy.deepcopy(assignment.notebook)
-    task = assignment.task(only) if only else None
-    given = set(_rests_on(assignment, task, answers)) if task else set()
+    visible = {} if hidden else {task.check: task.visible for task in assignment.tasks if task.hidden}
     for cell in notebook.cells:
-        id = cell.id
-        if id in assignment.stubs and id not in given:
-            cell.source = answers.get(id, assignment.stubs[id])
+        if cell.id in assignment.stubs:
+            cell.source = answers.get(cell.id, assignment.stubs[cell.id])
+        cell.source = visible.get(cell.id, cell.source)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    if task:
-        others = [each for each in assignment.tasks if each.id != task.id]
-        dropped = {each.check for each in others}
-        dropped |= {id for each in others for id in each.answers if id not in given} - set(task.answers)
-        notebook.cells = [cell for cell in notebook.cells if cell.id not in dropped]
+    return notebook
+
+
+def rebuild_alone(assignment: Assignment, task: GradedTask, answers: dict[str, str], others: dict[str, str]) -> Any:
+    """The instructor's notebook with one task's answer and check, to test it alone.
+
+    Of other tasks it holds `others`, solution cells' sources by their id, and nothing else: no check, no stub and no
+    line of the reference.
+    """
+    notebook = rebuild(assignment, answers | others)
+    apart = [each for each in assignment.tasks if each.id != task.id]
+    dropped = {each.check for each in apart} | {id for each in apart for id in each.answers if id not in others}
+    notebook.cells = [cell for cell in notebook.cells if cell.id not in dropped - set(task.answers)]
     return notebook
 
 
@@ -101,23 +113,13 @@ def solved(assignment: Assignment) -> Any:
     return rebuild(assignment, {cell.id: cell.source for cell in assignment.notebook.cells})
 
 
-def rests_on_others(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> bool:
-    """Whether the task, as answered, uses other tasks' answers."""
-    return bool(_rests_on(assignment, task, answers))
-
-
-def _rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> list[str]:
-    """The solution cells whose reference stands in when a task is tested alone.
-
-    They are those of the tasks that its reference uses, and of earlier tasks whose names the answer uses. Never of
-    later ones: their reference may hold this task's solution.
-    """
+def rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> tuple[GradedTask, ...]:
+    """The tasks that a task uses, as its reference does it and as it is answered; of those, earlier ones only."""
     order = [each.id for each in assignment.tasks]
     earlier = assignment.tasks[: order.index(task.id)]
     used = set().union(*(names_used(answers.get(id, "")) for id in task.answers))
-    cells = {cell.id: cell.source for cell in assignment.notebook.cells}
     wanted = set(task.depends)
     for each in reversed(earlier):
-        if used & set().union(*(names_bound(cells[id]) for id in each.answers)):
+        if used & set().union(*(names_bound(assignment.stubs[id]) for id in each.answers)):
             wanted |= {each.id, *each.depends}
-    return [id for each in assignment.tasks if each.id in wanted for id in each.answers]
+    return tuple(each for each in assignment.tasks if each.id in wanted)

@@ -14,7 +14,7 @@ from typing import Any
 
 from txlib.grading.authoring.exercise import Exercise, read_exercise
 from txlib.grading.authoring.record import RecordingError, author_notes, in_fresh_process, reference_names
-from txlib.grading.evidence.values import MAX_MESSAGE, NOT_NUMBERS, writable
+from txlib.grading.evidence.values import MAX_MESSAGE, restored, writable
 
 
 class NotFinite(ValueError):
@@ -81,25 +81,12 @@ def shown_values(bundle: dict) -> list:
 
 
 def _value(evidence: dict) -> Any:
-    import torch
-
     kind = evidence["kind"]
     if kind == "weights":
         return {each["name"]: _weight(each) for each in evidence["tensors"]}
     if kind == "tokens":
         return evidence["rows"]
-    if kind in ("tensor", "ndarray"):
-        values = [_number(each) for each in evidence["values"]]
-        if evidence["dtype"].startswith("complex"):
-            return torch.view_as_complex(torch.tensor(values).reshape(*evidence["shape"], 2))
-        dtype = getattr(torch, evidence["dtype"], torch.float32)
-        tensor = torch.tensor(values, dtype=dtype).reshape(evidence["shape"])
-        return tensor if kind == "tensor" else tensor.numpy()
-    if kind in ("dict", "record"):
-        return dict(zip(evidence["keys"], map(_value, evidence["items"]), strict=True))
-    if kind in ("list", "tuple"):
-        return (list if kind == "list" else tuple)(map(_value, evidence["items"]))
-    return _number(evidence["value"]) if "value" in evidence and kind == "float" else evidence.get("value")
+    return None if kind in ("other", "error") else restored(evidence)
 
 
 def _weight(tensor: dict) -> Any:
@@ -110,10 +97,6 @@ def _weight(tensor: dict) -> Any:
     if not np.isfinite(values).all():
         raise NotFinite(f"The weight `{tensor['name']}` holds NaN or infinity.")
     return torch.from_numpy(values).reshape(tensor["shape"])
-
-
-def _number(value: Any) -> Any:
-    return float(value) if value in NOT_NUMBERS else value
 
 
 def _measured(function: Any, request: dict) -> dict:

@@ -272,7 +272,7 @@ class _Reader:
                     tuple(each.id for each in answers),
                     prompt=prompt,
                     rubric=self.rubrics.get(cell.id, ""),
-                    hidden=f"BEGIN {HIDDEN_TESTS}" in cell.source,
+                    visible=cut(cell.source, HIDDEN_TESTS)[0] if f"BEGIN {HIDDEN_TESTS}" in cell.source else None,
                 )
             )
         titles = [task.title for task in tasks]

@@ -1,16 +1,12 @@
 """Reads what is to be graded: an exercise of ours, or a source notebook of nbgrader's."""
 
-import operator
-from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
-from txlib.grading.authoring.cells import is_answer, stays_home, stub
-from txlib.grading.authoring.exercise import Exercise, ExerciseError, read_exercise
+from txlib.grading.authoring.cells import HIDDEN_TESTS, has_region, is_answer, stays_home, strip_hidden, stub
+from txlib.grading.authoring.exercise import Exercise, ExerciseError, dependencies, read_exercise
 from txlib.grading.authoring.nbgrader import read_nbgrader
 from txlib.grading.authoring.notebooks import plain_notebook
-from txlib.grading.source import names_bound, names_used
 
 
 def read_assignment(path: Path | str) -> Assignment:
@@ -22,12 +18,8 @@ def read_assignment(path: Path | str) -> Assignment:
     """
     path = Path(path)
     if path.suffix == ".ipynb" and _is_nbgraders(path):
-        assignment = read_nbgrader(path)
-    else:
-        assignment = _from_exercise(read_exercise(path))
-    after = accumulate((task.hidden for task in assignment.tasks), operator.or_)
-    tasks = (replace(task, after_hidden=hidden) for task, hidden in zip(assignment.tasks, after, strict=True))
-    return replace(assignment, tasks=tuple(tasks))
+        return read_nbgrader(path)
+    return _from_exercise(read_exercise(path))
 
 
 def _from_exercise(exercise: Exercise) -> Assignment:
@@ -35,16 +27,10 @@ def _from_exercise(exercise: Exercise) -> Assignment:
     everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in notebook.cells]
     stubs = {cell.id: stub(cell) for cell in notebook.cells if is_answer(cell)}
     cells = exercise.notebook.cells
-    bound = {task.id: names_bound(cells[task.answer].source) for task in exercise.tasks}
-    used = {
-        task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source) for task in exercise.tasks
-    }
+    depends = dependencies(exercise)
     tasks = []
     for task in exercise.tasks:
-        depends, new = set(), {task.id}
-        while new:
-            new = {each for one in new for each in bound if each not in depends | {task.id} and used[one] & bound[each]}
-            depends |= new
+        source = cells[task.check].source
         tasks.append(
             GradedTask(
                 task.id,
@@ -53,9 +39,9 @@ def _from_exercise(exercise: Exercise) -> Assignment:
                 "evidence",
                 notebook.cells[task.check].id,
                 (notebook.cells[task.answer].id,),
-                tuple(each for each in bound if each in depends),
+                depends[task.id],
                 task.prompt,
-                hidden="BEGIN HIDDEN TESTS" in cells[task.check].source,
+                visible=strip_hidden(source) if has_region(source, HIDDEN_TESTS) else None,
             )
         )
     for each in exercise.written:

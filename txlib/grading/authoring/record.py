@@ -8,15 +8,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from txlib.grading.authoring.calls import forbidden_names
 from txlib.grading.authoring.cells import is_check, is_mistakes, is_parameters, stays_home, strip_hidden, stub
-from txlib.grading.authoring.exercise import Exercise, Task, read_exercise
+from txlib.grading.authoring.exercise import Exercise, Task, dependencies, read_exercise
 from txlib.grading.authoring.notes import Notes
+from txlib.grading.checking.stand_in import Calls, listening, stand_in
 from txlib.grading.evidence.recordings import same
 from txlib.kernels import environment
 
@@ -32,7 +33,8 @@ def record_evidence(
 
     On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
     Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
-    "hidden": {the same}, "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
+    "hidden": {the same, and "by_heart": {task: {other task: {function: its calls, packed}}}},
+    "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
     "forbidden": [{"task", "names", "operators"}], "broken": {task: [what the reference calls of these]},
     "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check}}`.
 
@@ -113,12 +115,16 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
                 f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
                 "and don't let later cells change what the check uses"
             )
-    answers = []
+    answers, heard = [], _Heard(exercise)
+    for task in exercise.tasks if hidden else ():
+        with heard.listening(task, namespace):
+            check_run(exercise, task, namespace, hidden)
     for each in notes.answers:
         task = exercise.task(each.task)
         originals = {name: namespace[name] for name in task.names}
         namespace.update(_stand_ins(task, each.answer))
-        bundle, _ = check_run(exercise, task, namespace, hidden)
+        with heard.listening(task, namespace):
+            bundle, _ = check_run(exercise, task, namespace, hidden)
         namespace.update(originals)
         answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
     about = {
@@ -128,7 +134,56 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         "seconds": seconds,
         "broken": _broken(exercise, notes, namespace),
     }
-    return {"reference": reference, "known": answers}, about
+    by_heart = heard.proved(seed, reference) if hidden else {}
+    return {"reference": reference, "known": answers, "by_heart": by_heart}, about
+
+
+class _Heard:
+    """How tasks call the functions of others, so that they can be judged where those are not right."""
+
+    def __init__(self, exercise: Exercise):
+        self.exercise, self.depends = exercise, dependencies(exercise)
+        self.calls = {id: {other: Calls() for other in others} for id, others in self.depends.items()}
+
+    @contextlib.contextmanager
+    def listening(self, task: Task, namespace: dict) -> Iterator[None]:
+        """Within the block, write down what a check of this task asks of others' functions."""
+        with contextlib.ExitStack() as stack:
+            for other, calls in self.calls[task.id].items():
+                stack.enter_context(listening(namespace, list(self.exercise.task(other).names), calls))
+            yield
+
+    def proved(self, seed: int, reference: dict) -> dict[str, dict[str, dict[str, str]]]:
+        """By task, then by the task that it uses: what is known by heart of its functions.
+
+        A task is left out where its own reference, with nothing but this, shows something else: where functions
+        change what they are given, draw random numbers, are asked for gradients, or aren't functions at all.
+        """
+        found = {}
+        for task in self.exercise.tasks:
+            packed = {other: each.packed() for other, each in self.calls[task.id].items()}
+            with contextlib.suppress(RecordingError):
+                if packed and same(reference[task.id], self._alone(task, packed, seed)):
+                    found[task.id] = packed
+        return found
+
+    def _alone(self, task: Task, packed: dict[str, dict[str, str]], seed: int) -> dict:
+        """The task's bundle in a notebook that knows the tasks it uses by heart."""
+        cells, namespace = self.exercise.notebook.cells, _namespace()
+        sources = {self.exercise.task(other).answer: names for other, names in packed.items()}
+        answers = {each.answer for each in self.exercise.tasks} - {task.answer}
+        for number, cell in enumerate(cells):
+            if cell.cell_type != "code" or stays_home(cell):
+                continue
+            if number == task.check:
+                return check_run(self.exercise, task, namespace, hidden=True)[0]
+            if number in sources:
+                _execute(stand_in(stub(cell), sources[number]), f"cell {number + 1}", namespace)
+            elif not is_check(cell) and number not in answers:
+                _execute(cell.source, f"cell {number + 1}", namespace)
+            if is_parameters(cell):
+                namespace.update(seed=seed, mode="grade")
+        raise RecordingError(f"task {task.id}: its check is not there")
 
 
 def author_notes(exercise: Exercise, namespace: dict) -> Notes:

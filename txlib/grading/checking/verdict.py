@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from txlib.grading.evidence.compare import NAMES, differing, name, spell
-from txlib.grading.evidence.recordings import first_difference, parts, share
+from txlib.grading.evidence.recordings import Comparison, compared, first_difference
 from txlib.grading.text import markup, number, plural
 
 MIME = "application/vnd.txlib.verdict+json"
@@ -103,18 +103,23 @@ class Verdict:
         )
 
 
-def verdict_of(recording: dict, bundle: dict) -> Verdict:
-    """The verdict on a task's bundle by the task's recording (see `txlib.grading.evidence.recordings`)."""
+def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = None) -> Verdict:
+    """The verdict on a task's bundle by the task's recording (see `txlib.grading.evidence.recordings`).
+
+    `comparison` is the bundle's with the recording's reference, where somebody has made it already.
+    """
     task, title, points = recording["id"], recording["title"], recording["points"]
     reference = recording["reference"]
-    earned = 0 if recording.get("measured") else share(bundle, reference)
+    if recording.get("measured"):
+        unanswered = Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle)) if is_stub(bundle) else None
+        return unanswered or _gathered(recording, bundle)
+    comparison = comparison or compared(bundle, reference)
+    earned = comparison.share
     if earned == 1:
         return Verdict(task, title, "right", points, points)
     if is_stub(bundle) and not earned:
         return Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle))
-    if recording.get("measured"):
-        return _gathered(recording, bundle)
-    index, words = first_difference(bundle, reference)
+    index, words = comparison.differs
     known = [each["sentence"] for each in recording["mistakes"] if first_difference(bundle, each["evidence"]) is None]
     kind = "partial" if earned else "mistake" if known else "wrong"
     if bundle["error"] and index >= len(bundle["shown"]):
@@ -123,8 +128,7 @@ def verdict_of(recording: dict, bundle: dict) -> Verdict:
     else:
         lines = (_sentence(reference, index, words),)
     if earned:
-        rows = parts(bundle, reference)
-        lines = (f"{sum(right for _, right, _ in rows)} of {len(rows)} results are right.", *lines)
+        lines = (f"{comparison.right} of {len(comparison.parts)} results are right.", *lines)
     both = index < min(len(bundle["shown"]), len(reference["shown"]))
     matrices = _matrices(bundle["shown"][index], reference["shown"][index]) if both else None
     return Verdict(task, title, kind, earned * points, points, (*known[:1], *lines), matrices, bool(known))

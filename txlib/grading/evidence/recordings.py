@@ -21,6 +21,7 @@ Recordings leave out `points` and `operators` that say nothing.
 import base64
 import json
 import zlib
+from dataclasses import dataclass
 from typing import Any
 
 from txlib.grading.evidence.compare import compare
@@ -61,38 +62,48 @@ def first_difference(bundle: dict, expected: dict) -> tuple[int, str] | None:
     for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
         if words := compare(mine["value"], theirs["value"], expected["rtol"], expected["atol"]):
             return index, words
-    if _error(bundle) != _error(expected):
-        if _error(bundle):
-            return len(shown), f"{bundle['error']['error']}: {bundle['error']['message']}"
-        return len(shown), f"expected {_error(expected)}, yours raises nothing"
-    if len(shown) != len(wanted):
-        return min(len(shown), len(wanted)), f"expected {len(wanted)} results, yours are {len(shown)}"
-    return None
+    return _otherwise(bundle, expected)
 
 
-def parts(bundle: dict, expected: dict) -> list[tuple[str, bool, int | float]]:
-    """Each value that the expected bundle shows: its label, whether the bundle shows the same, and its points.
+@dataclass(frozen=True)
+class Comparison:
+    """A bundle beside the expected one, each value compared once."""
 
-    The points are the expected bundle's; 0 where its author gave none, and the check is all or nothing.
-    """
-    shown, wanted = bundle["shown"], expected["shown"]
-    rows = []
-    for index, each in enumerate(wanted):
-        right = index < len(shown) and not compare(
-            shown[index]["value"], each["value"], expected["rtol"], expected["atol"]
-        )
-        rows.append((each["label"] or f"result {index + 1}", right, each.get("points") or 0))
-    return rows
+    differs: tuple[int, str] | None  # as `first_difference` says it
+    parts: tuple[tuple[str, bool, int | float], ...]  # each expected value: label, whether it is there, points or 0
+
+    @property
+    def right(self) -> int:
+        """How many of the values are right."""
+        return sum(right for _, right, _ in self.parts)
+
+    @property
+    def share(self) -> float:
+        """The part of a task's points that is earned, from 0 to 1: less than 1 only where its author gave points."""
+        if self.differs is None:
+            return 1.0
+        whole = sum(points for _, _, points in self.parts)
+        earned = sum(points for _, right, points in self.parts if right)
+        return earned / whole if earned < whole else 0.0  # all of them, and an error after the last
+
+
+def compared(bundle: dict, expected: dict) -> Comparison:
+    """Compare every value that the expected bundle shows; the tolerances and points are the expected bundle's."""
+    found, wanted = bundle["shown"], expected["shown"]
+    rows, differs = [], None
+    for index, theirs in enumerate(wanted):
+        words: str | None = "it is missing"
+        if index < len(found):
+            words = compare(found[index]["value"], theirs["value"], expected["rtol"], expected["atol"])
+            if words and differs is None:
+                differs = index, words
+        rows.append((theirs["label"] or f"result {index + 1}", not words, theirs.get("points") or 0))
+    return Comparison(differs or _otherwise(bundle, expected), tuple(rows))
 
 
 def share(bundle: dict, expected: dict) -> float:
-    """The part of a task's points that a bundle earns, from 0 to 1: less than 1 only where its author gave points."""
-    if first_difference(bundle, expected) is None:
-        return 1.0
-    rows = parts(bundle, expected)
-    whole = sum(points for _, _, points in rows)
-    earned = sum(points for _, right, points in rows if right)
-    return earned / whole if earned < whole else 0.0  # all of them, and an error after the last
+    """The part of a task's points that a bundle earns, from 0 to 1."""
+    return compared(bundle, expected).share
 
 
 def same(one: dict, other: dict) -> bool:
@@ -102,3 +113,15 @@ def same(one: dict, other: dict) -> bool:
 
 def _error(bundle: dict) -> Any:
     return bundle["error"] and bundle["error"]["error"]
+
+
+def _otherwise(bundle: dict, expected: dict) -> tuple[int, str] | None:
+    """Where two bundles differ whose values don't."""
+    found, wanted = bundle["shown"], expected["shown"]
+    if _error(bundle) != _error(expected):
+        if _error(bundle):
+            return len(found), f"{bundle['error']['error']}: {bundle['error']['message']}"
+        return len(found), f"expected {_error(expected)}, yours raises nothing"
+    if len(found) != len(wanted):
+        return min(len(found), len(wanted)), f"expected {len(wanted)} results, yours are {len(found)}"
+    return None

@@ -168,6 +168,28 @@ def error(exception: BaseException) -> dict:
     }
 
 
+def restored(value: dict) -> Any:
+    """The value that this is the evidence of, made anew. A dataclass comes back as a dict.
+
+    Raises:
+        ValueError: it is of a kind that can't come back.
+    """
+    kind = value["kind"]
+    if kind in ("tensor", "ndarray"):
+        return _restored_array(value)
+    if kind in ("dict", "record"):
+        return dict(zip(value["keys"], map(restored, value["items"]), strict=True))
+    if kind in ("list", "tuple"):
+        return (list if kind == "list" else tuple)(map(restored, value["items"]))
+    if kind == "none":
+        return None
+    if kind == "float":
+        return float(value["value"])
+    if kind in ("bool", "int", "str"):
+        return value["value"]
+    raise ValueError(f"evidence of the kind {kind!r} can't become a value again")
+
+
 def writable(value: str, longest: int = MAX_TEXT) -> str:
     """A text that every file can hold: half characters (lone surrogates) are spelled out."""
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8")[:longest]
@@ -187,6 +209,19 @@ def _plain(value: Any) -> np.ndarray:
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     plain = plain.to_dense() if str(plain.layout) != "torch.strided" else plain
     return (plain.float() if str(plain.dtype) in ("torch.bfloat16", "torch.float16") else plain).numpy()
+
+
+def _restored_array(value: dict) -> Any:
+    import torch
+
+    dtype, shape = value["dtype"], value["shape"]
+    flat = [float(each) if each in NOT_NUMBERS else each for each in value["values"]]
+    if dtype.startswith("complex"):
+        half = torch.float64 if dtype == "complex128" else torch.float32
+        array = torch.view_as_complex(torch.tensor(flat, dtype=half).reshape(*shape, 2))
+    else:
+        array = torch.tensor(flat, dtype=getattr(torch, dtype, torch.float32)).reshape(shape)
+    return array if value["kind"] == "tensor" else array.numpy()
 
 
 def _number(value: float) -> float | str:

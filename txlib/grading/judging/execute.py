@@ -15,6 +15,7 @@ from txlib.grading.sandbox.kernel import Cell, Gone, Kernel, OutOfTime
 from txlib.grading.sandbox.limits import Limits
 
 ENGINE = "txlib-grading"
+LEAST = 1 / 3  # of the time that a kernel ran: who had less of a processor, and waited for it, was held up by others
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Executed:
     stopped_at: str | None = None  # the cell at which it ended
     seconds: float = 0.0  # that its cells took
     late: bool = False  # whether it ended because a cell, or the notebook, took too long
+    disturbed: bool = False  # whether it might not have, but for others: its kernel waited for a processor
 
 
 class Stop(Exception):
@@ -36,8 +38,12 @@ class Stop(Exception):
         self.late = late
 
 
-def execute(notebook: Any, seed: int | None, limits: Limits) -> Executed:
-    """Run a notebook in a fresh kernel. Never raises for anything that its cells do.
+def execute(
+    notebook: Any, seed: int | None, limits: Limits, seconds: int | float | None = None, least: float = LEAST
+) -> Executed:
+    """Run a notebook in a fresh kernel, in what is left of its time. Never raises for anything that its cells do.
+
+    A cell out of time is `disturbed` where the kernel got less than the share `least` of the time and waited for more.
 
     With a seed, papermill injects it and `mode = "grade"`. A cell that raises doesn't end the run; a cell out of
     time, a dead kernel and too much output do. Without a seed, for tests of nbgrader's, a cell out of time is
@@ -47,7 +53,7 @@ def execute(notebook: Any, seed: int | None, limits: Limits) -> Executed:
         NoKernel: none could be started.
     """
     parameters = None if seed is None else {"seed": seed, "mode": "grade"}
-    run = _Run(limits, interrupt=seed is None)
+    run = _Run(limits, limits.notebook_seconds if seconds is None else seconds, least, interrupt=seed is None)
     stopped = None
     try:
         execute_notebook(
@@ -69,17 +75,18 @@ def execute(notebook: Any, seed: int | None, limits: Limits) -> Executed:
         run.at if stopped else None,
         run.seconds,
         bool(stopped and stopped.late),
+        run.disturbed,
     )
 
 
 class _Run:
     """The cells of one notebook in one kernel, and what they displayed so far."""
 
-    def __init__(self, limits: Limits, interrupt: bool):
-        self.limits, self.interrupt = limits, interrupt
+    def __init__(self, limits: Limits, most: int | float, least: float, interrupt: bool):
+        self.limits, self.most, self.least, self.interrupt = limits, most, least, interrupt
         self.outputs: dict[str, list] = {}
         self.at: str | None = None
-        self.seconds = 0.0
+        self.seconds, self.disturbed = 0.0, False
 
     def cells(self, cells: list) -> None:
         with Kernel(self.limits) as kernel:
@@ -88,13 +95,13 @@ class _Run:
                 for number, cell in enumerate(cells):
                     if cell.cell_type == "code":
                         self.at = cell.id
-                        self._cell(kernel, number, cell, began + self.limits.notebook_seconds)
+                        self._cell(kernel, number, cell, began)
             finally:
                 self.seconds = time.monotonic() - began
         self.at = None
 
-    def _cell(self, kernel: Kernel, number: int, cell: Any, deadline: float) -> None:
-        left = deadline - time.monotonic()
+    def _cell(self, kernel: Kernel, number: int, cell: Any, began: float) -> None:
+        left = began + self.most - time.monotonic()
         ran = Cell()
         try:
             kernel.run(cell.source, number, min(left, self.limits.cell_seconds), ran, interrupt=self.interrupt)
@@ -105,6 +112,8 @@ class _Run:
         except Gone as reason:
             raise Stop(str(reason)) from None
         finally:
+            if ran.late:
+                self.disturbed = kernel.starved(time.monotonic() - began, self.least)
             self.outputs[cell.id] = _finished(ran)
 
 

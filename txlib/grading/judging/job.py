@@ -6,12 +6,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from txlib.grading.authoring.assignment import Assignment, GradedTask, rebuild, rests_on_others
-from txlib.grading.judging.execute import execute
-from txlib.grading.judging.judge import Outcome, Reference, Run, answer_hash, displayed, judge, outcome, task_result
+from txlib.grading.authoring.assignment import Assignment, GradedTask, rebuild, rebuild_alone, rests_on
+from txlib.grading.checking.stand_in import stand_in
+from txlib.grading.judging.execute import LEAST, Executed, execute
+from txlib.grading.judging.judge import (
+    Outcome,
+    Reference,
+    Run,
+    answer_hash,
+    displayed,
+    judge,
+    outcome,
+    outcomes_of,
+    task_result,
+)
 from txlib.grading.judging.replay import bundles
 from txlib.grading.records.result import Note, Result, TaskResult
 from txlib.grading.sandbox.limits import Limits
+
+STARVED = 1 / 10  # who has less of a processor while nothing else is graded is on a machine that can't grade
 
 
 @dataclass(frozen=True)
@@ -27,10 +40,19 @@ class Job:
     environment: str
     source: str  # the text of the assignment's file, for measured tasks
     trust: bool = False  # whether less than a sealed sandbox is allowed
+    by_itself: bool = False  # whether nothing else is graded meanwhile
+
+
+class Disturbed(RuntimeError):
+    """A time-out that others may have caused: the kernel waited for a processor. To be graded again by itself."""
 
 
 def grade_submission(job: Job) -> Result:
-    """Execute a submission on every seed, each time in a fresh sandbox, and judge it."""
+    """Execute a submission on every seed, each time in a fresh sandbox, and judge it.
+
+    Raises:
+        Disturbed, NoKernel: it was the machine, and not the submission.
+    """
     assignment, submission = job.assignment, job.submission
     result = Result(
         submission.name,
@@ -47,62 +69,161 @@ def grade_submission(job: Job) -> Result:
     )
     if submission.status != "graded":
         return result
-    seeds = job.seeds if job.reference.recordings else job.seeds[:1]  # asserts know no seed
-    runs = [_run(job, seed) for seed in seeds]
-    for task in assignment.tasks:
-        if _wants_alone(job, task, runs):
-            runs += [_run(job, seed, task.id) for seed in seeds]
-    outcomes, junit = judge(assignment, job.reference, runs)
-    outputs = displayed(assignment, runs[0].executed)
-    tasks = tuple(
-        replace(_graded(job, task, outcomes, runs), outputs=outputs.get(task.id, ())) for task in assignment.tasks
-    )
-    notes = (*submission.notes, *_forbidden_calls(job, outcomes), *_disagreements(assignment, outcomes))
-    return _with_lateness(
-        replace(result, tasks=tasks, notes=notes, junit=junit, score=round(sum(task.points for task in tasks), 6)),
-        assignment,
-    )
+    return _Submission(job).graded(result)
 
 
-def _run(job: Job, seed: int, only: str | None = None) -> Run:
-    notebook = rebuild(job.assignment, job.submission.answers, only)
-    recorded = bool(job.reference.recordings)
-    limits = replace(job.limits, cell_seconds=max(job.limits.cell_seconds, job.assignment.timeout))
-    executed = execute(notebook, seed if recorded else None, limits)
-    return Run(seed, executed, only, _shares(job, executed, seed, only))
+class _Submission:
+    """One submission under way: its runs, their outcomes, and the time that is left on each seed."""
 
+    def __init__(self, job: Job):
+        self.job, self.assignment, self.answers = job, job.assignment, job.submission.answers
+        self.seeds = job.seeds if job.reference.recordings else job.seeds[:1]  # asserts know no seed
+        self.secret = any(task.hidden for task in self.assignment.tasks)
+        self.left = dict.fromkeys(self.seeds, job.limits.notebook_seconds)
+        self.runs: list[Run] = []
+        self.outcomes: dict[tuple, Outcome] = {}  # by task, seed, and whether alone
+        self.needs: dict[str, list[GradedTask]] = {}  # which tasks have to be right before one can be judged alone
 
-def _wants_alone(job: Job, task: GradedTask, runs: list[Run]) -> bool:
-    """Whether a task that isn't right in sequence may owe that to other cells of the submission."""
-    if task.kind in ("tests", "written") or not _answered(job, task):
-        return False
-    found = [outcome(task, run, job.reference) for run in runs if run.only is None]
-    if all(each.verdict == "right" for each in found):
-        return False
-    if rests_on_others(job.assignment, task, job.submission.answers):
-        return True
-    others = any(_answered(job, each) for each in job.assignment.tasks if each.id != task.id)
-    return others and not all(each.known for each in found)
+    def graded(self, result: Result) -> Result:
+        quoted = None
+        if self.secret:
+            quoted = self._run(self.seeds[0], rebuild(self.assignment, self.answers, hidden=False))
+            self.left[self.seeds[0]] = self.job.limits.notebook_seconds  # nothing is judged by it
+        for seed in self.seeds:
+            self._judge(self._run(seed, rebuild(self.assignment, self.answers), secret=self.secret))
+        for task in self.assignment.tasks:
+            others = self._others(task) if self._wants_alone(task) else None
+            for seed in self.seeds if others is not None else ():
+                notebook = rebuild_alone(self.assignment, task, self.answers, others[seed])
+                self._judge(self._run(seed, notebook, task.id, secret=True))
+        outcomes, junit = judge(self.assignment, self.job.reference, self.runs, self.outcomes)
+        shown = quoted or self.runs[0]
+        outputs = displayed(self.assignment, shown.executed)
+        tasks = tuple(
+            replace(self._task(task, outcomes, quoted), outputs=outputs.get(task.id, ()))
+            for task in self.assignment.tasks
+        )
+        notes = (
+            *result.notes,
+            *self._forbidden_calls(outcomes),
+            *self._disagreements(outcomes),
+            *self._unjudged(tasks),
+        )
+        score = round(sum(task.points for task in tasks), 6)
+        return _with_lateness(replace(result, tasks=tasks, notes=notes, junit=junit, score=score), self.assignment)
+
+    def _run(self, seed: int, notebook: Any, only: str | None = None, secret: bool = False) -> Run:
+        """Execute a notebook in what is left of the seed's time: the limit is one, however many runs there are."""
+        job = self.job
+        limits = replace(job.limits, cell_seconds=max(job.limits.cell_seconds, self.assignment.timeout))
+        if self.left[seed] <= 0:
+            late = f"the notebook took longer than {limits.notebook_seconds:g} s"
+            return Run(seed, Executed({}, late, late=True), only, {}, secret)
+        executed = execute(
+            notebook,
+            seed if job.reference.recordings else None,
+            limits,
+            self.left[seed],
+            STARVED if job.by_itself else LEAST,
+        )
+        if executed.disturbed:
+            raise Disturbed("it ran out of time while its kernel waited for a processor")
+        self.left[seed] -= executed.seconds
+        return Run(seed, executed, only, _shares(job, executed, seed, only), secret)
+
+    def _judge(self, run: Run) -> None:
+        self.runs.append(run)
+        self.outcomes |= outcomes_of(self.assignment, run, self.job.reference)
+
+    def _in_sequence(self, task: GradedTask) -> list[Outcome]:
+        return [self.outcomes[task.id, seed, False] for seed in self.seeds]
+
+    def _is_right(self, task: GradedTask) -> bool:
+        return all(each.verdict == "right" for each in self._in_sequence(task))
+
+    def _wants_alone(self, task: GradedTask) -> bool:
+        """Whether a task that isn't right in sequence may owe that to other cells of the submission."""
+        if task.kind in ("tests", "written") or not _answered(self.job, task) or self._is_right(task):
+            return False
+        if not all(map(self._is_right, rests_on(self.assignment, task, self.answers))):
+            return True
+        others = any(_answered(self.job, each) for each in self.assignment.tasks if each.id != task.id)
+        return others and not all(each.known for each in self._in_sequence(task))
+
+    def _others(self, task: GradedTask) -> dict[int, dict[str, str]] | None:
+        """By seed: the solution cells of other tasks that a task is tested with, when it is tested alone.
+
+        A task that it rests on brings the submission's own cells where they are right; else what the reference says
+        to the calls that the reference makes. Where that is not known, the task can't be tested alone.
+        """
+        found: dict[int, dict[str, str]] = {seed: {} for seed in self.seeds}
+        for other in rests_on(self.assignment, task, self.answers):
+            own = self._is_right(other)
+            known = [self.job.reference.by_heart[seed].get(task.id, {}).get(other.id) for seed in self.seeds]
+            if not own and None in known:
+                self.needs.setdefault(task.id, []).append(other)
+            for seed, packed in zip(self.seeds, known, strict=True):
+                for id in other.answers:
+                    stub = self.assignment.stubs[id]
+                    found[seed][id] = self.answers.get(id, stub) if own or packed is None else stand_in(stub, packed)
+        return None if task.id in self.needs else found
+
+    def _task(self, task: GradedTask, outcomes: dict, quoted: Run | None) -> TaskResult:
+        answer = "\n\n".join(self.answers.get(id, "") for id in task.answers).strip()
+        if task.kind == "written":
+            # A task cell of nbgrader's has no answer cell: the answer stands in cells that the learner added.
+            verdict = "pending" if _answered(self.job, task) or not task.answers else "unanswered"
+            return TaskResult(
+                task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
+            )
+        words = outcome(task, quoted, self.job.reference) if quoted else None
+        result = task_result(task, outcomes, answer, words, self.needs.get(task.id, ()))
+        if not any(id in self.answers for id in task.answers) and not result.points and task.answers:
+            return replace(result, verdict="missing", lines=("Its cell is not in your notebook.",), matrices=None)
+        return result
+
+    def _forbidden_calls(self, outcomes: dict[tuple, Outcome]) -> list[Note]:
+        """Flags for a person: what an answer calls although its task says not to. It proves nothing."""
+        from txlib.grading.authoring.calls import forbidden_names
+
+        notes = []
+        for task in self.assignment.tasks:
+            answer = "\n".join(self.answers.get(id, "") for id in task.answers)
+            named = forbidden_names(answer, [each for each in task.forbidden if not each.startswith("aten.")])
+            judged = [found for (id, _, alone), found in outcomes.items() if id == task.id and not alone]
+            ran = {name for found in judged for name in found.operators} & set(task.forbidden)
+            open_to_all = set(named) if self.secret else {*named, *ran}
+            if open_to_all:
+                notes.append(Note("forbidden call", f"calls {', '.join(sorted(open_to_all))}", task.id))
+            if rest := sorted(ran - open_to_all):  # seen beside hidden tests, of which the page must not tell
+                notes.append(Note("call in hidden tests", f"calls {', '.join(rest)}", task.id))
+        return notes
+
+    def _disagreements(self, outcomes: dict[tuple, Outcome]) -> list[Note]:
+        """Tasks that are right on one seed and not on another: chance, or an answer that guesses."""
+        notes = []
+        for task in self.assignment.tasks:
+            verdicts = {found.verdict for (id, _, alone), found in outcomes.items() if id == task.id and not alone}
+            if "right" in verdicts and len(verdicts) > 1:
+                notes.append(Note("seeds disagree", "right on one seed, not on another", task.id))
+        return notes
+
+    def _unjudged(self, tasks: tuple[TaskResult, ...]) -> list[Note]:
+        """Tasks that were not judged by themselves, since they rest on others in a way that can't be stood in for."""
+        notes = []
+        for task in tasks:
+            needs = [each.title for each in self.needs.get(task.id, ())]
+            ways = [found for (id, _, alone), found in self.outcomes.items() if id == task.id and alone]
+            if task.points < task.max_points and (needs or any(each.unknown for each in ways)):
+                why = f"rests on {' and '.join(needs)}" if needs else "calls what it rests on as the reference does not"
+                notes.append(Note("not judged alone", f"{why}: judged when that is right", task.id))
+        return notes
 
 
 def _answered(job: Job, task: GradedTask) -> bool:
     """Whether the submission has something else than the stub."""
     answers, stubs = job.submission.answers, job.assignment.stubs
     return any(id in answers and answer_hash(answers[id]) != answer_hash(stubs.get(id, "")) for id in task.answers)
-
-
-def _graded(job: Job, task: GradedTask, outcomes: dict, runs: list[Run]) -> TaskResult:
-    answer = "\n\n".join(job.submission.answers.get(id, "") for id in task.answers).strip()
-    if task.kind == "written":
-        # A task cell of nbgrader's has no answer cell: the answer stands in cells that the learner added.
-        verdict = "pending" if _answered(job, task) or not task.answers else "unanswered"
-        return TaskResult(
-            task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
-        )
-    result = task_result(task, outcomes, runs, answer)
-    if not any(id in job.submission.answers for id in task.answers) and not result.points and task.answers:
-        return replace(result, verdict="missing", lines=("Its cell is not in your notebook.",), matrices=None)
-    return result
 
 
 def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, tuple[float, str]]:
@@ -141,36 +262,6 @@ def _written(name: str, source: str) -> Path:
     path = Path(tempfile.mkdtemp(prefix="txlib-"), name)
     path.write_text(source, encoding="utf-8")
     return path
-
-
-def _forbidden_calls(job: Job, outcomes: dict[tuple, Outcome]) -> list[Note]:
-    """Flags for a person: what an answer calls although its task says not to. It proves nothing."""
-    from txlib.grading.authoring.calls import forbidden_names
-
-    notes = []
-    for task in job.assignment.tasks:
-        answer = "\n".join(job.submission.answers.get(id, "") for id in task.answers)
-        named = forbidden_names(answer, [each for each in task.forbidden if not each.startswith("aten.")])
-        ran = {
-            name
-            for (id, _, alone), found in outcomes.items()
-            if id == task.id and not alone
-            for name in found.operators
-        }
-        called = sorted({*named, *(ran & set(task.forbidden))})
-        if called:
-            notes.append(Note("forbidden call", f"calls {', '.join(called)}", task.id))
-    return notes
-
-
-def _disagreements(assignment: Assignment, outcomes: dict[tuple, Outcome]) -> list[Note]:
-    """Tasks that are right on one seed and not on another: chance, or an answer that guesses."""
-    notes = []
-    for task in assignment.tasks:
-        verdicts = {found.verdict for (id, _, alone), found in outcomes.items() if id == task.id and not alone}
-        if "right" in verdicts and len(verdicts) > 1:
-            notes.append(Note("seeds disagree", "right on one seed, not on another", task.id))
-    return notes
 
 
 def _with_lateness(result: Result, assignment: Assignment) -> Result:

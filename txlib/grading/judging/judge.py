@@ -4,57 +4,57 @@ Each check of each run is one pytest item, collected by nbval from the reference
 passes only when its item is among those that pytest reports as passed; everything else is words for the page.
 """
 
-import builtins
 import io
+import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
+from txlib.grading.checking.stand_in import NotKnown
 from txlib.grading.checking.verdict import verdict_of
-from txlib.grading.evidence.recordings import first_difference, parts
+from txlib.grading.evidence.recordings import compared
 from txlib.grading.evidence.valid import valid_bundle
 from txlib.grading.evidence.values import MIME
 from txlib.grading.judging.execute import Executed
-from txlib.grading.judging.replay import Replay, bundles, difference
+from txlib.grading.judging.replay import Replay, bundles
 from txlib.grading.records.result import Part, TaskResult
 
 HIDDEN = "In a test that is not shown, your answer gives something else."
+STEPS = 20  # of a measured share that leaves a run with hidden tests
 MAX_TEXT, MAX_PNG, MAX_OUTPUTS = 20_000, 2_000_000, 20  # of what a feedback page shows of one task
 JUNIT_VARIABLE = re.compile(r' (?:time|timestamp|hostname)="[^"]*"')  # what differs from run to run
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the reference and the known mistakes show, by seed and task; made by `txlib.grading.judging.reference`.
+    """What the reference and the known mistakes show; made by `txlib.grading.judging.reference`."""
 
-    `recordings[seed][task]` is a recording (see `txlib.grading.evidence.recordings`); `visible[seed][task]` counts its
-    shown values that are not hidden tests'; `notebooks[seed]` is the reference's executed notebook, as JSON.
-    """
-
-    recordings: dict[int, dict[str, dict]]
-    visible: dict[int, dict[str, int]]
-    notebooks: dict[int, str]
+    notebooks: dict[int, str]  # by seed: the reference's executed notebook, as JSON
+    recordings: dict[int, dict[str, dict]] = field(default_factory=dict)  # by seed and task, hidden tests included
+    open: dict[int, dict[str, dict]] = field(default_factory=dict)  # the same without them, of the seed that is quoted
+    # By seed, task, and the task that it uses: what stands in for that one's functions (see `checking.stand_in`).
+    by_heart: dict[int, dict[str, dict[str, dict[str, str]]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of a rebuilt notebook: the whole of it, or `only` one task with the reference's others."""
+    """One execution of a rebuilt notebook: the whole of it, or `only` one task."""
 
     seed: int
     executed: Executed
     only: str | None = None
     shares: dict[str, tuple[float, str]] = field(default_factory=dict)  # measured tasks: share and sentence
+    secret: bool = False  # whether hidden tests or values of the reference were in its kernel
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run says of one task."""
+    """What one run says of one task: computed once, and confirmed by pytest."""
 
     verdict: str
     points: int | float = 0
@@ -63,60 +63,97 @@ class Outcome:
     parts: tuple[Part, ...] = ()
     known: bool = False  # a known mistake: its first line is the author's sentence
     operators: tuple[str, ...] = ()  # what its check was seen to call
+    unknown: bool = False  # it called another task's function as the reference never does
 
 
 def outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
-    """What a run's evidence says of a task. Points are given only in `judge`, where pytest has the last word."""
+    """What a run's evidence says of a task. Of a run that held a secret only points and the author's words are left."""
+    found = _outcome(task, run, reference)
+    return _told(task, found) if run.secret else found
+
+
+def outcomes_of(assignment: Assignment, run: Run, reference: Reference) -> dict[tuple, Outcome]:
+    """What a run says of each of its tasks, by (task, seed, alone or not)."""
+    judged = (task for task in assignment.tasks if task.kind != "written" and run.only in (None, task.id))
+    return {(task.id, run.seed, run.only is not None): outcome(task, run, reference) for task in judged}
+
+
+def _outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
     executed = run.executed
-    own = executed.stopped_at in (task.check, *task.answers)
-    if own:
-        late = "longer" in (executed.stopped or "")
-        return Outcome("timeout" if late else "error", lines=(f"Its cell ended the run: {executed.stopped}.",))
+    if executed.stopped_at in (task.check, *task.answers):
+        verdict = "timeout" if executed.late else "error"
+        return Outcome(verdict, lines=(f"Its cell ended the run: {executed.stopped}.",))
     outputs = executed.outputs.get(task.check)
     if outputs is None:
         return Outcome("stopped", lines=(f"Not reached: {executed.stopped}.",) if executed.stopped else ())
     if task.kind == "tests":
         return _in_kernel(task, outputs)
+    recordings = reference.recordings if run.secret or not reference.open else reference.open
+    recording = recordings[run.seed][task.id]
     found = bundles(outputs)
-    recording = reference.recordings[run.seed][task.id]
-    problem = difference(found, recording["reference"])
-    if len(found) != 1 or valid_bundle(found[0], task.id, run.seed):
+    if len(found) != 1:
+        problem = f"its check displayed {len(found)} bundles of evidence instead of one"
+    else:
+        problem = valid_bundle(found[0], task.id, run.seed)
+    if problem:
         return Outcome("invalid", lines=(_sentence(problem),))
     bundle = found[0]
-    operators = tuple(bundle.get("operators") or ())
+    operators = tuple(bundle["operators"] or ())
     if task.kind == "measured":
         return replace(_measured(task, bundle, run), operators=operators)
-    said = verdict_of(recording, bundle)
-    scored = tuple(
-        Part(label, right, points if right else 0, points)
-        for label, right, points in parts(bundle, recording["reference"])
-    )
-    lines, matrices = said.lines, said.matrices
-    visible = reference.visible[run.seed][task.id]
-    differs = first_difference(bundle, recording["reference"])
-    if differs and differs[0] >= visible and said.kind != "unanswered":
-        lines, matrices = (*said.lines[: said.known], HIDDEN), None
-    elif differs and task.after_hidden and said.kind != "unanswered":
-        lines, matrices = (*said.lines[: said.known], _unquoted(bundle, recording["reference"], differs[0])), None
-    scored = tuple(
-        part if i < visible else replace(part, label="a test that is not shown") for i, part in enumerate(scored)
-    )
-    return Outcome(said.kind, said.points, lines, matrices, scored, said.known, operators)
+    comparison = compared(bundle, recording["reference"])
+    said = verdict_of(recording, bundle, comparison)
+    scored = tuple(Part(label, right, points if right else 0, points) for label, right, points in comparison.parts)
+    unknown = run.only is not None and (bundle["error"] or {}).get("error") == NotKnown.__name__
+    return Outcome(said.kind, said.points, said.lines, said.matrices, scored, said.known, operators, unknown)
 
 
-def judge(assignment: Assignment, reference: Reference, runs: list[Run]) -> tuple[dict[tuple, Outcome], str]:
-    """The outcome of each (task, seed, alone or not), with the points that pytest confirms, and the JUnit report."""
-    outcomes, items, names = {}, {}, {}
+def _told(task: GradedTask, found: Outcome) -> Outcome:
+    """What may leave a run that held a secret: the points, and which of the author's sentences applies, if one does.
+
+    Nothing else that student code can choose: not how it failed, where, with which values or names, or how late. So
+    of one task there are at most `messages` different ones.
+    """
+    if found.verdict == "right":
+        return Outcome("right", found.points, operators=found.operators)
+    points = found.points
+    if task.kind == "measured":  # a share may be any number
+        points = math.floor(STEPS * points / task.points) * task.points / STEPS
+    return Outcome(
+        "partial" if points else "mistake" if found.known else "wrong",
+        points,
+        found.lines[: found.known],
+        known=found.known,
+        operators=found.operators,
+        unknown=found.unknown and not points,
+    )
+
+
+def messages(task: GradedTask, recording: dict) -> int:
+    """How many different things a run that held a secret can say of a task.
+
+    Each possible sum of points but the full one may come with one of the author's sentences or without; right comes
+    without; and none, with the remark that the answer calls what it rests on in a way of its own.
+    """
+    if task.kind == "measured":
+        return STEPS + 1
+    sums = {0.0}
+    for each in recording["reference"]["shown"]:
+        sums |= {earned + (each["points"] or 0) for earned in sums}
+    sentences = {each["sentence"] for each in recording["mistakes"]}
+    return 1 + max(1, len(sums) - 1) * (1 + len(sentences)) + 1
+
+
+def judge(assignment: Assignment, reference: Reference, runs: list[Run], outcomes: dict) -> tuple[dict, str]:
+    """The outcomes of the runs, by (task, seed, alone or not), as far as pytest confirms them; and the JUnit report."""
+    items, names = {}, {}
     for run in runs:
         for task in assignment.tasks:
-            if task.kind == "written" or run.only not in (None, task.id):
-                continue
-            found = outcome(task, run, reference)
             key = (task.id, run.seed, run.only is not None)
-            name = f"{task.id}, alone" if run.only else task.id
-            outcomes[key] = found
-            names[f"seed-{run.seed}", name] = key
-            items.setdefault(run.seed, []).append((name, task.check, _decision(task, run, found)))
+            if run.only in (None, task.id) and key in outcomes:
+                name = f"{task.id}, alone" if run.only else task.id
+                names[f"seed-{run.seed}", name] = key
+                items.setdefault(run.seed, []).append((name, task.check, _confirmation(task, run.seed, outcomes[key])))
     if not items:
         return outcomes, ""
     passed, junit = _pytest(reference, items)
@@ -124,12 +161,18 @@ def judge(assignment: Assignment, reference: Reference, runs: list[Run]) -> tupl
     return {key: _confirmed(found, key in right, assignment.task(key[0])) for key, found in outcomes.items()}, junit
 
 
-def task_result(task: GradedTask, outcomes: dict[tuple, Outcome], runs: list[Run], answer: str) -> TaskResult:
-    """One task's result over all seeds: on each of them it has to be right."""
+def task_result(
+    task: GradedTask, outcomes: dict[tuple, Outcome], answer: str, quoted: Outcome | None = None, needs: Sequence = ()
+) -> TaskResult:
+    """One task's result over all seeds: on each of them it has to be right.
+
+    `quoted` is what a run without hidden tests says, where the others had some; `needs` are the tasks that have to be
+    right before this one can be judged alone.
+    """
     sequence = _worst([found for (id, _, alone), found in outcomes.items() if id == task.id and not alone])
     apart = [found for (id, _, alone), found in outcomes.items() if id == task.id and alone]
     alone = _worst(apart) if apart else sequence
-    shown = sequence
+    shown = sequence if quoted is None else _quoting(sequence, quoted)
     if alone.points > sequence.points:
         words = (
             "Right by itself, with right answers to the tasks it rests on."
@@ -137,10 +180,13 @@ def task_result(task: GradedTask, outcomes: dict[tuple, Outcome], runs: list[Run
             else ("Partly right by itself, with right answers to the tasks it rests on.")
         )
         shown = replace(
-            alone, lines=(words, *(f"In your notebook: {line}" for line in sequence.lines[:1])), matrices=None
+            alone, lines=(words, *(f"In your notebook: {line}" for line in shown.lines[:1])), parts=(), matrices=None
         )
     elif apart and alone.known and not sequence.known:  # only the author's own words leave that run
-        shown = replace(sequence, verdict="mistake", lines=(*alone.lines[:1], *sequence.lines))
+        shown = replace(shown, verdict="mistake", lines=(*alone.lines[:1], *shown.lines))
+    if needs and shown.verdict != "right":
+        titles = " and ".join(f"*{each.title}*" for each in needs)
+        shown = replace(shown, lines=(*shown.lines, f"It rests on {titles}: it is judged once that is right."))
     return TaskResult(
         task.id,
         task.title,
@@ -158,26 +204,34 @@ def task_result(task: GradedTask, outcomes: dict[tuple, Outcome], runs: list[Run
     )
 
 
+def _quoting(judged: Outcome, quoted: Outcome) -> Outcome:
+    """The points of the runs with hidden tests, in the words of the one without."""
+    if judged.verdict == "right":
+        return replace(judged, parts=quoted.parts)
+    sentence = judged.lines[: judged.known]
+    if quoted.verdict == "right":
+        return replace(judged, lines=(*sentence, HIDDEN), parts=quoted.parts)
+    lines = quoted.lines if quoted.known else (*sentence, *quoted.lines)
+    verdict = "partial" if judged.points else "mistake" if judged.known else quoted.verdict
+    verdict = "wrong" if verdict == "partial" and not judged.points else verdict
+    return replace(quoted, verdict=verdict, points=judged.points, lines=lines, known=judged.known or quoted.known)
+
+
 def answer_hash(answer: str) -> str:
     """Of an answer without blanks at line ends: what a mark of a written answer hangs on."""
     return digest("\n".join(line.rstrip() for line in answer.strip().splitlines()))
 
 
 def displayed(assignment: Assignment, executed: Executed) -> dict[str, tuple[dict, ...]]:
-    """What a page may show of a run, by task: prints, values and figures of its cells and those below it.
-
-    Nothing after a hidden test has run, since from then on student code may know its inputs.
-    """
+    """What a page shows of a run without secrets, by task: prints, values, figures of its cells and those below it."""
     shown: dict[str, list[dict]] = {}
-    checks = {task.check: task for task in assignment.tasks}
+    checks = {task.check for task in assignment.tasks}
     answers = {id: task.id for task in assignment.tasks for id in task.answers}
     task = None
     for cell in assignment.notebook.cells:
         task = answers.get(cell.id, task)
         if cell.cell_type != "code" or cell.id not in executed.outputs:
             continue
-        if cell.id in checks and checks[cell.id].hidden:
-            break
         if task is not None:
             figures_only = cell.id in checks
             found = [each for output in executed.outputs[cell.id] if (each := _shown(output, figures_only))]
@@ -191,32 +245,14 @@ def _in_kernel(task: GradedTask, outputs: list) -> Outcome:
     points = autograded(outputs, task)
     errors = [output for output in outputs if output.get("output_type") == "error"]
     lines = tuple(f"`{each.get('ename')}`: {str(each.get('evalue'))[:300]}" for each in errors[:1])
-    if task.after_hidden:
-        lines = ("A test in its cell fails.",) if errors else ()
     right = points == task.points and not (errors and not points)  # a cell may be worth nothing, and fail
     return Outcome("right" if right else "partial" if points else "wrong", points, lines)
-
-
-def _unquoted(bundle: dict, expected: dict, index: int) -> str:
-    """Where a bundle differs, in words that are none of its own: an answer may have read the hidden tests."""
-    if index < min(len(bundle["shown"]), len(expected["shown"])):
-        label = expected["shown"][index]["label"]
-        return f"Result {index + 1}{f' ({label})' if label else ''} is something else."
-    return _raised(bundle["error"]) if bundle["error"] else "It does not show what its check asks for."
-
-
-def _raised(error: dict) -> str:
-    """An error by its type alone, and only by one that Python has."""
-    known = hasattr(builtins, error["error"])
-    return f"Your answer raised `{error['error']}`." if known else "Your answer raised an error."
 
 
 def _measured(task: GradedTask, bundle: dict, run: Run) -> Outcome:
     if task.id not in run.shares:
         error = bundle["error"]
         said = f"`{error['error']}`: {error['message']}" if error else "nothing to measure was shown"
-        if error and task.after_hidden:
-            said = _raised(error).removesuffix(".")
         unanswered = bool(error) and error["error"] == "NotImplementedError"
         return Outcome("unanswered" if unanswered else "error", lines=() if unanswered else (f"{said}.",))
     share, sentence = run.shares[task.id]
@@ -224,14 +260,19 @@ def _measured(task: GradedTask, bundle: dict, run: Run) -> Outcome:
     return Outcome(verdict, share * task.points, (sentence,) if sentence else ())
 
 
-def _decision(task: GradedTask, run: Run, found: Outcome) -> Any:
-    """What the pytest item calls with nbval's reference outputs: None to pass, words to fail."""
-    if found.verdict in ("timeout", "stopped") or task.check not in run.executed.outputs:
-        return lambda reference: f"not executed: {run.executed.stopped}"
-    if task.kind == "evidence" and run.executed.stopped_at != task.check:
-        outputs = run.executed.outputs[task.check]
-        return lambda reference: difference(bundles(outputs), bundles(reference)[0])
-    return lambda reference: None if found.verdict == "right" else " ".join(found.lines) or found.verdict
+def _confirmation(task: GradedTask, seed: int, found: Outcome) -> Callable[[list], str | None]:
+    """What the pytest item calls with the outputs that nbval read of the reference: None to pass, words to fail.
+
+    It passes only what was found to be right by evidence of the same task and seed as the reference's.
+    """
+
+    def confirm(outputs: list) -> str | None:
+        expected = bundles(outputs)
+        if task.kind != "tests" and [(each["task"], each["seed"]) for each in expected] != [(task.id, seed)]:
+            return "the reference displayed no evidence of this task and seed"
+        return None if found.verdict == "right" else " ".join(found.lines) or found.verdict
+
+    return confirm
 
 
 def _confirmed(found: Outcome, passed: bool, task: GradedTask) -> Outcome:

@@ -25,9 +25,9 @@ def record_known(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
     """
     if not _has_checks(assignment):
         return None
-    hidden = any(task.hidden for task in assignment.tasks)
+    quoted = list(seeds[:1]) if any(task.hidden for task in assignment.tasks) else []
     try:
-        return record_evidence(assignment.path, list(seeds) if hidden else [], list(seeds))
+        return record_evidence(assignment.path, quoted, list(seeds))
     except RecordingError as reason:
         raise FailingReference(f"{assignment.name}: the reference fails: {reason}") from reason
 
@@ -61,7 +61,15 @@ def make_reference(
             if problem := _problem(task, executed.outputs.get(task.check, []), recorded, seed):
                 raise FailingReference(f"{assignment.name}, task {task.id}, seed {seed}: {problem}")
         notebooks[seed] = _judged_cells(assignment, executed)
-    return assignment, Reference(*_by_seed(assignment, recorded, seeds), notebooks)
+    if not recorded:
+        return assignment, Reference(notebooks)
+    found = {seed: recorded["hidden"][str(seed)] for seed in seeds}
+    return assignment, Reference(
+        notebooks,
+        {seed: _recordings(assignment, each) for seed, each in found.items()},
+        {int(seed): _recordings(assignment, each) for seed, each in recorded["open"].items()},
+        {seed: each["by_heart"] for seed, each in found.items()},
+    )
 
 
 def _has_checks(assignment: Assignment) -> bool:
@@ -103,31 +111,23 @@ def _problem(task: Any, outputs: list, recorded: dict | None, seed: int) -> str 
     return None
 
 
-def _by_seed(assignment: Assignment, recorded: dict | None, seeds: tuple[int, ...]) -> tuple[dict, dict]:
-    recordings, visible = {}, {}
-    for seed in seeds if recorded else ():
-        run = recorded["hidden"][str(seed)]
-        opened = recorded["open"].get(str(seed), run)
-        recordings[seed], visible[seed] = {}, {}
-        for task in assignment.tasks:
-            if task.kind not in ("evidence", "measured"):
-                continue
-            bundle, shown = run["reference"][task.id], opened["reference"][task.id]["shown"]
-            mistakes = [
+def _recordings(assignment: Assignment, found: dict) -> dict[str, dict]:
+    """The recording of each task, of what the reference and the known mistakes show on one seed."""
+    return {
+        task.id: {
+            "id": task.id,
+            "title": task.title,
+            "points": task.points,
+            "reference": found["reference"][task.id],
+            "mistakes": [
                 {"evidence": each["bundle"], "sentence": each["sentence"]}
-                for each in run["known"]
+                for each in found["known"]
                 if each["task"] == task.id and each["sentence"]
-            ]
-            recordings[seed][task.id] = {
-                "id": task.id,
-                "title": task.title,
-                "points": task.points,
-                "reference": bundle,
-                "mistakes": mistakes,
-            }
-            first = bundle["shown"][: len(shown)]  # hidden tests stand last, or else nothing is shown of the check
-            visible[seed][task.id] = len(shown) if first == shown else 0
-    return recordings, visible
+            ],
+        }
+        for task in assignment.tasks
+        if task.kind in ("evidence", "measured")
+    }
 
 
 def _judged_cells(assignment: Assignment, executed: Executed) -> str:

@@ -32,6 +32,12 @@ LOOKS = {  # verdict: symbol, and the tone of its words
     "pending": ("…", "wait"),
     "reviewed": ("✎", "wait"),
 }
+UNSHOWN = (
+    "late",
+    "not graded",
+    "seeds disagree",
+    "call in hidden tests",
+)  # to a learner: told elsewhere, or not at all
 ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, save it, and hand it in again."
 
 
@@ -149,7 +155,7 @@ def _figure(png: Any) -> str:
 
 def _notes(result: Result) -> list[dict[str, Any]]:
     titles = {task.id: task.title or task.id for task in result.tasks}
-    shown = [note for note in result.notes if note.kind not in ("late", "not graded")]
+    shown = [note for note in result.notes if note.kind not in UNSHOWN]
     return [
         {"title": titles.get(note.task or "", ""), "text": _sentence(note), "review": note.review} for note in shown
     ]

@@ -1,25 +1,26 @@
 """Where grading jobs run: processes of this machine, or the workers of a Dask cluster.
 
 Both give the same stream: `(job, None)` when a job begins, as far as it is known, and `(job, result)` when it is
-done. A job whose process died is tried once more; then it is `Failed`, and the others go on.
+done. Where it was the machine that failed, a job is tried once more; then it is `Failed`, and the others go on.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txlib.grading.judging.job import Job, grade_submission
+from txlib.grading.judging.job import Disturbed, Job, grade_submission
 from txlib.grading.records.result import Result
 from txlib.grading.running.workspace import workspace
+from txlib.grading.sandbox.kernel import NoKernel
 from txlib.grading.sandbox.warm import required_isolation, warm_kernels
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 TRIES = 2
 TLS_OPTIONS = {"tls_ca_file": "--tls-ca-file", "tls_client_cert": "--tls-cert", "tls_client_key": "--tls-key"}
+OWN, MEASURE = 120, 600  # seconds that the grader itself may need for one run, and for measuring one task
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,21 @@ Progress = Iterator[tuple[Job, Result | Failed | None]]
 def on_this_machine(jobs: list[Job], processes: int) -> Progress:
     """Grade by so many processes at once.
 
-    When a process dies, nobody knows whose fault it was: each job that was under way is tried again in a process
-    of its own, so that an innocent one isn't lost with it.
+    A job whose process dies, or outlives its deadline, or that was held up by others, is tried once more when all
+    others are done: by itself. Where that fails too it was not the submission, and nothing is written down.
     """
-    waiting, again = list(range(len(jobs))), []
-    while waiting or again:
-        last_try = not waiting
-        batch = [again.pop(0)] if last_try else waiting
-        for index, found in _in_a_pool(jobs, batch, 1 if last_try else processes):
-            if isinstance(found, Failed) and not last_try:
-                again.append(index)
-            else:
-                yield jobs[index], found
+    waiting, again = list(enumerate(jobs)), []
+    for index, found in _in_a_pool(waiting, processes):
+        if isinstance(found, Failed):
+            again.append((index, _by_itself(jobs[index])))
+        else:
+            yield jobs[index], found
+    for index, found in _in_a_pool(again, 1):
+        yield jobs[index], found
+
+
+def _by_itself(job: Job) -> Job:
+    return replace(job, by_itself=True) if isinstance(job, Job) else job
 
 
 def start_early() -> None:
@@ -63,22 +68,92 @@ def start_early() -> None:
     forkserver.ensure_running()
 
 
-def _in_a_pool(jobs: list[Job], waiting: list[int], processes: int) -> Iterator[tuple[int, Result | Failed | None]]:
-    """Work off the list by one pool, until it is done or the pool breaks. What was begun is taken off the list."""
+class _Process:
+    """A process of the pool, and the job that it is at."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("forkserver")
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, os.getpid(), dict(os.environ)), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.index, self.deadline = -1, 0.0
+
+    def give(self, index: int, job: Job) -> None:
+        self.index, self.deadline = index, time.monotonic() + patience(job)
+        with contextlib.suppress(OSError):  # it died: that is seen when its answer is asked for
+            self.connection.send((grade_submission, job))
+
+    def take(self) -> Result | Failed:
+        """What came of the job; where nothing has come, the process is ended."""
+        try:
+            if self.connection.poll():
+                return self.connection.recv()
+            reason = "its process outlived its deadline"
+        except (EOFError, OSError):
+            reason = "its process died"
+        self.end()
+        return Failed(reason)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+
+    @property
+    def ended(self) -> bool:
+        return self.connection.closed
+
+
+def patience(job: Job) -> int | float:
+    """The seconds that a process may take for a job: the limits of its notebook, and what the grader itself needs."""
+    if not isinstance(job, Job):
+        return OWN
+    measured = sum(task.kind == "measured" for task in job.assignment.tasks)
+    return (1 + len(job.seeds)) * (job.limits.notebook_seconds + OWN + measured * MEASURE)
+
+
+def _in_a_pool(jobs: list[tuple[int, Job]], processes: int) -> Iterator[tuple[int, Result | Failed | None]]:
+    """Work off the list by so many processes. No more is begun than runs, so that Ctrl-C ends soon."""
+    waiting, idle, busy = list(jobs), [], {}
     start_early()
-    context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(processes, context, _begin, (os.getpid(), dict(os.environ))) as pool:
-        futures: dict[Future, int] = {}
-        broken = False
-        while futures or waiting and not broken:
-            while waiting and not broken and len(futures) < processes:  # no more than run: Ctrl-C ends soon
-                index = waiting.pop(0)
-                futures[pool.submit(grade_submission, jobs[index])] = index
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < processes:
+                worker = idle.pop() if idle else _Process()
+                index, job = waiting.pop(0)
+                worker.give(index, job)
+                busy[worker.connection] = worker
                 yield index, None
-            for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                error = future.exception()
-                broken |= isinstance(error, BrokenProcessPool)
-                yield futures.pop(future), future.result() if error is None else Failed(_words(error))
+            soonest = min(worker.deadline for worker in busy.values())
+            ready = wait(list(busy), max(0.0, soonest - time.monotonic()))
+            late = [each for each, worker in busy.items() if worker.deadline <= time.monotonic()]
+            for connection in dict.fromkeys([*ready, *late]):
+                worker = busy.pop(connection)
+                found = worker.take()
+                if not worker.ended:
+                    idle.append(worker)
+                yield worker.index, found
+    finally:
+        for worker in (*idle, *busy.values()):
+            worker.end()
+
+
+def _work(jobs: Connection, parent: int, environment: dict[str, str]) -> None:
+    """In a process of the pool: grade what comes, until nobody asks any more."""
+    _begin(parent, environment)
+    while True:
+        try:
+            function, job = jobs.recv()
+        except EOFError:
+            return
+        except Exception as reason:
+            jobs.send(Failed(_words(reason)))
+            continue
+        try:
+            jobs.send(function(job))
+        except Exception as reason:
+            jobs.send(Failed(_words(reason)))
 
 
 @dataclass(frozen=True)
@@ -174,7 +249,11 @@ def grade_on_cluster(job: Job) -> Result:
     with _one_at_a_time:
         isolation = required_isolation(job.trust)
         _keep_warm(job, isolation)
-        return grade_submission(replace(job, isolation=isolation))
+        job = replace(job, isolation=isolation)
+        try:
+            return grade_submission(job)
+        except (Disturbed, NoKernel):
+            return grade_submission(_by_itself(job))
 
 
 _one_at_a_time = threading.Lock()  # nbclient and pytest work in one thread of a process at a time

@@ -21,13 +21,14 @@ from uuid import uuid4
 
 from txlib.grading.sandbox import leftovers
 from txlib.grading.sandbox.limits import Limits
-from txlib.grading.sandbox.nursery import Lease, Nursery, cpu_seconds, start_kernel
+from txlib.grading.sandbox.nursery import Lease, Nursery, cpu_seconds, start_kernel, waited_seconds
 from txlib.grading.sandbox.plain import cpu_seconds_of, start_plain
 from txlib.grading.sandbox.probe import probe
 
 START = 60  # seconds until a kernel has to be there
 LAST_WORDS = 2  # seconds to learn why a kernel ended
 INTERRUPTED = 5  # seconds until an interrupted cell has to end
+WAITED = 1 / 3  # of the time: who waited longer for a processor was held up
 LINE = 100  # bytes that a line costs besides its own: many small ones are work, too
 MAX_BRACKETS, MAX_COMMAS = 300_000, 3_000_000  # of one line; an empty dict takes thirty times its two characters
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # maybe half a character, which could be written to no file
@@ -57,6 +58,7 @@ class Cell:
 
     outputs: list[dict] = field(default_factory=list)
     error: tuple[str, str] | None = None
+    late: bool = False  # whether its time was over before it was done
     places: dict[str, list[dict]] = field(default_factory=dict)  # by display id
 
 
@@ -98,10 +100,11 @@ class Kernel:
             Gone: the kernel ended, or sent more than it may.
         """
         deadline = time.monotonic() + seconds
-        self._write({"run": source, "cell": number}, deadline)
         try:
+            self._write({"run": source, "cell": number}, deadline)
             self._gather(cell, number, deadline)
         except OutOfTime:
+            cell.late = True
             if not interrupt:
                 raise
             cell.error = ("Timeout", f"longer than {seconds:g} s")
@@ -117,6 +120,16 @@ class Kernel:
             self._ended = self._ended or self._lease.read(LAST_WORDS) or {}
             asked = self._ended.get("cpu", 0.0)
         return asked
+
+    def starved(self, seconds: int | float, least: int | float) -> bool:
+        """Whether it got less than the share `least` of so many seconds, because others had the processors.
+
+        What its processes used together counts, and what one of its threads waited: many don't wait longer. Sleep is
+        no waiting.
+        """
+        if self._lease is None:
+            return False
+        return self.cpu_seconds() < least * seconds and waited_seconds(self._address, self._name) > WAITED * seconds
 
     def close(self) -> None:
         """End the kernel, and all that it has started."""

@@ -126,6 +126,12 @@ def cpu_seconds(address: Path | str, name: str) -> float | None:
         return (lease.read(START) or {}).get("cpu")
 
 
+def waited_seconds(address: Path | str, name: str) -> float:
+    """The most seconds that a thread of a kernel would have run, had a processor been free; 0 where it has ended."""
+    with Lease.ask(address, {"cpu": name}) as lease:
+        return (lease.read(START) or {}).get("waited") or 0.0
+
+
 class Lease:
     """A connection to a warm parent. As long as it is open, the kernel may live."""
 

@@ -6,7 +6,8 @@ to it over a socket, one JSON line each way:
     {"kernel": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the limit of 300 s", "cpu": 1.23}
     {"cells": "ab12", "limits": "{…}"}   ->  the same, with two pipes for a kernel of `cells.py`, which needs no folder
     {"probe": "ab12", "limits": "{…}"}   ->  the same; the child runs `probe_inside.py` instead of a kernel
-    {"cpu": "ab12"}                      ->  {"cpu": 1.23}, the seconds of processor time that it has used, or None
+    {"cpu": "ab12"}                      ->  {"cpu": 1.23, "waited": 0.4}, seconds of processor time that it has used,
+                                             and that one thread has waited for at most; None where it has ended
     {"preload": ["torch.testing"]}       ->  {"preloaded": 1}
 
 The connection is a lease: where it closes, the kernel is killed with everything that it started.
@@ -144,8 +145,8 @@ class WarmParent:
             _send(client, {"preloaded": _preload(request["preload"])})
             return
         if "cpu" in request:
-            found = (kernel.cpu_seconds() for kernel in self.kernels.values() if kernel.name == request["cpu"])
-            _send(client, {"cpu": next(found, None)})
+            asked = next((kernel for kernel in self.kernels.values() if kernel.name == request["cpu"]), None)
+            _send(client, {"cpu": asked and asked.cpu_seconds(), "waited": asked and asked.watched.waited()})
             return
         limits = Limits.from_json(request["limits"])
         try:

@@ -40,6 +40,17 @@ class Watched:
     def cpu_seconds(self) -> float:
         return self._most
 
+    def waited(self) -> float:
+        """The most seconds that one of the threads would have run, had a processor been free: sleep is no waiting."""
+        self.look()
+        most = 0
+        for path in (
+            path for member in self.members for path in Path("/proc", str(member), "task").glob("*/schedstat")
+        ):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                most = max(most, int(path.read_text().split()[1]))
+        return most / 1e9
+
     def taken(self, at_least: int) -> int:
         """Bytes of memory that the processes take, if more than `at_least`; else less than that.
 
