@@ -1,7 +1,17 @@
 """Exercises that tell a learner what is wrong, and a grader that trusts nothing in a submission.
 
 In a notebook: `from txlib.grading import check`. How to write an exercise is in docs/exercises.md, how grading
-works and what it withstands in docs/grading.md.
+works and what it withstands in docs/grading.md. The rooms, each of which imports only those further down:
+
+    running      a whole run: which submissions, by which processes
+    pages        what people and other programs read of results
+    judging      one submission: run in a sealed kernel, judged outside it
+    submitting   handing in, and reading what was handed in
+    authoring    exercises and assignments: read, recorded, released, proved
+    checking     what runs in a learner's kernel: checks, verdicts, progress
+    sandbox      the sealed kernel
+    records      results, and the gradebook that keeps them
+    evidence     what an answer returned, as plain values
 """
 
 import sys

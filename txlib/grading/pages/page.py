@@ -25,6 +25,7 @@ ISOLATION = {
 
 
 def page(template: str, content: dict[str, Any]) -> str:
+    """A template, filled: one HTML file."""
     css = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return printable(_templates().get_template(template).render(css=css, **content))
 
@@ -44,5 +45,6 @@ def _templates() -> jinja2.Environment:
 
 
 def cut(text: str, most: int = MAX_SOURCE) -> str:
+    """The beginning of a text that is longer than a page shows."""
     left = len(text) - most
     return text if left <= 0 else f"{text[:most]}\n… and {left:,} more characters"
