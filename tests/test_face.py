@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -51,6 +53,25 @@ def test_editors_see_what_python_finds():
     shown = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     shown |= {node.target.id for node in block.body if isinstance(node, ast.AnnAssign)}
     assert shown == set(txlib.__all__)
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_what_a_model_gives(tmp_path):
+    (tmp_path / "use.py").write_text(
+        "import txlib\n"
+        "from txlib.models import GPT, BertForPreTraining\n"
+        "def use(gpt: GPT, bert: BertForPreTraining, ids: object) -> None:\n"
+        "    reveal_type(gpt(ids))\n"
+        "    reveal_type(bert(ids))\n"
+        "    reveal_type(txlib.attention.causal())\n"
+        "    gpt(ids).logitz\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", tmp_path / "use.py"]
+    said = subprocess.run(command, cwd=ROOT, env=os.environ | {"MYPYPATH": str(ROOT)}, capture_output=True, text=True)
+    kinds = re.findall(r'Revealed type is "([\w.]+)"', said.stdout)
+    assert [kind.rpartition(".")[2] for kind in kinds] == ["CausalLMOutput", "PreTrainingOutput", "Mask"]
+    assert '"CausalLMOutput" has no attribute "logitz"' in said.stdout and "Found 1 error" in said.stdout
 
 
 def test_each_public_name_has_one_home():

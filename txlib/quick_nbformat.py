@@ -5,4 +5,4 @@ It validates by jsonschema, which builds a grammar of web addresses where it fin
 
 import sys
 
-sys.modules.setdefault("rfc3987_syntax", None)
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

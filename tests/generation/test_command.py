@@ -27,6 +27,8 @@ def test_it_writes(generate, monkeypatch):
     status, greedy, _ = generate(*options, "--greedy", "Alice was", "The Queen")
     assert status == 0 and greedy.startswith("Alice was") and "\nThe Queen" in greedy
     assert generate(*options, "--greedy", "Alice was", "The Queen")[1] == greedy
+    by_name = ("--model", "glassllm-en", *options[2:])
+    assert generate(*by_name, "--greedy", "Alice was", "The Queen")[1] == greedy
     options = (*options, "--temperature", 1.5, "--top-p", 0.9)
     drawn = [generate(*options, "--seed", seed, "Alice was")[1] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

@@ -146,10 +146,10 @@ def what_remains(mask: Mask, query_length: int, key_length: int) -> Mask | None:
 
     remains = None
     for part in mask.conjuncts():
-        spans = part.distances()
+        spans, past = part.distances(), causal().distances()
         if spans is not None and seen(spans) == ((1 - key_length, query_length),):
             continue
-        if spans is not None and seen(spans) == seen(causal().distances()):
+        if spans is not None and past is not None and seen(spans) == seen(past):
             part = causal()
         remains = part if remains is None or remains == part else remains & part
     return remains

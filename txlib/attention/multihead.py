@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from operator import and_
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -34,14 +35,24 @@ class KeyValueCache:
         self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
     ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
         """Add new positions; all keys and values that are kept come back. The last stands at position len - 1."""
-        if self.k is not None:
+        if self.k is not None and self.v is not None:
             k, v = torch.cat([self.k, k], dim=-2), torch.cat([self.v, v], dim=-2)
         self.k, self.v = k, v
         return k, v
 
+    def keys_and_values(self) -> tuple[Tensor, Tensor]:
+        """What is kept.
+
+        Raises:
+            ValueError: when nothing is.
+        """
+        if self.k is None or self.v is None:
+            raise ValueError("the cache is empty: run the layer with it once, on the memory")
+        return self.k, self.v
+
     def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
         """Keep these rows of the batch, in this order: what a beam search does to its hypotheses."""
-        if self.k is not None:
+        if self.k is not None and self.v is not None:
             self.k, self.v = self.k[rows], self.v[rows]
 
 
@@ -71,7 +82,7 @@ class StaticKeyValueCache(KeyValueCache):
         start, end = self.length, self.length + new
         if end > self.capacity:
             raise ValueError(f"the cache holds capacity={self.capacity} positions, got {end}; make a larger one")
-        if self.k is None:
+        if self.k is None or self.v is None:
             self.k = k.new_empty(batch, heads, self.capacity, head_dim)
             self.v = v.new_empty(batch, heads, self.capacity, head_dim)
         self.k[:, :, start:end], self.v[:, :, start:end] = k, v
@@ -158,7 +169,7 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
         self.value = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
         self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
-        self.mechanism = DenseAttention(dropout) if mechanism is None else mechanism
+        self.mechanism: Any = DenseAttention(dropout) if mechanism is None else mechanism
         self.pattern, self.position_bias, self.rotary = pattern, position_bias, rotary
         self.stretch = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
         self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
@@ -191,15 +202,15 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("cross-attention needs a KeyValueCache(fixed=True), self-attention one that grows")
         if offset is None:
             offset = 0 if cache is None or cache.fixed else len(cache)
-        known = cache is not None and cache.fixed and len(cache) > 0  # the memory was projected before
-        queries, keys, values = self.project(x, None if known else x if memory is None else memory)
+        known = cache if cache is not None and cache.fixed and len(cache) else None  # the memory's, projected before
+        queries, keys, values = self.project(x, None if known is not None else x if memory is None else memory)
         q = self.query_norm(self.split(queries))  # (batch, heads, query, head_dim)
         if self.rotary is not None:
             q = self.rotary(q, offset=offset)
         if self.stretch is not None:
             q = q * self.stretch
-        if known:
-            k, v = cache.k, cache.v
+        if known is not None:
+            k, v = known.keys_and_values()
         else:
             k = self.key_norm(self.split(keys))  # (batch, kv_heads, key, head_dim)
             v = self.split(values)  # (batch, kv_heads, key, head_dim)
@@ -221,7 +232,7 @@ class MultiHeadAttention(nn.Module):
 
     def project(
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key memory_dim"] | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Any, Any]:
         """Queries of x, keys and values of the source, where one is given; heads side by side in the last axis."""
         if source is None:
             return self.query(x), None, None

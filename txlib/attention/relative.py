@@ -210,8 +210,8 @@ class SkewedBias(PositionBias):
         query_length, key_length = q.shape[-2], k.shape[-2]
         ahead = key_length - query_length
         if isinstance(mask, Mask):
-            future = (~causal()).shift(ahead)
-            sees = mask.reach()[0] < -ahead and (mask & future).blocks(query_length, key_length).live > 0
+            later = (~causal()).shift(ahead)
+            sees = mask.reach()[0] < -ahead and (mask & later).blocks(query_length, key_length).live > 0
         else:
             future = relative_distances(query_length, key_length, device=q.device) > 0
             allowed = as_dense(mask, q, k)

@@ -159,17 +159,17 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    return asdict(value) if is_dataclass(value) else value
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
     """The attention layer that a config describes. Patterns and position biases are for self-attention only."""
     if config.position == "shaw" and not layer.cross:
-        mechanism = ShawAttention(config.head_dim, dropout=config.attention_dropout)
+        mechanism: nn.Module = ShawAttention(config.head_dim, dropout=config.attention_dropout)
     else:
         chosen = config.cross_mechanism if layer.cross else config.mechanism
         mechanism = (DenseConfig() if chosen is None else chosen).make(config, layer)
-    layout, rotary = ROTARY_LAYOUTS.get(config.position), None
+    layout, rotary = ROTARY_LAYOUTS.get(config.position or "none"), None
     if layout is not None:
         rotary = Rotary(config.head_dim, base=config.rotary_base, layout=layout, scaling=config.rotary_scaling)
     return MultiHeadAttention(
@@ -222,7 +222,7 @@ class BlockCache:
 
     def __init__(self, capacity: int | None = None, window: int | None = None):
         if window is not None and (capacity is None or window < capacity):
-            self.self_attention = WindowKeyValueCache(window)
+            self.self_attention: KeyValueCache = WindowKeyValueCache(window)
         else:
             self.self_attention = KeyValueCache() if capacity is None else StaticKeyValueCache(capacity)
         self.cross_attention = KeyValueCache(fixed=True)
@@ -252,6 +252,7 @@ class TransformerBlock(nn.Module):
             return make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
 
         self.self_attention, self.self_attention_norm = make_attention(config, layer), norm()
+        self.cross_attention: Any
         if cross:
             self.cross_attention, self.cross_attention_norm = make_attention(config, replace(layer, cross=True)), norm()
         else:
@@ -285,7 +286,7 @@ class TransformerBlock(nn.Module):
         if self.config.position == "t5" and position_bias is None and self.self_attention.position_bias is None:
             raise ValueError("position='t5': the first block owns the position bias; hand its own to the later blocks")
         own, read = (cache.self_attention, cache.cross_attention) if cache else (None, None)
-        offset = len(own) if cache else 0
+        offset = 0 if own is None else len(own)
 
         def look_around(y: Tensor) -> Tensor:
             return self.self_attention(y, mask=mask, cache=own, offset=offset, position_bias=position_bias)
@@ -303,7 +304,7 @@ class TransformerBlock(nn.Module):
         """How far back a causal self-attention sees; None where there is no limit."""
         pattern = self.self_attention.pattern
         farthest = math.inf if pattern is None else (pattern & causal()).reach()[1]
-        return None if farthest == math.inf else max(0, farthest)
+        return None if farthest == math.inf else max(0, int(farthest))
 
     def new_cache(self, capacity: int | None = None) -> BlockCache:
         """An empty cache for a decoder's block; see `BlockCache`."""

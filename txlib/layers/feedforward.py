@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,  # Vaswani et al. 2017, eq. 2
     "gelu": F.gelu,  # Hendrycks & Gimpel 2016; BERT
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # the same, §2's approximation; GPT-2

@@ -5,6 +5,7 @@ how fast it writes. Here they are packed once, in the order in which FBGEMM, a p
 """
 
 import warnings
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -35,7 +36,8 @@ def pack_weights(model: nn.Module, weights: str) -> nn.Module:
     check_packing(weights, next(iter(model.parameters())).device)
     model.float()
     if getattr(model, "output", model) is None:  # tied to the embedding
-        model.output = PackedLinear(model.output_weight, getattr(model, "output_bias", None), weights)
+        matrix: Any = model.output_weight
+        model.output = PackedLinear(matrix, getattr(model, "output_bias", None), weights)
     for block in [module for module in model.modules() if isinstance(module, TransformerBlock)]:
         block.self_attention = JoinedAttention(block.self_attention, weights)
     for module in list(model.modules()):

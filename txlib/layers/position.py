@@ -10,8 +10,11 @@ from torch import Tensor, nn
 
 from txlib.layers.embedding import rows
 
-SINUSOIDAL_LAYOUTS = {"sinusoidal": "interleaved", "sinusoidal_concatenated": "concatenated"}
-ROTARY_LAYOUTS = {"rotary": "interleaved", "rotary_half": "half"}
+SINUSOIDAL_LAYOUTS: dict[str, Literal["interleaved", "concatenated"]] = {
+    "sinusoidal": "interleaved",
+    "sinusoidal_concatenated": "concatenated",
+}
+ROTARY_LAYOUTS: dict[str, Literal["interleaved", "half"]] = {"rotary": "interleaved", "rotary_half": "half"}
 RELATIVE_POSITIONS = ("shaw", "skewed", "alibi", "t5")
 POSITIONS = ("none", "learned", *SINUSOIDAL_LAYOUTS, *ROTARY_LAYOUTS, *RELATIVE_POSITIONS)
 

@@ -1,5 +1,7 @@
 """What BERT is pre-trained on, and the heads that it is fine-tuned with (Devlin et al. 2019)."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -51,6 +53,8 @@ class MaskedLMHead(nn.Module):
 
 class BertForPreTraining(EncoderHead):
     """Guess the masked tokens, and whether sentence B came after sentence A (§3.1)."""
+
+    __call__: Callable[..., PreTrainingOutput]  # type: ignore[assignment]
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__(config, base)
@@ -117,6 +121,7 @@ class BertForSequenceClassification(EncoderHead):
         self.classifier = self.linear(labels)
 
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch labels"]:
+        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
         return self.classifier(self.drop(out.pooler_output))
 
     def loss(self, logits: Float[Tensor, "batch labels"], labels: Tensor) -> Float[Tensor, ""]:
@@ -153,6 +158,7 @@ class BertForMultipleChoice(EncoderHead):
         self.classifier = self.linear(1)
 
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch_choices 1"]:
+        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
         return self.classifier(self.drop(out.pooler_output))
 
     def forward(
@@ -164,14 +170,19 @@ class BertForMultipleChoice(EncoderHead):
         labels: Int[Tensor, "batch"] | None = None,
     ) -> HeadOutput:
         """As the other heads, with one more axis; labels: the number of the right choice."""
-        inputs = input_ids, attention_mask, token_type_ids, position_ids
-        scores = super().forward(*(None if each is None else each.flatten(0, 1) for each in inputs)).logits
+        marks = (
+            None if each is None else each.flatten(0, 1) for each in (attention_mask, token_type_ids, position_ids)
+        )
+        mask, segments, positions = marks  # (batch · choices, length) each
+        scores = super().forward(input_ids.flatten(0, 1), mask, segments, positions).logits
         logits = scores.view(input_ids.shape[:2])
         return HeadOutput(logits=logits, loss=None if labels is None else self.loss(logits, labels))
 
 
 class BertForQuestionAnswering(EncoderHead):
     """Where in the text the answer stands: a start and an end (§4.2; Figure 4c)."""
+
+    __call__: Callable[..., SpanOutput]  # type: ignore[assignment]
 
     pooled = False
 
@@ -193,8 +204,7 @@ class BertForQuestionAnswering(EncoderHead):
         start, end = self.span(hidden).unbind(dim=-1)  # (batch, length) each
         loss = None
         if start_positions is not None and end_positions is not None:
-            losses = [self.loss(start, start_positions), self.loss(end, end_positions)]
-            loss = sum(losses) / 2
+            loss = (self.loss(start, start_positions) + self.loss(end, end_positions)) / 2
         return SpanOutput(start_logits=start, end_logits=end, loss=loss)
 
     def loss(self, logits: Float[Tensor, "batch length"], labels: Int[Tensor, "batch"]) -> Float[Tensor, ""]:

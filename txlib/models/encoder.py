@@ -1,5 +1,6 @@
 """The encoder that reads in both directions: BERT and its kin are configs of it (Devlin et al. 2019, §3)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -70,6 +71,8 @@ class Encoder(nn.Module):
         pooler: also make one vector of the whole input, from its first token.
     """
 
+    __call__: Callable[..., EncoderOutput]  # nn.Module's own says Any
+
     def __init__(self, config: EncoderConfig, *, pooler: bool = True):
         super().__init__()
         self.config = config
@@ -123,6 +126,8 @@ class EncoderHead(nn.Module):
     """
 
     pooled = True  # whether the head reads the pooler's vector
+
+    __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__()

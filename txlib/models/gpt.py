@@ -1,5 +1,6 @@
 """The decoder-only language model: GPT-2, GPT-3, Llama and Mixtral are configs of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -62,6 +63,8 @@ class CausalLMOutput(Output):
 
 class GPT(nn.Module):
     """Embedding, blocks that look back only, output projection (Radford et al. 2018, §3.1; 2019, §2.3)."""
+
+    __call__: Callable[..., CausalLMOutput]  # nn.Module's own says Any
 
     def __init__(self, config: GPTConfig):
         super().__init__()
@@ -152,7 +155,8 @@ class GPT(nn.Module):
 
     def routing(self) -> list[Routing]:
         """Where the last batch's tokens went, in each layer of experts."""
-        return [layer.routing for layer in self.modules() if isinstance(layer, MixtureOfExperts)]
+        layers = (layer for layer in self.modules() if isinstance(layer, MixtureOfExperts))
+        return [layer.routing for layer in layers if layer.routing is not None]
 
 
 def next_token_loss(

@@ -12,6 +12,7 @@ from torch.utils._pytree import register_dataclass
 from txlib.labels import IGNORED
 
 
+@dataclass(frozen=True)
 class Output:
     """Fields by name, as Hugging Face calls them: `out.logits` or `out["logits"]`; by number as there, too: the loss
     comes first, and what is None is not counted.

@@ -148,8 +148,9 @@ def choose_family(model: nn.Module, model_type: str | None) -> Family:
         )
     if model_type is not None and model_type not in FAMILIES:
         raise PretrainedError(f"model_type={model_type!r} is unknown; choose one of {', '.join(FAMILIES)}")
+    config: Any = model.config
     try:
-        model.config.to_dict()
+        config.to_dict()
     except ValueError as error:
         raise PretrainedError(str(error)) from None
     for family in FAMILIES.values() if model_type is None else [FAMILIES[model_type]]:

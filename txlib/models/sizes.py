@@ -1,5 +1,6 @@
 """Every paper's table of sizes, as configs. A test counts their parameters on the meta device."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -141,7 +142,7 @@ MIXTRAL: dict[str, GPTConfig] = {
 """Jiang et al. 2024, Table 1: 46.7 billion parameters, of which a token uses 12.9."""
 
 
-TABLES: dict[str, dict[str, Config]] = {
+TABLES: Mapping[str, Mapping[str, Config]] = {
     "vaswani": VASWANI,
     "gpt2": GPT2,
     "gpt3": GPT3,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import and_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,11 @@ from txlib.layers.norm import make_norm
 @dataclass(frozen=True)
 class ModelConfig:
     """A model's config: it holds the config of its blocks, and can be written down."""
+
+    if TYPE_CHECKING:  # a field of each subclass, among its own
+
+        @property
+        def block(self) -> BlockConfig: ...
 
     def to_dict(self) -> dict:
         """Plain numbers and strings, for JSON.
@@ -58,7 +63,7 @@ class Stack(nn.Module):
         max_length: int | None = None,
     ):
         super().__init__()
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(
             TransformerBlock(config, cross=cross, layer=Layer(number, layers, max_length, causal))
             for number in range(layers)
         )
@@ -79,7 +84,8 @@ class Stack(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         """See `TransformerBlock`."""
         bias = self.layers[0].self_attention.position_bias if self.shares_bias else None
-        for layer, layer_cache in zip(self.layers, cache or [None] * len(self.layers), strict=True):
+        caches: Sequence[BlockCache | None] = cache or [None] * len(self.layers)
+        for layer, layer_cache in zip(self.layers, caches, strict=True):
             x = layer(x, mask, memory, memory_mask, layer_cache, bias)
         return self.norm(x)
 

@@ -148,7 +148,7 @@ def find_shards(folder: Path) -> dict[Path, list[str] | None]:
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index:
         raise PretrainedError(f"{folder / INDEX} has no weight_map; copy it again")
-    shards: dict[Path, list[str] | None] = {}
+    shards: dict[Path, list[str]] = {}
     for name, shard in index.items():
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
             raise PretrainedError(f"{folder / INDEX} names {shard!r}, which is no safetensors file of this folder")
@@ -156,7 +156,7 @@ def find_shards(folder: Path) -> dict[Path, list[str] | None]:
     missing = sorted(path.name for path in shards if not path.is_file())
     if missing:
         raise PretrainedError(f"{folder} lacks {some(missing)}, which {INDEX} names; copy it again")
-    return shards
+    return {**shards}
 
 
 def open_safetensors(path: Path):

@@ -1,6 +1,8 @@
 """The encoder–decoder Transformer (Vaswani et al. 2017)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +72,8 @@ class Seq2SeqOutput(Output):
 class Transformer(nn.Module):
     """Encoder, decoder, and one embedding matrix for source, target and output (Vaswani et al. 2017, §3.4)."""
 
+    __call__: Callable[..., Seq2SeqOutput]  # nn.Module's own says Any
+
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
@@ -78,7 +82,7 @@ class Transformer(nn.Module):
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.encoder = Stack(block, config.encoder_layers, max_length=config.max_length)
         self.decoder = Stack(block, config.decoder_layers, cross=True, causal=True, max_length=config.max_length)
-        self.output: nn.Module | None = None  # None: the embedding's matrix
+        self.output: Any = None  # None: the embedding's matrix
         self.output_bias = None
         if not config.tie_embeddings:
             self.output = nn.Linear(block.d_model, config.vocab_size, bias=config.output_bias)

@@ -82,7 +82,7 @@ class Dilated(Mask, kind="dilated"):
 class GlobalTokens(Mask, kind="global_tokens"):
     """See `global_tokens`."""
 
-    positions: Sequence[int] | Tensor  # kept as a sorted tuple
+    positions: Any  # numbers or a tensor of them; kept as a sorted tuple
 
     def __post_init__(self):
         positions = self.positions.tolist() if isinstance(self.positions, Tensor) else self.positions
@@ -116,7 +116,7 @@ class Blocks(Mask, kind="blocks"):
     """See `blocks`."""
 
     size: int
-    pattern: Tensor | Sequence[Sequence[int]]  # kept as a tensor
+    pattern: Any  # a tensor or rows of numbers; kept as a tensor
 
     def __post_init__(self):
         if self.size < 1:
@@ -162,7 +162,7 @@ class BlockLocal(Mask, kind="block_local"):
 class Padding(Mask, kind="padding"):
     """See `padding`."""
 
-    lengths: Tensor | Sequence[int]  # kept as a tensor
+    lengths: Any  # a tensor or numbers; kept as a tensor
     only_keys = True
 
     def __post_init__(self):
@@ -186,7 +186,7 @@ class Padding(Mask, kind="padding"):
 class Keep(Mask, kind="keep"):
     """See `keep`."""
 
-    attention_mask: Tensor | Sequence[Sequence[int]]  # kept as a tensor of bool
+    attention_mask: Any  # a tensor or rows of numbers; kept as a tensor of bool
     only_keys = True
 
     def __post_init__(self):
@@ -227,7 +227,8 @@ class Rule(Mask, kind="rule"):
         object.__setattr__(self, "positions_only", parameters == 2)
 
     def at(self, batch, head, query, key):
-        return self.rule(query, key) if self.positions_only else self.rule(batch, head, query, key)
+        where = (query, key) if self.positions_only else (batch, head, query, key)  # type: ignore[attr-defined]
+        return self.rule(*where)
 
     def to_dict(self) -> dict[str, Any]:
         raise ValueError(f"{self} is a rule of your own, which is code and cannot be written down")

@@ -29,7 +29,7 @@ class Mask:
         name: shown by `repr`.
     """
 
-    batch = heads = 1
+    kind: ClassVar[str]
 
     def __new__(cls, *_: Any, **__: Any) -> "Mask":
         return object.__new__(KINDS["rule"] if cls is Mask else cls)
@@ -57,6 +57,16 @@ class Mask:
         """Least and greatest distance query - key that may be allowed, as far as the rule itself tells."""
         spans = self.distances()
         return (-math.inf, math.inf) if spans is None else hull(spans)
+
+    @property
+    def batch(self) -> int:
+        """How many different masks it holds along this axis; 1: the same for all."""
+        return 1
+
+    @property
+    def heads(self) -> int:
+        """How many different masks it holds along this axis; 1: the same for all."""
+        return 1
 
     @property
     def only_keys(self) -> bool:
@@ -109,9 +119,12 @@ class Mask:
         from torch.nn.attention.flex_attention import BlockMask
 
         plan = self.blocks(query_length, key_length, size=block_size)
-        tables = (table.to(device) for kind in ("some", "all") for table in plan.table(kind))
+        some, every = ([table.to(device) for table in plan.table(kind)] for kind in ("some", "all"))
         return BlockMask.from_kv_blocks(
-            *tables,
+            some[0],
+            some[1],
+            every[0],
+            every[1],
             BLOCK_SIZE=block_size,
             mask_mod=self.to(device).at,
             seq_lengths=(plan.query_length, plan.key_length),
@@ -228,12 +241,12 @@ class Pair(Mask, kind="pair"):
         return self.left.only_keys and self.right.only_keys
 
     def own_runs(self, grid: Grid) -> Runs:
-        parts = (part.runs(grid).expand(self.batch, self.heads) for part in (self.left, self.right))
-        return Runs.joined(*parts, self.table)
+        left, right = (part.runs(grid).expand(self.batch, self.heads) for part in (self.left, self.right))
+        return Runs.joined(left, right, self.table)
 
     def both_distances(self) -> tuple[Spans, Spans] | None:
-        spans = self.left.distances(), self.right.distances()
-        return None if None in spans else spans
+        left, right = self.left.distances(), self.right.distances()
+        return None if left is None or right is None else (left, right)
 
     def __repr__(self) -> str:
         return f"({self.left} {self.sign} {self.right})"

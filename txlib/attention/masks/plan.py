@@ -178,7 +178,7 @@ class Grid:
         ahead = self.query - self.key  # distance of the first pair
         spans = within(spans, ahead - self.key_length + 1, ahead + self.query_length - 1)
         wide, long = 2 * self.size - 1, []
-        merged: list[tuple[int, int]] = []
+        merged: list[tuple[int | float, int | float]] = []
         for low, high in spans:
             if merged and low - merged[-1][1] < wide:
                 merged[-1] = merged[-1][0], high

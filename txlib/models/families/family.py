@@ -52,7 +52,7 @@ class Setting:
             KeyError: when the entry is missing and has no default.
             ValueError: when the word is unknown.
         """
-        value = settings.get(self.theirs)
+        value: Any = settings.get(self.theirs)
         if value is None and not (self.null and self.theirs in settings):
             if self.default is REQUIRED:
                 raise KeyError(self.theirs)
@@ -172,7 +172,8 @@ class Family:
         for entry in self.settings:
             for name, value in entry.read(settings).items():
                 if values.setdefault(name, value) != value:
-                    raise ValueError(f"{entry.theirs}={value!r} is not supported, only {values[name]!r}")
+                    what = getattr(entry, "theirs", name)
+                    raise ValueError(f"{what}={value!r} is not supported, only {values[name]!r}")
         for entry in self.settings:
             if isinstance(entry, Setting) and entry.like and values[entry.ours] == values[entry.like]:
                 values[entry.ours] = None
@@ -181,9 +182,10 @@ class Family:
     def write(self, model: nn.Module) -> dict[str, Any]:
         """The entries of a config.json."""
         name, head = self.head_of(model)
+        config: Any = model.config
         settings = {"architectures": [name], "model_type": self.model_type, **self.fixed, **head.fixed}
         for entry in self.settings:
-            settings |= entry.write(model.config)
+            settings |= entry.write(config)
         return settings | self.describe(model)
 
     def head(self, settings: Settings) -> Head:
@@ -220,7 +222,8 @@ class Family:
             return [str(error.args[0])]
         except (TypeError, ValueError) as error:
             return [str(error)]
-        return [f"{name}={value!r}" for name, value in what_counts(model.config).items() if said.get(name) != value]
+        config: Any = model.config
+        return [f"{name}={value!r}" for name, value in what_counts(config).items() if said.get(name) != value]
 
     def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """For each tensor of the file: its name, its layout, and the names of what it fills in the model.

@@ -47,6 +47,7 @@ def read_rotary(settings: Settings, default: float) -> dict[str, Any]:
 def write_rotary(config: GPTConfig) -> dict[str, Any]:
     """Both ways."""
     base, scaling = config.block.rotary_base, config.block.rotary_scaling
+    rope: dict[str, Any]
     if scaling is None:
         rope = {"rope_type": "default"}
     elif scaling.context is None:

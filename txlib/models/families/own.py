@@ -13,7 +13,8 @@ from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.stack import ModelConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 
-CONFIGS = {GPT: GPTConfig, Transformer: TransformerConfig} | {head.model: EncoderConfig for head in BERT.heads.values()}
+CONFIGS: dict[type[nn.Module], Any] = {GPT: GPTConfig, Transformer: TransformerConfig}
+CONFIGS |= {head.model: EncoderConfig for head in BERT.heads.values()}
 BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)
 
 
@@ -36,7 +37,8 @@ class OwnFamily(Family):
     def write(self, model: nn.Module) -> dict[str, Any]:
         """The config, and what the class takes beside it."""
         name, _ = self.head_of(model)
-        arguments = {}
+        arguments: dict[str, Any] = {}
+        config: Any = model.config
         if isinstance(model, Encoder):
             arguments = {"pooler": model.pooler is not None}
         elif isinstance(model, CLASSIFIERS):
@@ -45,7 +47,7 @@ class OwnFamily(Family):
             "architectures": [name],
             "model_type": self.model_type,
             "arguments": arguments,
-            **model.config.to_dict(),
+            **config.to_dict(),
         }
 
     def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
