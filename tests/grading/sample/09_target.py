@@ -115,7 +115,7 @@ mistake("after", lambda x: 3 * x, "Too much.")
 # %% [markdown]
 # ### Task 4 · It rests on the target   ●○○○○ · 1 minute · 1 point
 #
-# An honest answer that calls the attacked one: it is right once the reference stands in.
+# An honest answer that calls the attacked one: it is right by itself.
 
 # %% nbgrader={"grade_id": "rests", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def widest(x: Tensor) -> int:

@@ -56,7 +56,7 @@ class TaskResult:
     points: int | float
     max_points: int | float
     in_sequence: int | float = 0  # with the submission's own answers to earlier tasks
-    alone: int | float = 0  # with the reference's
+    alone: int | float = 0  # without the submission's own wrong ones
     lines: tuple[str, ...] = ()  # the diagnosis, markdown: `code` and *emphasis*
     matrices: tuple[dict, dict] | None = None  # found and expected evidence, where small enough to look at
     parts: tuple[Part, ...] = ()

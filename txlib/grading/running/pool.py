@@ -256,7 +256,7 @@ def grade_on_cluster(job: Job) -> Result:
             return grade_submission(_by_itself(job))
 
 
-_one_at_a_time = threading.Lock()  # nbclient and pytest work in one thread of a process at a time
+_one_at_a_time = threading.Lock()  # pytest works in one thread of a process at a time
 _warm: threading.Thread | None = None
 
 

@@ -17,7 +17,7 @@ class Limits:
     disk_mb: int = 512  # the private home
     output_mb: int = 16  # all that a notebook displays, and one message
     cell_seconds: int | float = 60
-    notebook_seconds: int | float = 300
+    notebook_seconds: int | float = 300  # on each seed, runs of single tasks included
 
     def __post_init__(self) -> None:
         for field in fields(self):
