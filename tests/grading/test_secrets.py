@@ -24,7 +24,10 @@ from txlib.grading.sandbox.kernel import Cell, Kernel
 from txlib.grading.sandbox.warm import warm_kernels
 from txlib.grading.submitting.reading import Submission
 
-pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}"),
+]
 
 LIMITS = Limits(memory_mb=2048, cell_seconds=100, notebook_seconds=300)
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
