@@ -179,6 +179,7 @@ for name, make in MODELS.items():
 """
 
 
+@pytest.mark.slow
 def test_models_compile_without_a_break():
     """In a process of its own: the checks of annotations are no part of a model, and can't be compiled."""
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

@@ -375,7 +375,7 @@ def test_the_file_is_readable_and_written_whole(encoder, tmp_path, monkeypatch):
     encoder.save(path)
     text = path.read_text(encoding="utf-8")
     assert '\n   "Ġt": ' in text and "\\u" not in text.replace("\\u007f", "")
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+    monkeypatch.setattr("os.replace", lambda *_, **__: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(OSError, match="no space"):
         encoder.save(path)
     assert path.read_text(encoding="utf-8") == text and [file.name for file in path.parent.iterdir()] == [path.name]

@@ -106,7 +106,7 @@ def test_failed_save_leaves_the_old_file_and_nothing_else(tokenizer, tmp_path, m
     tokenizer.save(path)
     before = path.read_bytes()
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "replace", full)

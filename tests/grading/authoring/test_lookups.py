@@ -4,6 +4,8 @@ import pytest
 
 from txlib.grading.authoring.lookups import FRESH_SEEDS, looked_up, lookup_problems
 
+pytestmark = pytest.mark.slow
+
 CHECK = """    for n in (1, 2, show.random_size(3, 9), show.random_size(10, 40), show.random_size(10, 40)):
         show(causal_mask(n), f"n = {n}")
     ### BEGIN HIDDEN TESTS
