@@ -66,7 +66,7 @@ def test_train_then_translate(txlib, tmp_path, monkeypatch):
         "--out",
         tmp_path / "run",
     )
-    assert status == 0 and re.match(r"BLEU \d+\.\d on the test sentences", out)
+    assert status == 0 and re.search(r"^BLEU \d+\.\d on the test sentences", out, re.MULTILINE)
     status, of_arguments, _ = txlib("translate", "--model", tmp_path / "run", "Guten Morgen!", "", "Hallo.")
     assert status == 0 and of_arguments.count("\n") == 3
     monkeypatch.setattr(sys, "stdin", io.StringIO("Guten Morgen!\n\nHallo.\n"))

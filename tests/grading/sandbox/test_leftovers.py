@@ -52,10 +52,10 @@ def test_nothing_stays_after_a_kill(moment):
             pass
         time.sleep(float(seconds or 0))
         family = psutil.Process(grader.pid).children(recursive=True)
+        if moment == "busy":
+            assert len(family) >= 6 and all_left(grader.pid)  # so that there is something to sweep
         grader.send_signal(signal.SIGKILL)
     assert psutil.wait_procs(family, timeout=10)[1] == []
-    if moment == "busy":
-        assert len(family) >= 6 and all_left(grader.pid)  # so that there is something to sweep
     with Nursery():
         assert all_left(grader.pid) == []
         assert all_left(os.getpid())

@@ -1,13 +1,12 @@
 """Reads submissions in a process of its own, bounded in time and memory: whatever is in a file, the grader goes on.
 
 One process reads them all. A file on which it needs too much ends it, and the next file gets a new one. On its pipes
-it is sent the assignment, then a line of JSON for each file, and answers each with a line of JSON.
+it is sent the assignment as a line of JSON, then one for each file, and answers each with a line of JSON.
 """
 
 import contextlib
 import json
 import os
-import pickle
 import selectors
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
-from txlib.grading.authoring.assignment import Assignment
+from txlib.grading.authoring.assignment import Assignment, GradedTask
 from txlib.grading.records.result import Note
 from txlib.grading.submitting.finding import Found
 from txlib.grading.submitting.reading import Submission, read_submission
@@ -32,7 +31,7 @@ class BoundedReader:
     """Reads submissions to one assignment; use it in a `with` block."""
 
     def __init__(self, assignment: Assignment):
-        self._assignment = pickle.dumps(assignment)
+        self._assignment = _written(assignment)
         self._process: subprocess.Popen | None = None
 
     def __enter__(self) -> "BoundedReader":
@@ -67,7 +66,7 @@ class BoundedReader:
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         )
-        self._process.stdin.write(len(self._assignment).to_bytes(8, "big") + self._assignment)
+        self._process.stdin.write(self._assignment)
         self._process.stdin.flush()
 
     def _ask(self, request: dict) -> dict | None:
@@ -109,7 +108,7 @@ def main() -> None:
     """Serve: whatever isn't foreseen ends this process, and is the parent's to say."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     sys.stdout = sys.stderr
-    assignment = pickle.loads(requests.read(int.from_bytes(requests.read(8), "big")))
+    assignment = _read(next(requests))
     _bound_memory()
     for line in requests:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process
@@ -119,6 +118,24 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         replies.write(reply + b"\n")
         replies.flush()
+
+
+def _written(assignment: Assignment) -> bytes:
+    """An assignment as a line of JSON."""
+    return json.dumps(asdict(assignment) | {"path": os.fspath(assignment.path)}).encode() + b"\n"
+
+
+def _read(line: bytes) -> Assignment:
+    """The assignment that `_written` wrote; JSON makes lists of tuples."""
+    import nbformat
+
+    values = json.loads(line)
+    tasks = [
+        GradedTask(**{name: tuple(value) if isinstance(value, list) else value for name, value in task.items()})
+        for task in values["tasks"]
+    ]
+    notebook = nbformat.from_dict(values["notebook"])
+    return Assignment(**values | {"path": Path(values["path"]), "notebook": notebook, "tasks": tuple(tasks)})
 
 
 def _bound_memory() -> None:
