@@ -99,6 +99,7 @@ def test_too_little_memory_is_said_before_anything_is_written(recipe, given, tmp
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, 4], ids=["before its first checkpoint", "after it"])
 def test_killed_it_goes_on_bit_for_bit(recipe, given, whole, step, tmp_path):
     out = tmp_path / "out"

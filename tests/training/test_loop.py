@@ -426,6 +426,7 @@ def test_killed_at_any_moment_it_goes_on_bit_for_bit(tmp_path, undisturbed):
     assert not list((tmp_path / "checkpoints").glob(".*"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, undisturbed):
     process = start(tmp_path, 30)
     wait_for_rows(tmp_path, 7, process)

@@ -286,6 +286,7 @@ def test_damaged_recordings_are_named():
             unpack(bad)
 
 
+@pytest.mark.slow
 def test_verify_proves_the_sample(course):
     reports = prove(course.source)
     assert [each.task for each in reports] == ["causal-mask", "attention"]
@@ -295,6 +296,7 @@ def test_verify_proves_the_sample(course):
     assert [each.alternatives for each in reports] == [(True,)] * 2
 
 
+@pytest.mark.slow
 def test_verify_finds_what_only_other_seeds_or_hidden_tests_show(in_process, variant):
     source = variant(
         (
