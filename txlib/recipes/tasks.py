@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from txlib import data
+import txlib.data as data
 from txlib.data import Inputs, MadeWhenAsked, Splits, batches_by_length, pad
 from txlib.labels import IGNORED
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
