@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from txlib import root
 from txlib.cli import LICENCES
-from txlib.course import root
 
 
 @pytest.mark.usefixtures("unchecked")

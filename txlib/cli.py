@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
-from txlib.course.root import DATA, install
+from txlib.root import DATA, install
 
 try:
     import typer

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import txlib.quick_nbformat  # noqa: F401
-from txlib.course.root import PACKAGES
 from txlib.files import write_atomically
+from txlib.root import PACKAGES
 
 KERNEL = "python3"
 TIMEOUT = 600  # seconds a cell

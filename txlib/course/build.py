@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib import kernels
-from txlib.course.root import course_folder
+from txlib.root import course_folder
 
 
 def read_lesson(source: Path | str) -> Any:

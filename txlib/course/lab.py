@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from txlib.course.root import course_folder
+from txlib.root import course_folder
 
 CONFIG = "lab"  # the folder with JupyterLab's settings for the course
 

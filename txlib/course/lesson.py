@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from txlib.course.root import DATA
+from txlib.root import DATA
 
 
 def device() -> torch.device:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from txlib.course.root import DATA
 from txlib.models.pretrained import save_pretrained
 from txlib.recipes.recipe import Recipe
+from txlib.root import DATA
 from txlib.text import load_tokenizer
 from txlib.training import CheckpointError, Progress, train
 from txlib.training.checkpoints import (

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from txlib.course.root import is_course
 from txlib.files import locked, write_atomically
+from txlib.root import is_course
 
 VERSION = 1
 

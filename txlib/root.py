@@ -6,7 +6,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = Path(__file__).parents[2]  # the folder that txlib is imported from: the clone, or site-packages
+PACKAGES = Path(__file__).parents[1]  # the folder that txlib is imported from: the clone, or site-packages
 INSIDE = PACKAGES / "txlib" / "embedded"
 DATA = INSIDE if INSIDE.is_dir() else PACKAGES / "data"
 """The data sets that come along: a wheel has them inside `txlib`."""
