@@ -485,9 +485,9 @@ for word in ("man", "what", "lord"):
 # exactly as they were published: 256 bytes, 50,000 merges learned from eight million web pages, and one special token.
 
 # %%
-from txlib.data.files import REPOSITORY_DATA
+from txlib.root import DATA
 
-gpt2 = BytePairEncoder.from_gpt2(REPOSITORY_DATA / "gpt2-bpe/encoder.json", REPOSITORY_DATA / "gpt2-bpe/vocab.bpe")
+gpt2 = BytePairEncoder.from_gpt2(DATA / "gpt2-bpe/encoder.json", DATA / "gpt2-bpe/vocab.bpe")
 print(f"{len(gpt2):,} tokens; the special one is", gpt2.special_tokens)
 print("Hello world →", gpt2.encode("Hello world"), [gpt2.token(id) for id in gpt2.encode("Hello world")])
 

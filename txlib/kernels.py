@@ -3,6 +3,7 @@
 What somebody handed in runs elsewhere, sealed and watched: `txlib.grading.judging.execute`.
 """
 
+import copy
 import os
 import time
 from collections.abc import Callable
@@ -47,6 +48,7 @@ def run(
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+    before = copy.deepcopy(notebook.metadata)  # nbclient adds what the kernel says of itself, its version for one
     late = f"longer than {timeout:g} s"
     began, seconds, count = {}, {}, len(notebook.cells)
 
@@ -81,6 +83,8 @@ def run(
         raise Stopped(f"a cell ran {late}", str(reason)) from reason
     except DeadKernelError as reason:
         raise Stopped("the kernel died: did a cell use up the memory, or call exit?") from reason
+    finally:
+        notebook.metadata = before
     return seconds
 
 
