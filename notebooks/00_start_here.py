@@ -54,10 +54,10 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | | [06 The block](06_block.ipynb) | [exercise](../exercises/06_block.ipynb) | 60 + 45 |
 # | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/07_transformer.ipynb) | 75 + 55 |
 # | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/08_gpt.ipynb) | 75 + 55 |
-# | | [09 Generation: from probabilities to text](09_generation.ipynb) | [exercise](../exercises/09_generation.ipynb) | 100 + 60 |
-# | | [10 BERT: read both ways](10_bert.ipynb) | [exercise](../exercises/10_bert.ipynb) | 100 + 55 |
-# | | [11 Today's decoder](11_todays_decoder.ipynb) | [exercise](../exercises/11_todays_decoder.ipynb) | 75 + 55 |
-# | | [12 Mixture of experts](12_experts.ipynb) | [exercise](../exercises/12_experts.ipynb) | 60 + 50 |
+# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/09_sampling.ipynb) | 100 + 60 |
+# | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/11_bert.ipynb) | 100 + 55 |
+# | | [13 Today's decoder](13_todays_decoder.ipynb) | [exercise](../exercises/13_todays_decoder.ipynb) | 75 + 55 |
+# | | [14 Mixture of experts](14_experts.ipynb) | [exercise](../exercises/14_experts.ipynb) | 60 + 50 |
 # | | 13 The Universal Transformer | coming | |
 # | III Beyond text | 14 vision · 15 music · 16 sets and arrays | coming | |
 # | IV Efficiency | 17 the quadratic wall · 18 sparse patterns · 19 low rank and kernels · 20 FlashAttention · 21 training at scale | coming | |

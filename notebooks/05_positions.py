@@ -749,7 +749,7 @@ show_source(Rotary, ShawAttention)
 
 # %% [markdown]
 # You will recognise your own lines. What is new is `scaling`: it slows the turns, for texts longer than any that a model
-# was trained on (lesson 11). With the same tables, do both give the same numbers?
+# was trained on (lesson 13). With the same tables, do both give the same numbers?
 
 # %%
 torch.manual_seed(0)

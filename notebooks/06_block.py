@@ -276,7 +276,7 @@ for name, norm in {"batch norm": batch_norm, "layer norm": lambda x: F.layer_nor
 # $$\text{rms}(x) = \text{gain} \odot \frac{x}{\sqrt{\frac{1}{d}\sum_i x_i^2 + \epsilon}}$$
 #
 # One sum fewer, and no bias. They found that models train as well with it, in less time; Llama and many others use it
-# (lesson 11). On a vector whose mean is 0 both are the same.
+# (lesson 13). On a vector whose mean is 0 both are the same.
 
 
 # %%
@@ -757,7 +757,7 @@ for name in ("pre-norm", "no residual", "no norm", "no feed-fwd"):
 # ## 7 Open the library
 #
 # Here is `txlib`'s block. You will recognise `residual`: both wirings in three lines. New are cross-attention for a
-# decoder (lesson 07), a cache for generation (lesson 09), and a config that says what to build.
+# decoder (lesson 07), a cache for generation (lesson 10), and a config that says what to build.
 
 # %%
 from txlib.layers import BlockConfig, TransformerBlock

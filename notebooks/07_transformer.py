@@ -757,7 +757,7 @@ expect("BLEU without positions", bleu(without_positions), 5, 16)
 # %% [markdown]
 # ## 8 Open the library
 #
-# `txlib` has this model, with the same parts. Its `encode` and `decode` also take a cache, which lesson 09 explains.
+# `txlib` has this model, with the same parts. Its `encode` and `decode` also take a cache, which lesson 10 explains.
 
 # %%
 from txlib.generation import beam_search

@@ -492,7 +492,7 @@ print("\nright:\n" + write(models["right"], "ORSINO:\n", new=100))
 # %% [markdown]
 # ## 7 Open the library
 #
-# Here is `txlib`'s GPT. New are padding, a cache for writing (lesson 09), and labels that are shifted inside: you hand it
+# Here is `txlib`'s GPT. New are padding, a cache for writing (lesson 10), and labels that are shifted inside: you hand it
 # the same text twice.
 
 # %%
@@ -802,4 +802,4 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 # *Transformer Language Models without Positional Encodings Still Learn Positional Information*,
 # [arXiv:2203.16634](https://arxiv.org/abs/2203.16634).
 #
-# **Do** the exercise [08_gpt](../exercises/08_gpt.ipynb). Then go on to [09 Generation](09_generation.ipynb).
+# **Do** the exercise [08_gpt](../exercises/08_gpt.ipynb). Then go on to [09 Sampling](09_sampling.ipynb).

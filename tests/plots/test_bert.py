@@ -1,4 +1,4 @@
-"""The figures of lesson 10."""
+"""The figures of lesson 11."""
 
 import pytest
 import torch

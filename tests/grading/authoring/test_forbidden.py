@@ -39,7 +39,7 @@ def test_every_task_rules_out_the_library(name):
         ("06_block", "layer-norm", "import torch.nn.functional as F\nF.layer_norm"),
         ("06_block", "layer-norm", "getattr(torch, 'group_norm')"),
         ("07_transformer", "shift-right", "import importlib\nfrom txlib.models import transformer"),
-        ("11_todays_decoder", "rms-norm", "F.rms_norm"),
+        ("13_todays_decoder", "rms-norm", "F.rms_norm"),
     ],
 )
 def test_by_name(name, task, source):

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 11 · Today's decoder: from GPT-2 to Llama
+# # 13 · Today's decoder: from GPT-2 to Llama
 #
 # **After this lesson you will be able to**
 #
@@ -9,7 +9,7 @@
 # - read a checkpoint by hand, fill your own model with it, and find out which part is wired wrongly when the text looks
 #   odd.
 #
-# **You need** lessons 05, 06, 08 and 09. **It takes** about 75 minutes to read and try; all cells together run in a
+# **You need** lessons 05, 06, 08 and 10. **It takes** about 75 minutes to read and try; all cells together run in a
 # good minute on a laptop. Most of that is eleven small language models, trained one after another.
 
 # %% [markdown]
@@ -201,7 +201,7 @@ class Decoder(nn.Module):
 # ### 3.2 The same training for all
 #
 # Same text, same batches, same number of steps: AdamW, a short warm-up, then a straight line down to 0. We note the
-# loss on the unseen play, the time of a step, and what a token leaves behind in the cache (lesson 09): a key and a
+# loss on the unseen play, the time of a step, and what a token leaves behind in the cache (lesson 10): a key and a
 # value in each block.
 
 # %%
@@ -1014,7 +1014,7 @@ for name, block in (("GPT-2", old), ("2 pairs", new)):
 
 # %% [markdown]
 # The real ones differ in nothing but numbers and names. Here is what three of them say differently. (No `kv_heads`
-# means a pair for each head. An `ffn` of eight experts is what lesson 12 is about; `None` is the one network that you
+# means a pair for each head. An `ffn` of eight experts is what lesson 14 is about; `None` is the one network that you
 # know.)
 
 # %%
@@ -1181,5 +1181,5 @@ for pairs in (8, 64):
 # [arXiv:2308.12950](https://arxiv.org/abs/2308.12950), section 2.4. Touvron et al. 2023b, *Llama 2*,
 # [arXiv:2307.09288](https://arxiv.org/abs/2307.09288), appendix A.2.1.
 #
-# **Do** the exercise [11_todays_decoder](../exercises/11_todays_decoder.ipynb). Then go on to
-# [12 Mixture of experts](12_experts.ipynb).
+# **Do** the exercise [13_todays_decoder](../exercises/13_todays_decoder.ipynb). Then go on to
+# [14 Mixture of experts](14_experts.ipynb).

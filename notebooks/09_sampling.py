@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 09 · Generation: from probabilities to text
+# # 09 · Sampling: from probabilities to text
 #
 # **After this lesson you will be able to**
 #
@@ -18,7 +18,7 @@
 # ## 1 The problem: the model gives probabilities, you want text
 #
 # The model of this lesson is real, but tiny: a decoder of today's kind with less than a million parameters, trained by
-# Oséias Dias de Farias on Lewis Carroll's books. (Lesson 11 takes its parts to pieces. Today it is a box as in lesson
+# Oséias Dias de Farias on Lewis Carroll's books. (Lesson 13 takes its parts to pieces. Today it is a box as in lesson
 # 08: tokens in, logits for the next token out.) A model this small is fastest on the CPU, so we leave it there.
 
 # %%
@@ -567,7 +567,7 @@ for times in range(1, 6):
 # false: each position would see the new token, and everything would change.
 #
 # To see it, we run the model through its parts by hand (the blocks of lesson 06, the rotation of lesson 05), and note
-# the keys. Two heads of queries share one head of keys and values here, `repeat_interleave` hands them out; lesson 11
+# the keys. Two heads of queries share one head of keys and values here, `repeat_interleave` hands them out; lesson 13
 # explains why.
 
 
@@ -794,7 +794,7 @@ for label, config in giants.items():
 # Half a mebibyte a token for Llama 7B: thirteen texts of full length, and the cache is as large as the model. That,
 # not arithmetic, limits how many users a GPU can serve at once. Mixtral has as many layers and a head as wide as
 # Llama 7B's, but 8 key–value heads instead of 32, so a quarter of the cache: that is what grouped queries are for
-# (lesson 11).
+# (lesson 13).
 
 # %% [markdown]
 # ## 6 Quality against diversity, measured
@@ -1376,5 +1376,5 @@ print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
 # [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), section 2.4. Zhao et al. 2021, *Calibrate Before Use*,
 # [arXiv:2102.09690](https://arxiv.org/abs/2102.09690), section 4.
 #
-# **Do** the exercise [09_generation](../exercises/09_generation.ipynb). Then go on to
-# [10 BERT](10_bert.ipynb).
+# **Do** the exercise [09_sampling](../exercises/09_sampling.ipynb). Then go on to
+# [11 BERT](11_bert.ipynb).

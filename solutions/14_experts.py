@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Exercise 12 · Mixture of experts
+# # Exercise 14 · Mixture of experts
 #
-# Five tasks, 13 points, about 50 minutes. They belong to lesson [12 Mixture of experts](../notebooks/12_experts.ipynb).
+# Five tasks, 13 points, about 50 minutes. They belong to lesson [14 Mixture of experts](../notebooks/14_experts.ipynb).
 # Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
 # you like.
 #

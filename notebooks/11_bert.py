@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 10 · BERT: read both ways
+# # 11 · BERT: read both ways
 #
 # **After this lesson you will be able to**
 #
@@ -1219,7 +1219,7 @@ print(f"GPT answers {tokens_read:,} questions, BERT {asked_of_bert:,}: {asked_of
 # So BERT learns more slowly *per text read*; the paper's appendix C.1 finds that it soon overtakes a left-to-right
 # model all the same, in what the vectors are good for.
 #
-# **Writing.** A GPT that writes one more token keeps the keys and values of all earlier ones (lesson 09). They cannot
+# **Writing.** A GPT that writes one more token keeps the keys and values of all earlier ones (lesson 10). They cannot
 # change, since they have not looked ahead. And BERT? Add one token, and look how far the *earlier* vectors move.
 
 # %%
@@ -1349,5 +1349,5 @@ print(f"vectors that moved: {((before - after).abs().amax(dim=-1) > 1e-4).sum()}
 # [arXiv:1907.11692](https://arxiv.org/abs/1907.11692), section 4. Clark et al. 2020, *ELECTRA*,
 # [arXiv:2003.10555](https://arxiv.org/abs/2003.10555), section 2.
 #
-# **Do** the exercise [10_bert](../exercises/10_bert.ipynb). Then go on to
-# [11 Today's decoder](11_todays_decoder.ipynb).
+# **Do** the exercise [11_bert](../exercises/11_bert.ipynb). Then go on to
+# [13 Today's decoder](13_todays_decoder.ipynb).

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Exercise 09 · Generation
+# # Exercise 09 · Sampling
 #
-# Five tasks, 14 points, about 60 minutes. They belong to lesson [09 Generation](../notebooks/09_generation.ipynb). Run
+# Five tasks, 14 points, about 60 minutes. They belong to lesson [09 Sampling](../notebooks/09_sampling.ipynb). Run
 # the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
 # like.
 #

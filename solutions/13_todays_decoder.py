@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Exercise 11 · Today's decoder
+# # Exercise 13 · Today's decoder
 #
 # Five tasks, 15 points, about 55 minutes. They belong to lesson
-# [11 Today's decoder](../notebooks/11_todays_decoder.ipynb). Run the cells from the top; fill in where it says *your
+# [13 Today's decoder](../notebooks/13_todays_decoder.ipynb). Run the cells from the top; fill in where it says *your
 # turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
