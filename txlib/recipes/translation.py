@@ -33,8 +33,8 @@ PRESETS: dict[str, Preset] = {
     "base": Preset(VASWANI["base"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 512)), minutes=720.0),
     "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
 }
-"""`tiny` is for a lesson, `paper` the same size with all that Vaswani et al. chose (post-norm, sinusoids, Adam), `course`
-made the translator that comes along, `small` is for a laptop; `base` and `big` are the paper's models and schedule, for
+"""`tiny` is for a lesson; `paper` has its size and all that Vaswani et al. chose (post-norm, sinusoids, Adam); `course`
+made the translator that comes along; `small` is for a laptop; `base` and `big` are the paper's models and schedule, for
 a GPU. The tokens of a batch are those of source and target together."""
 
 
