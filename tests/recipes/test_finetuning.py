@@ -16,7 +16,8 @@ from txlib.models.pretrained import load_pretrained, save_pretrained
 from txlib.recipes import FineTuning
 from txlib.recipes import run as run_recipe
 from txlib.recipes.finetune import load_encoder
-from txlib.recipes.tasks import Reader, named, overlap, words
+from txlib.recipes.reading import LONGEST, Reader
+from txlib.recipes.tasks import named, overlap, words
 from txlib.text import load_tokenizer
 
 first = tiny.first
@@ -168,9 +169,9 @@ def test_answers_are_compared_as_squad_does():
 def test_minilm_can_be_tuned(tmp_path):
     if minilm() is None:
         pytest.skip("MiniLM is not installed")
-    bert, reader = load_encoder(minilm()), Reader(load_tokenizer(minilm()), tasks.LONGEST)
+    bert, reader = load_encoder(minilm()), Reader(load_tokenizer(minilm()), LONGEST)
     assert type(bert) is Encoder and reader.read("Who is it?").ids[:2] == [101, 2040]
-    assert len(reader.read("long " * 600).ids) == tasks.LONGEST and len(reader.read("Hi.").ids) == 4
+    assert len(reader.read("long " * 600).ids) == LONGEST and len(reader.read("Hi.").ids) == 4
 
 
 # The commands

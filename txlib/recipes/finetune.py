@@ -13,9 +13,10 @@ from txlib.data import Inputs, Splits
 from txlib.labels import IGNORED
 from txlib.models.encoder import Encoder, initialise
 from txlib.models.pretrained import load_pretrained
+from txlib.recipes.reading import LONGEST, Reader, example_batches
 from txlib.recipes.recipe import Recipe, Show, choose, option
 from txlib.recipes.run import model_folder
-from txlib.recipes.tasks import LONGEST, TASKS, Reader, Tags, Task, answer, example_batches, head_loss
+from txlib.recipes.tasks import TASKS, Tags, Task, answer, head_loss
 from txlib.text import Tokenizer, load_tokenizer
 from txlib.training import TrainConfig
 

@@ -2,68 +2,19 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import txlib.data as data
-from txlib.data import Inputs, MadeWhenAsked, Splits, batches_by_length, pad
+from txlib.data import Inputs, Splits, batches_by_length
 from txlib.labels import IGNORED
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from txlib.models.encoder import Encoder, EncoderConfig
-from txlib.text import Tokenizer
+from txlib.recipes.reading import Encoded, Reader, collate
 
-LONGEST = 384  # tokens of an input, where the model could read more: what is behind is cut off
 ANSWER = 30  # tokens of an answer, at most
-
-
-class Encoded(NamedTuple):
-    """An example as the model reads it.
-
-    ids, kinds: tokens, and whether each is of the first text (0) or the second (1).
-    labels: by name, what the model's argument of that name is to be; a list where each token has one.
-    places: of each token, from where to where it stands in the text that answers are taken from; None elsewhere.
-    """
-
-    ids: list[int]
-    kinds: list[int]
-    labels: dict[str, int | list[int]]
-    places: list[tuple[int, int] | None]
-
-
-class Reader:
-    """Cuts texts into the tokens of a model, and puts the marks around them that a BERT expects.
-
-    Args:
-        tokenizer: from `tokenizer.json`, with the tokens [CLS], [SEP] and [PAD].
-        longest: most tokens of an input.
-
-    Raises:
-        ValueError: where the tokenizer lacks a mark.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, longest: int):
-        self.tokenizer, self.longest = tokenizer, longest
-        self.cls, self.sep, self.padding = map(tokenizer.mark, ("[CLS]", "[SEP]", "[PAD]"))
-
-    def read(self, first: str, second: str | None = None) -> Encoded:
-        """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]; places are those of the last text.
-
-        What is too long loses tokens at the end of the longer text.
-        """
-        texts = [self.tokenizer.encode_with_places(text) for text in (first, second) if text is not None]
-        room = self.longest - 1 - len(texts)
-        lengths = [len(ids) for ids, _ in texts]
-        while sum(lengths) > room:
-            lengths[lengths.index(max(lengths))] -= 1
-        ids, kinds, places = [self.cls], [0], [None]
-        for kind, ((tokens, where), length) in enumerate(zip(texts, lengths, strict=True)):
-            last = kind == len(texts) - 1
-            ids += [*tokens[:length], self.sep]
-            kinds += [kind] * (length + 1)
-            places += [*(where[:length] if last else [None] * length), None]
-        return Encoded(ids, kinds, {}, places)
 
 
 class Task:
@@ -163,16 +114,16 @@ class Spans(Task):
         return data.spans(source)
 
     def encode(self, example: data.Question) -> Encoded:
-        found = self.reader.read(example.question, example.context)
+        read = self.reader.read(example.question, example.context)
         start, end = example.start, example.start + len(example.answer)
         inside = [
             number
-            for number, place in enumerate(found.places)
+            for number, place in enumerate(read.places)
             if place is not None and place[0] < end and place[1] > start
         ]
-        whole = inside and found.places[inside[-1]][1] >= end  # else it was cut off
+        whole = inside and read.places[inside[-1]][1] >= end  # else it was cut off
         first, last = (inside[0], inside[-1]) if whole else (IGNORED, IGNORED)
-        return found._replace(labels={"start_positions": first, "end_positions": last})
+        return read._replace(labels={"start_positions": first, "end_positions": last})
 
     def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Question]) -> list[str]:
         starts, ends = output.start_logits.float(), output.end_logits.float()  # (batch, length)
@@ -235,11 +186,11 @@ class Tags(Task):
         return self.head(config, labels=len(self.names), base=bert)
 
     def encode(self, example: data.Tagged) -> Encoded:
-        found = self.reader.read(" ".join(example.words))
-        labels = [IGNORED] * len(found.ids)
-        for number, word in first_tokens(found, example).items():
+        read = self.reader.read(" ".join(example.words))
+        labels = [IGNORED] * len(read.ids)
+        for number, word in first_tokens(read, example).items():
             labels[number] = self.numbers.get(example.tags[word], IGNORED)
-        return found._replace(labels={"labels": labels})
+        return read._replace(labels={"labels": labels})
 
     def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Tagged]) -> list[list[str]]:
         results = []
@@ -261,11 +212,11 @@ class Tags(Task):
         ]
 
     def score(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
-        found = {(number, *name) for number, tags in enumerate(answers) for name in named(tags)}
-        there = {(number, *name) for number, example in enumerate(self.splits.test) for name in named(example.tags)}
-        right = len(found & there)
-        precision, recall = right / max(len(found), 1), right / max(len(there), 1)
-        return {"precision": precision, "recall": recall, "f1": 2 * right / max(len(found) + len(there), 1)}
+        ours = {(number, *name) for number, tags in enumerate(answers) for name in named(tags)}
+        true = {(number, *name) for number, example in enumerate(self.splits.test) for name in named(example.tags)}
+        right = len(ours & true)
+        precision, recall = right / max(len(ours), 1), right / max(len(true), 1)
+        return {"precision": precision, "recall": recall, "f1": 2 * right / max(len(ours) + len(true), 1)}
 
 
 def first_tokens(encoded: Encoded, example: data.Tagged) -> dict[int, int]:
@@ -295,34 +246,6 @@ def named(tags: Sequence[str]) -> list[tuple[int, int, str]]:
 TASKS: dict[str, type[Task]] = {"reviews": Reviews, "pairs": Pairs, "spans": Spans, "tags": Tags}
 
 
-def collate(encoded: Sequence[Encoded], padding: int) -> Inputs:
-    """Examples as one batch, padded."""
-    labels = {name: [one.labels[name] for one in encoded] for name in encoded[0].labels}
-    mask = pad([[1] * len(one.ids) for one in encoded], 0)
-    return Inputs(
-        input_ids=pad([one.ids for one in encoded], padding),
-        attention_mask=mask,
-        token_type_ids=pad([one.kinds for one in encoded], 0),
-        **{
-            name: pad(values, IGNORED) if isinstance(values[0], list) else torch.tensor(values)
-            for name, values in labels.items()
-        },
-    )
-
-
-def example_batches(
-    encoded: Sequence[Encoded], max_tokens: int, padding: int, *, seed: int = 0
-) -> Callable[[int], Sequence[Inputs]]:
-    """The batches that `train` wants: for each epoch the same examples, dealt anew, those of like length together."""
-    lengths = [len(one.ids) for one in encoded]
-
-    def batches(epoch: int) -> Sequence[Inputs]:
-        groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
-        return MadeWhenAsked(groups, lambda group: collate([encoded[index] for index in group], padding))
-
-    return batches
-
-
 def head_loss(model: nn.Module, batch: Inputs) -> tuple[Tensor, int]:
     """The loss that `train` wants, from the mean that a head gives."""
     labels = batch["labels"] if "labels" in batch else batch["start_positions"]
@@ -349,6 +272,7 @@ def answer(
     for group in show(groups, "answering"):
         some = [encoded[index] for index in group]
         inputs = collate([one._replace(labels={}) for one in some], task.reader.padding).to(device)
-        for index, found in zip(group, task.answers(model(**inputs), some, [examples[i] for i in group]), strict=True):
-            results[index] = found
+        answers = task.answers(model(**inputs), some, [examples[index] for index in group])
+        for index, one in zip(group, answers, strict=True):
+            results[index] = one
     return results

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+import txlib.attention.masks.combined  # noqa: F401 (Mask finds &, |, ~ and shift there by name)
 from txlib.attention.masks.leaves import (
     BlockLocal,
     Blocks,

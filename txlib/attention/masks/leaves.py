@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from txlib.attention.masks.grid import Grid
 from txlib.attention.masks.mask import Mask
-from txlib.attention.masks.plan import Grid, Runs
+from txlib.attention.masks.runs import Runs
 from txlib.attention.masks.spans import ALWAYS, Spans
 
 

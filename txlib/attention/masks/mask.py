@@ -1,4 +1,4 @@
-"""What every mask can be asked, and how masks combine."""
+"""What every mask can be asked."""
 
 import math
 from collections.abc import Iterator
@@ -9,8 +9,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from txlib.attention.masks.plan import BOTH, EITHER, NOT, BlockPlan, Grid, Runs, finish
-from txlib.attention.masks.spans import Spans, complement, hull, intersection, moved, union
+from txlib.attention.masks.grid import Grid
+from txlib.attention.masks.plan import BlockPlan, finish
+from txlib.attention.masks.runs import Runs
+from txlib.attention.masks.spans import Spans, hull
 
 KINDS: dict[str, type["Mask"]] = {}  # how masks are called where they are written down
 
@@ -34,9 +36,10 @@ class Mask:
     def __new__(cls, *_: Any, **__: Any) -> "Mask":
         return object.__new__(KINDS["rule"] if cls is Mask else cls)
 
-    def __init_subclass__(cls, kind: str):
-        cls.kind = kind
-        KINDS[kind] = cls
+    def __init_subclass__(cls, kind: str | None = None):
+        if kind is not None:  # else a base of several kinds
+            cls.kind = kind
+            KINDS[kind] = cls
 
     # What a mask says -----------------------------------------------------------------------------------------------
 
@@ -149,20 +152,22 @@ class Mask:
 
     def __and__(self, other: "Mask") -> "Mask":
         """May attend where both allow it."""
-        return And(self, _checked(other))
+        return KINDS["and"](self, _checked(other))
 
     def __or__(self, other: "Mask") -> "Mask":
         """May attend where either allows it."""
-        return Or(self, _checked(other))
+        return KINDS["or"](self, _checked(other))
 
     def __invert__(self) -> "Mask":
         """May attend exactly where this mask forbids it."""
-        return Not(self)
+        return KINDS["not"](self)
 
     def shift(self, queries: int = 0, keys: int = 0) -> "Mask":
         """The same mask for queries that start at position `queries`, and keys that start at position `keys`, as in
         cached decoding."""
-        return self if type(queries) is type(keys) is int and queries == keys == 0 else Shifted(self, queries, keys)
+        return (
+            self if type(queries) is type(keys) is int and queries == keys == 0 else KINDS["shift"](self, queries, keys)
+        )
 
     def to(self, device: torch.device | str) -> "Mask":
         """The same mask with all that it looks up on this device."""
@@ -209,162 +214,6 @@ class Mask:
     def __repr__(self) -> str:
         values = (value.tolist() if isinstance(value, Tensor) else value for _, value in self.fields())
         return f"{self.kind}({', '.join(map(str, values))})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Pair(Mask, kind="pair"):
-    """Two masks, joined; subclasses say how."""
-
-    left: Mask
-    right: Mask
-    sign: ClassVar[str]
-    table: ClassVar[Tensor]
-
-    def __post_init__(self):
-        for axis in ("batch", "heads"):
-            mine, theirs = getattr(self.left, axis), getattr(self.right, axis)
-            if mine != theirs and 1 not in (mine, theirs):
-                raise ValueError(
-                    f"{self.left} holds {axis}={mine} and {self.right} holds {axis}={theirs}: make them equal, or 1"
-                )
-
-    @property
-    def batch(self) -> int:
-        return max(self.left.batch, self.right.batch)
-
-    @property
-    def heads(self) -> int:
-        return max(self.left.heads, self.right.heads)
-
-    @property
-    def only_keys(self) -> bool:
-        return self.left.only_keys and self.right.only_keys
-
-    def own_runs(self, grid: Grid) -> Runs:
-        left, right = (part.runs(grid).expand(self.batch, self.heads) for part in (self.left, self.right))
-        return Runs.joined(left, right, self.table)
-
-    def both_distances(self) -> tuple[Spans, Spans] | None:
-        left, right = self.left.distances(), self.right.distances()
-        return None if left is None or right is None else (left, right)
-
-    def __repr__(self) -> str:
-        return f"({self.left} {self.sign} {self.right})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class And(Pair, kind="and"):
-    """May attend where both allow it."""
-
-    sign: ClassVar[str] = "&"
-    table: ClassVar[Tensor] = BOTH
-
-    def at(self, batch, head, query, key):
-        return self.left.at(batch, head, query, key) & self.right.at(batch, head, query, key)
-
-    def distances(self) -> Spans | None:
-        both = self.both_distances()
-        return None if both is None else intersection(*both)
-
-    def reach(self) -> tuple[int | float, int | float]:
-        (low, high), (other_low, other_high) = self.left.reach(), self.right.reach()
-        return max(low, other_low), min(high, other_high)
-
-    def conjuncts(self) -> Iterator[Mask]:
-        yield from self.left.conjuncts()
-        yield from self.right.conjuncts()
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Or(Pair, kind="or"):
-    """May attend where either allows it."""
-
-    sign: ClassVar[str] = "|"
-    table: ClassVar[Tensor] = EITHER
-
-    def at(self, batch, head, query, key):
-        return self.left.at(batch, head, query, key) | self.right.at(batch, head, query, key)
-
-    def distances(self) -> Spans | None:
-        both = self.both_distances()
-        return None if both is None else union(*both)
-
-    def reach(self) -> tuple[int | float, int | float]:
-        (low, high), (other_low, other_high) = self.left.reach(), self.right.reach()
-        return min(low, other_low), max(high, other_high)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Not(Mask, kind="not"):
-    """May attend exactly where the mask forbids it."""
-
-    mask: Mask
-
-    @property
-    def batch(self) -> int:
-        return self.mask.batch
-
-    @property
-    def heads(self) -> int:
-        return self.mask.heads
-
-    @property
-    def only_keys(self) -> bool:
-        return self.mask.only_keys
-
-    def at(self, batch, head, query, key):
-        return ~self.mask.at(batch, head, query, key)
-
-    def distances(self) -> Spans | None:
-        spans = self.mask.distances()
-        return None if spans is None else complement(spans)
-
-    def own_runs(self, grid: Grid) -> Runs:
-        return self.mask.runs(grid).renamed(NOT)
-
-    def __repr__(self) -> str:
-        return f"~{self.mask}"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Shifted(Mask, kind="shift"):
-    """The same mask for queries and keys that start later; see `Mask.shift`."""
-
-    mask: Mask
-    queries: int
-    keys: int = 0
-
-    @property
-    def batch(self) -> int:
-        return self.mask.batch
-
-    @property
-    def heads(self) -> int:
-        return self.mask.heads
-
-    @property
-    def only_keys(self) -> bool:
-        return self.mask.only_keys
-
-    def at(self, batch, head, query, key):
-        return self.mask.at(batch, head, query + self.queries, key + self.keys)
-
-    def distances(self) -> Spans | None:
-        spans = self.mask.distances()
-        return None if spans is None else moved(spans, self.keys - self.queries)
-
-    def reach(self) -> tuple[int | float, int | float]:
-        low, high = self.mask.reach()
-        return low + self.keys - self.queries, high + self.keys - self.queries
-
-    def conjuncts(self) -> Iterator[Mask]:
-        return (part.shift(self.queries, self.keys) for part in self.mask.conjuncts())
-
-    def own_runs(self, grid: Grid) -> Runs:
-        return self.mask.runs(grid.moved(self.queries, self.keys))
-
-    def __repr__(self) -> str:
-        return f"{self.mask}.shift({self.queries}{f', {self.keys}' if self.keys else ''})"
 
 
 def _checked(other: Mask) -> Mask:
