@@ -16,7 +16,7 @@ from txlib.cli import LICENCES
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["train", "translation", "--preset", "huge"], "choose one of tiny, small, base, big"),
+        (["train", "translation", "--preset", "huge"], "choose one of tiny, course, paper, small, base, big"),
         (["train", "translation", "--data", "poems"], "choose from wesnoth"),
         (["train", "translation", "--pair", "de-xx"], "choose from de-en"),
         (["train", "translation", "--device", "abacus"], "choose auto or cpu"),

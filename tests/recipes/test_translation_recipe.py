@@ -93,7 +93,7 @@ def test_the_shipped_checkpoint_translates():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"preset": "huge"}, "preset 'huge' is unknown; choose one of tiny, small, base, big"),
+        ({"preset": "huge"}, "preset 'huge' is unknown; choose one of tiny, course, paper, small, base, big"),
         ({"data": "wikipedia"}, "unknown source 'wikipedia'; choose from wesnoth"),
         ({"data": "naev", "pair": "fr-en"}, "has no 'fr'; it has de"),
     ],
