@@ -46,18 +46,18 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 #
 # | Part | Lesson | | Minutes |
 # | --- | --- | --- | --- |
-# | I Attention | [01 From text to tensors](01_text.ipynb) | [exercise](../exercises/01_text.ipynb) | 60 + 45 |
+# | I Attention | [01 From text to tensors](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 45 |
 # | | 02 Recurrent nets and Bahdanau attention | coming | |
-# | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/03_attention.ipynb) | 45 + 45 |
-# | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/04_heads.ipynb) | 60 + 55 |
-# | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/05_positions.ipynb) | 60 + 45 |
-# | | [06 The block](06_block.ipynb) | [exercise](../exercises/06_block.ipynb) | 60 + 45 |
-# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/07_transformer.ipynb) | 75 + 55 |
-# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/08_gpt.ipynb) | 75 + 55 |
-# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/09_sampling.ipynb) | 100 + 60 |
-# | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/11_bert.ipynb) | 100 + 55 |
-# | | [13 Today's decoder](13_todays_decoder.ipynb) | [exercise](../exercises/13_todays_decoder.ipynb) | 75 + 55 |
-# | | [14 Mixture of experts](14_experts.ipynb) | [exercise](../exercises/14_experts.ipynb) | 60 + 50 |
+# | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/exercise_03_attention.ipynb) | 45 + 45 |
+# | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/exercise_04_heads.ipynb) | 60 + 55 |
+# | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/exercise_05_positions.ipynb) | 60 + 45 |
+# | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 60 + 45 |
+# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/exercise_07_transformer.ipynb) | 75 + 55 |
+# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/exercise_08_gpt.ipynb) | 75 + 55 |
+# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 100 + 60 |
+# | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/exercise_11_bert.ipynb) | 100 + 55 |
+# | | [13 Today's decoder](13_todays_decoder.ipynb) | [exercise](../exercises/exercise_13_todays_decoder.ipynb) | 75 + 55 |
+# | | [14 Mixture of experts](14_experts.ipynb) | [exercise](../exercises/exercise_14_experts.ipynb) | 60 + 50 |
 # | | 13 The Universal Transformer | coming | |
 # | III Beyond text | 14 vision · 15 music · 16 sets and arrays | coming | |
 # | IV Efficiency | 17 the quadratic wall · 18 sparse patterns · 19 low rank and kernels · 20 FlashAttention · 21 training at scale | coming | |

@@ -898,5 +898,5 @@ for name, run in (("one-hot", lambda: torch.nn.functional.one_hot(input_ids, voc
 # Unsupervised Multitask Learners*, section 2.2, for the bytes and the cutting. Levy and Goldberg 2014, *Neural Word
 # Embedding as Implicit Matrix Factorization*, for section 11.
 #
-# **Do** the exercise [01_text](../exercises/01_text.ipynb). Then go on to
+# **Do** the exercise [01_text](../exercises/exercise_01_text.ipynb). Then go on to
 # [03 Attention as a soft lookup](03_attention.ipynb), where these vectors begin to look at each other.

@@ -638,5 +638,5 @@ plots.lines(
 # section 3.2.1 and footnote 4, which is the argument of our section 4. Bahdanau et al. 2015,
 # [arXiv:1409.0473](https://arxiv.org/abs/1409.0473), section 3.1, where the soft lookup between two languages began.
 #
-# **Do** the exercise [03_attention](../exercises/03_attention.ipynb). Then go on to
+# **Do** the exercise [03_attention](../exercises/exercise_03_attention.ipynb). Then go on to
 # [04 Many heads, and cross-attention](04_heads.ipynb).

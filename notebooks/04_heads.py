@@ -1060,5 +1060,5 @@ plots.bars(
 # real models. Shazeer 2019, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150), and Ainslie et al. 2023,
 # [arXiv:2305.13245](https://arxiv.org/abs/2305.13245), on shared keys and values.
 #
-# **Do** the exercise [04_heads](../exercises/04_heads.ipynb). Then go on to
+# **Do** the exercise [04_heads](../exercises/exercise_04_heads.ipynb). Then go on to
 # [05 Where am I? Positions](05_positions.ipynb).

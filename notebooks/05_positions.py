@@ -971,4 +971,4 @@ plots.bars(
 # [arXiv:2104.09864](https://arxiv.org/abs/2104.09864), sections 3.2 and 3.4. Press et al. 2022,
 # [arXiv:2108.12409](https://arxiv.org/abs/2108.12409), sections 2 and 3.
 #
-# **Do** the exercise [05_positions](../exercises/05_positions.ipynb). Then go on to [06 The block](06_block.ipynb).
+# **Do** the exercise [05_positions](../exercises/exercise_05_positions.ipynb). Then go on to [06 The block](06_block.ipynb).

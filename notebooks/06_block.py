@@ -988,5 +988,5 @@ for n in (d // 2, d, 2 * d, 4 * d, 8 * d):
 # section 2. Liu et al. 2020, *Understanding the Difficulty of Training Transformers*,
 # [arXiv:2004.08249](https://arxiv.org/abs/2004.08249).
 #
-# **Do** the exercise [06_block](../exercises/06_block.ipynb). Then go on to
+# **Do** the exercise [06_block](../exercises/exercise_06_block.ipynb). Then go on to
 # [07 The encoder–decoder Transformer](07_transformer.ipynb).

@@ -977,5 +977,5 @@ print(f"our half minute: about {here:.0e}, {needed / here:.0e} times less")
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762): now
 # you can read all of it. Sections 3.1, 3.4, 5.1 to 5.4 and 6.1 are this lesson.
 #
-# **Do** the exercise [07_transformer](../exercises/07_transformer.ipynb). Part II of the course goes on with half of
+# **Do** the exercise [07_transformer](../exercises/exercise_07_transformer.ipynb). Part II of the course goes on with half of
 # this model: a decoder without an encoder.

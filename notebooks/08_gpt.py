@@ -802,4 +802,4 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 # *Transformer Language Models without Positional Encodings Still Learn Positional Information*,
 # [arXiv:2203.16634](https://arxiv.org/abs/2203.16634).
 #
-# **Do** the exercise [08_gpt](../exercises/08_gpt.ipynb). Then go on to [09 Sampling](09_sampling.ipynb).
+# **Do** the exercise [08_gpt](../exercises/exercise_08_gpt.ipynb). Then go on to [09 Sampling](09_sampling.ipynb).

@@ -1376,5 +1376,5 @@ print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
 # [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), section 2.4. Zhao et al. 2021, *Calibrate Before Use*,
 # [arXiv:2102.09690](https://arxiv.org/abs/2102.09690), section 4.
 #
-# **Do** the exercise [09_sampling](../exercises/09_sampling.ipynb). Then go on to
+# **Do** the exercise [09_sampling](../exercises/exercise_09_sampling.ipynb). Then go on to
 # [11 BERT](11_bert.ipynb).

@@ -1349,5 +1349,5 @@ print(f"vectors that moved: {((before - after).abs().amax(dim=-1) > 1e-4).sum()}
 # [arXiv:1907.11692](https://arxiv.org/abs/1907.11692), section 4. Clark et al. 2020, *ELECTRA*,
 # [arXiv:2003.10555](https://arxiv.org/abs/2003.10555), section 2.
 #
-# **Do** the exercise [11_bert](../exercises/11_bert.ipynb). Then go on to
+# **Do** the exercise [11_bert](../exercises/exercise_11_bert.ipynb). Then go on to
 # [13 Today's decoder](13_todays_decoder.ipynb).

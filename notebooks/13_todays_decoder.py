@@ -1181,5 +1181,5 @@ for pairs in (8, 64):
 # [arXiv:2308.12950](https://arxiv.org/abs/2308.12950), section 2.4. Touvron et al. 2023b, *Llama 2*,
 # [arXiv:2307.09288](https://arxiv.org/abs/2307.09288), appendix A.2.1.
 #
-# **Do** the exercise [13_todays_decoder](../exercises/13_todays_decoder.ipynb). Then go on to
+# **Do** the exercise [13_todays_decoder](../exercises/exercise_13_todays_decoder.ipynb). Then go on to
 # [14 Mixture of experts](14_experts.ipynb).

@@ -986,5 +986,5 @@ for batch in (1, 2, 4, 8, 16):
 # [arXiv:2202.08906](https://arxiv.org/abs/2202.08906), section 3. Lepikhin et al. 2020, *GShard*,
 # [arXiv:2006.16668](https://arxiv.org/abs/2006.16668), section 2.
 #
-# **Do** the exercise [14_experts](../exercises/14_experts.ipynb). Then go on to lesson 15, the Universal Transformer:
+# **Do** the exercise [14_experts](../exercises/exercise_14_experts.ipynb). Then go on to lesson 15, the Universal Transformer:
 # the same block is used again and again, so it goes the other way: more operations with the same parameters.

@@ -163,7 +163,9 @@ def validate(
 
 @app.command()
 def check(
-    notebooks: Annotated[list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/03_attention.ipynb")],
+    notebooks: Annotated[
+        list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/exercise_03_attention.ipynb")
+    ],
 ) -> None:
     """Run exercises and list their verdicts.
 
@@ -190,7 +192,7 @@ def check(
 @app.command()
 def submit(
     notebook: Annotated[
-        Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/03_attention.ipynb")
+        Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/exercise_03_attention.ipynb")
     ] = None,
     to: Annotated[
         Path | None,

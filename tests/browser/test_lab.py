@@ -42,7 +42,7 @@ def test_lesson_03_runs_and_shows_its_figures(notebook, page, course, screenshot
 
 
 def test_exercise_03_tells_wrong_from_right(notebook, page, screenshots):
-    exercise = notebook("exercises/03_attention.ipynb")
+    exercise = notebook("exercises/exercise_03_attention.ipynb")
     assert exercise.run_all(), "the empty exercise must run to its end"
     page.screenshot(path=screenshots / "exercise-empty.png")
 

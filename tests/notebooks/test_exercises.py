@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from txlib.grading.authoring.notebooks import same_notebook
+from txlib.grading.authoring.notebooks import released_name, same_notebook
 from txlib.grading.authoring.release import release
 
 COURSE = Path(__file__).parents[2]
@@ -27,4 +27,4 @@ def test_exercise_is_a_fresh_release(source, tmp_path):
 
 def test_every_exercise_has_a_solution():
     exercises = sorted((COURSE / "exercises").glob("*.ipynb"))
-    assert [path.stem for path in exercises] == [path.stem for path in SOLUTIONS]
+    assert [path.name for path in exercises] == [released_name(path.stem) for path in SOLUTIONS]

@@ -146,7 +146,7 @@ def test_an_exercise_of_ones_own_is_released_and_graded(run, tmp_path):
     shutil.copy(SAMPLE, tmp_path / "solutions")
     assert "5 points" in run("txlib", "validate", "solutions/03_sample.py")
     run("txlib", "release", "solutions/03_sample.py")
-    exercise = nbformat.read(tmp_path / "exercises" / "03_sample.ipynb", as_version=4)
+    exercise = nbformat.read(tmp_path / "exercises" / "exercise_03_sample.ipynb", as_version=4)
     answer = next(cell for cell in exercise.cells if cell.metadata.get("nbgrader", {}).get("grade_id") == "causal-mask")
     answer.source = "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()"
     (tmp_path / "inbox").mkdir()

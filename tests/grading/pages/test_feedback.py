@@ -201,7 +201,7 @@ def test_a_page_says_what_was_found():
         "difficulty 1 of 5",
         "the cell is there twice",
         "Go on with Scores",
-        "txlib check exercises/03_attention.ipynb",
+        "txlib check exercises/exercise_03_attention.ipynb",
     ):
         assert words in page.text, words
     assert len(page.all("caption")) == 4 and len(page.all("u")) == 22 + 12  # every number that differs

@@ -411,7 +411,7 @@ def test_another_exercise_is_named(read, edited):
     assert submission.status == "other exercise"
     assert "Exercise 09 · Beams" in submission.notes[0].text
 
-    heads = json.loads(Path("exercises/04_heads.ipynb").read_text(encoding="utf-8"))
+    heads = json.loads(Path("exercises/exercise_04_heads.ipynb").read_text(encoding="utf-8"))
     block = read_assignment("solutions/06_block.py")
     path = Path(os.environ["TXLIB_HOME"]).with_name("heads.ipynb")
     path.write_text(json.dumps(heads))

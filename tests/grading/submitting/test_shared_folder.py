@@ -56,7 +56,7 @@ def answer(course, open_folder):
     """Write the exercise with an answer to its first task, readable by everybody; returns its path."""
 
     def answer(words="first"):
-        path = open_folder / words / "03_sample.ipynb"
+        path = open_folder / words / "exercise_03_sample.ipynb"
         path.parent.mkdir(exist_ok=True)
         notebook = nbformat.read(course.exercise, as_version=4)
         next(cell for cell in notebook.cells if cell.id == "causal-mask").source = ANSWER.format(words)

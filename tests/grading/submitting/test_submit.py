@@ -31,7 +31,7 @@ def assignment(course):
 @pytest.fixture
 def answer(course, tmp_path):
     """Write the exercise with an answer to its first task; returns its path."""
-    path = tmp_path / "work" / "03_sample.ipynb"
+    path = tmp_path / "work" / "exercise_03_sample.ipynb"
     path.parent.mkdir()
 
     def answer(words="first", source=ANSWER):
@@ -107,7 +107,7 @@ def test_the_same_file_again_changes_nothing(answer, inbox):
 
 def test_several_exercises_side_by_side(answer, inbox, assignment):
     submit(answer(), inbox, name="ada")
-    other = submit("exercises/03_attention.ipynb", inbox, name="ada", anyway=True)
+    other = submit("exercises/exercise_03_attention.ipynb", inbox, name="ada", anyway=True)
     assert other.answers == 0 and len(other.open) == 5
     [found] = find_submissions(inbox, "03_sample")
     assert found.path.name == "03_sample.ipynb" and read_submission(found, assignment).status == "graded"
@@ -143,7 +143,7 @@ def test_what_is_printed(answer, inbox):
     ],
 )
 def test_what_is_no_exercise(inbox, tmp_path, content, words):
-    path = tmp_path / "03_sample.ipynb"
+    path = tmp_path / "exercise_03_sample.ipynb"
     path.write_bytes(content)
     with pytest.raises(SubmitError, match=words) as reason:
         submit(path, inbox, name="ada")
@@ -164,10 +164,12 @@ def test_what_counts_as_empty(answer, inbox, source):
         submit(answer(source=source), inbox, name="ada")
 
 
-@pytest.mark.parametrize("name", ["03_sample-Copy1.ipynb", "03_attention.ipynb", "03_sample.json", "solution"])
+@pytest.mark.parametrize(
+    "name", ["exercise_03_sample-Copy1.ipynb", "03_sample.ipynb", "exercise_03_sample.json", "solution"]
+)
 def test_another_name(answer, inbox, name):
     path = answer().rename(answer().with_name(name))
-    with pytest.raises(SubmitError, match="rename it to 03_sample.ipynb"):
+    with pytest.raises(SubmitError, match="rename it to exercise_03_sample.ipynb"):
         submit(path, inbox, name="ada")
 
 
@@ -181,7 +183,7 @@ def test_paths(answer, inbox, tmp_path):
         submit(path, tmp_path / "missing", name="ada")
     with pytest.raises(SubmitError, match="is not a folder"):
         submit(path, path, name="ada")
-    link = tmp_path / "03_sample.ipynb"
+    link = tmp_path / "exercise_03_sample.ipynb"
     link.symlink_to(path)  # the learner's own file, wherever it is
     assert submit(link, inbox, name="ada").answers == 1
 
@@ -294,9 +296,9 @@ import sys
 from pathlib import Path
 from txlib.grading.submitting.submit import submit
 folder, to, who = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-path = folder / who / "03_sample.ipynb"
+path = folder / who / "exercise_03_sample.ipynb"
 path.parent.mkdir()
-text = (folder / "03_sample.ipynb").read_text()
+text = (folder / "exercise_03_sample.ipynb").read_text()
 for number in range(20):
     path.write_text(text.replace("first", f"{who} {number}"))
     submit(path, to, name="ada")
@@ -447,7 +449,7 @@ def test_the_magic_where_the_path_is_not_known(answer, inbox, tmp_path):
         TXLIB_SUBMIT_TO=str(inbox),
     )
     assert loaded == ""
-    assert "doesn't know its notebook: write %submit 03_attention.ipynb" in unknown
+    assert "doesn't know its notebook: write %submit exercise_03_attention.ipynb" in unknown
     assert given.startswith("Handed in: 03_sample, by ada")
     assert "old.ipynb is gone" in gone
 
@@ -470,7 +472,7 @@ def test_the_magic_asks_to_save_first(answer, inbox):
         TXLIB_SUBMIT_TO=str(inbox),
     )
     assert unchanged.startswith("Handed in: 03_sample, by ada")
-    assert older.startswith("Not handed in: 03_sample.ipynb was last saved") and "save it (Ctrl+S)" in older
+    assert older.startswith("Not handed in: exercise_03_sample.ipynb was last saved") and "save it (Ctrl+S)" in older
     assert older.count("\n") == 1
     assert anyway.startswith("Handed in: 03_sample, by bob") and saved.startswith("Handed in: 03_sample, by cy")
 

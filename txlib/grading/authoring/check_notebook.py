@@ -1,4 +1,4 @@
-"""`txlib check exercises/03_attention.ipynb`: run a learner's notebook and list its verdicts."""
+"""`txlib check exercises/exercise_03_attention.ipynb`: run a learner's notebook and list its verdicts."""
 
 import json
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def read_notebook(path: Path) -> Any:
     import nbformat
 
     if not path.is_file():
-        raise NotebookError(f"no notebook at {path}: give e.g. exercises/03_attention.ipynb")
+        raise NotebookError(f"no notebook at {path}: give e.g. exercises/exercise_03_attention.ipynb")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         notebook = nbformat.reads(json.dumps(data), as_version=4)

@@ -22,6 +22,11 @@ check.load("""
 LOADED = re.compile(r'check\.load\("""\n(.*?)\n"""\)', re.DOTALL)
 
 
+def released_name(exercise: str) -> str:
+    """The file that learners get of an exercise. Its tab in JupyterLab is not called like the lesson's beside it."""
+    return f"exercise_{exercise}.ipynb"
+
+
 def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
     """The notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell."""
     notebook = plain_notebook(exercise)

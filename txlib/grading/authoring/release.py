@@ -6,7 +6,7 @@ from pathlib import Path
 from txlib import kernels
 from txlib.grading.authoring.exercise import Exercise, ExerciseError, read_exercise
 from txlib.grading.authoring.measure import measured_shares
-from txlib.grading.authoring.notebooks import learner_notebook, solution_notebook
+from txlib.grading.authoring.notebooks import learner_notebook, released_name, solution_notebook
 from txlib.grading.authoring.problems import share_problems, stub_problems, task_problems
 from txlib.grading.authoring.record import RecordingError, record_evidence
 
@@ -23,7 +23,7 @@ class Released:
 
 
 def release(source: Path | str, out: Path | str | None = None, *, run_solution: bool = True) -> Released:
-    """Write `exercises/NN_name.ipynb` for learners, and the executed `solutions/NN_name.ipynb` beside the source.
+    """Write `exercises/exercise_NN_name.ipynb` for learners, and the executed `solutions/NN_name.ipynb` at the source.
 
     Without `out`, the exercise goes to the folder `exercises` next to the source's folder. Nothing is written
     unless everything is right; the same source gives the same bytes.
@@ -37,7 +37,7 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
     source = Path(source)
     exercise = read_exercise(source)
     recordings, warnings = make_recordings(exercise)
-    target = (Path(out) if out else source.parent.resolve().parent / "exercises") / f"{exercise.name}.ipynb"
+    target = (Path(out) if out else source.parent.resolve().parent / "exercises") / released_name(exercise.name)
     if target.resolve() == source.resolve() or target.parent.resolve() == source.parent.resolve():
         raise ExerciseError(exercise.name, [f"the exercise would be written beside its solution, in {target.parent}"])
     learner = learner_notebook(exercise, recordings)

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from txlib.grading.authoring.assignment import Assignment
+from txlib.grading.authoring.notebooks import released_name
 from txlib.grading.checking.verdict import side_by_side
 from txlib.grading.pages.page import ISOLATION, MAX_LINE, cut, page
 from txlib.grading.pages.prose import hints, prose, untitled
@@ -187,7 +188,7 @@ def _next(result: Result, assignment: Assignment) -> dict[str, Any] | None:
 
 def _recheck(assignment: Assignment) -> Markup:
     if assignment.path.suffix == ".py":
-        command = f"txlib check exercises/{assignment.name}.ipynb"
+        command = f"txlib check exercises/{released_name(assignment.name)}"
         return Markup("Run the check below its cell as often as you like, or all of them with <code>{}</code>.").format(
             command
         )

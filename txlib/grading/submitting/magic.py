@@ -45,7 +45,9 @@ def _this_notebook(shell: Any) -> Path:
     """The notebook whose kernel this is, as far as JupyterLab or VS Code tell."""
     path = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
     if not path or Path(path).suffix != ".ipynb":
-        raise SubmitError("this kernel doesn't know its notebook: write %submit 03_attention.ipynb, with its name")
+        raise SubmitError(
+            "this kernel doesn't know its notebook: write %submit exercise_03_attention.ipynb, with its name"
+        )
     if not Path(path).is_file():
         raise SubmitError(f"{path} is gone: if you have renamed it, write %submit with its new name")
     return Path(path)

@@ -1,4 +1,4 @@
-"""`txlib submit exercises/03_attention.ipynb --to FOLDER`: hand an exercise in.
+"""`txlib submit exercises/exercise_03_attention.ipynb --to FOLDER`: hand an exercise in.
 
     FOLDER/NAME/03_attention.ipynb             the newest, which counts
     FOLDER/NAME/03_attention.receipt.json      when it came, and its sha256
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from txlib.files import Folder, write_together
 from txlib.grading.authoring.cells import WRITTEN_STUB
-from txlib.grading.authoring.notebooks import LOADED
+from txlib.grading.authoring.notebooks import LOADED, released_name
 from txlib.grading.checking.verdict import STUB
 from txlib.grading.evidence.recordings import unpack
 from txlib.grading.records.people import account, person, safe_name
@@ -186,7 +186,7 @@ def _account() -> str:
 
 def read_saved(path: Path) -> tuple[bytes, str]:
     if not path.exists():
-        raise SubmitError(f"no notebook at {path}: give e.g. exercises/03_attention.ipynb")
+        raise SubmitError(f"no notebook at {path}: give e.g. exercises/exercise_03_attention.ipynb")
     try:
         return read_file(path.resolve())
     except Unreadable as reason:
@@ -201,14 +201,18 @@ def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
         raise SubmitError(f"{path}: {STATUSES[reason.status]}") from None
     packed = next((found[1] for cell in cells if (found := LOADED.search(source_of(cell)))), None)
     if packed is None:
-        raise SubmitError(f"{path} holds no exercise: give one that was released, e.g. exercises/03_attention.ipynb")
+        raise SubmitError(
+            f"{path} holds no exercise: give one that was released, e.g. exercises/exercise_03_attention.ipynb"
+        )
     try:
         recordings = unpack(packed)
     except ValueError as reason:
         raise SubmitError(f"{path}: {reason}") from None
     exercise = recordings["exercise"]
-    if path.name != f"{exercise}.ipynb":
-        raise SubmitError(f"{path} holds the exercise {exercise}, but is not named so: rename it to {exercise}.ipynb")
+    if path.name != released_name(exercise):
+        raise SubmitError(
+            f"{path} holds the exercise {exercise}, but is not named so: rename it to {released_name(exercise)}"
+        )
     sources: dict[str, str] = {}
     for cell in cells:
         sources.setdefault(grade_id_of(cell) or str(cell.get("id"))[:100], source_of(cell))
