@@ -61,9 +61,9 @@ def grade(
     with workspace(), ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
         meanwhile.submit(probe)
         from txlib.grading.records.people import read_roster
+        from txlib.grading.running.cluster import Network
         from txlib.grading.running.display import Display
         from txlib.grading.running.grader import grade
-        from txlib.grading.running.pool import Network
 
     with Display() as display:
         try:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 pytest.importorskip("distributed")
-from txlib.grading.running.pool import Network, cluster
+from txlib.grading.running.cluster import Network, cluster
 
 
 @pytest.mark.parametrize(

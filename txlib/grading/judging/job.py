@@ -1,6 +1,7 @@
 """Grades one submission: the job that a process of this machine, or of a cluster, is given."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from txlib.grading.judging.replay import bundles
 from txlib.grading.records.result import Note, Result, TaskResult
 from txlib.grading.sandbox.limits import Limits
 
+MEASURE = 600  # seconds that the author's code may take to measure what one run has shown
 STARVED = 1 / 10  # who has less of a processor while nothing else is graded is on a machine that can't grade
 
 
@@ -47,8 +49,10 @@ class Disturbed(RuntimeError):
     """A time-out that others may have caused: the kernel waited for a processor. To be graded again by itself."""
 
 
-def grade_submission(job: Job) -> Result:
+def grade_submission(job: Job, begin: Callable[[int | float], None] = lambda seconds: None) -> Result:
     """Execute a submission on every seed, each time in a fresh sandbox, and judge it.
+
+    `begin(seconds)` is told of each part of the work, and for how long that may go on.
 
     Raises:
         Disturbed, NoKernel: it was the machine, and not the submission.
@@ -69,14 +73,15 @@ def grade_submission(job: Job) -> Result:
     )
     if submission.status != "graded":
         return result
-    return _Submission(job).graded(result)
+    return _Submission(job, begin).graded(result)
 
 
 class _Submission:
     """One submission under way: its runs, their outcomes, and the time that is left on each seed."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: Job, begin: Callable[[int | float], None]):
         self.job, self.assignment, self.answers = job, job.assignment, job.submission.answers
+        self.begin = begin
         self.seeds = job.seeds if job.reference.recordings else job.seeds[:1]  # asserts know no seed
         self.secret = any(task.hidden for task in self.assignment.tasks)
         self.left = dict.fromkeys(self.seeds, job.limits.notebook_seconds)
@@ -119,6 +124,7 @@ class _Submission:
         if self.left[seed] <= 0:
             late = f"the notebook took longer than {limits.notebook_seconds:g} s"
             return Run(seed, Executed({}, late, late=True), only, {}, secret)
+        self.begin(self.left[seed])
         executed = execute(
             notebook,
             seed if job.reference.recordings else None,
@@ -129,6 +135,7 @@ class _Submission:
         if executed.disturbed:
             raise Disturbed("it ran out of time while its kernel waited for a processor")
         self.left[seed] -= executed.seconds
+        self.begin(MEASURE if any(task.kind == "measured" for task in self.assignment.tasks) else 0)
         return Run(seed, executed, only, _shares(job, executed, seed, only), secret)
 
     def _judge(self, run: Run) -> None:
@@ -240,7 +247,7 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
         return {}
     from txlib.grading.authoring.measure import measure
 
-    measured = measure(_local_source(job), requests)
+    measured = measure(_local_source(job), requests, timeout=MEASURE)
     if wrong := [each["error"] for each in measured if "error" in each]:
         raise ValueError(f"{job.assignment.name}: {wrong[0]}")  # the author's error, not the learner's
     return {

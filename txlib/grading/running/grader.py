@@ -21,7 +21,8 @@ from txlib.grading.judging.reference import make_reference, record_known
 from txlib.grading.records.gradebook import Gradebook
 from txlib.grading.records.people import Roster
 from txlib.grading.records.result import Note, Result
-from txlib.grading.running.pool import Failed, Network, cluster, on_cluster, on_this_machine, start_early
+from txlib.grading.running.cluster import Network, cluster, on_cluster
+from txlib.grading.running.pool import Failed, on_this_machine, start_early
 from txlib.grading.running.workspace import workspace
 from txlib.grading.sandbox import Limits
 from txlib.grading.sandbox.warm import required_isolation, warm_kernels

@@ -1,18 +1,21 @@
 """Where everything temporary of a grading process lies: a private folder, swept at the next start if it is killed.
 
 Executed references, connection files and sockets lie there: with expected values, and keys of kernels. A folder is
-its process's as long as its lock is held; the system lets go of a lock however a process ends.
+its process's as long as its lock is held; the system lets go of a lock however a process ends. Folders of sandboxes say
+by their names whose they are (`sandbox.leftovers`); here that would not do: containers share a home, and to one of them
+the number of another's process says nothing.
 """
 
-import atexit
 import contextlib
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
 
+LAST = -1000  # at the end of a process, after multiprocessing has removed a folder of its own in ours (at -100)
 LONGEST = 60  # bytes of its path: a socket's has at most 107, and lies three folders deeper
 _ours: dict[int, tuple[Path, int]] = {}  # by process: the folder, and its lock's descriptor
 
@@ -46,7 +49,7 @@ def _folder() -> Path:
             _sweep(home)
             folder, lock = _new(home)
         _ours[os.getpid()] = folder, lock
-        atexit.register(_leave, os.getpid())
+        Finalize(None, _leave, exitpriority=LAST)
     return _ours[os.getpid()][0]
 
 
@@ -93,12 +96,11 @@ def _sweep(home: Path) -> None:
                 os.close(lock)
 
 
-def _leave(process: int) -> None:
-    if process == os.getpid() and process in _ours:
-        folder, lock = _ours.pop(process)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.with_suffix(".lock").unlink(missing_ok=True)
-        os.close(lock)
+def _leave() -> None:
+    folder, lock = _ours.pop(os.getpid())
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_suffix(".lock").unlink(missing_ok=True)
+    os.close(lock)
 
 
 def _lock(descriptor: int) -> bool:

@@ -1,4 +1,8 @@
-"""Temporary folders that a later start removes if their process was killed."""
+"""Temporary folders that a later start removes if their process was killed.
+
+A name says whose a folder is, as that of a control group does, which can hold no lock: `owners` judges both. What a
+grading run keeps elsewhere is locked instead (`running.workspace` says why).
+"""
 
 import contextlib
 import os

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from txlib.grading.sandbox import enclosure
+from txlib.root import PACKAGES
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = (PACKAGES / "txlib").resolve()
 # Below a root, such as /usr or a virtual environment's folder: programs, libraries, fonts, time zones, terminals.
 PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "pyvenv.cfg", "etc/fonts", "ssl")
 PARTS += ("share/fonts", "share/fontconfig", "share/zoneinfo", "share/terminfo", "share/tcltk")

@@ -20,11 +20,11 @@ from txlib.grading.authoring.assignment import Assignment, GradedTask
 from txlib.grading.records.result import Note
 from txlib.grading.submitting.finding import Found
 from txlib.grading.submitting.reading import Submission, read_submission
+from txlib.kernels import environment
 
 SECONDS = 2  # of processor time that a file may take
 MEMORY_MB = 300  # that the process may hold, Python itself included; bounded on Linux only
 PATIENCE = 60  # seconds until a folder that doesn't answer is given up
-PACKAGE = Path(__file__).resolve().parents[3]
 
 
 class BoundedReader:
@@ -59,12 +59,11 @@ class BoundedReader:
         return Submission(found.name, "too much", {}, found.notes)
 
     def _start(self) -> None:
-        paths = os.pathsep.join([str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "txlib.grading.submitting.bounded"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            env=environment(OMP_NUM_THREADS="1"),
         )
         self._process.stdin.write(self._assignment)
         self._process.stdin.flush()
