@@ -26,7 +26,7 @@ from txlib.grading.submitting.reading import Submission
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}"),
+    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}"),
 ]
 
 LIMITS = Limits(memory_mb=2048, cell_seconds=100, notebook_seconds=300)

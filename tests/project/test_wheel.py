@@ -140,7 +140,7 @@ def test_the_clone_is_asked_for_in_one_line(run):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+@pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}")
 def test_an_exercise_of_ones_own_is_released_and_graded(run, tmp_path):
     (tmp_path / "solutions").mkdir()
     shutil.copy(SAMPLE, tmp_path / "solutions")
@@ -156,7 +156,7 @@ def test_an_exercise_of_ones_own_is_released_and_graded(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+@pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}")
 def test_the_sealed_kernel_runs(run, tmp_path):
     cell = nbformat.v4.new_code_cell("import os, txlib; print(os.getcwd(), len(txlib.data.verses().train))")
     kernel = {"name": "sealed", "display_name": "sealed", "language": "python"}

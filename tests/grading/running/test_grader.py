@@ -22,7 +22,7 @@ from txlib.grading.sandbox import probe
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}"),
+    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}"),
 ]
 
 RIGHT = {

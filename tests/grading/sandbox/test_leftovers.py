@@ -13,7 +13,7 @@ import pytest
 from txlib.grading.sandbox import Nursery, groups, leftovers, owners, probe
 from txlib.grading.sandbox.view import PACKAGE
 
-sealed = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+sealed = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}")
 
 GRADER = """
 import os, sys, time

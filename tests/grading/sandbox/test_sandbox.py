@@ -21,7 +21,7 @@ from txlib.grading.sandbox.probe import waiting_process
 from txlib.grading.sandbox.probe_inside import attempts
 from txlib.grading.sandbox.view import PACKAGE
 
-pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}")
 LIMITS = Limits(memory_mb=300, cpu_seconds=20, processes=40, disk_mb=20, file_mb=10, cell_seconds=15)
 
 

@@ -14,7 +14,7 @@ from txlib.grading.sandbox.syscalls import ALLOWED, REFUSED, RULES, names
 MACHINES = ("x86_64", "aarch64")
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 SORTED = [*names(ALLOWED), *names(REFUSED), *RULES]
-sealed = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().found}")
+sealed = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}")
 
 
 def decide(machine, name=None, arguments=(), number=None, architecture=None):

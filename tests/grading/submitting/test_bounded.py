@@ -14,7 +14,7 @@ import pytest
 from txlib.grading.authoring.read import read_assignment
 from txlib.grading.submitting import bounded
 from txlib.grading.submitting.bounded import MEMORY_MB, SECONDS, BoundedReader
-from txlib.grading.submitting.finding import Found, find_submissions
+from txlib.grading.submitting.finding import HandedIn, find_submissions
 from txlib.grading.submitting.notebook import MAX_BYTES
 from txlib.grading.submitting.reading import read_submission
 
@@ -47,7 +47,7 @@ def put(tmp_path):
     def put(content):
         path = tmp_path / "ada.ipynb"
         path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-        return Found("ada", path)
+        return HandedIn("ada", path)
 
     return put
 
@@ -56,9 +56,9 @@ def test_what_is_read_apart_is_what_is_read_here(reader, assignment, filled, put
     for content in (filled, "", "{", "[]", json.dumps(filled).replace("torch", "\\ud800"), filled | {"cells": []}):
         found = put(content)
         assert reader.read(found) == read_submission(found, assignment)
-    gone = Found("gone", found.path.with_name("gone.ipynb"))
+    gone = HandedIn("gone", found.path.with_name("gone.ipynb"))
     assert reader.read(gone) == read_submission(gone, assignment)
-    several = Found("dan", found.path, "several notebooks")
+    several = HandedIn("dan", found.path, "several notebooks")
     assert reader.read(several) == read_submission(several, assignment)
 
 

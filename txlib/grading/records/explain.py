@@ -1,6 +1,7 @@
 """`txlib explain`: how a grade came about."""
 
-from txlib.grading.records.gradebook import Gradebook, LedgerEntry
+from txlib.grading.records.gradebook import Gradebook
+from txlib.grading.records.grades import LedgerEntry
 from txlib.grading.records.ledger import GradebookError
 from txlib.grading.records.result import VERDICTS, Note, TaskResult
 from txlib.grading.text import printable

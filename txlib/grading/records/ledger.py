@@ -73,14 +73,14 @@ class Ledger:
         except sql.exc.DBAPIError as reason:
             raise GradebookError(self._words(str(reason.orig))) from reason
 
-    def _words(self, said: str) -> str:
-        if "not a database" in said:
+    def _words(self, error: str) -> str:
+        if "not a database" in error:
             return f"{self.path} is not a gradebook: it is not an SQLite file"
-        if "malformed" in said:
-            return f"{self.path} is damaged ({said}); put it aside and grade again, or take an earlier copy of it"
-        if "readonly" in said or "unable to open" in said:
-            return f"{self.path} can't be written: {said}"
-        return f"{self.path}: {said}"
+        if "malformed" in error:
+            return f"{self.path} is damaged ({error}); put it aside and grade again, or take an earlier copy of it"
+        if "readonly" in error or "unable to open" in error:
+            return f"{self.path} can't be written: {error}"
+        return f"{self.path}: {error}"
 
     def _take_lock(self) -> None:
         """One writer: a lock that ends with this process, however it ends, and that no child inherits."""
@@ -125,8 +125,8 @@ class Ledger:
             if version != VERSION:
                 age = "a newer txlib: update this one" if version > VERSION else "an older txlib: choose a new folder"
                 raise GradebookError(f"{self.path} was written by {age} (its version is {version}, ours {VERSION})")
-            if (said := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()) != "ok":
-                raise GradebookError(self._words(f"malformed: {' '.join(said.split())}"))
+            if (damage := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()) != "ok":
+                raise GradebookError(self._words(f"malformed: {' '.join(damage.split())}"))
 
 
 _LOCKED: set[Path] = set()  # by this process, for which the system's lock is no obstacle

@@ -65,8 +65,8 @@ def folded(name: str) -> str:
 
 def number_in(name: str) -> str:
     """The learner's number where Canvas or Moodle named a downloaded file; else nothing."""
-    found = CANVAS_FILE.match(name) or MOODLE_FILE.match(name)
-    return found["number"].lstrip("0") if found else ""
+    match = CANVAS_FILE.match(name) or MOODLE_FILE.match(name)
+    return match["number"].lstrip("0") if match else ""
 
 
 def account(uid: int) -> str:

@@ -64,6 +64,6 @@ class Display:
 def line(result: Result) -> str:
     """One submission in one line: `✓ ada  12 of 12`."""
     symbol = "?" if result.status != "graded" else "✓" if result.score == result.max_score else "·"
-    said = "" if result.status == "graded" else f"  {result.status}"
+    status = "" if result.status == "graded" else f"  {result.status}"
     look = "  needs a look" if result.needs_review else ""
-    return f"{symbol} {result.submission}  {result.score:g} of {result.max_score:g}{said}{look}"
+    return f"{symbol} {result.submission}  {result.score:g} of {result.max_score:g}{status}{look}"

@@ -69,7 +69,7 @@ def grade(
     Every submission has a row in the gradebook as soon as it is graded; the same call goes on where the last one
     ended, and grades again only what has changed. `jobs` processes work at once, two more than cores by default; with
     `scheduler`, the address of a Dask scheduler, its workers do, reached as `network` says. `trust` allows less than a
-    sealed sandbox. `seeds` says on how many seeds, drawn here after everything was handed in, or on which, to repeat
+    sealed sandbox. `seeds` says on how many seeds, drawn here after handed_in was handed in, or on which, to repeat
     a grade. `roster` says who is who, and so who is missing. What is written is for whoever
     grades alone; the learners' pages are for `pages_for`: me, group or all.
 
@@ -82,7 +82,7 @@ def grade(
         raise ValueError(f"--seeds {seeds or 0}: grade on at least 1 seed, better on {SEEDS}")
     if jobs is not None and jobs < 1:
         raise ValueError(f"--jobs {jobs}: at least 1 process has to work")
-    found_assignment, folder, out = read_assignment(assignment), Path(submissions), Path(out)
+    as_written, folder, out = read_assignment(assignment), Path(submissions), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of submissions at {folder}")
     if pages_for not in READERS:
@@ -91,7 +91,7 @@ def grade(
         stack.enter_context(workspace())
         if scheduler is None:
             start_early()
-        reader = stack.enter_context(BoundedReader(found_assignment))
+        reader = stack.enter_context(BoundedReader(as_written))
         isolation = required_isolation(trust)
         limits, environment = limits or Limits(), describe_environment()
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,22 +99,22 @@ def grade(
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
         _sweep(out)
         results, todo = [], []
-        everything = find_submissions(folder, found_assignment.name, roster)
-        for found in everything:
-            submission = reader.read(found)
-            known = book.find(submission.name, submission.hash, found_assignment.hash, environment, seeds, isolation)
+        handed_in = find_submissions(folder, as_written.name, roster)
+        for each in handed_in:
+            submission = reader.read(each)
+            known = book.find(submission.name, submission.hash, as_written.hash, environment, seeds, isolation)
             if known and _is_same(known, submission):
                 results.append(known)
                 watch(submission.name, "kept", known)
             else:
                 todo.append(submission)
                 watch(submission.name, "queued", None)
-        drawn = book.seeds(found_assignment.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
-        hidden = (found_assignment.path.parent, folder, out)
-        evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, found_assignment, drawn)
-        stack.enter_context(warm_kernels(found_assignment.imports, limits, isolation, trust, hidden))  # meanwhile
+        drawn = book.seeds(as_written.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
+        hidden = (as_written.path.parent, folder, out)
+        evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, drawn)
+        stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden))  # meanwhile
         run_one = partial(execute, limits=limits)
-        graded_by, reference = make_reference(found_assignment, drawn, run_one, evidence.result)
+        graded_by, reference = make_reference(as_written, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)
         source = graded_by.path.read_text(encoding="utf-8")
         todo = [
@@ -135,7 +135,7 @@ def grade(
             results.append(result)
             watch(name, "graded", result)
         results = sorted(map(book.with_reviews, results), key=lambda result: result.submission)
-        missing = roster.missing(found.given for found in everything) if roster else []
+        missing = roster.missing(each.given for each in handed_in) if roster else []
         write_reports(out, results, graded_by, missing, pages_for)
         book.finish_run(run)
     return Graded(graded_by, tuple(results), isolation, drawn, len(todo), tuple(missing))

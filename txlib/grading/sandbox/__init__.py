@@ -5,7 +5,7 @@ same sandbox around an ordinary kernel of Jupyter's, by name, for papermill, nbv
 
 - `provisioner.py` is what Jupyter calls to start the kernel `sealed`;
 - `nursery.py` starts the outer sandbox, bubblewrap's, with a warm parent in it;
-- `warm_parent.py` runs inside, has torch imported, and forks a child for each kernel;
+- `warm_parent.py` runs inside, has torch imported, and watches the kernels that `fork.py` makes of its children;
 - `view.py` is the short list of files that exist inside;
 - `groups.py` bounds memory and shares the processor by control groups, `watching.py` by looking where there are none;
 - `enclosure.py` is what a child does to itself before it becomes a kernel: namespaces of its own, limits, no rights;

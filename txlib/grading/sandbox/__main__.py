@@ -11,5 +11,5 @@ from txlib.grading.sandbox import KERNELSPEC, probe
 
 if __name__ == "__main__":
     KernelSpecManager().install_kernel_spec(str(KERNELSPEC), "sealed", prefix=sys.prefix)
-    found = probe()
-    print(f"The kernel `sealed` is installed; isolation here: {found.level}", *found.found, sep="\n  ")
+    isolation = probe()
+    print(f"The kernel `sealed` is installed; isolation here: {isolation.level}", *isolation.holes, sep="\n  ")

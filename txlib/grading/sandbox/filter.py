@@ -63,10 +63,10 @@ def rule(of: Rule) -> Piece:
     return piece + answer(of.error)
 
 
-def ranges(found: Iterable[int]) -> list[tuple[int, int]]:
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Numbers as ascending ranges, both ends included."""
     merged: list[tuple[int, int]] = []
-    for number in sorted(found):
+    for number in sorted(numbers):
         if merged and number == merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], number)
         else:

@@ -148,13 +148,13 @@ class Group:
     def _bound_memory(self, limits: Limits) -> None:
         most = (limits.memory_mb + limits.disk_mb) * 2**20
         for limit, swap, kills in MEMORY:
-            found = self._find((limit,))
-            if found is None:
+            bound = self._find((limit,))
+            if bound is None:
                 continue
-            found.write_text(str(most))
-            self._kills = found.parent / kills
+            bound.write_text(str(most))
+            self._kills = bound.parent / kills
             with contextlib.suppress(OSError):  # no swap, or not counted
-                (found.parent / swap).write_text("0" if swap == "memory.swap.max" else str(most))
+                (bound.parent / swap).write_text("0" if swap == "memory.swap.max" else str(most))
 
 
 def _parents() -> list[Path]:
@@ -163,12 +163,12 @@ def _parents() -> list[Path]:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return []
-    found = []
+    groups = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         own = path.lstrip("/")
         if {"memory", "cpu", "cpuacct"} & set(controllers.split(",")):
-            found.append(SYSTEM / controllers / own)
+            groups.append(SYSTEM / controllers / own)
         elif not controllers:  # a group that holds processes can't hold groups, unless it is the first
-            found.append((SYSTEM / own).parent if own else SYSTEM)
-    return [path for path in found if (path / "cgroup.procs").exists()]
+            groups.append((SYSTEM / own).parent if own else SYSTEM)
+    return [path for path in groups if (path / "cgroup.procs").exists()]

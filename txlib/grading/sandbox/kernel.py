@@ -217,11 +217,11 @@ class Kernel:
                 return message
 
     def _why(self) -> str:
-        said = ""
+        reason = ""
         if self._lease is not None:
             self._ended = self._ended or self._lease.read(LAST_WORDS) or {}
-            said = self._ended.get("ended", "")
-        return f"the kernel died: {said or 'it used up the memory or the time, or called exit'}"
+            reason = self._ended.get("ended", "")
+        return f"the kernel died: {reason or 'it used up the memory or the time, or called exit'}"
 
 
 def _add(cell: Cell, message: dict) -> None:

@@ -73,9 +73,9 @@ class Nursery:
         began = time.monotonic()
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() - began > START:
-                said = (self.folder / "log").read_text(errors="replace").strip()[-300:]
+                last_words = (self.folder / "log").read_text(errors="replace").strip()[-300:]
                 self.stop()
-                raise SandboxError(f"bubblewrap can't make a sandbox here: {said or 'it took too long'}")
+                raise SandboxError(f"bubblewrap can't make a sandbox here: {last_words or 'it took too long'}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -185,8 +185,8 @@ def start_kernel(address: Path | str, request: str, name: str, limits: Limits, p
         SandboxError: it could not be made.
     """
     lease = Lease.ask(address, {request: name, "limits": limits.to_json()}, pipes)
-    said = lease.read(START)
-    if not said or "started" not in said:
+    answer = lease.read(START)
+    if not answer or "started" not in answer:
         lease.close()
-        raise SandboxError(f"no sealed kernel: {said['ended'] if said else 'the warm parent does not answer'}")
+        raise SandboxError(f"no sealed kernel: {answer['ended'] if answer else 'the warm parent does not answer'}")
     return lease

@@ -7,6 +7,15 @@ own numbers mean nothing outside).
 
 import os
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Owner(NamedTuple):
+    """A process."""
+
+    number: int
+    started: int  # in clock ticks since the machine was
+    namespace: int
 
 
 def own_tag() -> str:
@@ -14,17 +23,17 @@ def own_tag() -> str:
     return "-".join(map(str, (os.getpid(), _started(os.getpid()), _namespace())))
 
 
-def owner(name: str) -> tuple[int, int, int] | None:
-    """Process, start and namespace, where a name begins with a tag."""
+def owner(name: str) -> Owner | None:
+    """Whose tag a name begins with; None where it begins with none."""
     parts = name.split("-")[:3]
-    return tuple(map(int, parts)) if len(parts) == 3 and all(part.isdecimal() for part in parts) else None
+    return Owner(*map(int, parts)) if len(parts) == 3 and all(part.isdecimal() for part in parts) else None
 
 
-def is_gone(found: tuple[int, int, int] | None) -> bool:
+def is_gone(process: Owner | None) -> bool:
     """Whether the owner has ended for certain."""
-    if found is None or found[2] != _namespace():
+    if process is None or process.namespace != _namespace():
         return False
-    return _started(found[0]) != found[1]
+    return _started(process.number) != process.started
 
 
 def _started(process: int) -> int:

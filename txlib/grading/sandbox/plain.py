@@ -22,7 +22,7 @@ def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] 
     """
     if os.environ.get("TXLIB_TRUST_SUBMISSIONS") != "1":
         raise SandboxError(
-            f"a kernel can't be sealed here ({'; '.join(probe().found)}). Install bubblewrap; or set "
+            f"a kernel can't be sealed here ({'; '.join(probe().holes)}). Install bubblewrap; or set "
             "TXLIB_TRUST_SUBMISSIONS=1 if you trust the notebook"
         )
     home.mkdir()

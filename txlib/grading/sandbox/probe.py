@@ -24,11 +24,11 @@ CANARY = ".txlib-probe-"
 class Probe:
     """`level` is `sealed`, `limits-only` (a process with limits, that can see the machine) or `none`.
 
-    `found` says what is open, in sentences; nothing where it is sealed.
+    `holes` says what is open, in sentences; nothing where it is sealed.
     """
 
     level: str
-    found: tuple[str, ...] = ()
+    holes: tuple[str, ...] = ()
 
 
 @cache
@@ -70,7 +70,7 @@ def _holes(nursery: Nursery) -> list[str]:
             "locked": str(Path(__file__)),
             "process": {"words": words, "pid": process.pid},
         }
-        return _found_inside(nursery, targets)
+        return _reached_inside(nursery, targets)
 
 
 def visible_inside(nursery: Nursery, folders: Iterable[Path]) -> list[Path]:
@@ -87,11 +87,11 @@ def visible_inside(nursery: Nursery, folders: Iterable[Path]) -> list[Path]:
                 canaries[str(folder)] = [planted.name]
             except OSError:
                 canaries[str(folder)] = [str(path) for path in folder.iterdir()] if folder.is_dir() else []
-        return sorted(map(Path, _found_inside(nursery, {"canaries": canaries})))
+        return sorted(map(Path, _reached_inside(nursery, {"canaries": canaries})))
 
 
-def _found_inside(nursery: Nursery, targets: dict) -> list[str]:
-    """What `probe_inside.py` finds in a sandbox."""
+def _reached_inside(nursery: Nursery, targets: dict) -> list[str]:
+    """What `probe_inside.py` can reach in a sandbox, of the targets."""
     name = f"probe-{secrets.token_hex(4)}"
     folder = nursery.folder / "kernels" / name
     folder.mkdir()
@@ -99,7 +99,7 @@ def _found_inside(nursery: Nursery, targets: dict) -> list[str]:
     with start_kernel(nursery.address, "probe", name, Limits()) as lease:
         ended = lease.read(30)
     try:
-        return json.loads((folder / "found.json").read_text())
+        return json.loads((folder / "reached.json").read_text())
     except (OSError, ValueError) as reason:
         raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
 

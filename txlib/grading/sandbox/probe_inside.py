@@ -20,10 +20,10 @@ GET_KEYRING_ID, SESSION_KEYRING = 0, -3  # <linux/keyctl.h>
 def main(folder: str) -> None:
     targets = json.loads(Path(folder, "targets.json").read_text())
     if "canaries" in targets:
-        found = [where for where, paths in targets["canaries"].items() if any(map(os.path.lexists, paths))]
+        reached = [where for where, paths in targets["canaries"].items() if any(map(os.path.lexists, paths))]
     else:
-        found = [words for words, attempt in attempts(targets) if _succeeds(attempt)]
-    Path(folder, "found.json").write_text(json.dumps(found))
+        reached = [words for words, attempt in attempts(targets) if _succeeds(attempt)]
+    Path(folder, "reached.json").write_text(json.dumps(reached))
 
 
 def attempts(targets: dict) -> list[tuple[str, Callable[[], object]]]:

@@ -83,10 +83,10 @@ class SealedProvisioner(KernelProvisionerBase):
             return self._plain.poll()
         if self._lease is None or self.reason:
             return 1
-        said = self._lease.read(0)
-        if said is None:
+        message = self._lease.read(0)
+        if message is None:
             return None
-        self.reason = said.get("ended", "")
+        self.reason = message.get("ended", "")
         return 1
 
     async def wait(self) -> int | None:

@@ -33,8 +33,8 @@ def binds(read_only: Iterable[Path] = ()) -> list[Path]:
     wanted |= {PACKAGE, *map(Path, site.getsitepackages()), *read_only}
     if (PACKAGE.parent / "pyproject.toml").is_file():  # a checkout: its data, but nothing else of it
         wanted.add(PACKAGE.parent / "data")
-    found = {path for path in wanted if path.exists()}
-    return sorted(path for path in found if not found & set(path.parents))
+    there = {path for path in wanted if path.exists()}
+    return sorted(path for path in there if not there & set(path.parents))
 
 
 def arguments(folder: Path, groups: list[Path], binds: list[Path], root: bool) -> list[str]:

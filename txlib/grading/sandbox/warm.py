@@ -15,13 +15,13 @@ def required_isolation(trust: bool) -> str:
     Raises:
         ValueError: it is below `sealed`, and nobody said that the submissions are to be trusted.
     """
-    found = probe()
-    if found.level != "sealed" and not trust:
+    isolation = probe()
+    if isolation.level != "sealed" and not trust:
         raise ValueError(
-            f"no sealed sandbox here ({found.level}): {'; '.join(found.found)}. Install bubblewrap, or "
+            f"no sealed sandbox here ({isolation.level}): {'; '.join(isolation.holes)}. Install bubblewrap, or "
             "give --trust-submissions if you know everyone who wrote them"
         )
-    return found.level
+    return isolation.level
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ The connection is a lease: where it closes, the kernel is killed with everything
 """
 
 import contextlib
-import fcntl
 import gc
 import importlib
 import json
@@ -25,10 +24,10 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from txlib.grading.sandbox import enclosure, filter, groups, proc, watching
+from txlib.grading.sandbox import enclosure, filter, groups, watching
+from txlib.grading.sandbox.fork import Plan, fork
 from txlib.grading.sandbox.limits import Limits
 
 TICK = 0.1  # seconds between two looks at the kernels' memory
@@ -171,58 +170,13 @@ class WarmParent:
         group = None
         with contextlib.suppress(OSError):
             group = groups.Group(self.groups, name, limits) if self.groups else None
-        reading, writing = os.pipe()
-        waiter = os.fork()
-        if waiter == 0:
-            os.close(reading)
-            self._child(folder, uid, limits, group, kind, pipes, writing)
-        os.close(writing)
-        with os.fdopen(reading) as pipe:
-            said = pipe.readline()
-        if not said.startswith("pid "):
-            os.waitpid(waiter, 0)
-            raise OSError(said.strip() or "the child died")
-        init = int(said.split()[1])
-        if group is not None and said.split()[2] == "watched":
+        forked = fork(Plan(kind, folder, self.root, uid, limits, group, pipes, self.tmp_holds_binds))
+        if group is not None and not forked.grouped:
             group.remove()
             group = None
-        watched = watching.Watched(watching.process_namespace(init))
+        watched = watching.Watched(watching.process_namespace(forked.init))
         deadline = time.monotonic() + limits.notebook_seconds + GRACE
-        return Kernel(name, waiter, init, limits, client, watched, group, deadline)
-
-    def _child(
-        self,
-        folder: str | None,
-        uid: int,
-        limits: Limits,
-        group: groups.Group | None,
-        kind: str,
-        pipes: list[int],
-        writing: int,
-    ) -> None:
-        """In the first child: make the namespaces, start their first process, wait for it. Never returns."""
-        status = 1
-        try:
-            enclosure.die_with_parent()
-            bound = "watched"
-            with contextlib.suppress(OSError, AttributeError):
-                group.join()
-                bound = "grouped"
-            enclosure.unshare(self.root)
-            enclosure.furnish(folder, uid, limits, self.tmp_holds_binds)
-            init = os.fork()
-            if init == 0:
-                os.close(writing)
-                _first_process(self.root, uid, limits, kind, pipes)
-            os.write(writing, f"pid {init} {bound}\n".encode())
-            for descriptor in (writing, *pipes):
-                os.close(descriptor)
-            status = _wait_for(init)
-        except BaseException as reason:
-            with contextlib.suppress(OSError):
-                os.write(writing, f"{reason}\n".encode())
-        finally:
-            os._exit(status)
+        return Kernel(name, forked.waiter, forked.init, limits, client, watched, group, deadline)
 
     def _kill(self, kernel: Kernel, reason: str) -> None:
         kernel.reason = kernel.reason or reason
@@ -253,107 +207,6 @@ class WarmParent:
             if kernel.lease is client:
                 self._kill(kernel, "its client left")
         client.close()
-
-
-def _first_process(root: bool, uid: int, limits: Limits, kind: str, pipes: list[int]) -> None:
-    """Process 1 of the new namespace: starts the kernel, buries what that leaves behind. Never returns."""
-    status = 1
-    try:
-        enclosure.die_with_parent()
-        pipes = _close_everything_but(pipes)
-        stand_in = os.open("/proc", os.O_PATH)
-        enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
-        os.setsid()
-        enclosure.leave_keyring()
-        with contextlib.suppress(OSError):  # where the machine runs out of memory, this goes first
-            Path("/proc/self/oom_score_adj").write_text("1000")
-        ours, theirs = socket.socketpair()
-        kernel = os.fork()
-        if kernel == 0:
-            ours.close()
-            os.close(stand_in)
-            enclosure.give_up_rights(root, uid)
-            os.chdir(enclosure.HOME)
-            _reseed()
-            enclosure.set_limits(limits)
-            filter.install(enclosure.libc)
-            _run(kind, theirs, pipes)
-        for descriptor in (theirs.detach(), *pipes):
-            os.close(descriptor)
-        if ours.recv(1):  # whatever it needs of the machine it has, and has run nothing yet
-            proc.uncover(stand_in)
-            if kind == "kernel":
-                enclosure.close_folder()
-            ours.send(b"!")
-        os.close(stand_in)
-        status = _wait_for(kernel)
-    finally:
-        os._exit(status)
-
-
-def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
-    """Become a kernel. Never returns."""
-    status = 1
-    try:
-        if kind == "cells":
-            from txlib.grading.sandbox.cells import serve
-
-            start = partial(serve, *pipes)
-        elif kind == "probe":
-            from txlib.grading.sandbox.probe_inside import main
-
-            start = partial(main, enclosure.KERNEL)
-        else:
-            from ipykernel.kernelapp import IPKernelApp
-
-            app = IPKernelApp.instance()
-            app.initialize(
-                ["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR", "--HistoryManager.enabled=False"]
-            )
-            start = app.start
-        supervisor.send(b"!")
-        if supervisor.recv(1):
-            supervisor.close()
-            start()
-        status = 0
-    except SystemExit as reason:
-        status = reason.code if isinstance(reason.code, int) else 0
-    finally:
-        os._exit(status)
-
-
-def _close_everything_but(pipes: list[int]) -> list[int]:
-    """No file, socket or terminal of the warm parent's stays open: not its log, nor other kernels' leases."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    kept = [fcntl.fcntl(pipe, fcntl.F_DUPFD, 100) for pipe in pipes]
-    for number in (0, 1, 2):
-        os.dup2(nothing, number)
-    free = 3
-    for number in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
-        os.closerange(free, number)
-        free = number + 1
-    return kept
-
-
-def _reseed() -> None:
-    """Children must not share their parent's random numbers; and a fork has one thread."""
-    import random
-
-    random.seed()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-        sys.modules["torch"].seed()
-
-
-def _wait_for(process: int) -> int:
-    """Wait for this child, and for all that are handed to us meanwhile. Returns its exit status as a shell would."""
-    while True:
-        ended, status = os.wait()
-        if ended == process:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
 
 
 def _preload(modules: list[str]) -> int:

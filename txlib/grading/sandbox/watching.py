@@ -31,8 +31,8 @@ class Watched:
         self.members = [process for process in everybody if process_namespace(process) == self.namespace]
         with_children = 0.0
         for member in self.members:
-            if found := _stat(f"/proc/{member}/stat"):
-                own, children, started = (sum(map(int, found[11:13])), sum(map(int, found[13:15])), int(found[19]))
+            if fields := _stat(f"/proc/{member}/stat"):
+                own, children, started = sum(map(int, fields[11:13])), sum(map(int, fields[13:15])), int(fields[19])
                 self._own[member, started] = own / TICK
                 with_children += (own + children) / TICK
         self._most = max(self._most, with_children, sum(self._own.values()))

@@ -18,7 +18,7 @@ from types import TracebackType
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask
 from txlib.grading.records.result import Note
-from txlib.grading.submitting.finding import Found
+from txlib.grading.submitting.finding import HandedIn
 from txlib.grading.submitting.reading import Submission, read_submission
 from txlib.kernels import environment
 
@@ -41,22 +41,22 @@ class BoundedReader:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop()
 
-    def read(self, found: Found) -> Submission:
+    def read(self, handed_in: HandedIn) -> Submission:
         """What `read_submission` gives; `too much` where it would take more than the bounds allow."""
-        if found.problem:
-            return Submission(found.name, found.problem, {}, found.notes)
+        if handed_in.problem:
+            return Submission(handed_in.name, handed_in.problem, {}, handed_in.notes)
         for _ in range(2):  # a process may have been killed for another reason
             if self._process is None:
                 self._start()
-            reply = self._ask({"path": os.fspath(found.path)})
+            reply = self._ask({"path": os.fspath(handed_in.path)})
             if reply is not None:
                 if reply["status"] == "too much":
                     self._stop()  # its memory may be in pieces
                 notes = tuple(Note(**note) for note in reply.pop("notes"))
-                return Submission(name=found.name, notes=(*found.notes, *notes), **reply)
+                return Submission(name=handed_in.name, notes=(*handed_in.notes, *notes), **reply)
             if self._stop() == -signal.SIGPROF:
                 break
-        return Submission(found.name, "too much", {}, found.notes)
+        return Submission(handed_in.name, "too much", {}, handed_in.notes)
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
@@ -111,7 +111,7 @@ def main() -> None:
     _bound_memory()
     for line in requests:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process
-        submission = asdict(read_submission(Found("", Path(json.loads(line)["path"])), assignment))
+        submission = asdict(read_submission(HandedIn("", Path(json.loads(line)["path"])), assignment))
         del submission["name"]
         reply = json.dumps(submission).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -17,7 +17,7 @@ WHOSE = ("owner", "roster", "same person")  # kinds of notes that depend on the 
 
 
 @dataclass(frozen=True)
-class Found:
+class HandedIn:
     """One submission in the folder, not yet read. `problem` is a status where there is nothing to read."""
 
     name: str
@@ -27,7 +27,7 @@ class Found:
     given: str = ""  # what it is called in the folder
 
 
-def find_submissions(folder: Path | str, assignment: str | None = None, roster: Roster | None = None) -> list[Found]:
+def find_submissions(folder: Path | str, assignment: str | None = None, roster: Roster | None = None) -> list[HandedIn]:
     """The submissions in a folder, by name: `NAME.ipynb`, or `NAME/anything.ipynb`.
 
     Of a learner's folder with several notebooks the one named like the assignment counts, and none that was handed
@@ -54,11 +54,11 @@ def find_submissions(folder: Path | str, assignment: str | None = None, roster: 
         for name, index in zip(_free_names(base, taken), others, strict=False):
             names[index] = name
             notes[index].append(_same_person(entries, several, index, keeps))
-    found = [
-        Found(name, entry.path, entry.problem, tuple(noted), entry.name)
+    handed_in = [
+        HandedIn(name, entry.path, entry.problem, tuple(noted), entry.name)
         for name, entry, noted in zip(names, entries, notes, strict=True)
     ]
-    return sorted(found, key=lambda each: each.name)
+    return sorted(handed_in, key=lambda each: each.name)
 
 
 @dataclass(frozen=True)

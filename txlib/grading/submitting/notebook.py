@@ -133,9 +133,9 @@ def _language(metadata: Any) -> str:
     """What the notebook says that its code is, in lower case; nothing where it doesn't say."""
     for key, name in (("kernelspec", "language"), ("language_info", "name")):
         part = metadata.get(key) if isinstance(metadata, dict) else None
-        said = part.get(name) if isinstance(part, dict) else None
-        if isinstance(said, str) and said:
-            return said.lower()
+        language = part.get(name) if isinstance(part, dict) else None
+        if isinstance(language, str) and language:
+            return language.lower()
     return ""
 
 
@@ -151,8 +151,8 @@ def is_solution(cell: dict) -> bool:
 
 def _nbgrader(cell: dict) -> dict:
     metadata = cell.get("metadata")
-    found = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
+    ours = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    return ours if isinstance(ours, dict) else {}
 
 
 def source_of(cell: dict) -> str:

@@ -16,7 +16,7 @@ from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.nbgrader import HIDDEN_TESTS, cut
 from txlib.grading.records.result import Note
 from txlib.grading.source import names_given, names_used
-from txlib.grading.submitting.finding import Found
+from txlib.grading.submitting.finding import HandedIn
 from txlib.grading.submitting.notebook import (
     MAGIC,
     MAX_RECEIPT,
@@ -46,19 +46,19 @@ class Submission:
     submitted: str | None = None  # UTC, ISO 8601
 
 
-def read_submission(found: Found, assignment: Assignment) -> Submission:
+def read_submission(handed_in: HandedIn, assignment: Assignment) -> Submission:
     """Read one submission. Whatever is in the file, it comes back with a status."""
     digest, submitted = "", None
     try:
-        if found.problem:
-            raise Unreadable(found.problem)
-        data, submitted = read_file(found.path)
+        if handed_in.problem:
+            raise Unreadable(handed_in.problem)
+        data, submitted = read_file(handed_in.path)
         digest = hashlib.sha256(data).hexdigest()
         answers, notes = _answers(read_cells(data), assignment)
     except Unreadable as reason:
-        return Submission(found.name, reason.status, {}, (*found.notes, *reason.notes), digest, submitted)
-    received = _received(found.path, digest) or submitted
-    return Submission(found.name, "graded", answers, (*found.notes, *notes), digest, received)
+        return Submission(handed_in.name, reason.status, {}, (*handed_in.notes, *reason.notes), digest, submitted)
+    received = _received(handed_in.path, digest) or submitted
+    return Submission(handed_in.name, "graded", answers, (*handed_in.notes, *notes), digest, received)
 
 
 def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str], list[Note]]:
@@ -202,9 +202,9 @@ def _plain(source: str) -> str:
 def _received(path: Path, digest: str) -> str | None:
     """When the receipt beside a notebook says that it was handed in, if it is this notebook's."""
     try:
-        said = json.loads(read_file(path.with_name(path.stem + RECEIPT), MAX_RECEIPT)[0])
-        when = datetime.fromisoformat(said["submitted"])
-        if said["sha256"] != digest or when.tzinfo is None:
+        receipt = json.loads(read_file(path.with_name(path.stem + RECEIPT), MAX_RECEIPT)[0])
+        when = datetime.fromisoformat(receipt["submitted"])
+        if receipt["sha256"] != digest or when.tzinfo is None:
             return None
         return when.astimezone(UTC).isoformat(timespec="seconds")
     except (Unreadable, ValueError, KeyError, TypeError, OverflowError, RecursionError):

@@ -199,7 +199,7 @@ def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
         cells = read_cells(data)
     except Unreadable as reason:
         raise SubmitError(f"{path}: {STATUSES[reason.status]}") from None
-    packed = next((found[1] for cell in cells if (found := LOADED.search(source_of(cell)))), None)
+    packed = next((match[1] for cell in cells if (match := LOADED.search(source_of(cell)))), None)
     if packed is None:
         raise SubmitError(
             f"{path} holds no exercise: give one that was released, e.g. exercises/exercise_03_attention.ipynb"
