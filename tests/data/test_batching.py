@@ -117,6 +117,7 @@ def test_padding_share_of_nothing():
     ("source", "size", "max_words"),
     [("wesnoth", 4000, None), ("wesnoth", 4000, 12), ("games", 4000, 12), ("multi30k", 8000, None)],
 )
+@pytest.mark.slow
 def test_real_sentences_are_at_least_92_percent_tokens(source, size, max_words, max_tokens):
     tokenizers = pytest.importorskip("tokenizers")  # noqa: F841
     if source == "multi30k" and not (Path(os.environ.get("TXLIB_DATA", "nowhere")) / source).is_dir():

@@ -22,6 +22,7 @@ def generate(txlib):
     return partial(txlib, "generate")
 
 
+@pytest.mark.slow
 def test_it_writes(generate, monkeypatch):
     options = ("--model", MODEL, "--max-new-tokens", 12, "--device", "cpu")
     status, greedy, _ = generate(*options, "--greedy", "Alice was", "The Queen")

@@ -317,6 +317,7 @@ def test_padding_is_not_seen():
     assert seen_tokens(x, mask, 7).nonzero().tolist() == [[0, 3], [0, 4], [1, 5]]
 
 
+@pytest.mark.slow
 def test_seeds():
     model, sampling = make("gpt2"), Sampling(temperature=1.5)
     first, again, other = (generate(model, [[3], [4, 5]], sampling=sampling, seed=seed) for seed in (1, 1, 2))

@@ -1,4 +1,4 @@
-"""What a stranger meets first: the README's code prints what it says, its commands and links are there."""
+"""What a stranger meets first: the code of README and docs prints what it says, commands and links are there."""
 
 import re
 import shlex
@@ -7,21 +7,28 @@ from pathlib import Path
 import pytest
 import typer
 
+from txlib.attention import MechanismConfig
 from txlib.cli import app
 
 COURSE = Path(__file__).parents[2]
 README = (COURSE / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", README, re.DOTALL))
-def test_readme_code_prints_what_it_says(block, capsys):
+PAGES = [README, (COURSE / "docs" / "library.md").read_text(encoding="utf-8")]
+CODE_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n+```text\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("block", [block for page in PAGES for block in CODE_AND_OUTPUT.findall(page)])
+def test_code_prints_what_stands_below_it(block, capsys, monkeypatch):
     code, output = block
-    exec(compile(code, "README.md", "exec"), {})
+    monkeypatch.setattr(MechanismConfig, "known", dict(MechanismConfig.known))
+    exec(compile(code, "page.md", "exec"), {"__name__": "page"})
     assert capsys.readouterr().out == output
 
 
-def test_readme_has_code_with_output():
-    assert README.count("```python") == README.count("```text") > 0
+@pytest.mark.parametrize("page", PAGES)
+def test_all_code_has_output(page):
+    assert page.count("```python") == page.count("```text") > 0
 
 
 def test_readme_names_commands_that_exist():

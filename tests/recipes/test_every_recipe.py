@@ -24,6 +24,8 @@ from txlib.recipes.language import make_tokenizer, window_batches, window_loss
 from txlib.text import load_tokenizer
 from txlib.training import CheckpointError, TrainConfig
 
+pytestmark = pytest.mark.slow
+
 RUN = sys.modules["txlib.recipes.run"]  # the module: the package has a function of that name
 TIMES = dict.fromkeys(("seconds", "cpu_seconds"))
 STEPS = 6
@@ -99,7 +101,6 @@ def test_too_little_memory_is_said_before_anything_is_written(recipe, given, tmp
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, 4], ids=["before its first checkpoint", "after it"])
 def test_killed_it_goes_on_bit_for_bit(recipe, given, whole, step, tmp_path):
     out = tmp_path / "out"

@@ -23,6 +23,8 @@ from txlib.recipes.language import (
 )
 from txlib.text import BytePairEncoder, load_tokenizer
 
+pytestmark = pytest.mark.slow
+
 STRANGE = "Ä—漢字 🐕 naïve"
 
 

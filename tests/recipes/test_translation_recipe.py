@@ -83,6 +83,7 @@ def test_a_tokenizer_of_another_run(run, few_sentences):
         Translator(load_pretrained(run[0] / "model"), other)
 
 
+@pytest.mark.slow
 def test_the_shipped_checkpoint_translates():
     translator = load(shipped("translation-tiny"))
     splits = translation("games", "de-en")

@@ -102,6 +102,7 @@ def test_schedules_reach_the_optimizer(monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.slow
 def test_it_learns(precision):
     model = resume_script.make_model()
     config = replace(resume_script.CONFIG, precision=precision, validate_every=None)
