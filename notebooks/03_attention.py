@@ -8,7 +8,7 @@
 # - show by measurement why scores are divided by $\sqrt{d_k}$, and why a mask comes before the softmax;
 # - count what attention costs.
 #
-# **You need** matrix products, the softmax, and a little torch. **It takes** about 45 minutes to read and try; all
+# **You need** matrix products, the softmax, and a little torch. **It takes** about 50 minutes to read and try; all
 # cells together run in about a minute on a laptop.
 
 # %% [markdown]
@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F
 
 from txlib import plots
-from txlib.data import translation
 from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txlib.data import translation
 
 pairs = translation("games", max_words=12).train
 for german, english in [pair for pair in pairs if len(pair[0]) <= 40][100:1600:300]:
@@ -34,8 +34,16 @@ for german, english in [pair for pair in pairs if len(pair[0]) <= 40][100:1600:3
 print(f"… {len(pairs):,} pairs in all")
 
 # %% [markdown]
-# Suppose we want to translate word by word, and begin with Python's own lookup, a `dict`. You hand it a *query*; it
-# compares the query with its *keys*; it returns the *value* of the key that is equal.
+# One of them goes with us through lessons 03 to 07, and each lesson shows what its part does to it:
+
+# %%
+our_pair = next(pair for pair in pairs if pair[1] == "The orcs have attacked the humans.")
+print(" | ".join(our_pair))
+
+# %% [markdown]
+# The verb stands last in German and fourth in English, so word by word in order will not do. Suppose we want to look up
+# each word, and begin with Python's own lookup, a `dict`. You hand it a *query*; it compares the query with its *keys*;
+# it returns the *value* of the key that is equal.
 
 # %%
 dictionary = {"könig": "king", "ork": "orc", "schwert": "sword"}
@@ -58,20 +66,22 @@ for query in ("könig", "könige", "orks"):
 # ## 2 The idea in one picture
 #
 # Let keys and queries be vectors, so that "nearly" has a meaning: the larger the dot product, the better the match.
-# Below, five keys point in the directions 0° to 120°. The query points at 63°, close to the third key. A hard lookup puts all weight on
-# the best key. A soft lookup shares it out.
+# Below, five keys point in the directions 0° to 120°. The query points at 63°, close to the third key. A hard lookup
+# puts all weight on the best key. A soft lookup shares it out.
 
 # %%
 angle = torch.tensor([0.0, 30.0, 60.0, 90.0, 120.0]).deg2rad()
-key = torch.stack([angle.cos(), angle.sin()], dim=-1)              # (key, 2): five arrows
-query = torch.tensor([[0.45, 0.89]])                               # (query, 2): one arrow, at about 63°
-score = query @ key.T                                              # (query, key): how well each key matches
-hard = F.one_hot(score.argmax(dim=-1), 5).float()                  # (query, key)
-soft = (4 * score).softmax(dim=-1)                                 # (query, key); 4 sharpens it for the picture
+key = torch.stack([angle.cos(), angle.sin()], dim=-1)       # (key, 2): five arrows
+query = torch.tensor([[0.45, 0.89]])                        # (query, 2): one arrow, at about 63°
+score = query @ key.T                                       # (query, key): how well each matches
+hard = F.one_hot(score.argmax(dim=-1), 5).float()           # (query, key)
+soft = (4 * score).softmax(dim=-1)                          # (query, key); 4 sharpens the picture
 plots.heatmap(
     torch.cat([hard, soft]), rows=["hard", "soft"], columns=["0°", "30°", "60°", "90°", "120°"],
-    title="A soft lookup gives near misses a share", xlabel="direction of the key", ylabel="lookup", size=0.7,
-    alt="Weights for five keys. Hard: all on the key at 60 degrees. Soft: most there, less on 90 and 30 degrees.",
+    title="A soft lookup gives near misses a share", xlabel="direction of the key",
+    ylabel="lookup", size=0.7,
+    alt="Weights for five keys. Hard: all on the key at 60 degrees. Soft: most there, less on 90 "
+    "and 30 degrees.",
 )
 
 # %% [markdown]
@@ -85,36 +95,42 @@ plots.heatmap(
 # $$\text{attention}(Q, K, V) = \text{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$$
 #
 # (Vaswani et al. 2017, equation 1.) Each row of $Q$ is a query, each row of $K$ a key, each row of $V$ the value that
-# belongs to that key. Queries and keys have $d_k$ entries; values may have another size, $d_v$.
+# belongs to that key. There are $n$ queries and $m$ keys. Queries and keys have $d_k$ entries, and it is *their* width
+# that stands under the root; values may have another, $d_v$.
 #
-# We take it apart on one sentence pair. The three English words ask, the four German tokens answer. Nothing is trained
-# yet, so all vectors are random. What matters now is the shapes.
+# We take it apart on our pair. Three English words ask, the six German words answer. Nothing is trained yet, so all
+# vectors are random. What matters now is the shapes.
 
 # %%
 torch.manual_seed(0)
-english, german = ["the", "king", "sleeps"], ["der", "könig", "schläft", "."]
+english = ["orcs", "attacked", "humans"]
+german = ["die", "orks", "haben", "die", "menschen", "angegriffen"]
 d_k, d_v = 8, 5
-q = torch.randn(3, d_k)                                            # (query, d_k): one row an English word
-k = torch.randn(4, d_k)                                            # (key, d_k): one row a German word
-v = torch.randn(4, d_v)                                            # (key, d_v): one row a German word
+q = torch.randn(3, d_k)                                     # (query, d_k): one row per English word
+k = torch.randn(6, d_k)                                     # (key, d_k): one row per German word
+v = torch.randn(6, d_v)                                     # (key, d_v): one row per German word
 
 # %% [markdown]
 # **Step 1: scores.** Compare every query with every key. One matrix product takes all the dot products at once. (Why
 # the division? Section 4.)
 
 # %%
-score = q @ k.T / d_k**0.5                                         # (query, key)
+score = q @ k.T / d_k**0.5                                  # (query, key)
 plots.heatmap(
-    score, rows=english, columns=german, title="Step 1: a score for each pair of words", diverging=True, size=0.7,
-    alt="A table of three English words by four German words with a positive or negative score in each cell.",
+    score, rows=english, columns=german, title="Step 1: a score for each pair of words",
+    diverging=True, size=0.7,
+    alt="A table of three English words by six German words with a positive or negative score in "
+    "each cell, and a colour bar: blue below 0, red above.",
 )
 
 # %% [markdown]
 # **Step 2: weights.** The softmax turns each *row* into shares of 1: it exponentiates, so that all are positive, and
 # divides by the sum. It runs along the key axis, the last one, because each query has one unit of attention to spend.
+# (Numbers that go into a softmax, any numbers, are called **logits**. The scores are the logits of the weights. You
+# will meet the word wherever a model chooses among things.)
 
 # %%
-weight = score.softmax(dim=-1)                                     # (query, key)
+weight = score.softmax(dim=-1)                              # (query, key)
 print("each query spends", [f"{total:.1f}" for total in weight.sum(dim=-1)])
 plots.heatmap(
     weight, rows=english, columns=german, title="Step 2: each row is shares of 1", size=0.7,
@@ -125,7 +141,7 @@ plots.heatmap(
 # **Step 3: mix.** Each query receives the average of all values, weighted by its row.
 
 # %%
-out = weight @ v                                                   # (query, d_v)
+out = weight @ v                                            # (query, d_v)
 print("out has shape", tuple(out.shape), "- one mixture of values for each query")
 
 # %% [markdown]
@@ -135,9 +151,9 @@ print("out has shape", tuple(out.shape), "- one mixture of values for each query
 
 # %%
 def attention(q, k, v):
-    score = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5           # (..., query, key)
-    weight = score.softmax(dim=-1)                                 # (..., query, key)
-    return weight @ v                                              # (..., query, d_v)
+    score = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5    # (..., query, key)
+    weight = score.softmax(dim=-1)                          # (..., query, key)
+    return weight @ v                                       # (..., query, d_v)
 
 
 # %% [markdown]
@@ -151,7 +167,7 @@ def attention_by_loops(q, k, v):
         score = [sum(a * b for a, b in zip(query, key)) / len(query) ** 0.5 for key in k]
         total = sum(s.exp() for s in score)
         rows.append(sum(s.exp() / total * value for s, value in zip(score, v)))
-    return torch.stack(rows)                                       # (query, d_v)
+    return torch.stack(rows)                                # (query, d_v)
 
 
 prove_equal(attention(q, k, v), attention_by_loops(q, k, v), what="Matrix products and loops")
@@ -163,13 +179,14 @@ prove_equal(attention(q, k, v), attention_by_loops(q, k, v), what="Matrix produc
 # largest value it was mixed from. Attention moves information about. It cannot create a number larger than all it saw.
 #
 # **Order does not matter.** Shuffle the German words, keys together with their values, and the output is the same. The
-# sum has no first and no last. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05 mends that.
+# sum has no first and no last. So attention alone cannot tell *dog bites man* from *man bites dog*. Lesson 05 mends
+# that.
 
 # %%
-inside = (out >= v.amin(dim=0)) & (out <= v.amax(dim=0))           # (query, d_v)
+inside = (out >= v.amin(dim=0)) & (out <= v.amax(dim=0))    # (query, d_v)
 print("share of output entries inside the range of the values:", f"{inside.float().mean():.0%}")
-shuffled = torch.tensor([2, 0, 3, 1])
-prove_equal(attention(q, k[shuffled], v[shuffled]), attention(q, k, v), what="Shuffled and original order")
+shuffled = torch.tensor([2, 0, 5, 3, 1, 4])
+prove_equal(attention(q, k[shuffled], v[shuffled]), attention(q, k, v), what="Shuffled or not")
 
 # %% [markdown]
 # ## 4 Why divide by $\sqrt{d_k}$?
@@ -180,14 +197,26 @@ prove_equal(attention(q, k[shuffled], v[shuffled]), attention(q, k, v), what="Sh
 #
 # The softmax turns a *difference* of scores into a *ratio* of weights. A difference of 8 is a ratio of
 # $e^8 \approx 3000$. One key takes everything, and the lookup is hard again.
+#
+# Do one by hand. With $d_k = 64$, a query has the dot products 13 and 5 with two keys. The scores are $13/\sqrt{64} =
+# 13/8 = 1.625$ and $5/8 = 0.625$. Their difference is 1, so the first weight is $e$ times the second: 0.73 and 0.27.
+# Undivided, the difference is 8, and the weights are 0.9997 and 0.0003.
+
+# %%
+for divisor in (8, 1):
+    print(f"divided by {divisor}:", (torch.tensor([13.0, 5.0]) / divisor).softmax(dim=-1).tolist())
+
+# %% [markdown]
+# The same for a thousand random queries and 32 keys, at three widths:
 
 # %%
 torch.manual_seed(0)
 for width in (4, 64, 1024):
     query, key = torch.randn(1000, width), torch.randn(32, width)  # (query, d_k), (key, d_k)
-    raw = query @ key.T                                            # (query, key)
+    raw = query @ key.T                                     # (query, key)
     top = [s.softmax(dim=-1).amax(dim=-1).mean() for s in (raw, raw / width**0.5)]
-    print(f"d_k {width:4}: scores spread ±{raw.std():4.1f}; the best of 32 keys takes {top[0]:4.0%}, scaled {top[1]:4.0%}")
+    print(f"d_k {width:4}: scores spread ±{raw.std():4.1f}; "
+          f"the best of 32 keys takes {top[0]:4.0%}, scaled {top[1]:4.0%}")
 
 # %% [markdown]
 # Dividing by $\sqrt{d_k}$ brings the variance back to 1, whatever the width. Now the part that hurts: the *gradient*.
@@ -198,10 +227,11 @@ for width in (4, 64, 1024):
 for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
     torch.manual_seed(0)
     query, key, value = torch.randn(1000, 1024), torch.randn(32, 1024), torch.randn(32, 1)
-    score = (query @ key.T * scale).requires_grad_()               # (query, key)
+    score = (query @ key.T * scale).requires_grad_()        # (query, key)
     (score.softmax(dim=-1) @ value).sum().backward()
-    size = score.grad.norm(dim=-1)                                 # (query,): size of each query's gradient
-    print(f"{name:8}  median gradient {size.median():.1g}; {(size < 0.001).float().mean():3.0%} of queries below 0.001")
+    size = score.grad.norm(dim=-1)                          # (query,): each query's gradient
+    print(f"{name:8}  median gradient {size.median():.1g}; "
+          f"{(size < 0.001).float().mean():3.0%} of queries below 0.001")
 
 # %% [markdown]
 # So the scale keeps the lookup soft *at the start of training*. Later the model may make its scores as large as it
@@ -212,10 +242,10 @@ for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
 #
 # Often a query must not look at some keys.
 #
-# - **Padding.** Sentences in one batch have different lengths. Short ones are filled up with a dummy token, which is not
-#   a word and must not be looked up.
-# - **The future.** A model that learns to write the next word must not see that word. Query $i$ may look at keys
-#   $0 \dots i$ only. This mask is called *causal*.
+# - **Padding.** Sentences in one batch have different lengths. Short ones are filled up with a dummy token, which is
+#   not a word and must not be looked up.
+# - **The future.** A model that learns to write the next word must not see that word. Query $i$ may look at key $j$
+#   where $j \le i$: itself and the past. This mask is called *causal*.
 #
 # In this course a mask is a boolean matrix, and `True` means *may attend*. (Beware: in some libraries it is the other
 # way round.) How do we take the forbidden keys out? Three tries, on four words with the causal mask:
@@ -223,8 +253,8 @@ for name, scale in (("scaled", 1024**-0.5), ("unscaled", 1.0)):
 # %%
 torch.manual_seed(1)
 n = 4
-score = torch.randn(n, n)                                          # (query, key)
-allowed = torch.ones(n, n).tril().bool()                           # (query, key): row i is True up to column i
+score = torch.randn(n, n)                                   # (query, key)
+allowed = torch.ones(n, n).tril().bool()                    # (query, key): True where j ≤ i
 tries = {
     "mask after softmax": score.softmax(dim=-1).masked_fill(~allowed, 0.0),
     "score 0 before": score.masked_fill(~allowed, 0.0).softmax(dim=-1),
@@ -234,28 +264,34 @@ plots.heads(
     torch.stack(list(tries.values())), names=list(tries), numbers=True, size=0.55,
     rows=["0", "1", "2", "3"], columns=["0", "1", "2", "3"],
     title="Only −∞ before the softmax hides the future and spends all attention",
-    alt="Three 4 by 4 weight tables. First: the future is 0 but rows do not add up to 1. Second: the future gets "
-    "weight. Third: the future is 0 and every row adds up to 1.",
+    alt="Three 4 by 4 weight tables. First: the future is 0 but rows do not add up to 1. Second: "
+    "the future gets weight. Third: the future is 0 and every row adds up to 1.",
 )
+
+# %% [markdown]
+# The same in two numbers each: what the rows add up to, and what share of all attention looks ahead.
 
 # %%
 for name, weight in tries.items():
-    future = weight.masked_fill(allowed, 0.0).sum() / n            # share of all attention that looks ahead
-    print(f"{name:20} rows add up to {weight.sum(dim=-1).min():.2f} … {weight.sum(dim=-1).max():.2f}; looks ahead: {future:.0%}")
+    future = weight.masked_fill(allowed, 0.0).sum() / n
+    total = weight.sum(dim=-1)                              # (query,)
+    print(f"{name:20} rows add up to {total.min():.2f} … {total.max():.2f}; ahead: {future:.0%}")
 
 # %% [markdown]
 # The first try leaves rows that do not add up to 1: the first word has spent most of its attention on the future, and
 # loses it. In the second, a score of 0 is not "no match", it is an ordinary score, and $e^0 = 1$ is an ordinary share.
-# Only $-\infty$ works: $e^{-\infty} = 0$, and the rest shares everything.
+# Only $-\infty$ works: $e^{-\infty} = 0$, and the rest shares everything. (Where you read that masking sets a weight to
+# 0: that is what comes out. What you set is the score, to $-\infty$, before the softmax.)
 #
 # One trap is left. What if a query may look at *nothing*, for example because its whole sentence is padding?
 
 # %%
-nothing = torch.zeros(1, 3).bool()                                 # (query, key): all forbidden
-score = torch.tensor([[0.3, 1.2, -0.5]])                           # (query, key)
-print("with −∞:               ", score.masked_fill(~nothing, float("-inf")).softmax(dim=-1).tolist())
+nothing = torch.zeros(1, 3).bool()                          # (query, key): all forbidden
+score = torch.tensor([[0.3, 1.2, -0.5]])                    # (query, key)
+hidden = score.masked_fill(~nothing, float("-inf"))         # (query, key)
+print("with −∞:               ", hidden.softmax(dim=-1).tolist())
 lowest = torch.finfo(score.dtype).min
-weight = score.masked_fill(~nothing, lowest).softmax(dim=-1)       # (query, key): no NaN, but shares nobody may have
+weight = score.masked_fill(~nothing, lowest).softmax(dim=-1)  # (query, key): no NaN, but shares
 print("with the lowest number:", [round(w, 2) for w in weight[0].tolist()])
 print("and zero afterwards:   ", weight.masked_fill(~nothing, 0.0)[0].tolist())
 
@@ -268,12 +304,12 @@ print("and zero afterwards:   ", weight.masked_fill(~nothing, 0.0)[0].tolist())
 # %%
 def attention(q, k, v, mask=None, scale=None):
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    score = q @ k.transpose(-2, -1) * scale                        # (..., query, key)
+    score = q @ k.transpose(-2, -1) * scale                 # (..., query, key)
     if mask is None:
         return score.softmax(dim=-1) @ v
     score = score.masked_fill(~mask, torch.finfo(score.dtype).min)
-    weight = score.softmax(dim=-1).masked_fill(~mask, 0.0)         # (..., query, key)
-    return weight @ v                                              # (..., query, d_v)
+    weight = score.softmax(dim=-1).masked_fill(~mask, 0.0)  # (..., query, key)
+    return weight @ v                                       # (..., query, d_v)
 
 
 # %% [markdown]
@@ -283,11 +319,11 @@ def attention(q, k, v, mask=None, scale=None):
 # English word a query vector, and every German word a key vector and a value vector, all random. Can attention find out
 # which words belong together?
 #
-# The trick is a guessing game. Take 32 pairs, and mix them up. Given an English sentence, which of the 32 German ones is
-# its partner? Each English word of the sentence looks itself up in a German one. What it finds is a mixture of values.
-# If that mixture is like the word's own vector, the word has found itself, and the sentences probably belong together.
-# *king* should find itself in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong ones
-# punished. To win, each English word has to learn what to look for, and each German word what to be found by.
+# The trick is a guessing game. Take 32 pairs, and mix them up. Given an English sentence, which of the 32 German ones
+# is its partner? Each English word of the sentence looks itself up in a German one. What it finds is a mixture of
+# values. If that mixture is like the word's own vector, the word has found itself, and the sentences probably belong
+# together. *king* should find itself in a sentence with *König*, and nowhere else. Right guesses are rewarded, wrong
+# ones punished. To win, each English word has to learn what to look for, and each German word what to be found by.
 #
 # First the words as numbers: 0 is padding, 1 is any rare word.
 
@@ -298,11 +334,12 @@ def words(sentence):
 
 def vocabulary(sentences, at_least=10):
     count = Counter(word for sentence in sentences for word in words(sentence))
-    return {word: id for id, word in enumerate((w for w, c in count.most_common() if c >= at_least), start=2)}
+    common = (word for word, times in count.most_common() if times >= at_least)
+    return {word: id for id, word in enumerate(common, start=2)}
 
 
 def encode(sentences, ids):
-    rows = [torch.tensor([ids.get(word, 1) for word in words(sentence)]) for sentence in sentences]
+    rows = [torch.tensor([ids.get(word, 1) for word in words(each)]) for each in sentences]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (sentence, longest)
 
 
@@ -314,134 +351,192 @@ print(f"{len(pairs):,} pairs, {len(german_ids):,} German and {len(english_ids):,
 
 # %% [markdown]
 # Now the game. All English words of the batch stand in one long line, and every one of them looks itself up in every
-# German sentence. Our `attention` does that in one call: it works on the last two axes, and the axis in front counts
+# German sentence. Our `attention` does that in one call: it works on the last two axes, and the axis before them counts
 # the German sentences. Note the mask: padding is not looked at.
 
 
 # %%
 def match(batch, q_table, k_table, v_table, scale=None):
-    english, german = target[batch], source[batch]                 # (pair, n), (pair, m)
-    q = q_table[english].flatten(0, 1)                             # (pair · n, d): all English words in a line
-    k, v = k_table[german], v_table[german]                        # (german, m, d)
-    found = attention(q, k, v, mask=(german > 0)[:, None], scale=scale)          # (german, pair · n, d)
-    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5          # (german, pair · n): what it found · what it is
-    by_sentence = alike.unflatten(-1, english.shape)               # (german, english, n)
-    real = english > 0                                             # (english, n): not padding
-    return ((by_sentence * real).sum(dim=-1) / real.sum(dim=-1)).T  # (english, german): mean over the real words
+    english, german = target[batch], source[batch]          # (pair, n), (pair, m)
+    q = q_table[english].flatten(0, 1)                      # (pair · n, d): words in a line
+    k, v = k_table[german], v_table[german]                 # (german, m, d)
+    found = attention(q, k, v, mask=(german > 0)[:, None], scale=scale)  # (german, pair · n, d)
+    alike = (found * q).sum(dim=-1) * q.shape[-1] ** -0.5   # (german, pair · n): found · itself
+    by_sentence = alike.unflatten(-1, english.shape)        # (german, english, n)
+    real = english > 0                                      # (english, n): not padding
+    return ((by_sentence * real).sum(dim=-1) / real.sum(dim=-1)).T  # (english, german)
 
 
 # %% [markdown]
 # Row $i$ of the result should be largest in column $i$, where the true partner stands. That is a classification with 32
-# classes, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx 3.5$.
+# classes: the row's 32 numbers are its logits, and cross-entropy is its loss. Guessing blindly costs $\ln 32 \approx
+# 3.5$. As we train, we also note how hard the lookup is: what share of its attention a word gives to its best key, on
+# average over some sentences and their partners.
 
 
 # %%
-def play(scale=None, d=128, steps=600, what="learning words"):
-    torch.manual_seed(1)
+@torch.no_grad()
+def best_share(q_table, k_table, scale):
+    english, german = target[:300], source[:300]            # (pair, n), (pair, m)
+    score = q_table[english] @ k_table[german].mT * scale   # (pair, n, m)
+    weight = score.masked_fill((german == 0)[:, None], -1e9).softmax(dim=-1)
+    return weight.amax(dim=-1)[english > 0].mean().item()
+
+
+# %% [markdown]
+# The training itself:
+
+
+# %%
+def play(scale=128**-0.5, seed=1, d=128, steps=600, what="learning words"):
+    torch.manual_seed(seed)
     sizes = len(english_ids) + 2, len(german_ids) + 2, len(german_ids) + 2
-    tables = [torch.randn(size, d, requires_grad=True) for size in sizes]        # queries, keys, values
-    optimizer, losses = torch.optim.Adam(tables, lr=0.01), []
-    for _ in progress(range(steps), what):
-        batch = torch.randint(len(pairs), (32,))                   # (pair,)
+    tables = [torch.randn(size, d, requires_grad=True) for size in sizes]  # queries, keys, values
+    optimizer, losses, shares = torch.optim.Adam(tables, lr=0.01), [], []
+    for step in progress(range(steps), what):
+        if step % 20 == 0:
+            shares.append(best_share(*tables[:2], scale))
+        batch = torch.randint(len(pairs), (32,))            # (pair,)
         loss = F.cross_entropy(match(batch, *tables, scale=scale), torch.arange(32))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return [table.detach() for table in tables], losses
+    return [table.detach() for table in tables], losses, shares
 
+
+# %% [markdown]
+# One run takes some seconds:
 
 # %% tags=["nbval-ignore-output"]
-(q_table, k_table, v_table), losses = play()
+(q_table, k_table, v_table), losses, shares = play()
 expect("Loss at the end", sum(losses[-50:]) / 50, 0.4, 1.4)
 
 # %% [markdown]
-# It wins the game. But what did it learn? Let an English sentence look at its German partner. Most rows are clear.
-# *Attacked* is not: its translation, at the other end of the German sentence, is only just ahead of the others. It is
-# a rarer word, and has been seen less.
-
+# It wins the game. But what did it learn? Let our English sentence look at its German partner.
 
 # %% tags=["nbval-ignore-output"]
-def look(number, scale=128**-0.5):
-    english_words, german_words = words(pairs[number][1]), words(pairs[number][0])
-    q = q_table[[english_ids.get(word, 1) for word in english_words]]        # (query, d)
-    k = k_table[[german_ids.get(word, 1) for word in german_words]]          # (key, d)
-    return plots.heatmap(
-        (q @ k.T * scale).softmax(dim=-1), rows=english_words, columns=german_words, size=0.75,
-        title="Each word looks for its translation", xlabel="key (German)", ylabel="query (English)",
-        alt="Attention weights of an English sentence on its German translation; for most rows the largest weight is "
-        "on the word's own translation, also where the word order differs.",
-    )
-
-
-look(next(i for i, (_, english) in enumerate(pairs) if english == "The orcs have attacked the humans."))
+english, german = words(our_pair[1]), words(our_pair[0])
+q = q_table[[english_ids[word] for word in english]]        # (query, d)
+k = k_table[[german_ids[word] for word in german]]          # (key, d)
+score = q @ k.T / 128**0.5                                  # (query, key)
+plots.heatmap(
+    score.softmax(dim=-1), rows=english, columns=german, size=0.75,
+    title="Each word looks for its translation", xlabel="key (German)", ylabel="query (English)",
+    alt="Attention weights of our English sentence on its German translation; for most rows the "
+    "largest weight is on the word's own translation, also where the word order differs.",
+)
 
 # %% [markdown]
-# Nobody told it that *orcs* means *Orks*. It found out, because looking there helped to win.
+# Nobody told it that *orcs* means *Orks*. It found out, because looking there helped to win. Most rows are clear. The
+# row of *attacked*, a rarer word that has been seen less, is the one to follow in numbers: scores, their exponentials,
+# and shares of the sum.
+
+# %% tags=["nbval-ignore-output"]
+row = english.index("attacked")
+power = score[row].exp()                                    # (key,)
+print("         ", "  ".join(f"{word:>11}" for word in german))
+print("score    ", "  ".join(f"{s:11.2f}" for s in score[row]))
+print("e^score  ", "  ".join(f"{p:11.2f}" for p in power), f"   sum {power.sum():.2f}")
+print("weight   ", "  ".join(f"{w:11.2f}" for w in power / power.sum()))
 #
 # A figure can be lucky, so we count. Here are 40 common words with their translations. For each we ask which of *all*
 # German words has the best matching key.
+#
+# By chance it would be 0: there are about 1,500 words to choose from. A ✗ marks a word whose best key is another.
 
 # %%
-REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie · gold gold · night nacht · elves elfen
-father vater · war krieg · water wasser · river fluss · men männer · and und · now jetzt · must müssen · here hier
-blood blut · fire feuer · all alle · undead untote · help hilfe · i ich · my mein · brother bruder · battle schlacht
-enemy feind · time zeit · north norden · south süden · what was · who wer · where wo · ship schiff · yes ja
+REAL = """king könig · sword schwert · orcs orks · dead tot · we wir · they sie · gold gold
+night nacht · elves elfen · father vater · war krieg · water wasser · river fluss · men männer
+and und · now jetzt · must müssen · here hier · blood blut · fire feuer · all alle
+undead untote · help hilfe · i ich · my mein · brother bruder · battle schlacht · enemy feind
+time zeit · north norden · south süden · what was · who wer · where wo · ship schiff · yes ja
 thanks danke · dwarves zwerge · world welt · trolls trolle"""
 real = [tuple(entry.split()) for line in REAL.splitlines() for entry in line.split(" · ")]
 
 
 def right_words(q_table, k_table):
-    german = [None, None, *german_ids]                             # word of each id
-    query = q_table[[english_ids[english] for english, _ in real]]               # (query, d)
-    best = (query @ k_table.T)[:, 2:].argmax(dim=-1) + 2           # (query,): id of the best German word
+    german = [None, None, *german_ids]                      # word of each id
+    query = q_table[[english_ids[english] for english, _ in real]]  # (query, d)
+    best = (query @ k_table.T)[:, 2:].argmax(dim=-1) + 2    # (query,): id of the best German word
     return [(english, german[id], german[id] == true) for (english, true), id in zip(real, best)]
 
 
+# %% [markdown]
+# The dictionary of this run:
+
 # %% tags=["nbval-ignore-output"]
 learned = right_words(q_table, k_table)
-print("   ".join(f"{english}→{german}{'' if right else ' ✗'}" for english, german, right in learned))
+marked = [f"{english}→{german}{'' if right else ' ✗'}" for english, german, right in learned]
+for line in range(0, 40, 8):
+    print("   ".join(marked[line : line + 8]))
 expect("Words right, of 40", sum(right for *_, right in learned), 16, 40)
 
 # %% [markdown]
-# By chance it would be 0: there are about 1,500 words to choose from. Look at the misses, too. Some are another form of
+# Look at the misses, too. Some are another form of
 # the right word, like *untoten* for *undead*. Others are plainly wrong: the game asks only for words that help to
 # recognise the sentence, and in this little training they were good enough.
 #
 # ### Break it: no $\sqrt{d_k}$
 #
-# Now the same game, same data, same random start, with one thing changed: `scale=1`.
+# Now the same game, same data, same random starts, with one thing changed: `scale=1`. One run could be luck, so each
+# way gets three starts; where this course says that one thing is better than another, it has three. Guess first: will
+# the loss fall without the scale? And will the dictionary be as good?
 
 # %% tags=["nbval-ignore-output"]
-(q_unscaled, k_unscaled, _), losses_unscaled = play(scale=1.0, what="without the scale")
-smooth = torch.tensor([losses, losses_unscaled]).unfold(1, 20, 1).mean(dim=-1)  # (run, step): mean of 20 steps
-steps = range(20, 20 + smooth.shape[1])
+runs = {"scaled": [((q_table, k_table, v_table), losses, shares)], "unscaled": []}
+for name, scale, seeds in (("scaled", 128**-0.5, (2, 3)), ("unscaled", 1.0, (1, 2, 3))):
+    for seed in seeds:
+        runs[name].append(play(scale, seed, what=f"{name}, start {seed}"))
+
+# %% [markdown]
+# The losses, one line per start:
+
+# %% tags=["nbval-ignore-output"]
+def smooth(values):
+    return torch.tensor(values).unfold(0, 20, 1).mean(dim=-1).tolist()
+
+
 plots.lines(
-    {"scaled": (steps, smooth[0].tolist()), "unscaled": (steps, smooth[1].tolist())},
-    title="Without √d the loss stays behind", xlabel="training step", ylabel="loss, mean of 20 steps",
-    alt="Two falling loss curves. The unscaled one falls more slowly and ends at about twice the loss.",
+    {f"{name} {start}": (range(20, 601), smooth(losses))
+     for name, three in runs.items() for start, (_, losses, _) in enumerate(three, start=1)},
+    title="The game's loss, three starts each", xlabel="training step",
+    ylabel="loss, mean of 20 steps",
+    alt="Six falling loss curves. The three unscaled ones fall more slowly, and end at about twice "
+    "the loss of the three scaled ones.",
 )
 
-# %% tags=["nbval-ignore-output"]
-unscaled = right_words(q_unscaled, k_unscaled)
-print("   ".join(f"{english}→{german}{'' if right else ' ✗'}" for english, german, right in unscaled))
-expect("Words right without the scale, of 40", sum(right for *_, right in unscaled), 0, 14)
-
 # %% [markdown]
-# The loss does fall, but the dictionary is nonsense. Why? Look at where both runs started, from the same random tables.
+# And the dictionaries:
 
 # %% tags=["nbval-ignore-output"]
-(q_start, k_start, _), _ = play(steps=0, what="the start")
-start = q_start[2:] @ k_start[2:].T                                # (English word, German word)
-for name, q_end, k_end, scale in (("scaled", q_table, k_table, 128**-0.5), ("unscaled", q_unscaled, k_unscaled, 1.0)):
-    top = (start[:, :12] * scale).softmax(dim=-1).amax(dim=-1).mean()
-    kept = ((q_end[2:] @ k_end[2:].T).argmax(dim=-1) == start.argmax(dim=-1)).float().mean()
-    print(f"{name:8}  at the start the best of 12 keys got {top:.0%}; at the end {kept:.0%} still prefer their first choice")
+found = {name: [sum(right for *_, right in right_words(*tables[:2])) for tables, _, _ in three]
+         for name, three in runs.items()}
+for name, three in found.items():
+    print(f"{name:8}  words right, of 40: {three}")
+expect("Words right without the scale, the best start", max(found["unscaled"]), 0, 14)
+expect("Words right with it, the worst start", min(found["scaled"]), 16, 40)
 
 # %% [markdown]
-# Without the scale, chance has chosen one key for each query before anything was learned, and the flat softmax lets fewer
-# of them change their mind. The *values* still learn, so the loss falls. A falling loss is no proof that a part works.
-# Look inside.
+# The loss does fall, from every start, but the dictionary is nonsense. Why? Look at how hard the lookup was, all along.
+
+# %% tags=["nbval-ignore-output"]
+plots.lines(
+    {f"{name} {start}": (range(0, 600, 20), shares)
+     for name, three in runs.items() for start, (_, _, shares) in enumerate(three, start=1)},
+    title="What share of its attention a word gives to its best key", xlabel="training step",
+    ylabel="share of the best key",
+    alt="Share of the best key during training. The three scaled runs begin below 0.4 and rise to "
+    "about 0.6. The three unscaled ones begin near 0.87 and stay between 0.8 and 0.9.",
+)
+
+# %% [markdown]
+# With the scale, the lookup begins soft and hardens *while it learns*. Without, it is hard before anything was learned:
+# chance has given nearly nine tenths of each word's attention to one key. Our explanation: a soft word hears a little
+# of all the values in the sentence, so the one that really helps can be found and grow. A hard word hears one. That one
+# value learns to be a good answer, whatever word it belongs to, and so confirms the choice that chance made.
+#
+# So a falling loss is no proof that a part works. Look inside.
 
 # %% [markdown]
 # ## 7 Open the library
@@ -463,10 +558,11 @@ show_source(attention_weights, library_attention)
 
 # %%
 torch.manual_seed(0)
-q, k, v = torch.randn(3, 3, 1, 6, 16)                              # each (batch, heads, length, head_dim)
-mask = causal().dense(6) & padding([6, 4, 0]).dense(6)             # (batch, 1, query, key)
-prove_equal(attention(q, k, v, mask), library_attention(q, k, v, mask), what="Your attention and the library's")
-prove_equal(library_attention(q, k, v, mask)[2], torch.zeros(1, 6, 16), what="The all-padding sentence and zeros")
+q, k, v = torch.randn(3, 3, 1, 6, 16)                       # each (batch, heads, length, head_dim)
+mask = causal().dense(6) & padding([6, 4, 0]).dense(6)      # (batch, 1, query, key)
+theirs = library_attention(q, k, v, mask)                   # (batch, heads, query, d_v)
+prove_equal(attention(q, k, v, mask), theirs, what="Your attention and the library's")
+prove_equal(theirs[2], torch.zeros(1, 6, 16), what="The all-padding sentence and zeros")
 
 # %% [markdown]
 # The library's masks are small rules on positions. `sliding_window(2)` allows two positions on either side.
@@ -505,22 +601,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 d = 64
 for n in (128, 256, 512, 1024):
-    q = k = v = torch.randn(1, 1, n, d)                            # (batch, heads, n, d_k)
+    q = k = v = torch.randn(1, 1, n, d)                     # (batch, heads, n, d_k)
     with FlopCounterMode(display=False) as counter:
         attention(q, k, v)
     counted, memory = counter.get_total_flops(), n * n * 4 / 2**20
-    print(f"n {n:5}: {counted / 1e6:6.1f} MFLOP counted, 4n²d = {4 * n * n * d / 1e6:6.1f}; the scores take {memory:5.2f} MiB")
+    print(f"n {n:5}: {counted / 1e6:6.1f} MFLOP counted, 4n²d = {4 * n * n * d / 1e6:6.1f}; "
+          f"the scores take {memory:5.2f} MiB")
 
 # %% [markdown]
 # Twice the length, four times the work and four times the memory. And the clock? On logarithmic axes a square is a
-# straight line of slope 2. Compare the measured times with it.
+# straight line of slope 2. Guess: do the measured times run along it?
 
-# %% tags=["nbval-ignore-output"]
+# %%
 import time
 
 
 def milliseconds(n, repeats=7):
-    q = k = v = torch.randn(1, 8, n, d)                            # (batch, heads, n, d_k)
+    q = k = v = torch.randn(1, 8, n, d)                     # (batch, heads, n, d_k)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -529,21 +626,32 @@ def milliseconds(n, repeats=7):
     return sorted(times)[repeats // 2]
 
 
+# %% [markdown]
+# The dashed line is the square, through the last point:
+
+# %% tags=["nbval-ignore-output"]
 lengths = [64, 128, 256, 512, 1024, 2048]
 measured = [milliseconds(n) for n in lengths]
 square = [measured[-1] * (n / lengths[-1]) ** 2 for n in lengths]
 plots.lines(
-    {"measured": (lengths, measured), "n²": (lengths, square)}, xscale="log", yscale="log", dashed=["n²"],
-    title="Long inputs cost the square of their length, or more", xlabel="length n", ylabel="milliseconds", marker="o",
-    alt="Time against length on logarithmic axes. The measured line rises at least as steeply as "
-    "the straight line of slope 2 where the inputs are long.",
+    {"measured": (lengths, measured), "n²": (lengths, square)}, xscale="log", yscale="log",
+    dashed=["n²"], marker="o", xlabel="length n", ylabel="milliseconds",
+    title="Measured time, and the square of the length",
+    alt="Time against length on logarithmic axes, beside a straight line of slope 2.",
 )
 
 # %% [markdown]
-# For short inputs, starting each operation costs more than the arithmetic, so the measured line is flatter than the square.
-# For long ones it is at least as steep: once the scores no longer fit into the processor's caches, each of them has to
-# travel to memory and back, and doubling the length may cost five times as much. Part IV of the course is about what
-# people have done against this square.
+# What each doubling of the length does to the time, where the square says 4.0:
+
+# %% tags=["nbval-ignore-output"]
+for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measured[1:]):
+    print(f"from {shorter:5,} to {longer:5,} tokens: {after / before:.1f} times the time")
+
+# %% [markdown]
+# Not along it. For short inputs, starting each operation costs more than the arithmetic, so the measured line is
+# flatter than the square. For long ones it is as steep or steeper: once the scores no longer fit into the processor's
+# caches, each of them has to travel to memory and back, and doubling the length may cost five times as much. Part IV of
+# the course is about what people have done against this square.
 
 # %% [markdown]
 # ## 9 Quiz
@@ -566,7 +674,8 @@ plots.lines(
 # </details>
 # <details><summary>B. 1/2</summary>
 #
-# Right. The second query may see keys 1 and 2 only. Both scores are 1, so both get the same share: $e^1/(e^1+e^1) = 1/2$.
+# Right. The second query may see keys 1 and 2 only. Both scores are 1, so both get the same share: $e^1/(e^1+e^1) =
+# 1/2$.
 # </details>
 # <details><summary>C. About 0.40</summary>
 #
@@ -578,7 +687,26 @@ plots.lines(
 # belong to the query, so it runs along the row.
 # </details>
 #
-# **2. You multiply all queries by 10. What happens to the weights?**
+# **2. A query and a key of 64 entries each have the dot product 13. The values have 256 entries. What is the score?**
+#
+# <details><summary>A. 13</summary>
+#
+# That is the dot product. Against another key with dot product 5 it would be a ratio of weights of 3000 to 1.
+# </details>
+# <details><summary>B. 13/√64 = 1.625</summary>
+#
+# Right. The root of the width of keys (and queries): that many products were added up.
+# </details>
+# <details><summary>C. 13/√256 ≈ 0.81</summary>
+#
+# The width of the *values* has no part in the score. They are mixed only afterwards.
+# </details>
+# <details><summary>D. 13/64 ≈ 0.20</summary>
+#
+# That is too much. A dot product of independent entries grows with the *root* of the width, not with the width.
+# </details>
+#
+# **3. You multiply all queries by 10. What happens to the weights?**
 #
 # <details><summary>A. Nothing: the softmax normalises</summary>
 #
@@ -594,11 +722,11 @@ plots.lines(
 # That would be dividing by 10: as scores approach 0, all shares approach $1/m$.
 # </details>
 #
-# **3. Queries (7, 16), keys (9, 16), values (9, 5): what shape has the output?**
+# **4. Queries (7, 16), keys (9, 16), values (9, 5): what shape has the output?**
 #
 # <details><summary>A. (7, 5)</summary>
 #
-# Right. One row a query, as wide as a value. The 9 keys are summed over, the 16 is used up by the dot products.
+# Right. One row per query, as wide as a value. The 9 keys are summed over, the 16 is used up by the dot products.
 # </details>
 # <details><summary>B. (9, 5)</summary>
 #
@@ -609,7 +737,7 @@ plots.lines(
 # Queries and keys only decide the weights. What is returned is made of values.
 # </details>
 #
-# **4. A sentence of 5 words is padded to 8, and you forget the padding mask. What goes wrong?**
+# **5. A sentence of 5 words is padded to 8, and you forget the padding mask. What goes wrong?**
 #
 # <details><summary>A. An error: shapes do not match</summary>
 #
@@ -630,13 +758,17 @@ plots.lines(
 #
 # - Attention is a lookup that answers with a mixture: scores, softmax along the keys, average of the values.
 # - Because it is smooth, it can be trained. It learned a dictionary from sentence pairs alone.
-# - $\sqrt{d_k}$ keeps scores near size 1, so that the softmax is soft enough to learn from.
-# - A mask works before the softmax. A query with nothing to see gets zeros.
+# - $\sqrt{d_k}$, the root of the width of keys, keeps scores near size 1, and the softmax soft enough to learn from.
+# - A mask puts $-\infty$ before the softmax. A query with nothing to see gets zeros.
 # - It ignores order, and it costs $4n^2d$ operations and $n^2$ numbers.
 #
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
 # section 3.2.1 and footnote 4, which is the argument of our section 4. Bahdanau et al. 2015,
 # [arXiv:1409.0473](https://arxiv.org/abs/1409.0473), section 3.1, where the soft lookup between two languages began.
+# Their score is no dot product but *additive*, a small network $v^\top \tanh(W s + U h)$ of the one who asks and the
+# one who answers; their weights are the softmax of such scores, as here. Graves et al. 2014, *Neural Turing Machines*,
+# [arXiv:1410.5401](https://arxiv.org/abs/1410.5401), the part on focusing by content: a program that learns to read its
+# memory, by cosine, a sharpness of its own, and the softmax.
 #
 # **Do** the exercise [03_attention](../exercises/exercise_03_attention.ipynb). Then go on to
 # [04 Many heads, and cross-attention](04_heads.ipynb).

@@ -44,6 +44,23 @@ def test_a_heatmap_prints_its_numbers_and_names():
     assert axes.get_title(loc="left") == "Shares"
 
 
+def test_colours_without_numbers_have_a_scale():
+    signs = torch.tensor([[0.5, -2.0], [1.0, 0.0]])
+    for picture, lowest, highest in (
+        (plots.heatmap(WEIGHTS, title="", alt="", numbers=False), 0, 0.75),
+        (plots.heatmap(signs, title="", alt="", diverging=True), -2, 2),
+        (plots.heads(WEIGHTS.expand(3, 2, 2), title="", alt=""), 0, 1),
+    ):
+        assert picture.axes[-1].get_ylim() == (lowest, highest)
+        assert picture.axes[-1].get_ylabel() == "value"
+    for picture in (
+        plots.heatmap(WEIGHTS, title="", alt=""),
+        plots.heads(WEIGHTS[None], title="", alt="", numbers=True),
+        plots.heads(WEIGHTS[None], title="", alt="", bar=False),
+    ):
+        assert len(picture.axes) == 1
+
+
 def test_a_mask_is_drawn_as_it_is():
     picture = plots.mask({"causal": causal(), "window": sliding_window(1)}, 5)
     assert [axes.get_title(loc="left") for axes in picture.axes] == ["causal", "window"]
@@ -102,9 +119,10 @@ def test_many_panels_stand_in_rows_that_can_be_read_beside_a_text(count):
     weights = torch.full((count, 6, 12), 1 / 12)
     masks = {f"mask {number}": causal() for number in range(count)}
     for picture in (plots.heads(weights, title="", alt=""), plots.mask(masks, 8)):
-        assert len(picture.axes) == count
+        panels = [axes for axes in picture.axes if axes.get_subplotspec()]  # not the scale of the colours
+        assert len(panels) == count
         assert picture.figure.get_figwidth() <= WIDEST
-        first = [axes for axes in picture.axes if axes.get_subplotspec().is_first_col()]
+        first = [axes for axes in panels if axes.get_subplotspec().is_first_col()]
         assert {axes.get_ylabel() for axes in first} == {"query"}
 
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -27,24 +29,30 @@ def heatmap(
     ylabel: str = "query",
     numbers: bool | None = None,
     diverging: bool = False,
+    bar: bool | None = None,
     size: float = 0.5,
 ) -> Picture:
-    """A matrix as coloured cells, one row a query and one column a key.
+    """A matrix as coloured cells, one row per query and one column per key.
 
     Args:
         title: what to see. alt: the same for a reader who cannot see it.
         rows, columns: names of the rows and columns.
         numbers: print each value in its cell; by default when there are at most 80.
         diverging: for values around 0: blue below, red above.
+        bar: draw the scale of the colours beside it; by default where no numbers are printed, or colours mean a sign.
         size: of a cell, in inches.
     """
     height, width = matrix.shape
+    numbers = matrix.numel() <= 80 if numbers is None else numbers
+    bar = diverging or not numbers if bar is None else bar
     with drawing():
-        figure, (axes,) = panels(width=max(3.2, 1.6 + size * width), height=1.3 + size * height)
-        _cells(axes, matrix, numbers=matrix.numel() <= 80 if numbers is None else numbers, diverging=diverging)
+        figure, (axes,) = panels(width=max(3.2, 1.6 + 0.7 * bar + size * width), height=1.3 + size * height)
+        image = _cells(axes, matrix, numbers=numbers, diverging=diverging)
         _name_cells(axes, rows, columns)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
+        if bar:
+            _scale(figure, image, axes)
         return Picture(figure, alt)
 
 
@@ -59,25 +67,31 @@ def heads(
     xlabel: str = "key",
     ylabel: str = "query",
     numbers: bool = False,
+    bar: bool | None = None,
     size: float = 0.32,
 ) -> Picture:
     """The weights of several heads side by side, on one colour scale from 0 to 1.
 
     Args:
         names: a title for each head; "head 0", "head 1" … unless given.
+        numbers: print each value in its cell.
+        bar: draw the scale of the colours beside them; by default where no numbers are printed.
     """
     count, query, key = weights.shape
+    bar = not numbers if bar is None else bar
     with drawing():
-        smallest = 0.4 if numbers else 0.2
-        down, across, size = fit(count, key, size, smallest=smallest, margin=1.2, gap=0.4)
-        width, height = 1.2 + across * (0.4 + size * key), 0.4 + down * (1.2 + size * query)
+        smallest, margin = 0.4 if numbers else 0.2, 1.2 + 0.7 * bar
+        down, across, size = fit(count, key, size, smallest=smallest, margin=margin, gap=0.4)
+        width, height = margin + across * (0.4 + size * key), 0.4 + down * (1.2 + size * query)
         figure, all_axes = panels(count, width=width, height=height, columns=across, sharey=True)
         for head, axes in enumerate(all_axes):
-            _cells(axes, weights[head], numbers=numbers, limit=1.0)
+            image = _cells(axes, weights[head], numbers=numbers, limit=1.0)
             _name_cells(axes, rows, columns)
             axes.set_title(names[head] if names else f"head {head}", fontweight="normal", fontsize=11)
             axes.set(xlabel=xlabel, ylabel="" if head % across else ylabel)
         headline(figure, title)
+        if bar:
+            _scale(figure, image, all_axes)
         return Picture(figure, alt)
 
 
@@ -111,13 +125,15 @@ def mask(
         return Picture(figure, alt)
 
 
-def _cells(axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False, limit: float | None = None) -> None:
+def _cells(
+    axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False, limit: float | None = None
+) -> AxesImage:
     values = matrix.detach().float().cpu().numpy()
     finite = values[np.isfinite(values)]
     limit = limit or (float(np.abs(finite).max()) if finite.size else 1.0) or 1.0
     shown = np.ma.masked_invalid(values)
     colours: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -limit} if diverging else {"cmap": SEQUENTIAL, "vmin": 0}
-    axes.imshow(shown, vmax=limit, aspect="auto", **colours)
+    image = axes.imshow(shown, vmax=limit, aspect="auto", **colours)
     axes.spines[:].set_visible(False)
     if numbers:
         whole = bool((finite == finite.round()).all() and finite.size and finite.max() > 1)
@@ -127,6 +143,14 @@ def _cells(axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False
             text = text.replace("0.", ".") if abs(value) < 1 else text
             text = text if np.isfinite(value) else "−∞"
             axes.text(column, row, text, ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    return image
+
+
+def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes]) -> None:
+    """Which colour is which number: a bar to the right of the axes."""
+    scale = figure.colorbar(image, ax=beside, fraction=0.05, pad=0.02, aspect=12, label="value")
+    scale.outline.set_visible(False)
+    scale.ax.tick_params(length=0, labelsize=9)
 
 
 def _name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:
