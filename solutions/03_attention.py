@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Exercise 03 · Attention
 #
-# Five tasks, 12 points, about 45 minutes. They follow [lesson 03](../notebooks/03_attention.ipynb).
+# Six tasks, 16 points, about 70 minutes. They use what [lesson 03](../notebooks/03_attention.ipynb) built, in places where
+# the lesson has not been.
 #
 # Replace each `raise NotImplementedError` by your answer, run the cell, then run the check below it. A check tells you
 # what differs, and often why. You may check as often as you like. Please write attention yourself: the functions of
@@ -12,283 +13,491 @@ seed = 0
 mode = "learn"
 
 # %%
+import math
+
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from txlib.grading import check
 
 # %% [markdown]
-# ### Task 1 · Scores   ●○○○○ · 5 minutes · 2 points
+# ### Task 1 · How much better must it be?   ●●○○○ · 8 minutes · 2 points
 #
-# Compare every query with every key: the dot product, divided by $\sqrt{d_k}$. One matrix product is enough. It must
-# also work with further axes in front, such as a batch.
+# A query meets one good key and a number of `rivals`, all of width $d_k$. The rivals' dot products with the query are all
+# the same. By how much must the good key's dot product be larger, *before* anything is divided, so that it gets the
+# share `share` of the attention?
 #
-# <details><summary>Hint 1: which shape comes out?</summary>
+# An example: with $d_k = 64$ and one rival, the dot products 13 and 5 are the scores 13/√64 and 5/√64, and the weights
+# 0.731 and 0.269. So `margin(0.731, 1, 64)` is 8, nearly.
 #
-# One row a query, one column a key.
+# <details><summary>Hint 1: from scores to weights</summary>
+#
+# Let the rivals' score be 0 and the good key's $g$. What is its weight among 1 + `rivals` keys?
 # </details>
-# <details><summary>Hint 2: how do the shapes fit?</summary>
+# <details><summary>Hint 2: turn it round</summary>
 #
-# (n, d) times (d, m) gives (n, m). So the keys have to be turned over. `.T` turns over *all* axes; which two do you want?
+# Solve $\text{share} = e^g / (e^g + \text{rivals})$ for $e^g$.
 # </details>
-# <details><summary>Hint 3: which size is d_k?</summary>
+# <details><summary>Hint 3: scores and dot products</summary>
 #
-# The size of the last axis of `q`. Its square root is `d_k ** 0.5`.
+# $g$ is a difference of *scores*. The dot products are larger than the scores. By which factor?
 # </details>
 
-# %% nbgrader={"grade_id": "scores", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def scores(q: Float[Tensor, "*batch n d_k"], k: Float[Tensor, "*batch m d_k"]) -> Float[Tensor, "*batch n m"]:
-    """How well each key matches each query."""
+# %% nbgrader={"grade_id": "margin", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def margin(share: float, rivals: int, d_k: int) -> float:
+    """How much larger the good key's dot product must be than each rival's."""
     ### BEGIN SOLUTION
-    return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    return math.log(share / (1 - share) * rivals) * math.sqrt(d_k)
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-scores", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("scores") as show:
-    n, m, d_k = show.random_size(2, 4), show.random_size(5, 6), show.random_size(7, 9)
-    show(scores(show.randn(n, d_k), show.randn(m, d_k)), f"n = {n}, m = {m}, d_k = {d_k}")
-    show(scores(show.randn(2, n, d_k), show.randn(2, m, d_k)), "a batch of two")
+# %% nbgrader={"grade_id": "check-margin", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("margin") as show:
+    show([margin(0.731, 1, 64), margin(float(show.rand()), 1, 64)], "d_k = 64, one rival: share 0.731, and another")
+    share, rivals, d_k = 0.3 + 0.6 * float(show.rand()), show.random_size(2, 60), show.random_size(5, 300)
+    show(margin(share, rivals, d_k), f"share {share:.2f}, {rivals} rivals, d_k = {d_k}")
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
 
 forbid("*", "txlib")
-forbid("scores", ("scaled_dot_product_attention", "flex_attention", "MultiheadAttention", "multi_head_attention_forward"))
-mistake("scores", lambda q, k: q @ k.transpose(-2, -1), "The division by √d_k is missing.")
-mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / q.shape[-1],
-        "You divide by d_k. The spread of a dot product grows with its *square root*.")
-mistake("scores", lambda q, k: q @ k.transpose(-2, -1) * q.shape[-1] ** 0.5, "You multiply by √d_k instead of dividing.")
-mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / k.shape[-2] ** 0.5,
-        "You divide by the root of the number of keys. It is the *width* d_k that makes dot products grow.")
-mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / q.shape[0] ** 0.5,
-        "You divide by the root of the size of the *first* axis. d_k is the size of the last one.")
-mistake("scores", lambda q, k: q @ k.T / q.shape[-1] ** 0.5,
-        "One sentence works, a batch does not: `.T` turns over *all* axes. Use `k.transpose(-2, -1)`.")
-mistake("scores", lambda q, k: k @ q.transpose(-2, -1) / q.shape[-1] ** 0.5,
-        "This has a row for each key. Each *query* gets a row.")
-alternative("scores", lambda q, k: torch.einsum("...nd,...md->...nm", q, k) / q.shape[-1] ** 0.5)
-alternative("scores", lambda q, k: (q / q.shape[-1] ** 0.25) @ (k / k.shape[-1] ** 0.25).mT)
+mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * rivals),
+        "That is the difference of the *scores*. A score is a dot product divided by √d_k, so the dot products differ by "
+        "√d_k times as much.")
+mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * rivals) / math.sqrt(d_k),
+        "You divide by √d_k. The scores are the dot products divided by it; going back, you multiply.")
+mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * rivals) * d_k,
+        "You multiply by d_k. Scores are divided by its *root*.")
+mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share)) * math.sqrt(d_k),
+        "Right for one rival. With more, each of them takes its share: the sum below the fraction has 1 + `rivals` terms.")
+mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * (rivals + 1)) * math.sqrt(d_k),
+        "You count the good key as a rival of itself. Its share is $e^g$ divided by $e^g$ + `rivals`.")
+mistake("margin", lambda share, rivals, d_k: math.log(share * rivals) * math.sqrt(d_k),
+        "You compare the share with 1. Compare it with what the rivals get together, 1 − `share`.")
+mistake("margin", lambda share, rivals, d_k: math.log10(share / (1 - share) * rivals) * math.sqrt(d_k),
+        "That is a logarithm to base 10. The softmax uses $e$: take the natural one, `math.log`.")
+mistake("margin", lambda share, rivals, d_k: math.log2(share / (1 - share) * rivals) * math.sqrt(d_k),
+        "That is a logarithm to base 2. The softmax uses $e$: take the natural one, `math.log`.")
+mistake("margin", lambda share, rivals, d_k: share / (1 - share) * rivals * math.sqrt(d_k),
+        "That is the *ratio* of the exponentials. The difference of the scores is its logarithm.")
+mistake("margin", lambda share, rivals, d_k: -math.log(share / (1 - share) * rivals) * math.sqrt(d_k),
+        "The sign is turned round: this is how much *lower* the rivals lie, with a minus.")
+alternative("margin", lambda share, rivals, d_k:
+            d_k**0.5 * (math.log(share) - math.log1p(-share) + math.log(rivals)))
 
 # %% [markdown]
-# ### Task 2 · The causal mask   ●●○○○ · 5 minutes · 2 points
+# ### Task 2 · A mask with a prefix   ●●○○○ · 7 minutes · 2 points
 #
-# While it writes word 4, a decoder must not read word 5. Return a boolean matrix that is `True` exactly where query $i$
-# may attend to key $j$. It must work for any `n`, also 1.
+# Some models read a question in both directions, and write the answer word by word (Raffel et al. 2020, section 3.2.1). The
+# first `prefix` of `n` positions are the question: *every* query may attend to them, those in the question too. The rest
+# is the answer, and there a query $i$ may attend to key $j$ only where $j \le i$. Return the boolean mask.
 #
-# <details><summary>Hint 1: which way round?</summary>
+# <details><summary>Hint 1: draw it</summary>
 #
-# Row 0 belongs to the first query. How many keys may it see?
+# For `n` = 5 and `prefix` = 2, draw 5 rows of 5 cells. Which two columns are full?
 # </details>
-# <details><summary>Hint 2: a condition on two numbers</summary>
+# <details><summary>Hint 2: two conditions</summary>
 #
-# Query $i$ may see key $j$ when $j \le i$. Can you build one column of all $i$ and one row of all $j$?
+# A key may be seen because it is in the past, *or* because it is in the question.
 # </details>
-# <details><summary>Hint 3: broadcasting</summary>
+# <details><summary>Hint 3: which of the two positions?</summary>
 #
-# `position[:, None] >= position[None, :]` compares every row number with every column number.
+# Whether a key belongs to the question depends on $j$ alone, not on $i$.
 # </details>
 
-# %% nbgrader={"grade_id": "causal-mask", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def causal_mask(n: int) -> Bool[Tensor, "query key"]:
+# %% nbgrader={"grade_id": "prefix-mask", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def prefix_mask(n: int, prefix: int) -> Bool[Tensor, "query key"]:
     """True where query i may attend to key j."""
     ### BEGIN SOLUTION
     position = torch.arange(n)
-    return position[:, None] >= position[None, :]
+    return (position <= position[:, None]) | (position < prefix)
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-causal-mask", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("causal-mask") as show:
-    for n in (1, 2, show.random_size(3, 9), show.random_size(10, 40), show.random_size(10, 40)):
-        show(causal_mask(n), f"n = {n}")
+# %% nbgrader={"grade_id": "check-prefix-mask", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("prefix-mask") as show:
+    show(prefix_mask(5, 2), "n = 5, prefix = 2")
+    for _ in range(3):
+        prefix = show.random_size(3, 12)
+        n = prefix + show.random_size(3, 12)
+        show([prefix_mask(n, prefix), prefix_mask(n, 0)], f"n = {n}, prefix = {prefix}; and prefix = 0")
 
 # %% tags=["mistakes"]
-mistake("causal-mask", lambda n: torch.ones(n, n).triu().bool(),
-        "This lets each query see the *future*. Row 0 is the first query: it may see one key only.")
-mistake("causal-mask", lambda n: torch.ones(n, n).tril(-1).bool(),
-        "A token may look at itself: the diagonal is `True`. (What would the softmax do with the empty first row?)")
-mistake("causal-mask", lambda n: torch.ones(n, n).triu(1).bool(),
+def past(n):
+    return torch.ones(n, n).tril().bool()
+
+
+def before(n, prefix):
+    return (torch.arange(n) < prefix).expand(n, n)
+
+
+mistake("prefix-mask", lambda n, prefix: past(n),
+        "This is the causal mask. Inside the question, a query may also look ahead, to the question's other words.")
+mistake("prefix-mask", lambda n, prefix: past(n) | before(n, prefix).T,
+        "The question's *queries* see everything, the answer too. It is the question's *keys* that are seen by all: the "
+        "condition is on $j$.")
+mistake("prefix-mask", lambda n, prefix: past(n) | before(n, prefix + 1),
+        "One word too many: positions 0 to `prefix` − 1 are the question, so it is `<`, not `<=`.")
+mistake("prefix-mask", lambda n, prefix: past(n) & before(n, prefix),
+        "You demand both conditions. A key may be seen because it is in the past *or* in the question: `|`.")
+mistake("prefix-mask", lambda n, prefix: before(n, prefix),
+        "Only the question is seen. A word of the answer may also look at the answer's earlier words, and at itself.")
+mistake("prefix-mask", lambda n, prefix: ~(past(n) | before(n, prefix)),
         "This is `True` where looking is *forbidden*. In this course `True` means may attend.")
-mistake("causal-mask", lambda n: torch.ones(n, n).tril(),
-        "The pattern is right, but these are numbers. A mask is boolean: add `.bool()`.")
-mistake("causal-mask", lambda n: torch.ones(n, n).bool(), "Everything is `True`: nothing is hidden.")
-mistake("causal-mask", lambda n: torch.ones(n, n).tril(1).bool(),
-        "Each query sees one word of the future: the one it should guess.")
-alternative("causal-mask", lambda n: torch.ones(n, n).tril().bool())
+mistake("prefix-mask", lambda n, prefix: past(n).T | before(n, prefix),
+        "The answer's words look at the *future*. Row $i$ belongs to query $i$; it may see $j \\le i$.")
+mistake("prefix-mask", lambda n, prefix: torch.ones(n, n).tril(-1).bool() | before(n, prefix),
+        "A word of the answer may look at itself, too: $j \\le i$.")
+mistake("prefix-mask", lambda n, prefix: (past(n) | before(n, prefix)).float(),
+        "The pattern is right, but these are numbers. A mask is boolean.")
+mistake("prefix-mask", lambda n, prefix: torch.ones(n, n).bool(), "Everything is `True`: nothing is hidden.")
+alternative("prefix-mask", lambda n, prefix: torch.ones(n, n).tril().index_fill(1, torch.arange(prefix), 1).bool())
 
 # %% [markdown]
-# ### Task 3 · Attention with a mask   ●●●○○ · 10 minutes · 3 points
+# ### Task 3 · Only the best few   ●●●○○ · 13 minutes · 3 points
 #
-# Put it together: scaled scores, the mask, softmax, mixture. `mask` is `True` where a query may attend. You can count
-# on each query having at least one key.
+# With a memory of a million keys, most get next to nothing, and yet each costs something in the mixture. So let each query
+# attend only to the `best` keys that match it best, as if there were no others: their shares add up to 1. (Gupta et al.
+# 2021 save memory with this.) Scores are scaled as always. It must also work with further axes in front, such as a batch.
 #
-# <details><summary>Hint 1: in which order?</summary>
+# <details><summary>Hint 1: it is a mask</summary>
 #
-# What is masked *before* the softmax leaves its share to the others.
+# A mask that depends on the scores. What is masked *before* the softmax leaves its share to the others.
 # </details>
-# <details><summary>Hint 2: which value hides a key?</summary>
+# <details><summary>Hint 2: where is the border?</summary>
+#
+# `score.topk(best, dim=-1).values` has each query's `best` largest scores, in falling order. Which of them is the lowest
+# that may stay?
+# </details>
+# <details><summary>Hint 3: which value hides a key?</summary>
 #
 # The one whose exponential is 0. `score.masked_fill(condition, value)` writes it where the condition is `True`.
 # </details>
-# <details><summary>Hint 3: along which axis does the softmax run?</summary>
-#
-# Each query's weights sum to 1, so along the keys: the last axis.
-# </details>
 
-# %% nbgrader={"grade_id": "attention", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def attention(
-    q: Float[Tensor, "*batch n d_k"],
-    k: Float[Tensor, "*batch m d_k"],
-    v: Float[Tensor, "*batch m d_v"],
-    mask: Bool[Tensor, "n m"],
+# %% nbgrader={"grade_id": "best-few", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def attention_to_best(
+    q: Float[Tensor, "*batch n d_k"], k: Float[Tensor, "*batch m d_k"], v: Float[Tensor, "*batch m d_v"], best: int
 ) -> Float[Tensor, "*batch n d_v"]:
-    """Each query's mixture of the values it may see."""
+    """Each query's mixture of the values whose keys match it best."""
     ### BEGIN SOLUTION
     score = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
-    weight = score.masked_fill(~mask, float("-inf")).softmax(dim=-1)
-    return weight @ v
+    lowest = score.topk(best, dim=-1).values[..., -1:]
+    return score.masked_fill(score < lowest, float("-inf")).softmax(dim=-1) @ v
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-attention", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("attention") as show:
-    n, d_k, d_v = show.random_size(3, 5), show.random_size(6, 8), show.random_size(2, 3)
-    q, k, v = 2 * show.randn(n, d_k), show.randn(n, d_k), show.randn(n, d_v)
-    everything = torch.ones(n, n).bool()
-    show(attention(q, k, v, everything), "nothing is hidden")
-    show(attention(q, k, v, everything.tril()), "a causal mask")
-    show(attention(show.randn(2, n, d_k), show.randn(2, n, d_k), show.randn(2, n, d_v), everything.tril()), "a batch")
+# %% nbgrader={"grade_id": "check-best-few", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("best-few") as show:
+    n, m, d_k, d_v = show.random_size(3, 4), show.random_size(8, 9), show.random_size(5, 7), show.random_size(2, 3)
+    q, k, v = 2 * show.randn(n, d_k), show.randn(m, d_k), show.randn(m, d_v)
+    show(attention_to_best(q, k, v, m), f"all {m} keys: ordinary attention")
+    show(attention_to_best(q, k, v, 3), f"the best 3 of {m} keys")
+    show(attention_to_best(show.randn(2, n, d_k), show.randn(2, m, d_k), show.randn(2, m, d_v), 5), "a batch, the best 5")
 
 # %% tags=["mistakes"]
 def score_of(q, k):
     return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
 
 
+def lowest_of(score, best, dim=-1):
+    return score.topk(best, dim=dim).values.narrow(dim, best - 1, 1)
+
+
 HIDDEN = float("-inf")
-forbid("attention",
+forbid("best-few",
        ("scaled_dot_product_attention", "flex_attention", "MultiheadAttention", "multi_head_attention_forward"),
        ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
         "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
         "aten._scaled_dot_product_cudnn_attention", "aten._scaled_dot_product_fused_attention_overrideable",
         "aten._scaled_dot_product_attention_math", "aten._native_multi_head_attention", "aten._safe_softmax"))
-mistake("attention", lambda q, k, v, mask: (score_of(q, k) * q.shape[-1] ** 0.5).masked_fill(~mask, HIDDEN).softmax(-1) @ v,
+
+
+def to_best(q, k, v, best, score=score_of, value=HIDDEN, dim=-1, axis=-1):
+    score = score(q, k)
+    return score.masked_fill(score < lowest_of(score, best, dim), value).softmax(axis) @ v
+
+
+def weights_cut(q, k, v, best):
+    weight = score_of(q, k).softmax(-1)
+    return weight.masked_fill(weight < lowest_of(weight, best), 0.0) @ v
+
+
+def kept_the_worst(q, k, v, best):
+    score = score_of(q, k)
+    return score.masked_fill(score > -lowest_of(-score, best), HIDDEN).softmax(-1) @ v
+
+
+def over_queries(q, k, v, best):
+    score = score_of(q, k)
+    best = min(best, score.shape[-2])
+    return score.masked_fill(score < lowest_of(score, best, -2), HIDDEN).softmax(-1).nan_to_num() @ v
+
+
+def averaged(q, k, v, best):
+    score = score_of(q, k)
+    weight = (score >= lowest_of(score, best)).float()
+    return weight / weight.sum(-1, keepdim=True) @ v
+
+
+def first_of_them(q, k, v, best):
+    score = score_of(q, k)
+    return score.masked_fill(torch.arange(score.shape[-1]) >= best, HIDDEN).softmax(-1) @ v
+
+
+mistake("best-few", lambda q, k, v, best: to_best(q, k, v, best, score=lambda q, k: q @ k.transpose(-2, -1)),
         "The scores are not divided by √d_k: too few keys get too much.")
-mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, HIDDEN).softmax(-2).nan_to_num() @ v,
-        "The softmax runs over the queries. Each *query* shares out 1 among the keys: use the last axis.")
-mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, HIDDEN).softmax(0).nan_to_num() @ v,
-        "`softmax(0)` runs along the first axis: the queries, or with a batch, the sentences. Use the last axis, `-1`.")
-mistake("attention", lambda q, k, v, mask: (score_of(q, k) + (~mask) * HIDDEN).softmax(-1) @ v,
-        "0 · ∞ is nan, so adding `(~mask) * -inf` spoils the keys that may be seen. Use `masked_fill`.")
-mistake("attention", lambda q, k, v, mask: score_of(q, k).softmax(-1).masked_fill(~mask, 0.0) @ v,
-        "You mask after the softmax, so rows no longer sum to 1: what was spent on hidden keys is lost.")
-mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, 0.0).softmax(-1) @ v,
+mistake("best-few", lambda q, k, v, best: to_best(q, k, v, k.shape[-2]),
+        "All keys take part: this is ordinary attention. `best` is not used.")
+mistake("best-few", lambda q, k, v, best: to_best(q, k, v, best, value=0.0),
         "A score of 0 does not hide a key: its weight is e⁰ = 1, divided by the sum. Use −∞.")
-mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(mask, HIDDEN).softmax(-1) @ v,
-        "The mask is inverted: you hide what may be seen. (Where everything is visible, you hide everything, hence nan.)")
-mistake("attention", lambda q, k, v, mask: score_of(q, k).softmax(-1) @ v,
-        "The mask is not used.")
-mistake("attention", lambda q, k, v, mask: score_of(q, k).masked_fill(~mask, HIDDEN).softmax(-1),
-        "These are the weights. Mix the values with them: `weight @ v`.")
-alternative("attention", lambda q, k, v, mask: (score_of(q, k) + torch.where(mask, 0.0, -1e9)).softmax(-1) @ v)
-alternative("attention", lambda q, k, v, mask: torch.einsum(
-    "...nm,...md->...nd", (e := score_of(q, k).exp() * mask) / e.sum(-1, keepdim=True), v))
+mistake("best-few", weights_cut,
+        "You cut after the softmax, so rows no longer sum to 1: what was spent on the other keys is lost.")
+mistake("best-few", kept_the_worst, "You keep the keys that match *worst*.")
+mistake("best-few", over_queries,
+        "You choose the best *queries* of each key. Each query chooses its keys: `topk` along the last axis.")
+mistake("best-few", lambda q, k, v, best: to_best(q, k, v, max(1, best - 1)),
+        "One key too few: where `best` are to stay, the lowest of them stays, too. Hide what is *below* it.")
+mistake("best-few", lambda q, k, v, best: to_best(q, k, v, 1),
+        "Only the very best key is left. `topk(best).values` are in falling order: the border is the last of them.")
+mistake("best-few", averaged,
+        "The right keys, but all with the same share. Their scores still decide how much each gets.")
+mistake("best-few", first_of_them,
+        "You keep the *first* keys, not the best. Which are best depends on the query.")
+mistake("best-few", lambda q, k, v, best: to_best(q, k, v, best, axis=-2).nan_to_num(),
+        "The softmax runs over the queries. Each *query* shares out 1 among its keys: use the last axis.")
+
+
+def gathered(q, k, v, best):
+    top = score_of(q, k).topk(best, dim=-1)
+    weight = top.values.softmax(dim=-1)
+    return torch.zeros_like(score_of(q, k)).scatter(-1, top.indices, weight) @ v
+
+
+alternative("best-few", gathered)
+alternative("best-few", lambda q, k, v, best: to_best(q, k, v, best, value=-1e9))
 
 # %% [markdown]
-# ### Task 4 · Nothing to see   ●●●○○ · 10 minutes · 2 points
+# ### Task 4 · In pieces   ●●●●○ · 13 minutes · 3 points
 #
-# A sentence that is all padding has queries that may see no key at all. Return the *weights* for given scores so that
-# such a query's weights are all 0, and every other query's weights sum to 1. Never `nan`, not even inside a batch.
+# The keys do not fit into memory at once, so they come in parts. For each part, somebody has already computed attention
+# over that part's keys alone, and hands you two things: `out[p, i]`, what query $i$ received from part $p$, and `log_sum[p, i]`,
+# the logarithm of the sum that its softmax divided by, $\log \sum_j e^{s_{ij}}$. Combine them into attention over
+# all keys. (FlashAttention, lesson 22, rests on this.)
 #
-# <details><summary>Hint 1: where does nan come from?</summary>
+# Scores may be as large as 1,000, and $e^{1000}$ is more than a `float32` can hold. And a query may see nothing in a
+# part: then `log_sum` is −∞ there, and `out` is 0. If it may see nothing in any part, it gets zeros, never `nan`.
 #
-# The softmax of a row of −∞ divides 0 by 0.
+# <details><summary>Hint 1: how much does a part count?</summary>
+#
+# Attention over all keys divides by the sum over *all* parts. So part $p$ counts for its sum's share of the whole sum.
 # </details>
-# <details><summary>Hint 2: a number that is low enough</summary>
+# <details><summary>Hint 2: shares of exponentials</summary>
 #
-# `torch.finfo(score.dtype).min` is the lowest finite number. What does the softmax make of a row full of it?
+# $e^{a_p} / \sum_{p'} e^{a_{p'}}$, with $a_p$ = `log_sum[p]`. You know a function that does that, and it subtracts the
+# largest first, so that nothing overflows. Along which axis?
 # </details>
-# <details><summary>Hint 3: and afterwards?</summary>
+# <details><summary>Hint 3: nothing at all</summary>
 #
-# An empty row now has equal shares. Nobody may have them: fill with 0 where the mask is `False`.
+# A softmax over −∞ alone is 0 divided by 0. Before it, put the lowest finite number in place of −∞; what may
+# the shares be worth afterwards?
 # </details>
 
-# %% nbgrader={"grade_id": "empty-rows", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def masked_softmax(score: Float[Tensor, "n m"], mask: Bool[Tensor, "n m"]) -> Float[Tensor, "n m"]:
-    """Weights that are 0 where the mask is False, also in rows where it is False everywhere."""
+# %% nbgrader={"grade_id": "in-pieces", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def combine(out: Float[Tensor, "parts n d_v"], log_sum: Float[Tensor, "parts n"]) -> Float[Tensor, "n d_v"]:
+    """Attention over all keys, from attention over each part's keys."""
     ### BEGIN SOLUTION
-    score = score.masked_fill(~mask, torch.finfo(score.dtype).min)
-    return score.softmax(dim=-1).masked_fill(~mask, 0.0)
+    share = log_sum.clamp(min=torch.finfo(log_sum.dtype).min).softmax(dim=0)
+    return (share[:, :, None] * out).sum(dim=0)
     ### END SOLUTION
-
-# %% nbgrader={"grade_id": "check-empty-rows", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("empty-rows") as show:
-    n, m = show.random_size(3, 5), show.random_size(4, 6)
-    mask = show.rand(n, m) > 0.4
-    mask[0], mask[1], mask[-1, 0] = False, True, True
-    score = 3 * show.randn(n, m)
-    show(masked_softmax(score, mask), "row 0 may see nothing")
-    show(masked_softmax(score - 200.0, mask), "very low scores")
-
-# %% tags=["mistakes"]
-forbid("empty-rows", ("scaled_dot_product_attention", "safe_softmax"), "aten._safe_softmax")
-mistake("empty-rows", lambda score, mask: score.masked_fill(~mask, HIDDEN).softmax(-1),
-        "Row 0 is `nan`: all its scores are −∞, and the softmax divides 0 by 0.")
-mistake("empty-rows", lambda score, mask: score.masked_fill(~mask, torch.finfo(score.dtype).min).softmax(-1),
-        "Row 0 spreads its attention equally over keys that it may not see. Its weights have to be 0.")
-mistake("empty-rows", lambda score, mask: score.softmax(-1).masked_fill(~mask, 0.0),
-        "Rows other than 0 no longer sum to 1. Hide the keys before the softmax, too.")
-mistake("empty-rows", lambda score, mask: score.masked_fill(~mask, -100.0).softmax(-1).masked_fill(~mask, 0.0),
-        "−100 is not low enough: with real scores around −200, the hidden keys take everything.")
-mistake("empty-rows", lambda score, mask: ((e := score.exp() * mask) / e.sum(-1, keepdim=True)),
-        "You divide by a sum that can be 0: where nothing may be seen, and where all exponentials are too small to store.")
-alternative("empty-rows", lambda score, mask: score.masked_fill(~mask, HIDDEN).softmax(-1).nan_to_num(0.0))
 
 # %% [markdown]
-# ### Task 5 · What does it cost?   ●●○○○ · 10 minutes · 3 points
-#
-# A document of `n` tokens, `h` heads, each of width `d_k` for queries, keys and values. Return two whole numbers: the
-# floating-point operations of the two matrix products (a dot product of width d counts as d multiplications and d
-# additions), and
-# the bytes that the scores take in `float32`. Not the softmax.
-#
-# <details><summary>Hint 1: one score</summary>
-#
-# One score is a dot product of two vectors of width d_k: how many operations? How many scores are there?
-# </details>
-# <details><summary>Hint 2: the second product</summary>
-#
-# Mixing costs as much as scoring.
-# </details>
-# <details><summary>Hint 3: the bytes</summary>
-#
-# Each head has its own n × n scores, and a `float32` takes 4 bytes.
-# </details>
+# (The check makes the parts from random scores and values, so that you see which case it is.)
 
-# %% nbgrader={"grade_id": "cost", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def attention_cost(n: int, h: int, d_k: int) -> tuple[int, int]:
-    """Floating-point operations, and bytes of the scores."""
-    ### BEGIN SOLUTION
-    return 4 * h * n * n * d_k, 4 * h * n * n
-    ### END SOLUTION
-
-# %% nbgrader={"grade_id": "check-cost", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("cost") as show:
-    n, h, d_k = show.random_size(20, 900), show.random_size(2, 16), show.random_size(5, 128)
-    for n, h, d_k in ((10, 1, 3), (4096, 12, 64), (n, h, d_k)):
-        show(attention_cost(n, h, d_k), f"n = {n}, h = {h}, d_k = {d_k}")
+# %% nbgrader={"grade_id": "check-in-pieces", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("in-pieces") as show:
+    n, d_v = show.random_size(4, 5), show.random_size(2, 3)
+    for size, label in ((3, "three parts"), (1000, "scores of ±1,000")):
+        scores = [size * show.randn(n, m) / (1 if size == 3 else 3) for m in (4, 3, 6)]
+        out = torch.stack([score.softmax(dim=-1) @ show.randn(score.shape[1], d_v) for score in scores])
+        show(combine(out, torch.stack([score.logsumexp(dim=-1) for score in scores])), label)
+    log_sum, out = show.randn(3, n), show.randn(3, n, d_v)
+    log_sum[0, 1], log_sum[:, 2] = float("-inf"), float("-inf")
+    out[0, 1], out[:, 2] = 0.0, 0.0
+    show(combine(out, log_sum), "query 1 sees nothing in part 0, query 2 nothing at all")
 
 # %% tags=["mistakes"]
-mistake("cost", lambda n, h, d_k: (2 * h * n * n * d_k, 4 * h * n * n),
-        "That is one product. There are two: the scores, and the mixture of the values. (Or you count a multiplication "
-        "and an addition as one.)")
-mistake("cost", lambda n, h, d_k: (4 * h * n * n * d_k, 4 * n * n), "The bytes: each of the h heads has its own scores.")
-mistake("cost", lambda n, h, d_k: (4 * h * n * n, 4 * h * n * n * d_k), "The two numbers are swapped: operations first.")
-mistake("cost", lambda n, h, d_k: (4 * n * n * d_k, 4 * n * n), "That is one head. Each of the h heads does it.")
-mistake("cost", lambda n, h, d_k: (4 * h * n * d_k, 4 * h * n),
-        "That grows linearly with n. Every query meets *every* key: n² scores.")
-mistake("cost", lambda n, h, d_k: (4 * h * n * n * d_k, h * n * n), "The bytes: each `float32` takes 4 of them.")
-mistake("cost", lambda n, h, d_k: (4 * h * n * n * d_k, 4 * h * n * n * d_k),
-        "The bytes: a score is one number, however wide the vectors were.")
-alternative("cost", lambda n, h, d_k: (h * 2 * (2 * n * n * d_k), h * n * n * 4))
+def combined(out, share):
+    return (share[:, :, None] * out).sum(dim=0)
+
+
+mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.softmax(dim=0)),
+        "Query 2 is `nan`: where nothing may be seen in any part, the softmax divides 0 by 0.")
+mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.exp() / log_sum.exp().sum(dim=0)),
+        "Right as long as the numbers are small. $e^{1000}$ is infinite, and infinite by infinite is `nan`: let the softmax "
+        "do it. (And where nothing may be seen, you divide 0 by 0.)")
+mistake("in-pieces", lambda out, log_sum: out.mean(dim=0),
+        "You average the parts. A part with better matching keys counts for more.")
+mistake("in-pieces", lambda out, log_sum: out.sum(dim=0),
+        "You add up the parts. Each has spent a whole unit of attention already; together they may spend one.")
+mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.clamp(min=torch.finfo().min).softmax(dim=1)),
+        "The shares of one query must add up to 1 over the *parts*, the first axis. Yours add up to 1 over the queries.")
+mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.nan_to_num(neginf=0.0) / log_sum.nan_to_num(
+        neginf=0.0).sum(dim=0)),
+        "You take shares of the *logarithms*. What adds up are the sums themselves.")
+mistake("in-pieces", lambda out, log_sum: out.gather(0, log_sum.argmax(dim=0)[None, :, None].expand(1, -1, out.shape[2]))[0],
+        "You take the best part only. The others have their share.")
+mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.masked_fill(log_sum.isinf(), 0.0).softmax(dim=0)),
+        "0 in place of −∞ is an ordinary logarithm, of the sum 1, so an empty part takes a share from the others.")
+mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.sigmoid()),
+        "Each part gets a weight of its own, and they don't add up to 1. The parts compete: a softmax over them.")
+alternative("in-pieces", lambda out, log_sum: combined(out, log_sum.softmax(dim=0).nan_to_num(0.0)))
+alternative("in-pieces", lambda out, log_sum: combined(
+    out, (log_sum - log_sum.logsumexp(dim=0)).exp().nan_to_num(0.0)))
+
+# %% [markdown]
+# ### Task 5 · How long may the text be?   ●●○○○ · 7 minutes · 2 points
+#
+# You train on `batch` texts at once, with `heads` heads (lesson 04: each has weights of its own). All the scores, one
+# number of `size` bytes per query and key, have to be in memory together. You have `memory` bytes for them. How many tokens
+# may a text have at most? A whole number.
+#
+# <details><summary>Hint 1: forwards first</summary>
+#
+# How many bytes do the scores of a text of n tokens take, in all heads and all texts of the batch?
+# </details>
+# <details><summary>Hint 2: turn it round</summary>
+#
+# How large may n² be?
+# </details>
+# <details><summary>Hint 3: whole numbers</summary>
+#
+# `math.isqrt` gives the whole part of a root, exactly.
+# </details>
+
+# %% nbgrader={"grade_id": "longest", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def longest_text(memory: int, batch: int, heads: int, size: int) -> int:
+    """How many tokens a text may have at most, so that all scores fit."""
+    ### BEGIN SOLUTION
+    return math.isqrt(memory // (batch * heads * size))
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-longest", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("longest") as show:
+    for gigabytes in (1, show.random_size(2, 30)):
+        batch, heads, size = show.random_size(2, 32), show.random_size(3, 16), show.choice((2, 4))
+        show([longest_text(10**10, 1, 1, 4), longest_text(gigabytes * 10**9, batch, heads, size)],
+             f"10 GB for one text and one head in float32; {gigabytes} GB, {batch} texts, {heads} heads, {size} bytes")
+
+# %% tags=["mistakes"]
+mistake("longest", lambda memory, batch, heads, size: memory // (batch * heads * size),
+        "That is how large n² may be. n queries meet n keys.")
+mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory // (batch * size)),
+        "Each head has scores of its own: `heads` is missing.")
+mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory // (heads * size)),
+        "Each text of the batch has scores of its own: `batch` is missing.")
+mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory // (batch * heads)),
+        "A number takes `size` bytes.")
+mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory // size),
+        "That is for one text and one head. Each head of each text has scores of its own.")
+mistake("longest", lambda memory, batch, heads, size: math.sqrt(memory / (batch * heads * size)),
+        "The number is right, but it is a fraction. A text has a whole number of tokens: round *down*.")
+mistake("longest", lambda memory, batch, heads, size: math.ceil(math.sqrt(memory / (batch * heads * size))),
+        "You round up, and then the scores no longer fit. (Where the root is whole, it makes no difference.)")
+mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory) // (batch * heads * size),
+        "The root is taken too soon: batch, heads and size stand beside n², so divide by them first.")
+mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory // (2 * batch * heads * size)),
+        "You count each score twice. There are n² of them in each head: one per query and key.")
+alternative("longest", lambda memory, batch, heads, size: int((memory / batch / heads / size) ** 0.5 + 1e-9))
+
+# %% [markdown]
+# ### Task 6 · Investigate: a made-up language   ●●●●● · 25 minutes · 4 points
+#
+# Nobody has a dictionary of this language, because it has just been made up: 60 words, each with one translation, and
+# 1,500 sentence pairs of 3 to 8 words. In the foreign sentences the words stand in any order. Words are numbers from 1 to
+# 60; 0 is padding. Common words are far more common than rare ones.
+#
+# Find the dictionary. Return two tables, as in lesson 03: a query for each native word and a key for each foreign word
+# (row 0 is padding's), so that each native word's best key is its translation. The grader makes up **another language**,
+# calls your function with its sentences, and counts the words whose best key is right: 9 in 10 or more give all points, 7 in 10
+# give half. A minute of computing is allowed.
+#
+# This one is open: how you do it is up to you. The game of lesson 03, with a width of 32 and 300 steps, gets about 8 words
+# in 10 here. Longer training does not help. Find out why, or what does: the width, the batch, the scale, rewarding right
+# guesses in both directions? Or is there something that the sentence pairs know, and the game never asks?
+
+# %%
+def made_up_language(seed: int) -> tuple[Int[Tensor, " word"], Int[Tensor, "pair 8"], Int[Tensor, "pair 8"]]:
+    """The dictionary (which foreign word translates each native one), native sentences, and foreign sentences."""
+    random = torch.Generator().manual_seed(seed)
+    dictionary = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(60, generator=random)])
+    chance = 1 / torch.arange(3.0, 63.0)                           # word w is common in proportion to 1 / (w + 2)
+    native = 1 + torch.multinomial(chance.expand(1500, -1), 8, generator=random)
+    native *= torch.arange(8) < torch.randint(3, 9, (1500, 1), generator=random)
+    order = torch.rand(1500, 8, generator=random).argsort(dim=-1)
+    return dictionary, native, dictionary[native].gather(1, order)
+
+
+def share_right(q: Float[Tensor, "61 d"], k: Float[Tensor, "61 d"], dictionary: Int[Tensor, "61"]) -> float:
+    """The share of native words whose best matching key is their translation's."""
+    return ((q @ k.T)[1:, 1:].argmax(dim=-1) + 1 == dictionary[1:]).float().mean().item()
+
+# %% nbgrader={"grade_id": "dictionary", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def learn(
+    native: Int[Tensor, "pair 8"], foreign: Int[Tensor, "pair 8"]
+) -> tuple[Float[Tensor, "61 d"], Float[Tensor, "61 d"]]:
+    """A query for each native word, and a key for each foreign word."""
+    ### BEGIN SOLUTION
+    # A word's translation is there whenever the word is. So count: in how many pairs do two words stand together,
+    # compared with what chance gives? The game asks only which sentence it is, and one rare word settles that.
+    together = torch.zeros(61, 61)
+    for left in native.T:
+        for right in foreign.T:
+            together.index_put_((left, right), torch.ones(len(left)), accumulate=True)
+    chance = together.sum(dim=0) * together.sum(dim=1, keepdim=True) / together.sum()
+    return torch.eye(61), (together / chance).nan_to_num(0.0).T.contiguous()
+    ### END SOLUTION
+
+# %% [markdown]
+# To see how far you are, run this in a cell of your own:
+#
+# ```python
+# dictionary, native, foreign = made_up_language(1)
+# share_right(*learn(native, foreign), dictionary)
+# ```
+
+# %% nbgrader={"grade_id": "check-dictionary", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
+with check("dictionary", operators=False) as show:
+    _, native, foreign = made_up_language(seed)
+    q, k = learn(native, foreign)
+    show.weights({"q": q, "k": k}, "your two tables")
+
+# %% tags=["mistakes"]
+from txlib.grading import measured
+
+
+def of_made_up_words(shown, seed):
+    right = share_right(shown[0]["q"], shown[0]["k"], made_up_language(seed)[0])
+    return (1 if right >= 0.9 else 0.5 if right >= 0.7 else 0), f"{right:.0%} of the words find their translation."
+
+
+def swapped(native, foreign):
+    q, k = learn(native, foreign)
+    return k, q
+
+
+measured("dictionary", of_made_up_words)
+forbid("dictionary", ("made_up_language", "share_right"))
+mistake("dictionary", lambda native, foreign: (torch.randn(61, 32), torch.randn(61, 32)),
+        "The tables are as they were made: nothing was learned.")
+mistake("dictionary", swapped, "Queries and keys are swapped: the native words ask.")
+mistake("dictionary", lambda native, foreign: learn(native, foreign.roll(1, dims=0)),
+        "The sentences of a pair don't belong together any more.")
+
+
+def raw_counts(native, foreign):
+    present = [torch.zeros(len(side), 61).scatter(1, side, 1.0) for side in (native, foreign)]
+    return torch.eye(61), (present[1].T @ present[0]).contiguous()
+
+
+alternative("dictionary", raw_counts)
 
 # %% [markdown]
 # ### How far are you?
