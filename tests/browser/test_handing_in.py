@@ -8,7 +8,7 @@ pytestmark = pytest.mark.slow
 
 def test_submit_from_a_notebook(notebook, course, tmp_path, screenshots):
     exercise = notebook("exercises/exercise_03_attention.ipynb")
-    exercise.type("causal-mask", RIGHT)
+    exercise.type("prefix-mask", RIGHT)
     last = exercise.cells()[-1]["id"]
     exercise.type(last, f"%load_ext txlib.grading\n%submit --to {tmp_path} --name ada")
     unsaved = exercise.run(last)
@@ -16,6 +16,6 @@ def test_submit_from_a_notebook(notebook, course, tmp_path, screenshots):
     exercise.save()
     said = exercise.run(last)
     exercise.page.screenshot(path=screenshots / "submit.png")
-    assert "Handed in: 03_attention, by ada, " in said and "answers: 1 of 5" in said
+    assert "Handed in: 03_attention, by ada, " in said and "answers: 1 of 6" in said
     handed_in = (tmp_path / "ada" / "03_attention.ipynb").read_bytes()
     assert handed_in == (course / "exercises" / "exercise_03_attention.ipynb").read_bytes()

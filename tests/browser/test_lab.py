@@ -4,9 +4,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-WRONG = '''def causal_mask(n: int) -> Bool[Tensor, "query key"]:
+WRONG = '''def prefix_mask(n: int, prefix: int) -> Bool[Tensor, "query key"]:
     """True where query i may attend to key j."""
-    return torch.ones(n, n).triu().bool()'''
+    return torch.ones(n, n).triu().bool() | (torch.arange(n) < prefix)'''
 RIGHT = WRONG.replace("triu", "tril")
 
 
@@ -46,14 +46,14 @@ def test_exercise_03_tells_wrong_from_right(notebook, page, screenshots):
     assert exercise.run_all(), "the empty exercise must run to its end"
     page.screenshot(path=screenshots / "exercise-empty.png")
 
-    exercise.type("causal-mask", WRONG)
-    exercise.run("causal-mask")
-    said = exercise.run("check-causal-mask")
+    exercise.type("prefix-mask", WRONG)
+    exercise.run("prefix-mask")
+    said = exercise.run("check-prefix-mask")
     page.screenshot(path=screenshots / "exercise-wrong.png")
-    assert "not yet" in said and "This lets each query see the future." in said
+    assert "not yet" in said and "The answer's words look at the future." in said
 
-    exercise.type("causal-mask", RIGHT)
-    exercise.run("causal-mask")
-    said = exercise.run("check-causal-mask")
+    exercise.type("prefix-mask", RIGHT)
+    exercise.run("prefix-mask")
+    said = exercise.run("check-prefix-mask")
     page.screenshot(path=screenshots / "exercise-right.png")
     assert "right" in said and "not yet" not in said

@@ -33,7 +33,7 @@ def test_every_task_rules_out_the_library(name):
     ("name", "task", "source"),
     [
         ("01_text", "merge", "from txlib.text.merges import merge as m"),
-        ("03_attention", "attention", "import torch.nn.functional as F\nF.scaled_dot_product_attention"),
+        ("03_attention", "best-few", "import torch.nn.functional as F\nF.scaled_dot_product_attention"),
         ("04_heads", "self-attention", "torch.nn.MultiheadAttention"),
         ("05_positions", "skew", "import txlib.attention as t\nt.skew(x)"),
         ("06_block", "layer-norm", "import torch.nn.functional as F\nF.layer_norm"),
@@ -56,9 +56,9 @@ def assembled(*parts):
     [
         (
             "03_attention",
-            "attention",
-            "attention",
-            lambda q, k, v, mask: assembled("scaled_dot_", "product_attention")(q, k, v, mask),
+            "best-few",
+            "attention_to_best",
+            lambda q, k, v, best: assembled("scaled_dot_", "product_attention")(q, k, v),
         ),
         (
             "06_block",
