@@ -10,13 +10,19 @@ TORCH_INDEX =
 TORCH_CPU = https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL = help
-.PHONY: help lab test test-fast lint notebooks exercises clean
+.PHONY: help lab lab-author update test test-fast lint notebooks exercises clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 lab: $(VENV)/installed-lab ## Open the course in JupyterLab (on a server: make lab ARGS=--no-browser)
 	@$(BIN)/txlib lab $(ARGS)
+
+lab-author: $(VENV)/installed-lab ## The same for authors: the course itself, each .py paired with its .ipynb
+	@$(BIN)/txlib lab --author $(ARGS)
+
+update: $(VENV)/installed-lab ## Bring in the newest version of the course; what you have done stays
+	@$(BIN)/txlib update
 
 # As many processes as the machine has room for (tests/conftest.py), with a thread each.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
@@ -38,7 +44,7 @@ notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb 
 exercises: $(VENV)/installed-lab ## Release solutions/ to exercises/
 	$(BIN)/txlib release $(if $(ARGS),$(ARGS),solutions/*.py)
 
-clean: ## Remove .venv and caches; notebooks, progress and trained models stay
+clean: ## Remove .venv and caches; your notebooks, progress and trained models stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,8 +1,10 @@
-"""JupyterLab as the course shows it. `txlib lab` reads this folder beside your own settings and writes nothing here."""
+"""JupyterLab as a learner sees it. `txlib lab` reads this folder beside your own settings and writes nothing here."""
 
 c = get_config()  # noqa: F821
 
 c.LabApp.default_url = "/lab/tree/notebooks/00_start_here.ipynb"
+c.ServerApp.jpserver_extensions = {"jupyterlab_jupytext": False}  # a notebook is one file, and always opens
+c.KernelSpecManager.allowed_kernelspecs = {"python3"}  # not the grader's, which keeps nothing
 c.ContentsManager.hide_globs = ["*.py", "*.pyc", "__pycache__", "*.egg-info", ".DS_Store", "*~"]
 c.ServerApp.allow_root = True  # in a container there is often no other user
 

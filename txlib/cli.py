@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
-from txlib.root import DATA, install
+from txlib.root import DATA, PACKAGES, course_folder, install, is_course
 
 try:
     import typer
@@ -71,14 +71,43 @@ def fail(error: object) -> None:
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-def lab(options: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]…")] = None) -> None:
-    """Open the course in JupyterLab.
+def lab(
+    options: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]…")] = None,
+    author: Annotated[bool, typer.Option("--author")] = False,
+) -> None:
+    """Open your copy of the course, my_work/, in JupyterLab; with --author the course itself.
 
     Takes the options of `jupyter lab`, e.g. --no-browser.
     """
     from txlib.course.lab import start
 
-    start(options or ())
+    start(options or (), author)
+
+
+@app.command()
+def update() -> None:
+    """Bring in the newest version of the course. What you have done stays."""
+    from txlib.course.update import update
+
+    for line in update(course_folder("txlib update")):
+        print(line)
+
+
+@app.command()
+def fresh(
+    notebooks: Annotated[
+        list[str], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/exercise_03_attention.ipynb")
+    ],
+    keep_answers: Annotated[
+        bool, typer.Option("--keep-answers", help="Put an exercise's answers into the fresh copy.")
+    ] = False,
+) -> None:
+    """Get a fresh copy of a lesson or an exercise. The old one is kept aside."""
+    from txlib.course.copies import Copies
+
+    for notebook in notebooks:
+        for line in Copies(course_folder("txlib fresh")).renew(notebook, keep_answers):
+            print(line)
 
 
 @app.command()
@@ -177,7 +206,7 @@ def check(
     from txlib.grading.text import number
 
     right = True
-    for notebook in notebooks:
+    for notebook in map(yours, notebooks):
         verdicts = check_notebook(notebook)
         counted = [each for each in verdicts if each.kind not in ELSEWHERE]
         points, best = sum(each.points for each in counted), sum(each.max_points for each in counted)
@@ -212,7 +241,23 @@ def submit(
 
     if (notebook is None) == (verify is None):
         raise ValueError("txlib submit needs a notebook, or --verify RECEIPT; see txlib submit --help")
-    print(handing_in.verify(verify) if verify else handing_in.submit(notebook, to, name=name, anyway=anyway))
+    if verify:
+        print(handing_in.verify(verify))
+    else:
+        print(handing_in.submit(yours(notebook), to, name=name, anyway=anyway))
+
+
+def yours(notebook: Path) -> Path:
+    """The learner's copy of a notebook, where it is named as the course's own: exercises/exercise_03_attention.ipynb.
+
+    It is said on stderr when it is taken.
+    """
+    from txlib.course.copies import Copies
+
+    copy = Copies(PACKAGES).yours(notebook) if is_course(PACKAGES) else notebook
+    if copy != notebook:
+        print(f"txlib: taking your copy, {copy}", file=sys.stderr)
+    return copy
 
 
 app.add_typer(grading.app, name="grade")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 COURSE = Path(__file__).parents[2]
-PARTS = ("txlib", "lab", "data", "notebooks", "exercises", "jupytext.toml", "pyproject.toml")
+PARTS = ("txlib", "lab", "data", "notebooks", "exercises", "solutions", "HELP.md", "pyproject.toml")
 TOKEN = "browser-test"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (

@@ -65,7 +65,7 @@ def test_notebook_is_its_source(source):
 def test_saving_in_lab_would_not_change_the_source(source):
     text = source.read_text(encoding="utf-8")
     notebook = jupytext.reads(text, fmt="py:percent")
-    notebook.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}  # as jupytext.toml says
+    notebook.metadata["jupytext"] = {"notebook_metadata_filter": "-all"}  # as lab/author says
     assert jupytext.writes(notebook, fmt="py:percent") == text, "begin the file with its first `# %%`, without a header"
 
 

@@ -1,5 +1,6 @@
 """What a cell of an exercise is, and what of it learners are given: no solutions, no hidden tests, no mark schemes."""
 
+import hashlib
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ SOLUTION, HIDDEN_TESTS, MARK_SCHEME = "SOLUTION", "HIDDEN TESTS", "MARK SCHEME"
 # A line that is a comment with a mark's words and nothing else, as nbgrader's authors write them too.
 MARK = re.compile(r"\s*(?:#+|<!--)\s*(?P<which>BEGIN|END) (?P<region>SOLUTION|HIDDEN TESTS|MARK SCHEME)\s*(?:-->)?\s*")
 WRITTEN_STUB = "Your answer here."
+STUBS = (f'NotImplementedError("{STUB}")', WRITTEN_STUB)
 
 
 def is_mistakes(cell: Any) -> bool:
@@ -51,6 +53,22 @@ def stub(cell: Any) -> str:
         return strip_solution(source)
     words = f"...  # {WRITTEN_STUB}" if cell.cell_type == "code" else WRITTEN_STUB
     return strip_region(source, SOLUTION, words) if has_region(source, SOLUTION) else words
+
+
+def mark_stub(cell: Any) -> None:
+    """Note in a released answer cell what it is, so that one filled in by half can be told from it."""
+    cell.metadata["txlib"] = {"stub": _digest(cell.source)}
+
+
+def is_stub(cell: Any) -> bool:
+    """Whether a learner's answer cell is as it was released, or empty."""
+    noted = cell.metadata.get("txlib", {}).get("stub")
+    as_released = any(stub in cell.source for stub in STUBS) if noted is None else _digest(cell.source) == noted
+    return as_released or not cell.source.strip()
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.strip().encode()).hexdigest()[:16]
 
 
 def strip_solution(source: str) -> str:

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from txlib import kernels
-from txlib.grading.authoring.cells import is_check, is_parameters, stays_home, strip_hidden, stub
+from txlib.grading.authoring.cells import (
+    is_answer,
+    is_check,
+    is_parameters,
+    mark_stub,
+    stays_home,
+    strip_hidden,
+    stub,
+)
 from txlib.grading.authoring.exercise import Exercise, ExerciseError
 from txlib.grading.checking.verdict import MIME
 from txlib.grading.evidence.recordings import pack, same, unpack
@@ -28,7 +36,10 @@ def released_name(exercise: str) -> str:
 
 
 def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
-    """The notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell."""
+    """The notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell.
+
+    Prompts, checks and recordings can't be edited by accident, nor deleted; answers can't be deleted.
+    """
     notebook = plain_notebook(exercise)
     notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
     for cell in notebook.cells:
@@ -36,6 +47,11 @@ def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
         if is_parameters(cell):
             cell.source = f"{cell.source}\n\n{LOAD.format(packed=pack(recordings))}"
             cell.metadata["jupyter"] = {"source_hidden": True}
+        if is_answer(cell):
+            mark_stub(cell)
+            cell.metadata["deletable"] = False
+        elif cell.cell_type == "markdown" or is_check(cell) or is_parameters(cell):
+            cell.metadata |= {"editable": False, "deletable": False}
     return notebook
 
 

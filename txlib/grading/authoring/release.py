@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txlib import kernels
+from txlib.grading.authoring.answers import read_answers
+from txlib.grading.authoring.check_notebook import read_notebook
 from txlib.grading.authoring.exercise import Exercise, ExerciseError, read_exercise
 from txlib.grading.authoring.measure import measured_shares
 from txlib.grading.authoring.notebooks import learner_notebook, released_name, solution_notebook
@@ -32,14 +34,15 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
         FileNotFoundError: no such source.
         ExerciseError: the reference fails or calls what its task forbids, an alternative differs, a mistake equals
             the reference or another mistake, points don't add, ids repeat, a check lacks its solution, or a task has
-            under 3 mistakes.
+            under 3 mistakes; the file that would be overwritten holds a learner's answers.
     """
     source = Path(source)
     exercise = read_exercise(source)
-    recordings, warnings = make_recordings(exercise)
     target = (Path(out) if out else source.parent.resolve().parent / "exercises") / released_name(exercise.name)
     if target.resolve() == source.resolve() or target.parent.resolve() == source.parent.resolve():
         raise ExerciseError(exercise.name, [f"the exercise would be written beside its solution, in {target.parent}"])
+    _need_no_answers(exercise, target)
+    recordings, warnings = make_recordings(exercise)
     learner = learner_notebook(exercise, recordings)
     solution = solution_notebook(exercise, recordings) if run_solution else None
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +56,14 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
         exercise.points,
         tuple(warnings),
     )
+
+
+def _need_no_answers(exercise: Exercise, target: Path) -> None:
+    """Refuse to overwrite an exercise in which somebody has answered."""
+    if target.exists() and (answers := read_answers(read_notebook(target))):
+        raise ExerciseError(
+            exercise.name, [f"{target} holds answers ({', '.join(answers)}): rename it, then release again"]
+        )
 
 
 def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:

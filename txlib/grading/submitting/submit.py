@@ -18,9 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from txlib.files import Folder, write_together
-from txlib.grading.authoring.cells import WRITTEN_STUB
+from txlib.grading.authoring.cells import STUBS
 from txlib.grading.authoring.notebooks import LOADED, released_name
-from txlib.grading.checking.verdict import STUB
 from txlib.grading.evidence.recordings import unpack
 from txlib.grading.records.people import account, person, safe_name
 from txlib.grading.submitting.folder import SubmitError, made, own_folder, plain_errors
@@ -39,7 +38,6 @@ from txlib.grading.text import printable
 
 TO = "TXLIB_SUBMIT_TO"  # names the folder where none is given
 NOBODY = ("", "jovyan", "root")  # what everybody is called in a container
-STUBS = (f'NotImplementedError("{STUB}")', WRITTEN_STUB)
 PROVES_NOTHING = "Receipts aren't signed: whoever holds one can change it, and in their own folder what it names."
 NO_RECEIPT = f"{{}} is not a receipt: give the …{RECEIPT} that txlib submit wrote"
 
