@@ -38,8 +38,8 @@ v = torch.tensor([1.0, 2.0, 6.0]).view(1, 1, 3, 1)                 # (batch, hea
 print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 
 # %% [markdown]
-# If all three cells printed what they promise, you are ready. If one complains, the README's section
-# [Troubleshooting](../README.md#troubleshooting) has the usual reasons.
+# If all three cells printed what they promise, you are ready. If one complains, [Help](../HELP.md) has the usual
+# reasons.
 
 # %% [markdown]
 # ## 2 The course

@@ -12,6 +12,7 @@ from txlib.cli import app
 
 COURSE = Path(__file__).parents[2]
 README = (COURSE / "README.md").read_text(encoding="utf-8")
+HELP = (COURSE / "HELP.md").read_text(encoding="utf-8")
 
 
 PAGES = [README, (COURSE / "docs" / "library.md").read_text(encoding="utf-8")]
@@ -31,16 +32,17 @@ def test_all_code_has_output(page):
     assert page.count("```python") == page.count("```text") > 0
 
 
-def test_readme_names_commands_that_exist():
+@pytest.mark.parametrize("page", [README, HELP], ids=["README", "HELP"])
+def test_the_commands_that_are_named_exist(page):
     targets = set(re.findall(r"^([a-z-]+):", (COURSE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {"lab", "test"} <= targets
     commands = [
         line.partition("  #")[0]
-        for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+        for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
         for line in block.splitlines()
     ]
-    commands += re.findall(r"`((?:make|txlib) [^`]*)`", README)
-    assert len(commands) > 10
+    commands += re.findall(r"`((?:make|txlib) [^`]*)`", page)
+    assert len(commands) > 5
     for command in commands:
         words = shlex.split(command)
         if words[0] == "make":
@@ -64,7 +66,16 @@ def test_readme_links_lead_somewhere():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     links += re.findall(r'<img src="([^"]+)"', README)
     assert links
-    assert not [link for link in links if not (COURSE / link).exists()]
+    for path, _, section in (link.partition("#") for link in links):
+        assert (COURSE / path).exists(), path
+        if section:
+            headings = re.findall(r"^#+ (.+)$", (COURSE / path).read_text(encoding="utf-8"), re.MULTILINE)
+            assert section in [heading.lower().replace(" ", "-") for heading in headings]
+
+
+def test_help_needs_no_other_file():
+    """It lies in my_work/, where the course's other files are not."""
+    assert all(link.startswith("http") for link in re.findall(r"\]\(([^)]+)\)", HELP))
 
 
 def test_nobody_is_told_to_install_the_other_txlib():

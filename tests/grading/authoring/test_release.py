@@ -101,6 +101,34 @@ def test_release_is_deterministic(course, tmp_path):
     assert (again.tasks, again.points, again.warnings, again.solution) == (2, 5, (), None)
 
 
+def test_prompts_and_checks_cannot_be_damaged_by_accident(notebook):
+    kinds = {}
+    for cell in notebook.cells:
+        nbgrader = cell.metadata.get("nbgrader", {})
+        kind = "answer" if nbgrader.get("solution") else "check" if nbgrader.get("grade") else cell.cell_type
+        kind = "recordings" if LOADED.search(cell.source) else kind
+        kinds.setdefault(kind, set()).add((cell.metadata.get("editable", True), cell.metadata.get("deletable", True)))
+    fixed = {(False, False)}
+    assert kinds.pop("answer") == {(True, False)} and kinds.pop("code") == {(True, True)}
+    assert kinds == {"check": fixed, "markdown": fixed, "recordings": fixed}
+
+
+def test_answers_are_never_overwritten(txlib, variant, tmp_path):
+    source = variant()
+    target = release(source, run_solution=False).exercise
+    source.write_text(source.read_text(encoding="utf-8").replace("over the keys", "over all keys"), encoding="utf-8")
+    release(source, run_solution=False)  # a newer stub over an older one
+    notebook = nbformat.read(target, as_version=4)
+    cell = next(cell for cell in notebook.cells if cell.id == "attention")
+    cell.source = "scores = 1\n" + cell.source  # begun, not done
+    nbformat.write(notebook, target)
+    before = target.read_bytes()
+    status, out, err = txlib("release", source)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"{target} holds answers (attention): rename it" in err
+    assert target.read_bytes() == before
+
+
 def test_same_notebook_forgives_rounding_only(notebook):
     def changed(change):
         other = copy.deepcopy(notebook)

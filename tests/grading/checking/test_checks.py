@@ -30,9 +30,11 @@ def test_right_answers_pass(study):
     words = study({"causal-mask": RIGHT_MASK, "attention": RIGHT_ATTENTION})
     assert words["check-causal-mask"] == "✓ The causal mask: right (2 of 2 points)\n"
     assert words["check-attention"] == "✓ Scaled dot-product attention: right (3 of 3 points)\n"
-    assert repr(check.summary()) == (
-        "Exercise 03 · A sample: 5 of 5 points\n  ✓ The causal mask: 2 of 2\n  ✓ Scaled dot-product attention: 3 of 3"
-    )
+    assert repr(check.summary()).splitlines()[:3] == [
+        "Exercise 03 · A sample: 5 of 5 points",
+        "  ✓ The causal mask: 2 of 2",
+        "  ✓ Scaled dot-product attention: 3 of 3",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,15 @@ def test_checks_write_progress(study, home):
     assert rows["causal-mask"]["points"] == 2 and rows["causal-mask"]["when"]
     assert rows["attention"]["points"] == 0 and rows["attention"]["when"] is None
     assert rows["attention"]["title"] == "Scaled dot-product attention"
+
+
+def test_the_sum_says_of_how_many_exercises_it_is(tmp_path, monkeypatch):
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "txlib-course"\n')
+    for number in range(3):
+        (tmp_path / "exercises" / f"exercise_{number}.ipynb").touch()
+    monkeypatch.chdir(tmp_path.parent)
+    keep([row(2, "1"), row(1, "1", task="b")])
+    assert "| **Together** | | **3 of 4** |" in progress()._repr_markdown_()
+    monkeypatch.chdir(tmp_path / "exercises")
+    assert "| **Together, in 1 of the course's 3 exercises** | | **3 of 4** |" in progress()._repr_markdown_()

@@ -238,10 +238,10 @@ class Checks:
         return Verdict(**vars(verdict) | {"lines": (*verdict.lines, notice)}) if notice else verdict
 
     def summary(self) -> Summary | None:
-        """The points so far: the last line of an exercise."""
+        """The points so far, and what to do next: the end of an exercise."""
         if _notebook().get("mode") == "grade" or _collected is not None:
             return None
-        return Summary(self.exercise, self._verdicts)
+        return Summary(self.exercise, self._verdicts, learner=self._exercise is not None)
 
     def _save(self, verdict: Verdict) -> str:
         name, rows = self.exercise["exercise"], []

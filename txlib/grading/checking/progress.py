@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from txlib.files import locked, write_atomically
+from txlib.grading.text import plural
 from txlib.root import is_course
 
 VERSION = 1
@@ -31,6 +32,7 @@ class Progress:
 
     rows: list[Row] = field(default_factory=list)
     notice: str = ""  # what was wrong with the file, if anything
+    exercises: int | None = None  # how many the course has
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -52,24 +54,29 @@ class Progress:
             state = "✓ done" if row.points >= row.max_points else "○ not tried" if row.when is None else "✗ not yet"
             lines.append(f"| {row.exercise} | {row.title} | {row.points:g} of {row.max_points:g} | {state} |")
         points, best = sum(row.points for row in self.rows), sum(row.max_points for row in self.rows)
-        lines.append(f"| **Together** | | **{points:g} of {best:g}** | |")
+        begun = len({row.exercise for row in self.rows})
+        of_all = f", in {begun} of the course's {plural(self.exercises, 'exercise')}" if self.exercises else ""
+        lines.append(f"| **Together{of_all}** | | **{points:g} of {best:g}** | |")
         return "\n".join(lines) + notice
 
 
 def progress() -> Progress:
     """The learner's results so far, in the order of the exercises."""
-    return _read(progress_path())
+    course, found = _course(), _read(progress_path())
+    return replace(found, exercises=course and len(list(course.glob("exercises/*.ipynb"))))
 
 
 def progress_path() -> Path:
     """`$TXLIB_HOME/progress.json`; else `.txlib/` in the course's folder; else `~/.txlib/`."""
     if home := os.environ.get("TXLIB_HOME"):
         return Path(home).expanduser() / "progress.json"
+    return (_course() or Path.home()) / ".txlib" / "progress.json"
+
+
+def _course() -> Path | None:
+    """The course's folder, if this is in it."""
     here = Path.cwd()
-    for folder in (here, *here.parents):
-        if is_course(folder):
-            return folder / ".txlib" / "progress.json"
-    return Path.home() / ".txlib" / "progress.json"
+    return next((folder for folder in (here, *here.parents) if is_course(folder)), None)
 
 
 def keep(rows: list[Row]) -> str:

@@ -1,15 +1,24 @@
-"""The last line of an exercise: its points so far."""
+"""The end of an exercise: its points so far, and what to do next."""
 
 import html
+import json
+import os
+import re
+from pathlib import Path
 
 from txlib.grading.checking.verdict import ELSEWHERE, SYMBOL, Verdict
-from txlib.grading.text import number, plural
+from txlib.grading.text import markup, number, plural
 
 
 class Summary:
-    """The points of an exercise in this notebook, task by task; then those that somebody else gives."""
+    """The points of an exercise in this notebook, task by task; then those that somebody else gives.
 
-    def __init__(self, exercise: dict | None, verdicts: dict[str, Verdict]):
+    In a learner's notebook it ends with the next lesson, and with how to hand in.
+    """
+
+    def __init__(self, exercise: dict | None, verdicts: dict[str, Verdict], learner: bool = False):
+        self._next = next_lesson(exercise["exercise"]) if learner and exercise else None
+        self._hand_in = learner
         self._title = exercise["title"] if exercise else "The recordings are not loaded: run all cells"
         self.points = self.max_points = self.elsewhere = 0
         self._rows = []
@@ -30,7 +39,8 @@ class Summary:
 
     def __repr__(self) -> str:
         rows = [f"  {symbol} {title}: {points}" for symbol, title, points in self._rows]
-        return "\n".join([self._headline(), *rows])
+        then = [f"Next: {self._next[0]}"] if self._next else []
+        return "\n".join([self._headline(), *rows, *then, *([hand_in()] if self._hand_in else [])])
 
     def _headline(self) -> str:
         more = f"; {self.elsewhere:g} more are given by others" if self.elsewhere else ""
@@ -41,4 +51,29 @@ class Summary:
             f"<tr><td>{symbol}</td><td style='text-align: left'>{html.escape(title)}</td><td>{points}</td></tr>"
             for symbol, title, points in self._rows
         )
-        return f"<table><caption><strong>{html.escape(self._headline())}</strong></caption>{rows}</table>"
+        table = f"<table><caption><strong>{html.escape(self._headline())}</strong></caption>{rows}</table>"
+        if self._next:
+            title, path = map(html.escape, self._next)
+            table += f"<p><strong>Next:</strong> <a href='{path}'>{title}</a></p>"
+        return table + (f"<p>{markup(hand_in())}</p>" if self._hand_in else "")
+
+
+def next_lesson(exercise: str) -> tuple[str, str] | None:
+    """Title and path of the lesson after an exercise's, as seen from the exercise's folder, if there is one."""
+    lessons = sorted(Path("../notebooks").glob("*.ipynb"))
+    path = next((path for path in lessons if path.stem > exercise), None)
+    if path is None:
+        return None
+    try:
+        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+    except (OSError, ValueError, LookupError, TypeError):
+        first = ""
+    heading = re.match(r"# +(.+)", first)
+    return heading[1].strip() if heading else path.stem, path.as_posix()
+
+
+def hand_in() -> str:
+    """How to hand this notebook in."""
+    named = os.environ.get("TXLIB_SUBMIT_TO")
+    how = "`%submit`" if named else "`%submit --to FOLDER`, with the folder that your instructor names,"
+    return f"If somebody marks it: save (Ctrl+S), then run {how} in a cell of its own below."
