@@ -108,7 +108,7 @@ def test_the_same_file_again_changes_nothing(answer, inbox):
 def test_several_exercises_side_by_side(answer, inbox, assignment):
     submit(answer(), inbox, name="ada")
     other = submit("exercises/exercise_03_attention.ipynb", inbox, name="ada", anyway=True)
-    assert other.answers == 0 and len(other.open) == 5
+    assert other.answers == 0 and other.open
     [found] = find_submissions(inbox, "03_sample")
     assert found.path.name == "03_sample.ipynb" and read_submission(found, assignment).status == "graded"
     [found] = find_submissions(inbox, "03_attention")
