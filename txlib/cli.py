@@ -4,7 +4,7 @@ import inspect
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from txlib.root import DATA, PACKAGES, course_folder, install, is_course
 
@@ -15,6 +15,11 @@ except ModuleNotFoundError:
 
 import txlib
 from txlib.grading import command as grading
+
+if TYPE_CHECKING:
+    import torch
+
+    from txlib.recipes import Recipe
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -241,9 +246,9 @@ def submit(
 
     if (notebook is None) == (verify is None):
         raise ValueError("txlib submit needs a notebook, or --verify RECEIPT; see txlib submit --help")
-    if verify:
+    if verify is not None:
         print(handing_in.verify(verify))
-    else:
+    elif notebook is not None:
         print(handing_in.submit(yours(notebook), to, name=name, anyway=anyway))
 
 
@@ -281,7 +286,7 @@ class Recipes(typer.core.TyperGroup):
         return {name: recipe for (group, name), recipe in words.items() if group == self.name}
 
 
-def recipe_command(recipe: type):
+def recipe_command(recipe: "type[Recipe]") -> Any:
     """A command whose options are the recipe's fields, and how long, where and on what to train."""
     own = [each for each in fields(recipe) if each.name != "seed"]
     seed = next(each for each in fields(recipe) if each.name == "seed")
@@ -312,13 +317,13 @@ def recipe_command(recipe: type):
     parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for name, (kind, default, about) in options.items():
         flags = [f"--{name}"] if kind is bool else []
-        annotation = Annotated[kind, typer.Option(*flags, help=about)]
+        annotation = Annotated[kind, typer.Option(*flags, help=about)]  # type: ignore[valid-type]
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
-    command.__signature__ = inspect.Signature(parameters)
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
-    what = inspect.cleandoc(recipe.__doc__).partition("\n\n")[0]
+    what = inspect.cleandoc(recipe.__doc__ or "").partition("\n\n")[0]
     command.__doc__ = f"{what}\n\nStopped by Ctrl-C or a power cut, the same command with --resume goes on."
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     alone.command(recipe.command.partition(" ")[2])(command)
@@ -413,7 +418,7 @@ def one_length(minutes: float | None, steps: int | None) -> None:
         raise ValueError(f"--minutes {minutes:g} and --steps {steps} can't both say when to stop; give one")
 
 
-def _device(name: str) -> object:
+def _device(name: str) -> "torch.device":
     """The torch device of that name; `auto` is the GPU if there is one."""
     import torch
 

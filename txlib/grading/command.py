@@ -52,9 +52,10 @@ def grade(
     """Grade a folder of notebooks. Stopped at any moment, the same command goes on."""
     if context.invoked_subcommand is not None:
         return
-    for option, value in {"--assignment": assignment, "--submissions": submissions, "--out": out}.items():
-        if value is None:
-            raise ValueError(f"txlib grade needs {option}; see txlib grade --help")
+    if assignment is None or submissions is None or out is None:
+        options = {"--assignment": assignment, "--submissions": submissions, "--out": out}
+        missing = next(option for option, value in options.items() if value is None)
+        raise ValueError(f"txlib grade needs {missing}; see txlib grade --help")
     from txlib.grading.running.workspace import workspace
     from txlib.grading.sandbox import probe
 

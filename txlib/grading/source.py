@@ -46,7 +46,7 @@ def names_given(source: str) -> set[str]:
 
 def imported_modules(sources: Iterable[str]) -> tuple[str, ...]:
     """What some cells import, as `module` or `module:name`."""
-    modules = {}
+    modules: dict[str, None] = {}
     for source in sources:
         for node in ast.walk(parsed(source)):
             if isinstance(node, ast.Import):

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.data import Inputs, Splits
+from txlib.data import Inputs
 from txlib.data.pretraining import SPECIAL, corpus, encode, pair_batches
 from txlib.labels import IGNORED
 from txlib.models.bert import BertForPreTraining
@@ -39,8 +39,15 @@ PRESETS: dict[str, Preset] = {
 model and schedule, for a GPU, with a vocabulary that suits the text that comes with the course."""
 
 
+class Documents(NamedTuple):
+    """By source, lists of sentences: what to train on and what to validate with."""
+
+    train: dict[str, list[list[str]]]
+    validation: dict[str, list[list[str]]]
+
+
 @dataclass(frozen=True, kw_only=True)
-class PreTraining(Recipe):
+class PreTraining(Recipe[Documents, BertForPreTraining]):
     """Train a BERT on all the English text of the course."""
 
     command = "train bert"
@@ -52,21 +59,21 @@ class PreTraining(Recipe):
     def folder_name(self) -> str:
         return f"bert-{self.preset}"
 
-    def load(self) -> Splits:
-        return Splits(corpus("train"), corpus("validation"), {})
+    def load(self) -> Documents:
+        return Documents(corpus("train"), corpus("validation"))
 
-    def make_tokenizer(self, splits: Splits) -> Tokenizer:
+    def make_tokenizer(self, splits: Documents) -> Tokenizer:
         documents = chain.from_iterable(splits.train.values())
         texts = (" ".join(document) for document in documents)
         return Tokenizer.of(BytePairEncoder.train(texts, self.chosen.vocab_size, SPECIAL))
 
-    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> BertForPreTraining:
+    def make_model(self, splits: Documents, tokenizer: Tokenizer) -> BertForPreTraining:
         preset = self.chosen
         sizes = {"layers": preset.layers, "max_length": preset.context, "pad_id": tokenizer.pad_id}
         return BertForPreTraining(EncoderConfig(len(tokenizer), preset.block, **sizes))
 
     def make_batches(
-        self, splits: Splits, tokenizer: Tokenizer, part: str = "train"
+        self, splits: Documents, tokenizer: Tokenizer, part: str = "train"
     ) -> Callable[[int], Sequence[Inputs]]:
         documents = encode(getattr(splits, part), tokenizer)
         return pair_batches(documents, tokenizer, self.chosen.context, self.chosen.batch_tokens, seed=self.seed)
@@ -75,7 +82,7 @@ class PreTraining(Recipe):
         return pretraining_loss(model, batch)
 
     def measure(
-        self, model: BertForPreTraining, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show
+        self, model: BertForPreTraining, splits: Documents, tokenizer: Tokenizer, loss: float, show: Show
     ) -> dict[str, Any]:
         return measure(model, show(self.make_batches(splits, tokenizer, "validation")(0), "measuring"))
 
@@ -113,7 +120,8 @@ def measure(model: BertForPreTraining, batches: Iterable[Inputs]) -> dict[str, f
     """
     device = next(model.parameters()).device
     loss, right, told = 0.0, 0, 0
-    tokens_seen, labels_seen = Counter(), Counter()
+    tokens_seen: Counter[int] = Counter()
+    labels_seen: Counter[int] = Counter()
     for batch in batches:
         batch = batch.to(device)
         tokens, follows = guesses(model, batch)

@@ -24,7 +24,7 @@ BATCH_TOKENS = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuning(Recipe):
+class FineTuning(Recipe[Splits, nn.Module]):
     """Train a BERT for a task and measure it."""
 
     command = "finetune bert"
@@ -56,19 +56,29 @@ class FineTuning(Recipe):
         super().check()
         if self.source is not None and self.source not in self.kind.sources:
             raise ValueError(f"source {self.source!r} is none of {self.task}; choose {' or '.join(self.kind.sources)}")
+        _ = self.folder
+
+    @property
+    def folder(self) -> Path | str:
+        """Of the pre-trained model.
+
+        Raises:
+            ValueError: it isn't given.
+        """
         if self.model is None:
             raise ValueError("model is missing: --model FOLDER, a BERT such as `txlib train bert` writes")
+        return model_folder(self.model)
 
     def load(self) -> Splits:
         return self.kind.load(self.source or self.kind.sources[0])
 
     def make_tokenizer(self, splits: Splits) -> Tokenizer:
-        return load_tokenizer(model_folder(self.model))
+        return load_tokenizer(self.folder)
 
     @cached_property
     def encoder(self) -> Encoder:
         """The pre-trained encoder."""
-        return load_encoder(self.model)
+        return load_encoder(self.folder)
 
     def make_task(self, splits: Splits, tokenizer: Tokenizer) -> Task:
         return self.kind(Reader(tokenizer, min(LONGEST, self.encoder.config.max_length)), splits)

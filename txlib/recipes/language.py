@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from txlib.data import MadeWhenAsked, Texts, shakespeare, text_file
 from txlib.generation import Sampling, Writer
@@ -59,7 +59,7 @@ GPU. `small` and `large` have the sizes of nanoGPT's two settings for characters
 
 
 @dataclass(frozen=True, kw_only=True)
-class Language(Recipe):
+class Language(Recipe[Texts, GPT]):
     """Train a language model that writes plays, or on a text of your own."""
 
     command = "train shakespeare"
@@ -108,7 +108,7 @@ class Language(Recipe):
     def loss(self, model: GPT, batch: Tensor) -> tuple[Tensor, int]:
         return window_loss(model, batch)
 
-    def make_validation(self, splits: Texts, tokenizer: Tokenizer) -> Callable[[nn.Module], float]:
+    def make_validation(self, splits: Texts, tokenizer: Tokenizer) -> Callable[[GPT], float]:
         ids = torch.tensor(tokenizer.encode(splits.validation))
         return lambda model: validation_loss(model, ids, self.chosen.context)
 

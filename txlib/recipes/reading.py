@@ -1,7 +1,7 @@
 """Texts as a BERT reads them, one by one and in batches."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -51,7 +51,8 @@ class Reader:
         lengths = [len(ids) for ids, _ in texts]
         while sum(lengths) > room:
             lengths[lengths.index(max(lengths))] -= 1
-        ids, kinds, places = [self.cls], [0], [None]
+        ids, kinds = [self.cls], [0]
+        places: list[tuple[int, int] | None] = [None]
         for kind, ((tokens, where), length) in enumerate(zip(texts, lengths, strict=True)):
             last = kind == len(texts) - 1
             ids += [*tokens[:length], self.sep]
@@ -62,7 +63,7 @@ class Reader:
 
 def collate(encoded: Sequence[Encoded], padding: int) -> Inputs:
     """Examples as one batch, padded."""
-    labels = {name: [one.labels[name] for one in encoded] for name in encoded[0].labels}
+    labels: dict[str, list[Any]] = {name: [one.labels[name] for one in encoded] for name in encoded[0].labels}
     mask = pad([[1] * len(one.ids) for one in encoded], 0)
     return Inputs(
         input_ids=pad([one.ids for one in encoded], padding),

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
 
-from txlib.data import Splits
 from txlib.layers import BlockConfig
 from txlib.text import Tokenizer
 from txlib.training import TrainConfig
 
 Chosen = TypeVar("Chosen")
+Data = TypeVar("Data")
+Model = TypeVar("Model", bound=nn.Module)
 Show = Callable[[Sequence, str], Iterable]  # goes through items, with a progress bar that says what is done
 
 
@@ -43,8 +44,10 @@ def option(default: Any, about: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Generic[Data, Model]):
     """A kind of training; its fields are what a user can choose, its docstring's first paragraph is the command's help.
+
+    `Recipe[Data, Model]` says what its data are, often `Splits`, and its model.
 
     What a subclass has to say: where the data are (`load`), how they become tokens (`make_tokenizer`), which model
     (`make_model`), its batches and loss, and how good it is in the end (`measure`).
@@ -64,7 +67,7 @@ class Recipe:
         Raises:
             ValueError: when it is unknown.
         """
-        return choose(self.presets, self.preset)
+        return choose(self.presets, self.preset)  # type: ignore[attr-defined]  # a field of those that have presets
 
     @property
     def training(self) -> TrainConfig:
@@ -89,19 +92,19 @@ class Recipe:
         """
         _ = self.training
 
-    def load(self) -> Splits:
+    def load(self) -> Data:
         """The data: what to train on, to validate with and to test on."""
         raise NotImplementedError
 
-    def make_tokenizer(self, splits: Splits) -> Tokenizer:
+    def make_tokenizer(self, splits: Data) -> Tokenizer:
         """What turns texts into tokens; it is saved with the run and with the model."""
         raise NotImplementedError
 
-    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
+    def make_model(self, splits: Data, tokenizer: Tokenizer) -> Model:
         """The model before training; random numbers have been seeded."""
         raise NotImplementedError
 
-    def make_batches(self, splits: Splits, tokenizer: Tokenizer, part: str = "train") -> Callable[[int], Sequence[Any]]:
+    def make_batches(self, splits: Data, tokenizer: Tokenizer, part: str = "train") -> Callable[[int], Sequence[Any]]:
         """The batches that `train` wants, of one of the splits."""
         raise NotImplementedError
 
@@ -109,15 +112,15 @@ class Recipe:
         """The model's arguments in a batch whose size decides how much memory training takes."""
         return {"input_ids": batch["input_ids"]}
 
-    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+    def loss(self, model: Model, batch: Any) -> tuple[Tensor, int]:
         """The loss that `train` wants: a sum, and over how many."""
         raise NotImplementedError
 
-    def make_validation(self, splits: Splits, tokenizer: Tokenizer) -> Callable[[nn.Module], float]:
+    def make_validation(self, splits: Data, tokenizer: Tokenizer) -> Callable[[Model], float]:
         """What `train` calls now and then: the mean loss on the validation split, unless a recipe knows better."""
         batches = self.make_batches(splits, tokenizer, "validation")(0)
 
-        def mean_loss(model: nn.Module) -> float:
+        def mean_loss(model: Model) -> float:
             device, total, count = next(model.parameters()).device, 0.0, 0
             for batch in batches:
                 loss, number = self.loss(model, batch.to(device))
@@ -127,9 +130,7 @@ class Recipe:
 
         return mean_loss
 
-    def measure(
-        self, model: nn.Module, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show
-    ) -> dict[str, Any]:
+    def measure(self, model: Model, splits: Data, tokenizer: Tokenizer, loss: float, show: Show) -> dict[str, Any]:
         """How good the trained model is.
 
         Args:

@@ -11,7 +11,7 @@ import txlib.data as data
 from txlib.data import Inputs, Splits, batches_by_length
 from txlib.labels import IGNORED
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
-from txlib.models.encoder import Encoder, EncoderConfig
+from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead
 from txlib.recipes.reading import Encoded, Reader, collate
 
 ANSWER = 30  # tokens of an answer, at most
@@ -23,7 +23,7 @@ class Task:
     head: the model; sources: its data sets, the default first; about: what the scores mean, for people.
     """
 
-    head: type[nn.Module]
+    head: type[EncoderHead]
     sources: tuple[str, ...]
     about: str
 
@@ -116,26 +116,28 @@ class Spans(Task):
     def encode(self, example: data.Question) -> Encoded:
         read = self.reader.read(example.question, example.context)
         start, end = example.start, example.start + len(example.answer)
-        inside = [
-            number
+        inside = {
+            number: place
             for number, place in enumerate(read.places)
             if place is not None and place[0] < end and place[1] > start
-        ]
-        whole = inside and read.places[inside[-1]][1] >= end  # else it was cut off
-        first, last = (inside[0], inside[-1]) if whole else (IGNORED, IGNORED)
+        }
+        whole = any(place[1] >= end for place in inside.values())  # else it was cut off
+        first, last = (min(inside), max(inside)) if whole else (IGNORED, IGNORED)
         return read._replace(labels={"start_positions": first, "end_positions": last})
 
     def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Question]) -> list[str]:
         starts, ends = output.start_logits.float(), output.end_logits.float()  # (batch, length)
         possible = torch.ones(starts.shape[1], starts.shape[1], device=starts.device).triu().tril(ANSWER - 1).bool()
         results = []
-        for start, end, one, example in zip(starts, ends, encoded, examples, strict=True):
+        for start, stop, one, example in zip(starts, ends, encoded, examples, strict=True):
             of_context = torch.tensor([place is not None for place in one.places], device=starts.device)
             length = len(of_context)
             allowed = possible[:length, :length] & of_context[:, None] & of_context  # (start, end)
-            score = (start[:length, None] + end[:length]).masked_fill(~allowed, -torch.inf)
+            score = (start[:length, None] + stop[:length]).masked_fill(~allowed, -torch.inf)
             first, last = divmod(int(score.argmax()), length)
-            results.append(example.context[one.places[first][0] : one.places[last][1]])
+            begin, end = one.places[first], one.places[last]
+            assert begin is not None and end is not None, "of the context, since allowed"
+            results.append(example.context[begin[0] : end[1]])
         return results
 
     def baseline(self) -> list[str]:

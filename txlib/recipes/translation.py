@@ -38,7 +38,7 @@ models and schedule, for a GPU. The tokens of a batch are those of source and ta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translation(Recipe):
+class Translation(Recipe[Splits, Transformer]):
     """Train a translator and measure its BLEU."""
 
     command = "train translation"
@@ -59,9 +59,16 @@ class Translation(Recipe):
         return Tokenizer.train([side for pair in splits.train for side in pair], self.chosen.vocab_size)
 
     def make_model(self, splits: Splits, tokenizer: Tokenizer) -> Transformer:
-        layers = self.chosen.layers
-        ids = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id, "pad_id": tokenizer.pad_id}
-        return Transformer(TransformerConfig(len(tokenizer), self.chosen.block, layers, layers, **ids))
+        config = TransformerConfig(
+            len(tokenizer),
+            self.chosen.block,
+            encoder_layers=self.chosen.layers,
+            decoder_layers=self.chosen.layers,
+            bos_id=tokenizer.bos_id,
+            eos_id=tokenizer.eos_id,
+            pad_id=tokenizer.pad_id,
+        )
+        return Transformer(config)
 
     def make_batches(
         self, splits: Splits, tokenizer: Tokenizer, part: str = "train"

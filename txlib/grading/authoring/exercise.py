@@ -75,10 +75,14 @@ class Exercise:
 
     @property
     def points(self) -> int | float:
-        return sum(task.points for task in (*self.tasks, *self.written))
+        return sum(task.points for task in self.tasks) + sum(task.points for task in self.written)
 
-    def task(self, id: str) -> Task | None:
-        return next((task for task in self.tasks if task.id == id), None)
+    def task(self, id: str) -> Task:
+        """
+        Raises:
+            KeyError: there is none of this id.
+        """
+        return {task.id: task for task in self.tasks}[id]
 
 
 def read_exercise(path: Path | str) -> Exercise:
@@ -109,7 +113,8 @@ def dependencies(exercise: Exercise) -> dict[str, tuple[str, ...]]:
     }
     found = {}
     for task in bound:
-        depends, new = set(), {task}
+        depends: set[str] = set()
+        new = {task}
         while new:
             new = {each for one in new for each in bound if each not in depends | {task} and used[one] & bound[each]}
             depends |= new
@@ -121,7 +126,8 @@ class _Reader:
     """Reads one source and gathers every problem, so that an author sees all of them at once."""
 
     def __init__(self, path: Path, notebook: Any):
-        self.path, self.notebook, self.problems = path, notebook, []
+        self.path, self.notebook = path, notebook
+        self.problems: list[str] = []
 
     def read(self) -> Exercise:
         cells = self.notebook.cells
@@ -187,8 +193,9 @@ class _Reader:
                 if isinstance(target, ast.Name)
             }
             constants = {name: getattr(value, "value", None) for name, value in values.items()}
-            if type(constants.get("seed")) is int and constants.get("mode") == "learn":
-                return constants["seed"]
+            seed = constants.get("seed")
+            if type(seed) is int and constants.get("mode") == "learn":
+                return seed
         self.problems.append('needs one cell tagged "parameters" that says: seed = 0; mode = "learn"')
         return 0
 

@@ -70,12 +70,12 @@ def upgraded(metadata: dict) -> dict | None:
     Raises:
         ValueError: points of schema 0 that are no number, or a schema that isn't known.
     """
-    meta = dict(metadata)
+    meta: dict[str, Any] = dict(metadata)
     version = meta.get("schema_version", 0)
     if version not in range(SCHEMA + 1):
         raise ValueError(f"schema_version {version!r} is not known; nbgrader's are 0 to {SCHEMA}")
     if version == 0:
-        meta = dict.fromkeys(FLAGS, False) | meta
+        meta = {flag: False for flag in FLAGS} | meta
         if not any(meta[flag] for flag in FLAGS):
             return None
         points = meta.pop("points", "")
@@ -97,7 +97,9 @@ def cut(source: str, mark: str, stub: str | None = None) -> tuple[str, str]:
     Raises:
         ValueError: a region within another, or one that doesn't end.
     """
-    left, gone, inside = [], [], False
+    left: list[str] = []
+    gone: list[str] = []
+    inside = False
     for line in source.split("\n"):
         if f"BEGIN {mark}" in line:
             if inside:
@@ -130,7 +132,8 @@ class _Reader:
     """Reads one notebook and gathers every problem."""
 
     def __init__(self, path: Path, notebook: Any):
-        self.path, self.notebook, self.problems = path, copy.deepcopy(notebook), []
+        self.path, self.notebook = path, copy.deepcopy(notebook)
+        self.problems: list[str] = []
 
     def read(self) -> Assignment:
         language = self.notebook.metadata.get("kernelspec", {}).get("language", "python")
@@ -245,7 +248,10 @@ class _Reader:
                 cell.source, self.rubrics[cell.id] = cut(cell.source, MARK_SCHEME)
 
     def _tasks(self) -> list[GradedTask]:
-        cells, tasks, above, near, closed = self.notebook.cells, [], [], [], False
+        cells, closed = self.notebook.cells, False
+        tasks: list[GradedTask] = []
+        above: list[Any] = []
+        near: list[Any] = []  # answers since the last tests
         for number, cell in enumerate(cells):
             if _meta(cell).get("solution") and cell.cell_type == "code":
                 near, closed = ([] if closed else near) + [cell], False

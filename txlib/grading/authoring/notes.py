@@ -115,9 +115,9 @@ def due(
     deadline(rule)
     if not (math.isfinite(grace_minutes) and grace_minutes >= 0):
         raise ValueError(f"due(…, grace_minutes={grace_minutes}): give minutes, 0 or more")
-    for name in ("per_day", "at_most"):
-        if isinstance(rule[name], bool) or not 0 <= rule[name] <= 1:
-            raise ValueError(f"due(…, {name}={rule[name]}): give a share of the points, from 0 to 1")
+    for name, share in {"per_day": per_day, "at_most": at_most}.items():
+        if isinstance(share, bool) or not 0 <= share <= 1:
+            raise ValueError(f"due(…, {name}={share}): give a share of the points, from 0 to 1")
     if _noted is not None:
         if _noted.due is not None:
             raise ValueError("due(…) is there twice; an exercise has one date")

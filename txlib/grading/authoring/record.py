@@ -207,7 +207,7 @@ def author_notes(exercise: Exercise, namespace: dict) -> Notes:
     spoken = [("a known answer", each.task) for each in notes.answers]
     spoken += [("forbid(…)", each.task) for each in notes.forbidden] + [("measured(…)", id) for id in notes.measured]
     for what, id in spoken:
-        if exercise.task(id) is None:
+        if id not in {task.id for task in exercise.tasks}:
             raise RecordingError(f"{what} is for the task {id!r}, which does not exist")
     return notes
 
@@ -298,7 +298,7 @@ def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:
 
 
 def _namespace() -> dict:
-    namespace = {"__name__": "__main__"}
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.suppress(ImportError):
         from IPython.display import display
 

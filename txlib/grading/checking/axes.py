@@ -14,8 +14,12 @@ LARGEST = 20  # inches a side of a figure that is drawn for people
 
 def is_plot(value: Any) -> bool:
     """Whether a value is matplotlib's Axes or Figure. Who has made one has imported matplotlib."""
-    axes, figure = sys.modules.get("matplotlib.axes"), sys.modules.get("matplotlib.figure")
-    return axes is not None and isinstance(value, (axes.Axes, figure.FigureBase))
+    if "matplotlib.axes" not in sys.modules:
+        return False
+    from matplotlib.axes import Axes
+    from matplotlib.figure import FigureBase
+
+    return isinstance(value, (Axes, FigureBase))
 
 
 def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
@@ -32,8 +36,13 @@ def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
     if unknown or not what:
         raise ValueError(f"show.axes(…, what={what!r}): choose among {', '.join(DATA + WORDS)}")
     if hasattr(value, "get_axes"):  # a figure
-        return [plot(axes, what) for axes in value.get_axes()]
-    kinds = {each: _PARTS[each](value) for each in DATA + WORDS if each in what}
+        return [_drawn(axes, what) for axes in value.get_axes()]
+    return _drawn(value, what)
+
+
+def _drawn(axes: Any, what: tuple[str, ...]) -> dict:
+    """What one Axes holds."""
+    kinds = {each: _PARTS[each](axes) for each in DATA + WORDS if each in what}
     if "legend" not in what:
         for each in (*kinds.get("lines", ()), *kinds.get("scatters", ())):
             del each["label"]

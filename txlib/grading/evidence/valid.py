@@ -122,7 +122,9 @@ class _Validator:
 
     def _array(self, value: dict) -> None:
         dtype, shape, values = value["dtype"], value["shape"], value["values"]
-        _need(type(dtype) is str and bool(known := DTYPE.fullmatch(dtype)), "an array has no known dtype")
+        known = DTYPE.fullmatch(dtype) if type(dtype) is str else None
+        if known is None:
+            raise _Malformed("an array has no known dtype")
         _need(type(values) is list and len(values) <= self.left, "an array's values are not a list, or too many")
         self.left -= len(values)
         count = _size(shape) * (2 if known["complex"] else 1)

@@ -125,7 +125,8 @@ class _GradingEngine(Engine):
 
 def _finished(cell: Cell) -> list:
     """A cell's outputs as JSON holds them: each stream in one piece, without what a carriage return wrote over."""
-    joined, streams = [], {}
+    joined: list[dict] = []
+    streams: dict[str, list[str]] = {}
     for output in cell.outputs:
         if output["output_type"] == "stream" and output["name"] in streams:
             streams[output["name"]].append(output["text"])

@@ -171,7 +171,7 @@ def export(out: Path | str, to: str, roster: Path | str | None = None) -> list[P
         raise ExportError(f"{to} needs --roster: {which}")
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
         results, title = book.latest(), book.title()
-    if to == "gradescope":
+    if roster is None or to == "gradescope":
         files = {out / "gradescope" / result.submission / "results.json": gradescope_json(result) for result in results}
     else:
         text = text_of(roster)

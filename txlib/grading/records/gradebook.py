@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sql
 
-from txlib.grading.records.grades import Grades, now
+from txlib.grading.records.grades import Grades, insert
 from txlib.grading.records.lateness import late
 from txlib.grading.records.ledger import GradebookError
 from txlib.grading.records.result import Result, TaskResult
@@ -91,17 +91,16 @@ class Gradebook(Grades):
         if isinstance(points, bool) or not 0 <= points <= most:  # NaN is not either
             raise GradebookError(f"{points} points for task {task!r}: give 0 to {most:g}")
         with self._transaction(write=True) as connection:
-            connection.execute(
-                sql.insert(REVIEWS).values(
-                    time=now(),
-                    assignment=assignment,
-                    task=task,
-                    answer_hash=answer_hash,
-                    submission=submission,
-                    points=points,
-                    comment=comment,
-                    by=by,
-                )
+            insert(
+                connection,
+                REVIEWS,
+                assignment=assignment,
+                task=task,
+                answer_hash=answer_hash,
+                submission=submission,
+                points=points,
+                comment=comment,
+                by=by,
             )
 
     def override(self, submission: str, task: str, points: int | float, reason: str, by: str = "") -> None:

@@ -57,9 +57,7 @@ class Grades(Ledger):
             seed = secrets.randbelow(2**31)
             drawn += [seed] * (seed not in used and seed not in drawn)
         with self._transaction(write=True) as connection:
-            connection.execute(
-                sql.insert(SEEDS).values(time=now(), assignment_hash=assignment_hash, seeds=as_json(drawn))
-            )
+            insert(connection, SEEDS, assignment_hash=assignment_hash, seeds=as_json(drawn))
         return tuple(drawn)
 
     def start_run(self, assignment: Any, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
@@ -76,46 +74,40 @@ class Grades(Ledger):
         with self._transaction(write=True) as connection:
             known = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
             if connection.execute(known).first() is None:
-                connection.execute(
-                    sql.insert(ASSIGNMENTS).values(
-                        hash=assignment.hash, name=assignment.name, time=now(), data=as_json(data)
-                    )
-                )
-            return connection.execute(
-                sql.insert(RUNS).values(
-                    time=now(),
-                    assignment_hash=assignment.hash,
-                    path=str(assignment.path.absolute()),
-                    environment=environment,
-                    isolation=isolation,
-                    seeds=as_json(seeds),
-                )
-            ).inserted_primary_key[0]
+                insert(connection, ASSIGNMENTS, hash=assignment.hash, name=assignment.name, data=as_json(data))
+            return insert(
+                connection,
+                RUNS,
+                assignment_hash=assignment.hash,
+                path=str(assignment.path.absolute()),
+                environment=environment,
+                isolation=isolation,
+                seeds=as_json(seeds),
+            )
 
     def finish_run(self, run: int) -> None:
         """Write down that a run has come to its end: from now on its pages may be in anybody's hands."""
         with self._transaction(write=True) as connection:
-            connection.execute(sql.insert(FINISHED).values(run=run, time=now()))
+            insert(connection, FINISHED, run=run)
 
     def add(self, run: int, result: Result) -> None:
         """Write down one graded submission, whole or not at all."""
         with self._transaction(write=True) as connection:
-            id = connection.execute(
-                sql.insert(RESULTS).values(
-                    run=run,
-                    time=now(),
-                    submission=result.submission,
-                    submission_hash=result.submission_hash,
-                    assignment_hash=result.assignment_hash,
-                    environment=result.environment,
-                    isolation=result.isolation,
-                    seeds=as_json(result.seeds),
-                    status=result.status,
-                    score=result.score,
-                    max_score=result.max_score,
-                    data=as_json(result.data()),
-                )
-            ).inserted_primary_key[0]
+            id = insert(
+                connection,
+                RESULTS,
+                run=run,
+                submission=result.submission,
+                submission_hash=result.submission_hash,
+                assignment_hash=result.assignment_hash,
+                environment=result.environment,
+                isolation=result.isolation,
+                seeds=as_json(result.seeds),
+                status=result.status,
+                score=result.score,
+                max_score=result.max_score,
+                data=as_json(result.data()),
+            )
             answers = [
                 {"result": id, "task": task.id, "answer_hash": task.answer_hash, "max_points": task.max_points}
                 for task in result.tasks
@@ -216,10 +208,14 @@ class Grades(Ledger):
         return json.loads(data) if data else {}
 
 
+def insert(connection: sql.Connection, table: sql.Table, **values: Any) -> Any:
+    """Write down a row, with the time; returns its key."""
+    row = sql.insert(table).values(time=datetime.now(UTC).isoformat(timespec="milliseconds"), **values)
+    key = connection.execute(row).inserted_primary_key
+    assert key is not None
+    return key[0]
+
+
 def as_json(data: Any) -> str:
     """ASCII, so that no text of a submission can fail to be written."""
     return json.dumps(data, separators=(",", ":"))
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -118,14 +118,14 @@ class Ledger:
 
     def _check(self) -> None:
         with self._transaction() as connection:
-            application = connection.exec_driver_sql("PRAGMA application_id").scalar()
-            version = connection.exec_driver_sql("PRAGMA user_version").scalar()
+            application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
+            version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
             if application != APPLICATION:
                 raise GradebookError(f"{self.path} is not a gradebook of txlib's; choose another folder")
             if version != VERSION:
                 age = "a newer txlib: update this one" if version > VERSION else "an older txlib: choose a new folder"
                 raise GradebookError(f"{self.path} was written by {age} (its version is {version}, ours {VERSION})")
-            if (damage := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()) != "ok":
+            if (damage := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()) != "ok":
                 raise GradebookError(self._words(f"malformed: {' '.join(damage.split())}"))
 
 

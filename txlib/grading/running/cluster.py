@@ -90,7 +90,7 @@ def _is_here(address: str) -> bool:
         return True
     try:
         host = urlsplit(address if "://" in address else f"tcp://{address}").hostname
-        places = [place[0].partition("%")[0] for *_, place in socket.getaddrinfo(host, None)]
+        places = [str(place[0]).partition("%")[0] for *_, place in socket.getaddrinfo(host, None)]
         return all(ipaddress.ip_address(place).is_loopback for place in places)
     except (OSError, ValueError):
         return False

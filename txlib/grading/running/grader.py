@@ -98,7 +98,8 @@ def grade(
         client = stack.enter_context(cluster(scheduler, network or Network())) if scheduler else None
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
         _sweep(out)
-        results, todo = [], []
+        results: list[Result] = []
+        ungraded: list[Submission] = []
         handed_in = find_submissions(folder, as_written.name, roster)
         for each in handed_in:
             submission = reader.read(each)
@@ -107,9 +108,9 @@ def grade(
                 results.append(known)
                 watch(submission.name, "kept", known)
             else:
-                todo.append(submission)
+                ungraded.append(submission)
                 watch(submission.name, "queued", None)
-        drawn = book.seeds(as_written.hash, seeds, fresh=bool(todo)) if isinstance(seeds, int) else seeds
+        drawn = book.seeds(as_written.hash, seeds, fresh=bool(ungraded)) if isinstance(seeds, int) else seeds
         hidden = (as_written.path.parent, folder, out)
         evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, drawn)
         stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden))  # meanwhile
@@ -119,7 +120,7 @@ def grade(
         source = graded_by.path.read_text(encoding="utf-8")
         todo = [
             Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
-            for submission in todo
+            for submission in ungraded
         ]
         work = on_cluster(todo, client) if client else on_this_machine(todo, jobs or JOBS)
         for done, result in work:

@@ -85,6 +85,8 @@ class Stream(io.TextIOBase):
 class Publisher(DisplayPublisher):
     """`display(…)`."""
 
+    shell: Any
+
     def publish(  # noqa: D102
         self,
         data: dict,
@@ -110,6 +112,8 @@ class Publisher(DisplayPublisher):
 
 class Hook(DisplayHook):
     """The value of a cell's last line."""
+
+    shell: Any
 
     def write_output_prompt(self) -> None:
         """There is none."""
@@ -149,7 +153,8 @@ class Shell(InteractiveShell):
 
 def serve(requests: int, messages: int) -> None:
     """Run the cells that come, until nobody asks any more. `requests` and `messages` are the pipes' descriptors."""
-    pipe, asked = Pipe(messages), queue.SimpleQueue()
+    pipe = Pipe(messages)
+    asked: queue.SimpleQueue = queue.SimpleQueue()
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, as long as the process lives
     sys.stdout, sys.stderr = Stream(pipe, "stdout"), Stream(pipe, "stderr")
     signal.signal(signal.SIGINT, signal.default_int_handler)

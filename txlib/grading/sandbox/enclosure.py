@@ -11,6 +11,7 @@ import platform
 import resource
 import signal
 from pathlib import Path
+from typing import Any
 
 from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.syscall_numbers import numbers
@@ -155,7 +156,7 @@ def _held(what: str) -> int:
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(what + ":")), 0)
 
 
-def _call(function: object, *arguments: object) -> None:
+def _call(function: Any, *arguments: object) -> None:
     if function(*arguments) < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{function.__name__}: {os.strerror(number)}")

@@ -112,7 +112,7 @@ class _Program(ctypes.Structure):
 def compiled() -> _Program:
     """The program for this machine, in C's form."""
     lines = program(platform.machine())
-    array = (_Filter * len(lines))(*((line.code, line.then, line.otherwise, line.value) for line in lines))
+    array = (_Filter * len(lines))(*(_Filter(line.code, line.then, line.otherwise, line.value) for line in lines))
     return _Program(len(lines), array)
 
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -123,6 +124,7 @@ def _first_process(plan: Plan) -> None:
 def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
     """Become a kernel. Never returns."""
     status = 1
+    start: Callable[[], object]
     try:
         if kind == "cells":
             from txlib.grading.sandbox.cells import serve

@@ -93,7 +93,8 @@ class Group:
 
     def __init__(self, parents: list[Path], name: str, limits: Limits):
         self.paths: list[Path] = []
-        self._kills = self._used = None
+        self._kills: Path | None = None
+        self._used: Path | None = None
         try:
             for parent in parents:
                 (parent / name).mkdir()
@@ -123,8 +124,10 @@ class Group:
 
     def overrun(self) -> bool:
         """Whether the limit was hit, and a process killed for it."""
+        if self._kills is None:
+            return False
         with contextlib.suppress(OSError):
-            lines = self._kills.read_text().splitlines() if self._kills else []
+            lines = self._kills.read_text().splitlines()
             return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines)
         return False
 

@@ -32,7 +32,7 @@ WAITED = 1 / 3  # of the time: who waited longer for a processor was held up
 LINE = 100  # bytes that a line costs besides its own: many small ones are work, too
 MAX_BRACKETS, MAX_COMMAS = 300_000, 3_000_000  # of one line; an empty dict takes thirty times its two characters
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # maybe half a character, which could be written to no file
-FIELDS = {
+FIELDS: dict[str, dict[str, type]] = {
     "stream": {"name": str, "text": str},
     "display_data": {"data": dict},
     "execute_result": {"data": dict},
@@ -115,11 +115,8 @@ class Kernel:
         """Processor time that the kernel has used so far, with all that it has started and that ended."""
         if self._plain is not None:
             return cpu_seconds_of(self._plain.pid)
-        asked = None if self._ended else cpu_seconds(self._address, self._name)
-        if asked is None:
-            self._ended = self._ended or self._lease.read(LAST_WORDS) or {}
-            asked = self._ended.get("cpu", 0.0)
-        return asked
+        used = None if self._ended else cpu_seconds(self._address, self._name)
+        return self._last_words().get("cpu", 0.0) if used is None else used
 
     def starved(self, seconds: int | float, least: int | float) -> bool:
         """Whether it got less than the share `least` of so many seconds, because others had the processors.
@@ -217,11 +214,14 @@ class Kernel:
                 return message
 
     def _why(self) -> str:
-        reason = ""
-        if self._lease is not None:
-            self._ended = self._ended or self._lease.read(LAST_WORDS) or {}
-            reason = self._ended.get("ended", "")
+        reason = self._last_words().get("ended")
         return f"the kernel died: {reason or 'it used up the memory or the time, or called exit'}"
+
+    def _last_words(self) -> dict:
+        """How it ended, as the warm parent says; nothing where that is not known."""
+        if self._lease is not None and not self._ended:
+            self._ended = self._lease.read(LAST_WORDS) or {}
+        return self._ended
 
 
 def _add(cell: Cell, message: dict) -> None:
@@ -231,9 +231,9 @@ def _add(cell: Cell, message: dict) -> None:
         cell.places.clear()
     place = message.get("display_id")
     if "update" in message and isinstance(place, str):
-        change = _output({"output_type": "display_data", **_dict(message["update"])})
-        for output in cell.places.get(place, ()) if change else ():
-            output["data"] = change["data"]
+        if change := _output({"output_type": "display_data", **_dict(message["update"])}):
+            for shown in cell.places.get(place, ()):
+                shown["data"] = change["data"]
     elif output := _output(_dict(message.get("output"))):
         cell.outputs.append(output)
         if isinstance(place, str):

@@ -82,7 +82,8 @@ class Nursery:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._process.stdin.close()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
             self._process = None
         for group in self._groups:
             groups.remove_group(group)
@@ -90,9 +91,16 @@ class Nursery:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def preload(self, modules: Iterable[str]) -> int:
-        """Import more modules for the kernels to come; returns how many could be."""
+        """Import more modules for the kernels to come; returns how many could be.
+
+        Raises:
+            SandboxError: the warm parent does not answer.
+        """
         with Lease.ask(self.address, {"preload": list(modules)}) as lease:
-            return lease.read(START)["preloaded"]
+            answer = lease.read(START) or {}
+        if "preloaded" not in answer:
+            raise SandboxError(f"nothing was imported: {answer.get('ended', 'the warm parent does not answer')}")
+        return answer["preloaded"]
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:

@@ -113,6 +113,7 @@ def waiting_process(words: str) -> Iterator[subprocess.Popen]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
+        assert process.stdout is not None
         process.stdout.readline()  # only then is its command line there to see
         yield process
         process.kill()

@@ -14,8 +14,8 @@ from txlib.grading.sandbox.enclosure import MS_BIND, mount, unmount
 KERNEL = 2  # the kernel's number in its own namespace; number 1 waits for it
 FACTS = ("cpuinfo", "meminfo", "stat", "filesystems", "version")  # as they were when the warm parent was started
 STILL = {"loadavg": "0.00 0.00 0.00 1/1 1\n", "uptime": "0.00 0.00\n"}
-ITSELF = ("cmdline", "comm", "environ", "io", "limits", "maps", "mem", "mountinfo", "mounts", "oom_score_adj", "stat")
-ITSELF += ("statm", "status", "fd")
+ITSELF: tuple[str, ...] = ("cmdline", "comm", "environ", "io", "limits", "maps", "mem", "mountinfo", "mounts")
+ITSELF += ("oom_score_adj", "stat", "statm", "status", "fd")
 LINKS = {"self": str(KERNEL), "mounts": "self/mounts", f"{KERNEL}/exe": sys.executable}
 
 

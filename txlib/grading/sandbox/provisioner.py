@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning import KernelProvisionerBase
 
 from txlib.grading.sandbox import enclosure, leftovers
@@ -57,24 +58,26 @@ class SealedProvisioner(KernelProvisionerBase):
         path = f"{self._folder}/s"
         if len(path) + 2 > MAX_PATH:
             raise SandboxError(f"{path} is too long for a socket: set TMPDIR to a shorter folder")
-        manager = self.parent
+        manager: Any = self.parent
         manager.transport, manager.ip = "ipc", path
         for name, number in PORTS.items():
             setattr(manager, name, number)
         return await super().pre_launch(cmd=["sealed"], **kwargs)
 
-    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
-        outside = self.parent.get_connection_info(session=False)
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
+        manager: Any = self.parent
+        outside = manager.get_connection_info(session=False)
         key = outside["key"]
         inside = {name: value.decode() if isinstance(value, bytes) else value for name, value in outside.items()}
-        limits = Limits.from_environment()
+        limits, folder = Limits.from_environment(), self._folder
+        assert folder is not None, "pre_launch makes it"
         if self.address is not None:
             inside["ip"] = f"{enclosure.KERNEL}/s"
-            (self._folder / "connection.json").write_text(json.dumps(inside))
-            self._lease = start_kernel(self.address, "kernel", self._folder.name, limits)
+            (folder / "connection.json").write_text(json.dumps(inside))
+            self._lease = start_kernel(self.address, "kernel", folder.name, limits)
         else:
-            (self._folder / "connection.json").write_text(json.dumps(inside))
-            self._plain = start_plain(self._folder / "home", limits, str(self._folder / "connection.json"))
+            (folder / "connection.json").write_text(json.dumps(inside))
+            self._plain = start_plain(folder / "home", limits, str(folder / "connection.json"))
         return outside | {"key": key}
 
     async def poll(self) -> int | None:

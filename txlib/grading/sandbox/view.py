@@ -15,8 +15,8 @@ from txlib.root import PACKAGES
 
 PACKAGE = (PACKAGES / "txlib").resolve()
 # Below a root, such as /usr or a virtual environment's folder: programs, libraries, fonts, time zones, terminals.
-PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "pyvenv.cfg", "etc/fonts", "ssl")
-PARTS += ("share/fonts", "share/fontconfig", "share/zoneinfo", "share/terminfo", "share/tcltk")
+PARTS: tuple[str, ...] = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "pyvenv.cfg", "ssl")
+PARTS += ("etc/fonts", "share/fonts", "share/fontconfig", "share/zoneinfo", "share/terminfo", "share/tcltk")
 SYSTEM = (Path("/usr"), Path("/usr/local"))
 LINKS = ("bin", "sbin", "lib", "lib32", "lib64")  # of the root folder: into /usr, or folders of their own
 FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/fonts")
@@ -56,8 +56,8 @@ def arguments(folder: Path, groups: list[Path], binds: list[Path], root: bool) -
             words += ["--symlink", os.readlink(path), str(path)]
         elif path.exists():
             words += ["--ro-bind", str(path), str(path)]
-    for path in FILES:
-        words += ["--ro-bind-try", path, path]
+    for file in FILES:
+        words += ["--ro-bind-try", file, file]
     words += ["--ro-bind", str(folder / "passwd"), "/etc/passwd", "--proc", "/proc", "--dev", "/dev"]
     words += ["--dir", enclosure.HOME, "--dir", enclosure.KERNEL, "--bind", str(folder), enclosure.RUN]
     for number, group in enumerate(groups):

@@ -113,7 +113,7 @@ class WarmParent:
                     self.selector.register(client, selectors.EVENT_READ, bytearray())
                 elif key.fileobj is sys.stdin:  # the grader is gone, and was before it could be said to die with it
                     os._exit(1)
-                else:
+                elif isinstance(key.fileobj, socket.socket):
                     self._read(key.fileobj, key.data)
             self._bury()
             for kernel in self.kernels.values():
@@ -242,7 +242,7 @@ def main(arguments: list[str]) -> None:
     enclosure.leave_keyring()
     filter.compiled()  # once, for all kernels
     settings = json.loads(arguments[0])
-    sys.modules["debugpy"] = None  # a kernel would import it, 100 modules, for an editor's debugger
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # a kernel would import it, 100 modules, for an editor's debugger
     _preload([*KERNEL, *settings["modules"]])
     WarmParent(settings["root"], settings["tmp_holds_binds"]).serve()
 

@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Any
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask
 from txlib.grading.records.result import Note
@@ -33,6 +34,8 @@ class BoundedReader:
     def __init__(self, assignment: Assignment):
         self._assignment = _written(assignment)
         self._process: subprocess.Popen | None = None
+        self._requests: IO[bytes]
+        self._replies: IO[bytes]
 
     def __enter__(self) -> "BoundedReader":
         self._start()
@@ -59,29 +62,31 @@ class BoundedReader:
         return Submission(handed_in.name, "too much", {}, handed_in.notes)
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "txlib.grading.submitting.bounded"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(OMP_NUM_THREADS="1"),
         )
-        self._process.stdin.write(self._assignment)
-        self._process.stdin.flush()
+        assert process.stdin is not None and process.stdout is not None
+        self._process, self._requests, self._replies = process, process.stdin, process.stdout
+        self._requests.write(self._assignment)
+        self._requests.flush()
 
     def _ask(self, request: dict) -> dict | None:
         """The reply, or None where there will be none."""
         received, deadline = bytearray(), time.monotonic() + PATIENCE
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
+            self._requests.write(json.dumps(request).encode() + b"\n")
+            self._requests.flush()
         except OSError:
             return None
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
+            selector.register(self._replies, selectors.EVENT_READ)
             while not received.endswith(b"\n"):
                 if not selector.select(deadline - time.monotonic()):
                     return None
-                data = os.read(self._process.stdout.fileno(), 1 << 20)
+                data = os.read(self._replies.fileno(), 1 << 20)
                 if not data:
                     return None
                 received += data
@@ -92,13 +97,13 @@ class BoundedReader:
         if self._process is None:
             return 0
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self._requests.close()
         try:
             status = self._process.wait(0.2)  # it may be about to die of what it has read
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()
-        self._process.stdout.close()
+        self._replies.close()
         self._process = None
         return status
 
@@ -129,12 +134,13 @@ def _read(line: bytes) -> Assignment:
     import nbformat
 
     values = json.loads(line)
-    tasks = [
-        GradedTask(**{name: tuple(value) if isinstance(value, list) else value for name, value in task.items()})
-        for task in values["tasks"]
-    ]
+    tasks = [GradedTask(**{name: _with_tuples(value) for name, value in task.items()}) for task in values["tasks"]]
     notebook = nbformat.from_dict(values["notebook"])
     return Assignment(**values | {"path": Path(values["path"]), "notebook": notebook, "tasks": tuple(tasks)})
+
+
+def _with_tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _bound_memory() -> None:

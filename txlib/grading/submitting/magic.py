@@ -5,7 +5,7 @@ import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from txlib.grading.submitting.folder import SubmitError
 from txlib.grading.submitting.notebook import MAGIC, Unreadable, read_cells, source_of
@@ -37,7 +37,7 @@ def submit_line(line: str, shell: Any, runs: Iterable[tuple[float, str]] = ()) -
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
+    def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; write %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]")
 
 

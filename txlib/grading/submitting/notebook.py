@@ -59,7 +59,9 @@ def read_file(path: Path, most: int = MAX_BYTES) -> tuple[bytes, str]:
     except NotADirectoryError as reason:  # what Linux says of a link where a folder is wanted
         raise Unreadable("link") from reason
     except OSError as reason:
-        raise Unreadable({errno.ELOOP: "link", errno.EFBIG: "too large"}.get(reason.errno, "unreadable")) from reason
+        raise Unreadable(
+            {errno.ELOOP: "link", errno.EFBIG: "too large"}.get(reason.errno or 0, "unreadable")
+        ) from reason
     seconds = min(max(status.st_mtime, 0), LAST_SECOND)
     return data, datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 

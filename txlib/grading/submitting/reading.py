@@ -133,8 +133,8 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
     extra, notes = [], []
     for cell in cells:
         source = _plain(source_of(cell))
-        ours = source in given or "check.load(" in source  # the recordings, which release puts into a cell
-        if cell.get("cell_type") != "code" or ours or all(line.startswith(MAGIC) for line in source.splitlines()):
+        is_given = source in given or "check.load(" in source  # the recordings, which release puts into a cell
+        if cell.get("cell_type") != "code" or is_given or all(line.startswith(MAGIC) for line in source.splitlines()):
             continue
         id = cell.get("id")
         if isinstance(id, str) and id in reference:
@@ -145,12 +145,12 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
         ours = set().union(*map(names_given, (*given, *answers.values())))
         theirs = set().union(*map(names_given, _first(extra, MAX_OWN))) - ours
         missed = sorted(theirs & set().union(*map(names_used, answers.values())))
-        cells = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
+        count = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
         uses = f" An answer uses {', '.join(f'`{name[:40]}`' for name in missed[:5])} from there." if missed else ""
         notes.append(
             Note(
                 "extra code",
-                f"{cells} of their own, not run: helpers belong into an answer's cell.{uses}",
+                f"{count} of their own, not run: helpers belong into an answer's cell.{uses}",
                 review=bool(missed),
             )
         )

@@ -214,7 +214,8 @@ def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
     sources: dict[str, str] = {}
     for cell in cells:
         sources.setdefault(grade_id_of(cell) or str(cell.get("id"))[:100], source_of(cell))
-    answered, left = [], []
+    answered: list[str] = []
+    left: list[str] = []
     for task in (*recordings["tasks"], *recordings.get("written", ())):
         text = sources.get(task["id"], "")
         (answered if text.strip() and not any(stub in text for stub in STUBS) else left).append(task["title"])
