@@ -3,16 +3,16 @@
 #
 # **After this lesson you will be able to**
 #
-# - write with a language model, and say what greedy search, temperature, top-k, top-p, min-p and a repetition penalty
+# - write with a language model, and say what greedy search, temperature, top-k, top-p, min-p and the three penalties
 #   do to one real distribution;
 # - show by measurement why the likeliest text is not the best one, and trade quality against diversity on purpose;
-# - build a cache of keys and values, prove that it changes nothing, and count what it saves and what it takes;
-# - write for several prompts at once without spoiling any of them;
-# - use a language model as a classifier, and find out honestly whether it is one.
+# - end a text where it should end, and show it while it is being written;
+# - put a task as text to continue, use a language model as a classifier, and find out honestly whether it is one;
+# - say what in-context learning is, and measure it.
 #
-# **You need** lessons 03 to 08. **It takes** about 100 minutes to read and try; section 5 is a good
-# place for a break. All cells together run in less than a minute on a laptop. Nothing is trained here: the course comes
-# with a small real model.
+# **You need** lessons 03 to 08. **It takes** about 75 minutes to read and try; section 5 is a good place for a break.
+# All cells together run in about a minute on a laptop. Nothing is trained here: the course comes with a small real
+# model.
 
 # %% [markdown]
 # ## 1 The problem: the model gives probabilities, you want text
@@ -25,16 +25,13 @@
 import math
 import re
 import statistics
-import time
 from collections import Counter
 
 import torch
 import torch.nn.functional as F
 
 from txlib import plots
-from txlib.attention import attention, causal
-from txlib.course.lesson import expect, progress, prove_equal, shipped, show_source
-from txlib.models import GPT, GPTConfig
+from txlib.course.lesson import expect, gpt2, progress, prove_equal, shipped, show_source
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer
 
@@ -44,7 +41,8 @@ tokenizer = load_tokenizer(shipped("glassllm-en"))
 encode, decode = tokenizer.encode, tokenizer.decode
 V, context = model.config.vocab_size, model.config.max_length
 parameters = sum(weight.numel() for weight in model.parameters())
-print(f"{parameters:,} parameters, {len(model.decoder.layers)} blocks, {V:,} different tokens, {context} at a time")
+print(f"{parameters:,} parameters, {len(model.decoder.layers)} blocks,", end=" ")
+print(f"a vocabulary of V = {V:,} tokens, {context} of them at a time")
 
 # %% [markdown]
 # Give it a beginning, and it says what may come next. In its vocabulary, `▁` stands for a space, and we
@@ -70,7 +68,7 @@ plots.bars(
 )
 
 # %% [markdown]
-# That is all a language model ever says: one number for each token. Text is made by a loop around it. *Predict, choose,
+# That is all a language model ever says: one number per token of the vocabulary. Text is made by a loop around it. *Predict, choose,
 # append*, and again. The obvious choice is the likeliest token. That is **greedy search**:
 
 
@@ -79,7 +77,7 @@ plots.bars(
 def write(prompt, choose, new=80):
     ids = encode(prompt)
     for _ in range(new):
-        logits = model(torch.tensor([ids[-context:]])).logits[0, -1]             # (vocab,): predict
+        logits = model(torch.tensor([ids[-context:]])).logits[0, -1]   # (vocab,): predict
         ids.append(choose(logits, ids))                            # choose, append
     return ids
 
@@ -94,7 +92,7 @@ print(decode(write("Once upon a time", greedy)))
 # It goes round in circles. We need a number for that. Of all groups of $n$ tokens that follow one another in some
 # texts, how many are different?
 #
-# $$\text{distinct-}n = \frac{\text{different groups of } n}{\text{all groups of } n}$$
+# $$\text{distinct-}n = \frac{\text{different groups of } n \text{ tokens}}{\text{all groups of } n \text{ tokens}}$$
 #
 # (Li et al. 2016.) A text that never repeats itself has 1. For comparison, the beginning of *Alice's Adventures in
 # Wonderland* itself, which a human wrote.
@@ -126,20 +124,21 @@ def distinct(texts, n=4):                                          # texts: list
 
 
 for prompt in ("Once upon a time", "“I don’t know,” said", "The Queen", "Alice was"):
-    print(f"greedy, {prompt + ' …':26} distinct-4: {distinct([write(prompt, greedy, new=120)]):.0%}")
+    written = write(prompt, greedy, new=120)
+    print(f"greedy, {prompt + ' …':26} distinct-4: {distinct([written]):.0%}")
 print(f"human {'':28} distinct-4: {distinct([encode(HUMAN)]):.0%}")
 
 # %% [markdown]
 # Some beginnings are caught at once, others later. You might blame the model's size. But the same happens to models a
-# thousand times larger (Holtzman et al. 2020). It is the *choice* that is wrong. This lesson is about better ones,
-# and about doing all this fast.
+# thousand times larger (Holtzman et al. 2020). It is the *choice* that is wrong. This lesson is about better ones.
+# (How to do it fast is the next lesson's subject.)
 
 # %% [markdown]
 # ## 2 The idea in one picture
 #
 # At each step there are many ways to go on. Greedy always takes the top row. Here is another way: *draw* the token,
-# each with its own probability. The frame shows which was drawn. One token that is not the likeliest, and the text is
-# another one.
+# each with its own probability. The frame shows which was drawn. One token that is not the likeliest, and the whole text
+# takes another course.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -158,7 +157,7 @@ def draw(logits, ids):
 drawn = decode(write("Alice was", draw, new=10))
 plots.choices(
     steps, title="Drawn, not always the likeliest: " + drawn.replace("\n", "⏎"),
-    alt="Ten columns, one a step. Each lists the four likeliest next tokens with their probabilities, and the "
+    alt="Ten columns, one per step. Each lists the four likeliest next tokens with their probabilities, and the "
     "drawn one in a frame, which is sometimes not among the four. Together: " + drawn,
 )
 
@@ -181,11 +180,12 @@ for seed in (1, 2):
 # %%
 ids = torch.tensor([encode(HUMAN)[:context]])                      # (1, n)
 with torch.no_grad():
-    best = model(ids).logits[0, :-1].softmax(dim=-1).topk(20)      # (n - 1, 20) each: probabilities, tokens
+    best = model(ids).logits[0, :-1].softmax(dim=-1).topk(20)      # (n - 1, 20) each
 tail = 1 - best.values.sum(dim=-1).mean()
-human = 1 - (best.indices == ids[0, 1:, None]).any(dim=-1).float().mean()
-print(f"outside the 20 likeliest tokens lies on average {tail:.0%}: of 50 drawn tokens, about {50 * tail:.0f}")
-print(f"of the tokens that the human wrote, {human:.0%} are from there")
+by_human = 1 - (best.indices == ids[0, 1:, None]).any(dim=-1).float().mean()
+print(f"outside the 20 likeliest tokens lies on average {tail:.0%}:", end=" ")
+print(f"of 50 drawn tokens, about {50 * tail:.0f}")
+print(f"of the tokens that the human wrote, {by_human:.0%} are from there")
 
 # %% [markdown]
 # A person goes there as often, but picks the rare one that fits. The dice do not. And one absurd token is enough,
@@ -201,7 +201,8 @@ def panel(before, after, shown=11):                                # logits (voc
     p, q = before.softmax(dim=-1), after.softmax(dim=-1)           # (vocab,) each
     order = p.topk(shown).indices                                  # (shown,)
     tokens = [*map(name, order.tolist()), f"{len(p) - shown:,} others"]
-    return tokens, *([*each[order].tolist(), 1 - each[order].sum().item()] for each in (p, q))
+    shares = ([*each[order].tolist(), 1 - each[order].sum().item()] for each in (p, q))
+    return tokens, *shares
 
 
 # %% [markdown]
@@ -214,6 +215,11 @@ def panel(before, after, shown=11):                                # logits (voc
 # The ratio of two probabilities says it all. As $T \to 0$, the exponent of a likelier against a less likely token
 # goes to infinity: the best takes everything, and we have greedy search. As $T \to \infty$, it goes to 0: all ratios
 # go to 1, and each of the $V$ tokens gets $1/V$. At $T = 1$ nothing changes.
+#
+# The name is from physics. A molecule that can be in states of energy $E_i$ is in state $i$ with a probability
+# proportional to $e^{-E_i / kT}$ (Boltzmann's distribution; $k$ is a constant). Put $z_i = -E_i$, and it is our formula.
+# Cold matter sits in its lowest state, hot matter is everywhere: a crystal, a gas. (Ackley, Hinton and Sejnowski took
+# the word over in 1985, for the Boltzmann machine.)
 
 
 # %%
@@ -234,17 +240,8 @@ plots.candidates(
 )
 
 # %% [markdown]
-# How sharp is it? The *entropy* $H = -\sum_i p_i \ln p_i$ measures how open the choice is: 0 when it is fixed,
-# $\ln V$ when all are equal. Between the two it only ever rises with $T$. Here is why. Write $\beta = 1/T$ and
-# $\ln Z = \ln \sum_j e^{\beta z_j}$. Then $\ln p_i = \beta z_i - \ln Z$, so $H = \ln Z - \beta\,\overline{z}$, where
-# $\overline z$ is the mean of $z$ under $p$. With $\frac{d}{d\beta} \ln Z = \overline z$,
-# $\frac{d}{d\beta} \overline z = \text{Var}(z)$ and $\frac{d\beta}{dT} = -\frac{1}{T^2}$,
-#
-# $$\frac{dH}{d\beta} = \overline z - \overline z - \beta\,\text{Var}(z)
-# \qquad\Longrightarrow\qquad \frac{dH}{dT} = \frac{\text{Var}(z)}{T^3} \ge 0.$$
-#
-# Autograd knows no such formula. Does it agree?
-
+# How open is the choice? The **entropy** $H = -\sum_i p_i \ln p_i$ of lesson 08 says it in one number: 0 when it is
+# fixed, $\ln V$ when all tokens are equal. Before you look: does it always rise with $T$?
 
 # %%
 def entropy(logits):                                               # (..., vocab)
@@ -252,17 +249,6 @@ def entropy(logits):                                               # (..., vocab
     return -torch.special.xlogy(p, p).sum(dim=-1)                  # (...,); xlogy: 0 · ln 0 is 0
 
 
-for T in (0.5, 1.0, 2.0):
-    t = torch.tensor(T, requires_grad=True)
-    entropy(temperature(z, t)).backward()
-    p = temperature(z, T).softmax(dim=-1)                          # (vocab,)
-    variance = (p * (z - (p * z).sum()).square()).sum()
-    print(f"T = {T}: autograd {t.grad:.3f}, Var(z) / T³ = {variance / T**3:.3f}")
-
-# %% [markdown]
-# It does. Here is the entropy over a wide range of temperatures, for two beginnings:
-
-# %%
 grid = torch.logspace(-1, 1, 41)                                   # (41,)
 curves = {
     f"“{prompt} …”": (grid.tolist(), [entropy(temperature(next_logits(prompt), T)).item() for T in grid])
@@ -276,8 +262,34 @@ plots.lines(
 )
 
 # %% [markdown]
-# After *The March* there is little choice: the model has read about the March Hare. Remember the two prompts, one
-# **flat**, one **peaked**.
+# It rises everywhere. Is that a law? Yes, and physics knows this one, too. It takes four small steps. They are easier
+# with $\beta = 1/T$, so that $p_i = e^{\beta z_i} / Z$ with $Z = \sum_j e^{\beta z_j}$.
+#
+# 1. *Put the logarithm in.* $\ln p_i = \beta z_i - \ln Z$. So $H = -\sum_i p_i (\beta z_i - \ln Z) =
+#    \ln Z - \beta \overline z$, where $\overline z = \sum_i p_i z_i$ is the mean logit.
+# 2. *How does $\ln Z$ change with $\beta$?* $\frac{d \ln Z}{d\beta} = \frac1Z \sum_j z_j e^{\beta z_j} =
+#    \overline z$.
+# 3. *How does $\overline z$ change?* From $\ln p_i = \beta z_i - \ln Z$ and step 2 follows
+#    $\frac{d p_i}{d\beta} = p_i (z_i - \overline z)$. So $\frac{d \overline z}{d\beta} = \sum_i p_i (z_i -
+#    \overline z) z_i = \overline{z^2} - \overline z^2 = \text{Var}(z)$, the variance of the logits under $p$.
+# 4. *Together.* By the product rule $\frac{dH}{d\beta} = \overline z - \overline z - \beta\,\text{Var}(z) =
+#    -\beta\,\text{Var}(z)$, and as $\frac{d\beta}{dT} = -\frac{1}{T^2}$,
+#
+# $$\frac{dH}{dT} = \frac{\text{Var}(z)}{T^3} \ge 0.$$
+#
+# A variance is never negative, so the entropy never falls. Autograd knows no such formula. Does it agree?
+
+# %%
+for T in (0.5, 1.0, 2.0):
+    t = torch.tensor(T, requires_grad=True)
+    entropy(temperature(z, t)).backward()
+    p = temperature(z, T).softmax(dim=-1)                          # (vocab,)
+    variance = (p * (z - (p * z).sum()).square()).sum()
+    print(f"T = {T}: autograd {t.grad:.3f}, Var(z) / T³ = {variance / T**3:.3f}")
+
+# %% [markdown]
+# It does. After *The March* the entropy stays low much longer: the model has read about the March Hare. Remember the
+# two prompts, one **flat**, one **peaked**.
 #
 # ### 3.2 Top-k
 #
@@ -301,10 +313,11 @@ def top_k(logits, k):                                              # (..., vocab
 
 # %%
 def top_p(logits, p):                                              # (..., vocab)
-    share, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)          # (..., vocab): likeliest first
+    share, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
     before = share.cumsum(dim=-1) - share                          # (..., vocab): what likelier ones have
-    out = torch.zeros_like(before).scatter(-1, order, (before >= p).float())     # back in the vocabulary's order
-    return logits.masked_fill(out.bool(), -torch.inf)
+    out = (before >= p).float()                                    # in the sorted order, so put it back:
+    out = torch.zeros_like(out).scatter(-1, order, out).bool()     # (..., vocab)
+    return logits.masked_fill(out, -torch.inf)
 
 
 example = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()               # (vocab,)
@@ -336,8 +349,10 @@ plots.candidates(
 # %%
 for kind, logits in (("flat", flat), ("peaked", peaked)):
     p = logits.softmax(dim=-1)                                     # (vocab,)
-    for label, kept in (("top-k 5  ", top_k(logits, 5).isfinite()), ("top-p 0.8", top_p(logits, 0.8).isfinite())):
-        print(f"{kind:6} {label} keeps {kept.sum():2}, together {p[kept].sum():.0%}; the rarest {p[kept].min():.1%}")
+    for label, changed in (("top-k 5  ", top_k(logits, 5)), ("top-p 0.8", top_p(logits, 0.8))):
+        kept = changed.isfinite()                                  # (vocab,)
+        together = f"together {p[kept].sum():.0%}"
+        print(f"{kind:6} {label} keeps {kept.sum():2}, {together}; the rarest {p[kept].min():.1%}")
 
 # %% [markdown]
 # On the flat one, five tokens are too few: *a*, *not* and dozens of other sensible words are cut off, and the text
@@ -364,13 +379,23 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
         print(f"{kind:6} at T = {T}: top-p 0.8 keeps {counts[0]:3}, min-p 0.1 keeps {counts[1]:2}")
 
 # %% [markdown]
-# On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one. Order
-# matters, too: the temperature comes first here, as in most libraries, so the filters see the warmed distribution.
+# On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one.
 #
-# ### 3.6 Repetition penalty, and its trap
+# **Order matters.** Here the temperature comes first, so that the filters see the warmed distribution; so it is in
+# `transformers` and in ours. llama.cpp filters first and applies the temperature last: its tail is cut as the model
+# itself saw it, however hot the rest then becomes. The same three numbers mean different things in the two:
+
+# %%
+hot_first = top_p(temperature(flat, 1.5), 0.8)                     # (vocab,) each
+filter_first = temperature(top_p(flat, 0.8), 1.5)
+for label, logits in (("temperature, then top-p", hot_first), ("top-p, then temperature", filter_first)):
+    print(f"{label}: {logits.isfinite().sum():3} tokens may be drawn, entropy {entropy(logits):.2f}")
+
+# %% [markdown]
+# ### 3.6 Three penalties, and a trap
 #
-# Another idea: lower only what already stood in the text. Keskar et al. (2019,
-# §4.1) divide the logits of such tokens by a penalty of about 1.2. There is a trap. Logits have a sign:
+# Another idea: lower only what already stood in the text. Keskar et al. (2019, §4.1) divide the logits of such tokens by
+# a penalty of about 1.2. There is a trap. Logits have a sign:
 
 # %%
 for prompt in ("Alice was", "The March"):
@@ -385,21 +410,44 @@ for prompt in ("Alice was", "The March"):
 def penalise(logits, ids, penalty):                                # (vocab,); ids: the text so far
     seen = torch.zeros(V, dtype=torch.bool)                        # (vocab,)
     seen[ids] = True
-    lower = torch.where(logits > 0, logits / penalty, logits * penalty)          # (vocab,)
+    lower = torch.where(logits > 0, logits / penalty, logits * penalty)   # (vocab,)
     return torch.where(seen, lower, logits)
 
 
 z, ids = next_logits(HUMAN), torch.tensor(encode(HUMAN)).unique()  # (vocab,), (seen,)
-right, wrong = penalise(z, ids, 1.5), z.scatter(0, ids, z[ids] / 1.5)            # (vocab,) each; wrong: just divided
+right, wrong = penalise(z, ids, 1.5), z.scatter(0, ids, z[ids] / 1.5)   # (vocab,); wrong: just divided
 order = ids[z[ids].argsort(descending=True)]                       # (seen,): the likeliest first
 for id in order[[0, 1, -2, -1]].tolist():
-    print(f"{name(id):5} logit {z[id]:5.1f}   with the penalty {right[id]:5.1f}   just divided {wrong[id]:5.1f}")
+    print(f"{name(id):5} logit {z[id]:5.1f}   penalised {right[id]:5.1f}   just divided {wrong[id]:5.1f}")
 
 # %% [markdown]
-# It is a blunt tool even when it is right: the text *needs* its commas and its *the* again and again, and the penalty
-# does not care how long ago they stood there. But it does get greedy search out of its circles.
+# The sign is a problem only because logits have no zero point of their own: add 10 to all of them, and the softmax is
+# the same, but this penalty is not. *Subtracting* has no such trap. That is what OpenAI's two penalties do, with $c_i$
+# for how often token $i$ has been written:
 #
-# Here are all five on one distribution, that of *Alice was* behind the human text. The penalty spares the words
+# $$z_i \leftarrow z_i - \text{presence} \cdot [c_i > 0] - \text{frequency} \cdot c_i$$
+#
+# The **presence penalty** asks whether a token was there, the **frequency penalty** how often.
+
+# %%
+def penalise_counts(logits, ids, presence=0.0, frequency=0.0):     # (vocab,); ids: what has been written
+    counts = ids.bincount(minlength=V)                             # (vocab,)
+    return logits - presence * (counts > 0) - frequency * counts
+
+
+shift = 10.0                                                       # the same distribution, other logits
+written = torch.tensor(encode(HUMAN))                              # (length,)
+for label, change in (("repetition 1.5", lambda z: penalise(z, written, 1.5)),
+                      ("presence 1", lambda z: penalise_counts(z, written, presence=1.0)),
+                      ("frequency 0.2", lambda z: penalise_counts(z, written, frequency=0.2))):
+    one, two = change(z).softmax(dim=-1), change(z + shift).softmax(dim=-1)      # (vocab,) each
+    print(f"{label:15} moves when 10 is added to all logits: {(one - two).abs().sum() / 2:.0%}")
+
+# %% [markdown]
+# All three are blunt tools: a text *needs* its commas and its *the* again and again, and no penalty
+# cares how long ago they stood there. But they do get greedy search out of its circles.
+#
+# Here are five samplers on one distribution, that of *Alice was* after the human text. The penalty spares the words
 # that have not been there yet.
 
 # %%
@@ -407,8 +455,10 @@ text = HUMAN + "Alice was"
 z, ids = next_logits(text), torch.tensor(encode(text))             # (vocab,), (length,)
 plots.candidates(
     {
-        "temperature 0.7": panel(z, temperature(z, 0.7)), "top-k 5": panel(z, top_k(z, 5)),
-        "top-p 0.6": panel(z, top_p(z, 0.6)), "min-p 0.3": panel(z, min_p(z, 0.3)),
+        "temperature 0.7": panel(z, temperature(z, 0.7)),
+        "top-k 5": panel(z, top_k(z, 5)),
+        "top-p 0.6": panel(z, top_p(z, 0.6)),
+        "min-p 0.3": panel(z, min_p(z, 0.3)),
         "penalty 1.5": panel(z, penalise(z, ids, 1.5)),
     },
     title="Five ways to change one distribution", width=11,
@@ -417,8 +467,9 @@ plots.candidates(
 )
 
 # %% [markdown]
-# And each of them at work, those that draw with the same seed. One text each proves nothing; in section 6 we write
-# hundreds.
+# ### 3.7 All at work
+#
+# A way to choose is a chain of such changes, and then the dice:
 
 
 # %%
@@ -435,7 +486,8 @@ def sampler(*changes, seed=0):
 
 
 # %% [markdown]
-# Five settings, one beginning. Which of these texts would you believe to be written by a person?
+# Five settings, one beginning. Which of these texts would you believe to be written by a person? (One text each proves
+# nothing; in section 5 we write hundreds.)
 
 # %% tags=["nbval-ignore-output"]
 ways = {
@@ -446,13 +498,29 @@ ways = {
     "T = 1.5, min-p 0.2": sampler(lambda z: temperature(z, 1.5), lambda z: min_p(z, 0.2)),
 }
 for label, choose in ways.items():
-    print(f"{label:20} {decode(write('Alice was', choose, new=40))!r}")
+    print(f"--- {label}\n{decode(write('Alice was', choose, new=40))}\n")
+
+# %% [markdown]
+# ### 3.8 Sample ten, read all ten
+#
+# When GPT-2 came out, a text about a herd of English-speaking unicorns went round the world. Above it stood, small:
+# *machine-written, 10 tries*. Somebody had chosen. That is no lie, as it was said; but a reader who sees one text sees
+# the best of ten. So whenever you look at a model's texts: draw ten, and read all ten.
+
+# %% tags=["nbval-ignore-output"]
+for seed in range(10):
+    ten = write("Alice was", sampler(lambda z: top_p(z, 0.9), seed=seed), new=30)
+    print(f"--- {seed}\n{decode(ten)}\n")
+
+# %% [markdown]
+# Which one would you show? And how many of the ten would you be ashamed of? The second number is the better description
+# of the model. *The best of ten is an advertisement; all ten are a measurement.*
 
 # %% [markdown]
 # ## 4 Likelier is not better
 #
 # If greedy is bad because it never looks back, does a better *search* help? Beam search (lesson 07) was worth a point
-# of BLEU in translation. Here it is for a decoder: keep the best few beginnings, lengthen each by every token, keep
+# of BLEU in translation. Here it is for a decoder: keep the best few hypotheses, lengthen each by every token, keep
 # the best few again.
 
 
@@ -463,26 +531,24 @@ def beam(prompt, beams, new=60):
     for _ in range(new):
         batch = torch.tensor([ids for _, ids in going])            # (beam, length)
         log_p = model(batch).logits[:, -1].log_softmax(dim=-1)     # (beam, vocab)
-        total = torch.tensor([score for score, _ in going])[:, None] + log_p     # (beam, vocab)
+        total = torch.tensor([score for score, _ in going])[:, None] + log_p
         best = total.flatten().topk(beams)                         # (beams,): over all beams and tokens
-        going = [
-            (score, [*going[index // V][1], index % V])
-            for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
+        places = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        going = [(score, [*going[place // V][1], place % V]) for score, place in places]
     return going[0][1]
 
 
 # %% [markdown]
-# Now compare texts of 60 tokens by what the model itself thinks of them: the mean log-probability a token. The
+# Now compare texts of 60 tokens by what the model itself thinks of them: the mean log-probability per token. The
 # *perplexity* of lesson 08 is $e$ to the minus that: the model was as unsure as among so many equal choices.
 
 
 # %%
 @torch.no_grad()
-def log_p_of(ids, start):                                          # ids: tokens; the first `start` are the prompt
-    log_p = model(torch.tensor([ids])).logits[0].log_softmax(dim=-1)             # (length, vocab)
+def log_p_of(ids, start):                                          # the first `start` ids are the prompt
+    log_p = model(torch.tensor([ids])).logits[0].log_softmax(dim=-1)   # (length, vocab)
     written = torch.tensor(ids[start:])                            # (new,)
-    return log_p[start - 1 : -1].gather(-1, written[:, None])[:, 0]              # (new,): row i predicts token i + 1
+    return log_p[start - 1 : -1].gather(-1, written[:, None])[:, 0]    # (new,): row i predicts i + 1
 
 
 prompt = "Alice was"
@@ -496,7 +562,8 @@ texts |= {
 }
 
 # %% [markdown]
-# Two numbers for each text: how likely its tokens are to the model, and how many of its runs of four are different.
+# Two numbers for each text: how likely its tokens are to the model (log p, the mean per token, and its perplexity), and
+# how many of its runs of four are different. Which text will be likeliest, and which least?
 
 # %% tags=["nbval-ignore-output"]
 measured = {}
@@ -504,8 +571,8 @@ for way, ids in texts.items():
     mean = log_p_of(ids, start).mean().item()
     measured[way] = math.exp(-mean), distinct([ids[start:]])
     perplexity, different = measured[way]
-    print(f"{way:14} log p a token {mean:5.2f}   perplexity {perplexity:5.1f}   distinct-4 {different:4.0%}")
-print(f"\n16 beams: {decode(texts['16 beams'])!r}")
+    print(f"{way:14} log p {mean:5.2f}   perplexity {perplexity:5.1f}   distinct-4 {different:4.0%}")
+print(f"\n16 beams:\n{decode(texts['16 beams'])}")
 
 # %% tags=["nbval-ignore-output"]
 expect("Perplexity of greedy", measured["greedy"][0], 4, 8)
@@ -514,12 +581,13 @@ expect("Perplexity of the human text", measured["human"][0], 25, 45)
 
 # %% [markdown]
 # The better the search, the likelier the text, and the more it repeats. What a human wrote is about ten times less
-# likely a token, although the model was trained on this very author. Where does the difference come from? Sort the
+# likely per token, although the model was trained on this very author. Where does the difference come from? Sort the
 # tokens of each text by the probability that the model gave them (Holtzman et al. show them in order, in figure 2).
 
 # %% tags=["nbval-ignore-output"]
 plots.lines(
-    {way: log_p_of(texts[way], start).exp().sort().values.tolist() for way in ("16 beams", "top-p 0.9", "human")},
+    {way: log_p_of(texts[way], start).exp().sort().values.tolist()
+     for way in ("16 beams", "top-p 0.9", "human")},
     title="A person surprises, a beam does not", xlabel="the 60 tokens, least probable first",
     ylabel="probability the model gave it", yscale="log",
     alt="Probability of each of 60 tokens, sorted, logarithmic. The line of the beam lies highest and never falls below "
@@ -528,7 +596,8 @@ plots.lines(
 
 # %% tags=["nbval-ignore-output"]
 for way in texts:
-    print(f"{way:14} {(log_p_of(texts[way], start).exp() < 0.02).float().mean():.0%} of the tokens had less than 2 %")
+    rare = (log_p_of(texts[way], start).exp() < 0.02).float().mean()
+    print(f"{way:14} {rare:.0%} of the tokens had less than 2 %")
 
 # %% [markdown]
 # A person does not write what is most predictable: why say what the reader knows already? And for the circles there
@@ -541,7 +610,7 @@ for way in texts:
 sentence = encode("The Gardener was looking at the old tower.\n")
 for times in range(1, 6):
     p = log_p_of(sentence * times, len(sentence) * (times - 1) or 1).mean().exp()
-    print(f"copy {times}: {p:.2f} a token (geometric mean)")
+    print(f"copy {times}: {p:.2f} per token (geometric mean)")
 
 # %% [markdown]
 # No. The fifth copy surprises it as much as the first: this model has not learned to copy. Its circles are the plain
@@ -553,264 +622,23 @@ for times in range(1, 6):
 # whether the surprise makes sense.
 
 # %% [markdown]
-# ## 5 The cache of keys and values
+# ## 5 Quality against diversity, measured
 #
-# To measure samplers well we need many texts, and our loop is wasteful: to write token 60 it computes all 59 before it
-# once more. Is that needed?
-#
-# ### 5.1 Why the past never changes
-#
-# Under a causal mask, position $i$ sees positions $0 \dots i$ only. In the first block its key and value are made of
-# its own embedding. Its output is a mixture of values up to $i$. So its vector in the stream depends on tokens
-# $0 \dots i$ only; that vector is all that the second block makes its key and value from; and so on upwards, block by
-# block. Whatever is appended later, **the keys and values of the past stay as they are**. Without the mask this is
-# false: each position would see the new token, and everything would change.
-#
-# To see it, we run the model through its parts by hand (the blocks of lesson 06, the rotation of lesson 05), and note
-# the keys. Two heads of queries share one head of keys and values here, `repeat_interleave` hands them out; lesson 13
-# explains why.
-
-
-# %%
-def attend(layer, x, allowed, keys):                               # x (batch, n, d_model)
-    q, k, v = (layer.split(project(x)) for project in (layer.query, layer.key, layer.value))    # (batch, heads, n, d_k)
-    q, k = layer.rotary(q), layer.rotary(k)                        # turned by their positions
-    keys.append(k)
-    k, v = (each.repeat_interleave(layer.heads // layer.kv_heads, dim=1) for each in (k, v))
-    return layer.output(attention(q, k, v, allowed).transpose(1, 2).flatten(2))                 # (batch, n, d_model)
-
-
-@torch.no_grad()
-def keys_of(ids, allowed):
-    x, keys = model.embedding(torch.tensor([ids])), []             # (1, n, d_model)
-    for block in model.decoder.layers:
-        x = x + attend(block.self_attention, block.self_attention_norm(x), allowed, keys)
-        x = x + block.feed_forward(block.feed_forward_norm(x))
-    return torch.stack(keys)[:, 0]                                 # (layer, kv_heads, n, d_k)
-
-
-# %% [markdown]
-# Two texts that differ in their last three tokens only. How far do the keys move, as a share of their length?
-
-# %%
-ids = encode("Alice was not a bit hurt, and she")
-other = [*ids[:-3], *encode(" very glad to")][: len(ids)]          # the last three tokens differ
-n = len(ids)
-moved = []
-for allowed in (causal().dense(n), torch.ones(1, 1, n, n).bool()):
-    one, two = keys_of(ids, allowed), keys_of(other, allowed)      # (layer, kv_heads, n, d_k)
-    moved.append((one - two).norm(dim=(1, 3)) / one.norm(dim=(1, 3)))            # (layer, n)
-plots.heatmap(
-    torch.cat(moved), rows=[f"{kind}, block {i}" for kind in ("causal", "no mask") for i in range(4)],
-    columns=[name(id) for id in ids], title="Change the last three tokens: which keys move?", xlabel="token", ylabel="",
-    alt="A table of relative changes, rows: four blocks with the causal mask and four without, columns: tokens. With "
-    "the causal mask only the last three columns are not 0. Without it the keys of all tokens move from block 1 on.",
-)
-
-# %%
-print("causal: all earlier keys change by less than a millionth:", bool((moved[0][:, :-3] < 1e-6).all()))
-print(f"no mask: above block 0, earlier keys change by {moved[1][1:, :-3].min():.0%} to {moved[1][1:, :-3].max():.0%}")
-
-# %% [markdown]
-# ### 5.2 Build it
-#
-# And what does the new token need of the past? Its own query, compared with all keys, mixes all values. Nothing else.
-# Old *queries* have done their work. One head, to see it:
-
-# %%
-torch.manual_seed(0)
-q, k, v = torch.randn(3, 1, 1, 6, 32)                              # (batch, heads, n, d_k) each
-whole = attention(q, k, v, causal().dense(6))                      # (batch, heads, n, d_k)
-newest = attention(q[:, :, -1:], k, v)                             # (batch, heads, 1, d_k): no mask, it may see all
-prove_equal(newest[0, 0, 0], whole[0, 0, -1], what="The new query alone and the last row of all")
-
-# %% [markdown]
-# So keep $K$ and $V$ of each layer, compute all else for the new tokens only, and append theirs. Two details: the new
-# token is turned by *its* position, which is the number of tokens in the cache, not by 0; and where several new
-# tokens come at once, as the prompt does, the causal mask must be moved: row $i$ is position past + $i$.
-
-
-# %%
-def attend_cached(layer, x, cache, number, forget=False):          # x (batch, new, d_model); cache: layer → (k, v)
-    past = cache[number][0].shape[2] if number in cache else 0
-    q, k, v = (layer.split(project(x)) for project in (layer.query, layer.key, layer.value))    # (batch, heads, new, …)
-    q, k = (layer.rotary(each, offset=0 if forget else past) for each in (q, k))
-    if past:
-        k, v = (torch.cat(pair, dim=2) for pair in zip(cache[number], (k, v), strict=True))     # (…, past + new, d_k)
-    cache[number] = k, v
-    k, v = (each.repeat_interleave(layer.heads // layer.kv_heads, dim=1) for each in (k, v))
-    allowed = causal().shift(past).dense(x.shape[1], past + x.shape[1])          # (1, 1, new, past + new)
-    return layer.output(attention(q, k, v, allowed).transpose(1, 2).flatten(2))  # (batch, new, d_model)
-
-
-# %% [markdown]
-# The whole model, around it:
+# One text per sampler is an anecdote. Now a lot of them: 32 texts at once, from the same prompt. To be quick we let the
+# model keep what it has computed for the tokens before, in a *cache*. It changes nothing but the time; lesson 10 builds
+# it.
 
 
 # %%
 @torch.no_grad()
-def forward(ids, cache, forget=False):                             # ids (batch, new)
-    x = model.embedding(ids)                                       # (batch, new, d_model)
-    for number, block in enumerate(model.decoder.layers):
-        x = x + attend_cached(block.self_attention, block.self_attention_norm(x), cache, number, forget)
-        x = x + block.feed_forward(block.feed_forward_norm(x))
-    return model.logits(model.decoder.norm(x))                     # (batch, new, vocab)
-
-
-# %% [markdown]
-# Does it change anything? The prompt in one piece, then token by token; against all at once, without a cache.
-
-# %%
-ids = torch.tensor([encode(HUMAN)[:60]])                           # (1, n)
-cache, parts = {}, []
-for piece in ids.split([20, 7, *[1] * 33], dim=1):
-    parts.append(forward(piece, cache))                            # (1, new, vocab)
-with torch.no_grad():
-    prove_equal(torch.cat(parts, dim=1), model(ids).logits, tolerance=1e-4, what="Logits with and without the cache")
-
-# %% [markdown]
-# **Break it.** The classic error is to `forget` the offset. No shape is wrong, and each new query and key is turned
-# as if it stood at position 0. Read what it writes:
-
-
-# %%
-def write_cached(prompt, new=25, forget=False):
-    cache, ids = {}, encode(prompt)
-    news = torch.tensor([ids])                                     # (1, new): first the prompt, then one token
-    for _ in range(new):
-        news = forward(news, cache, forget)[:, -1:].argmax(dim=-1)               # (1, 1)
-        ids = [*ids, news.item()]
-    return ids
-
-
-print("right:         ", repr(decode(write_cached("The White Rabbit"))))
-print("without offset:", repr(decode(write_cached("The White Rabbit", forget=True))))
-
-# %% [markdown]
-# ### 5.3 What it saves
-#
-# Count multiplications and additions. Let $P$ be the number of parameters in matrices: each costs 2 operations a
-# token (lesson 06). Scores and mixing cost $4d$ for each pair of query and key, in each of $L$ layers. To write $n$
-# tokens from a prompt of one:
-#
-# $$\text{without: } \sum_{i=1}^{n}\left(2Pi + 4dLi^2\right) \approx Pn^2 + \tfrac43 dLn^3
-# \qquad\qquad \text{with: } \sum_{i=1}^{n}\left(2P + 4dLi\right) \approx 2Pn + 2dLn^2$$
-
-# %%
-from torch.utils.flop_counter import FlopCounterMode
-
-P = sum(weight.numel() for weight in model.parameters() if weight.dim() == 2)
-d, L = model.config.block.d_model, model.config.layers
-
-
-def counted(new, cached):
-    cache, ids = {}, torch.ones(1, 1, dtype=torch.long)            # (1, 1)
-    with FlopCounterMode(display=False) as counter:
-        for i in range(1, new + 1):
-            forward(ids, cache) if cached else forward(ids.expand(1, i), {})
-    return counter.get_total_flops()
-
-
-# %% [markdown]
-# Counted and by the formulas:
-
-# %%
-for new in (8, 16, 32):
-    without, cached = counted(new, False), counted(new, True)
-    formula = (sum(2 * P * i + 4 * d * L * i**2 for i in range(1, new + 1)),
-               sum(2 * P + 4 * d * L * i for i in range(1, new + 1)))
-    print(f"{new:2} tokens: {without / 1e6:3.0f} MFLOP without, {cached / 1e6:2.0f} with,", end=" ")
-    print(f"{without / cached:4.1f} times fewer; the formulas agree: {(without, cached) == formula}")
-
-# %% [markdown]
-# Now the clock: milliseconds for *one more* token after $n$. With the cache it rises more slowly: only the one new
-# query meets all keys. (Beyond 128 tokens this model has learned nothing, but it computes.)
-
-
-# %% tags=["nbval-ignore-output"]
-def milliseconds(step, repeats=20):
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times.append(1000 * (time.perf_counter() - start))
-    return min(times)                                              # the least disturbed
-
-
-# %% [markdown]
-# Now one step with and one without a cache, at growing lengths:
-
-# %% tags=["nbval-ignore-output"]
-lengths, without, cached = [64, 128, 256, 512, 1024], [], []
-for length in progress(lengths, "timing"):
-    ids, cache = torch.randint(V, (1, length)), {}                 # (1, length)
-    forward(ids[:, :-1], cache)
-    without.append(milliseconds(lambda: forward(ids, {})))
-    cached.append(milliseconds(lambda: forward(ids[:, -1:], dict(cache))))
-plots.lines(
-    {"without cache": (lengths, without), "with cache": (lengths, cached)}, xscale="log", yscale="log", marker="o",
-    title="With a cache, the next token costs far less", xlabel="tokens so far",
-    ylabel="milliseconds a token",
-    alt="Milliseconds for one token against the length, logarithmic. Without a cache it rises with the length, with a "
-    "cache it is far lower and rises much less.",
-)
-
-# %% tags=["nbval-ignore-output"]
-expect("Times faster with the cache, at 1,024 tokens", without[-1] / cached[-1], 4, 200)
-
-# %% [markdown]
-# ### 5.4 What it takes
-#
-# Nothing is free. The cache holds a key and a value, for each layer, each key–value head, each of the $n$ positions:
-#
-# $$\text{bytes} = 2 \cdot L \cdot \text{kv\_heads} \cdot d_k \cdot n \cdot \text{bytes per number}$$
-
-
-# %%
-def cache_bytes(config, n, each=2):                                # each: bytes per number; 2 in half precision
-    block = config.block
-    return 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim * n * each
-
-
-cache = {}
-forward(torch.ones(1, 100, dtype=torch.long), cache)
-held = sum(each.numel() * each.element_size() for pair in cache.values() for each in pair)
-print(f"ours, 100 tokens in 4 bytes: {held:,} bytes; the formula says {cache_bytes(model.config, 100, 4):,}")
-
-# %% [markdown]
-# And the large ones? Their sizes are in the library. One text, as long as each model's context:
-
-# %%
-from txlib.models.sizes import GPT2, GPT3, LLAMA, MIXTRAL, count_parameters
-
-giants = {"GPT-2 small": GPT2["small"], "GPT-2 XL": GPT2["xl"], "Llama 7B": LLAMA["7b"], "Mixtral 8x7B": MIXTRAL["8x7b"],
-          "GPT-3 175B": GPT3["175b"]}
-for label, config in giants.items():
-    n, weights = config.max_length, 2 * count_parameters(config)
-    print(f"{label:13} {cache_bytes(config, 1) / 2**10:5,.0f} KiB a token; {n:6,} tokens take "
-          f"{cache_bytes(config, n) / 2**30:4.2f} GiB, the weights {weights / 2**30:5.1f} GiB")
-
-# %% [markdown]
-# Half a mebibyte a token for Llama 7B: thirteen texts of full length, and the cache is as large as the model. That,
-# not arithmetic, limits how many users a GPU can serve at once. Mixtral has as many layers and a head as wide as
-# Llama 7B's, but 8 key–value heads instead of 32, so a quarter of the cache: that is what grouped queries are for
-# (lesson 13).
-
-# %% [markdown]
-# ## 6 Quality against diversity, measured
-#
-# Now that writing is cheap, we can write a lot: 32 texts at once, all from the same prompt.
-
-
-# %%
 def write_many(change, prompt="Alice was", count=32, new=60, seed=0):
-    generator, cache, written = torch.Generator().manual_seed(seed), {}, []
+    generator, cache, drawn = torch.Generator().manual_seed(seed), model.new_cache(context), []
     news = torch.tensor([encode(prompt)] * count)                  # (count, prompt)
     for _ in range(new):
-        p = change(forward(news, cache)[:, -1]).softmax(dim=-1)    # (count, vocab)
-        news = torch.multinomial(p, 1, generator=generator)        # (count, 1)
-        written.append(news)
-    return torch.cat(written, dim=1)                               # (count, new)
+        logits = model(news, cache=cache).logits[:, -1]            # (count, vocab)
+        news = torch.multinomial(change(logits).softmax(dim=-1), 1, generator=generator)
+        drawn.append(news)                                         # (count, 1)
+    return torch.cat(drawn, dim=1)                                 # (count, new)
 
 
 # %% [markdown]
@@ -820,11 +648,12 @@ def write_many(change, prompt="Alice was", count=32, new=60, seed=0):
 
 
 # %%
+@torch.no_grad()
 def quality(texts, prompt="Alice was"):                            # (count, new)
-    start = torch.tensor([encode(prompt)] * len(texts))            # (count, prompt)
-    logits = forward(torch.cat([start, texts], dim=1), {})         # (count, prompt + new, vocab)
-    loss = F.cross_entropy(logits[:, start.shape[1] - 1 : -1].flatten(0, 1), texts.flatten())
-    return loss.exp().item()
+    before = torch.tensor([encode(prompt)] * len(texts))           # (count, prompt)
+    logits = model(torch.cat([before, texts], dim=1)).logits       # (count, prompt + new, vocab)
+    predicting = logits[:, before.shape[1] - 1 : -1]               # (count, new, vocab)
+    return F.cross_entropy(predicting.flatten(0, 1), texts.flatten()).exp().item()
 
 
 # %% tags=["nbval-ignore-output"]
@@ -835,17 +664,17 @@ dials = {
 }
 
 # %% [markdown]
-# Each dial, each setting, 32 texts; 576 texts in all. At its last setting each dial does nothing: pure sampling.
+# Each dial, each setting, 32 texts; 576 texts in all. At its last setting each dial does nothing: pure sampling. Which
+# dial will be best?
 
 # %% tags=["nbval-ignore-output"]
-curves, samples = {}, {}
+roads, samples = {}, {}
 for dial in progress(dials, "three dials, six settings each, 32 texts"):
-    texts = {value: write_many(change) for value, change in dials[dial].items()}
-    samples[dial] = texts
-    curves[dial] = [quality(each) for each in texts.values()], [distinct(each.tolist(), 3) for each in texts.values()]
-human = measured["human"][0]
+    samples[dial] = {value: write_many(change) for value, change in dials[dial].items()}
+    found = samples[dial].values()
+    roads[dial] = [quality(each) for each in found], [distinct(each.tolist(), 3) for each in found]
 plots.lines(
-    curves | {"human": ([human, human], [0.5, 0.75])}, marker="o", height=4.4,
+    roads, marker="o", height=4.4, mark=("human", measured["human"][0]),
     title="Three dials, one road", xlabel="perplexity (left: predictable)",
     ylabel="distinct-3 over 32 texts (up: diverse)",
     alt="Three curves of distinct-3 against perplexity, for temperature, top-p and top-k. All rise from the lower left, "
@@ -854,17 +683,30 @@ plots.lines(
 )
 
 # %% [markdown]
-# The three curves nearly coincide: with this judge, one dial is as good as another, and only its setting counts. And
-# the road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
+# The three curves nearly coincide: with this judge, one dial is as good as another, and only its setting counts. Is one
+# of them a little higher? Before you believe a ranking, draw other texts. The perplexities nearest to 12, with three
+# seeds each:
+
+# %% tags=["nbval-ignore-output"]
+near = {"temperature": (0.7, lambda z: temperature(z, 0.7)), "top-p": (0.8, lambda z: top_p(z, 0.8)),
+        "top-k": (20, lambda z: top_k(z, 20))}
+for dial, (value, change) in near.items():
+    drawn = [write_many(change, seed=seed) for seed in (1, 2, 3)]
+    found = [f"{quality(each):.1f}, {distinct(each.tolist(), 3):.1%}" for each in drawn]
+    print(f"{dial:11} {value:4}:  ", "   ".join(found))
+
+# %% [markdown]
+# Differences between dials are about as large as those between seeds, so there is no ranking to believe. And the road
+# bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
 # diversity, but half of the perplexity or more. Below that, the texts become more and more alike. Settings like
-# $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. (The human mark is the perplexity of one text
-# of 60 tokens, so a rough one. Its height means nothing.) The numbers, perplexity and distinct-3:
+# $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. (The dotted line is the perplexity of one human
+# text of 60 tokens, so a rough mark.) The numbers, perplexity and distinct-3:
 
 # %% tags=["nbval-ignore-output"]
 for dial, values in dials.items():
-    found = zip(values, *curves[dial], strict=True)
+    found = zip(values, *roads[dial], strict=True)
     print(f"{dial:12}", "   ".join(f"{value:g}: {x:.0f}, {y:.0%}" for value, x, y in found))
-cold, warm = (list(zip(*curves["temperature"], strict=True))[place] for place in (0, -1))
+cold, warm = (list(zip(*roads["temperature"], strict=True))[place] for place in (0, -1))
 expect("Perplexity at T = 0.3", cold[0], 4, 9)
 expect("Distinct-3 at T = 0.3", cold[1], 0.4, 0.75)
 expect("Perplexity at T = 1", warm[0], 20, 40)
@@ -881,8 +723,9 @@ from sacrebleu import sentence_bleu
 
 
 def self_bleu(texts):                                              # (count, new)
-    written = [decode(ids) for ids in texts.tolist()]
-    return statistics.mean(sentence_bleu(each, written[:i] + written[i + 1 :]).score for i, each in enumerate(written))
+    them = [decode(ids) for ids in texts.tolist()]
+    bleu = [sentence_bleu(each, them[:i] + them[i + 1 :]).score for i, each in enumerate(them)]
+    return statistics.mean(bleu)
 
 
 for dial, value in (("temperature", 0.3), ("temperature", 0.7), ("top-p", 0.8), ("temperature", 1.0)):
@@ -891,86 +734,18 @@ for dial, value in (("temperature", 0.3), ("temperature", 0.7), ("top-p", 0.8), 
 # %% [markdown]
 # It tells the same story from the other side. Measure both, quality and diversity, whenever you compare samplers:
 # each alone is easily won, by copying one good sentence or by rolling dice.
-#
-# ## 7 Several prompts at once
-#
-# The 32 texts had one prompt. What if prompts have different lengths? A batch is a rectangle, so the short ones are
-# filled up. On which side? In lesson 07 the padding stood on the right. Here the *end* of the prompt is where the
-# model goes on, so let us try all ways, and compare each prompt's next-token distribution with what it is alone.
-
-# %%
-prompts = ["The", "Alice was beginning to", "“I don’t think they play at all fairly,” said"]
-rows = [encode(prompt) for prompt in prompts]
-n, PAD = max(map(len, rows)), 0
-right = torch.tensor([row + [PAD] * (n - len(row)) for row in rows])             # (batch, n)
-left = torch.tensor([[PAD] * (n - len(row)) + row for row in rows])              # (batch, n)
-mask = torch.tensor([[0] * (n - len(row)) + [1] * len(row) for row in rows])     # (batch, n): 1 = a real token
-alone = torch.stack([next_logits(prompt) for prompt in prompts])                 # (batch, vocab)
-
-
-@torch.no_grad()
-def wrong_by(ids, mask=None):                                      # (batch, n) each
-    p, q = model(ids, mask).logits[:, -1].softmax(dim=-1), alone.softmax(dim=-1)             # (batch, vocab) each
-    return "  ".join(f"{change:6.1%}" for change in (p - q).abs().sum(dim=-1) / 2)
-
-
-print("share of the probability that is in the wrong place, for each prompt:")
-print(f"padded right, last column    {wrong_by(right)}")
-print(f"padded left, no mask         {wrong_by(left)}")
-print(f"padded left, with the mask   {wrong_by(left, mask)}")
 
 # %% [markdown]
-# The third prompt is the longest; it needs no padding, so nothing happens to it. On the right, the last column of the
-# others is padding, and the model continues *that*. You might read the last *real* token
-# instead; that is right for the first new token. But where does the new token go? Behind the padding. There it is too
-# far away from the prompt, even if the padding is masked:
-
-
-# %%
-@torch.no_grad()
-def second_token(row, gap):
-    """The distribution after one more token, which stands `gap` places behind the prompt; the gap is masked."""
-    ids = torch.tensor([[*row, *[PAD] * gap, *encode(" very")]])   # (1, length)
-    mask = torch.tensor([[1] * len(row) + [0] * gap + [1]])        # (1, length)
-    return model(ids, mask).logits[0, -1].softmax(dim=-1)          # (vocab,)
-
-
-for gap in (1, 4, 16, 64):
-    change = (second_token(rows[1], gap) - second_token(rows[1], 0)).abs().sum() / 2
-    print(f"a gap of {gap:2}: {change:.1%} of the probability in the wrong place")
-
-# %% [markdown]
-# So padding goes on the left, with a mask. (On the right it works, too, if each row then writes at its own place.)
-# With rotary positions that is all, because they only know distances. With
-# *learned* positions (GPT-2) there is one more thing: the first real token must be position 0, wherever it stands.
-# Count the real tokens. Here with a GPT-2 in small, with random weights:
-
-
-# %%
-from txlib.layers import BlockConfig
-
-torch.manual_seed(0)
-gpt2 = GPT(GPTConfig(V, BlockConfig(64, 4, 256, position="learned"), layers=2, max_length=64, init_std=0.5)).eval()
-counts = (mask.cumsum(dim=1) - 1).clamp(min=0)                     # (batch, n): 0 for the first real token
-allowed = mask.bool()[:, None, None, :] & causal().dense(n)        # (batch, 1, n, n)
-with torch.no_grad():
-    alone2 = torch.stack([gpt2(torch.tensor([row])).logits[0, -1] for row in rows])          # (batch, vocab)
-    for label, position in (("by columns", torch.arange(n).expand(3, n)), ("by real tokens", counts)):
-        x = gpt2.embedding(left) + gpt2.position.weight[position]   # (batch, n, d_model)
-        p = gpt2.logits(gpt2.decoder(x, allowed)[:, -1]).softmax(dim=-1)         # (batch, vocab)
-        change = (p - alone2.softmax(dim=-1)).abs().sum(dim=-1) / 2              # (batch,)
-        print(f"positions counted {label:15}", "  ".join(f"{each:6.1%}" for each in change))
-
-# %% [markdown]
-# ## 8 When to stop, and what to show
+# ## 6 When to stop, and what to show
 #
 # **The end token.** A model can end a text itself, if texts in training ended with a special token. This model's
 # vocabulary has one. How likely is it, at its best place in all the texts we have?
 
 # %% tags=["nbval-ignore-output"]
-texts = torch.cat([samples["temperature"][1.0], samples["top-p"][0.9]])          # (64, new)
-end = forward(texts, {}).softmax(dim=-1)[..., model.config.eos_id].max()
-print(f"{name(model.config.eos_id)}: largest probability in {texts.numel():,} places: {end:.0e}")
+drawn = torch.cat([samples["temperature"][1.0], samples["top-p"][0.9]])          # (64, new)
+with torch.no_grad():
+    end = model(drawn).logits.softmax(dim=-1)[..., model.config.eos_id].max()
+print(f"{name(model.config.eos_id)}: largest probability in {drawn.numel():,} places: {end:.0e}")
 
 # %% [markdown]
 # This model would practically never end by itself. So we must stop it ourselves, after a number of tokens or at a
@@ -983,7 +758,8 @@ print(f"{name(model.config.eos_id)}: largest probability in {texts.numel():,} pl
 # %%
 def until(prompt, stop, new=60, **options):
     ids, written = encode(prompt), ""
-    for id in write(prompt, sampler(lambda z: top_p(z, 0.8), **options), new=new)[len(ids) :]:
+    choose = sampler(lambda z: top_p(z, 0.8), **options)
+    for id in write(prompt, choose, new=new)[len(ids) :]:
         written += decode([id])
         if stop in written:
             return written[: written.index(stop)]
@@ -1024,7 +800,7 @@ def readable(ids, decode):
 print(list(readable(ids, bytes_encoder.decode)))
 
 # %% [markdown]
-# ## 9 Open the library
+# ## 7 Open the library
 #
 # `txlib.generation` has all this. You will recognise the filters:
 
@@ -1041,46 +817,49 @@ from txlib.generation import (
     penalise_repetition,
     stream,
 )
+from txlib.generation import penalise_counts as library_counts
 
-show_source(keep_top_k, keep_top_p, keep_min_p, penalise_repetition)
+show_source(keep_top_k, keep_top_p, keep_min_p, penalise_repetition, library_counts)
 
 # %% [markdown]
 # Fifty random rows of logits, the same for both. What is cut off must be cut off in both, and the rest must agree.
 
 # %%
 torch.manual_seed(0)
-z = 3 * torch.randn(50, V)                                         # (batch, vocab)
-seen = torch.rand(50, V) < 0.1                                     # (batch, vocab)
-rows_seen = zip(z, seen, strict=True)
-ours = torch.stack([penalise(row, here.nonzero()[:, 0], 1.3) for row, here in rows_seen])    # (batch, vocab)
-prove_equal(temperature(z, 0.7), apply_temperature(z, 0.7), what="Both temperatures")
-prove_equal(top_k(z, 20).softmax(dim=-1), keep_top_k(z, 20).softmax(dim=-1), what="Both top-k")
-prove_equal(top_p(z, 0.8).softmax(dim=-1), keep_top_p(z, 0.8).softmax(dim=-1), what="Both top-p")
-prove_equal(min_p(z, 0.1).softmax(dim=-1), keep_min_p(z, 0.1).softmax(dim=-1), what="Both min-p")
-prove_equal(ours, penalise_repetition(z, seen, 1.3), what="Both penalties")
+rows = 3 * torch.randn(50, V)                                      # (batch, vocab)
+counts = torch.poisson(0.1 * torch.ones(50, V)).long()             # (batch, vocab): how often written
+texts = [torch.arange(V).repeat_interleave(row) for row in counts]               # the tokens themselves
+ours = torch.stack([penalise(z, ids, 1.3) for z, ids in zip(rows, texts, strict=True)])
+counted = torch.stack([penalise_counts(z, ids, 0.5, 0.2) for z, ids in zip(rows, texts, strict=True)])
+prove_equal(temperature(rows, 0.7), apply_temperature(rows, 0.7), what="Both temperatures")
+for label, mine, theirs in (("top-k", top_k(rows, 20), keep_top_k(rows, 20)),
+                            ("top-p", top_p(rows, 0.8), keep_top_p(rows, 0.8)),
+                            ("min-p", min_p(rows, 0.1), keep_min_p(rows, 0.1))):
+    prove_equal(mine.softmax(dim=-1), theirs.softmax(dim=-1), what=f"Both {label}")
+prove_equal(ours, penalise_repetition(rows, counts > 0, 1.3), what="Both repetition penalties")
+prove_equal(counted, library_counts(rows, counts, 0.5, 0.2), what="Both penalties by counts")
 
 # %% [markdown]
-# `Sampling` puts them in order, `stream` is the loop, with cache, left padding, ends and seeds. Here is its source.
+# `Sampling` puts them in order, `stream` is the loop, with a cache, ends and seeds. Here is its source.
 # Look for predict, choose, append.
 
 # %%
 show_source(Sampling.__call__, stream)
 
 # %% [markdown]
-# Does it write what ours writes? Greedy, several prompts at once against each alone, with a seed, and the beam:
+# Does it write what ours writes? Greedy, with a seed, and the beam:
 
 # %%
-(theirs,) = generate(model, [encode("Alice was")], max_new_tokens=80)
-print("greedy, the same tokens as ours:   ", encode("Alice was") + theirs == write("Alice was", greedy))
-together = generate(model, rows, max_new_tokens=20)
-print("together as alone:                 ", together == [generate(model, [row], max_new_tokens=20)[0] for row in rows])
-print("with the cache as without:         ", together == generate(model, rows, max_new_tokens=20, use_cache=False))
+begin = encode("Alice was")
+(theirs,) = generate(model, [begin], max_new_tokens=80)
+print("greedy, the same tokens as ours:   ", begin + theirs == write("Alice was", greedy))
 options = dict(sampling=Sampling(temperature=0.9, top_p=0.9), max_new_tokens=60, seed=0)
 ours = write_many(lambda z: top_p(temperature(z, 0.9), 0.9), count=4)            # (count, new)
-print("drawn, the same tokens as ours:    ", generate(model, [encode("Alice was")] * 4, **options) == ours.tolist())
-print("the same seed, the same text:      ", generate(model, rows, **options) == generate(model, rows, **options))
-found = beam_search(model, torch.tensor([encode("Alice was")]), max_length=20, beams=4)
-print("the beam, the same tokens as ours: ", encode("Alice was") + found[0] == beam("Alice was", 4, new=20))
+drawn = generate(model, [begin] * 4, **options)
+print("drawn, the same tokens as ours:    ", drawn == ours.tolist())
+print("the same seed, the same text:      ", drawn == generate(model, [begin] * 4, **options))
+(found,) = beam_search(model, torch.tensor([begin]), max_length=20, beams=4)
+print("the beam, the same tokens as ours: ", begin + found == beam("Alice was", 4, new=20))
 
 # %% [markdown]
 # `Writer` joins a model with its tokenizer: text in, text out, also piece by piece, holding back what may yet become a
@@ -1089,7 +868,8 @@ print("the beam, the same tokens as ours: ", encode("Alice was") + found[0] == b
 # %% tags=["nbval-ignore-output"]
 writer = Writer(model, tokenizer)
 prompt = "“Who are you?” said the Queen.\n\n“"
-print(list(writer.stream(prompt, sampling=Sampling(top_p=0.8), stop=["”"], seed=0)))
+pieces = writer.stream(prompt, sampling=Sampling(top_p=0.8), stop=["”"], seed=0)
+print(" · ".join(pieces))
 
 # %% [markdown]
 # From the command line, token by token as they come:
@@ -1101,7 +881,7 @@ print(list(writer.stream(prompt, sampling=Sampling(top_p=0.8), stop=["”"], see
 # ```
 
 # %% [markdown]
-# ## 10 Tasks as conditional generation
+# ## 8 Tasks as text to continue
 #
 # Radford et al. (2019) made a bold claim: a language model needs no other training to do other tasks. Put the task
 # into the prompt, and let it write on. *Sentiment*: "… It was", *good* or *bad*? *Question answering*: "Q: … A:".
@@ -1117,19 +897,56 @@ print(list(writer.stream(prompt, sampling=Sampling(top_p=0.8), stop=["”"], see
 def scores(prompt, answers):
     """The sum of log p of each answer, and its number of tokens."""
     row, parts = encode(prompt)[-100:], [encode(answer) for answer in answers]
-    sums = torch.stack([log_p_of(row + part, len(row)).sum() for part in parts])             # (answer,)
-    return sums, torch.tensor([len(part) for part in parts])       # (answer,), (answer,)
+    sums = torch.stack([log_p_of(row + part, len(row)).sum() for part in parts])
+    return sums, torch.tensor([len(part) for part in parts])       # (answer,) each
 
 
 NAMES = [" Rabbit", " Hare", " Turtle", " Queen"]
 for prompt in ("The March", "The Mock", "The Red", "The White"):
     p = scores(prompt, NAMES)[0].softmax(dim=-1)                   # (answer,)
-    print(f"{prompt:10}", "  ".join(f"{each.strip()} {share:.0%}" for each, share in zip(NAMES, p, strict=True)))
+    shares = zip(NAMES, p.tolist(), strict=True)
+    print(f"{prompt:10}", "  ".join(f"{each.strip()} {share:.0%}" for each, share in shares))
 
 # %% [markdown]
 # It knows the first three. After *The White* it prefers the Queen, who exists as well; its second choice is a mistake.
 #
-# ### Question answering
+# ### 8.1 Anqi forgot ___
+#
+# The next word is never just a word. *Anqi forgot all about ___*: her homework? his keys? To fill the gap, a model must
+# decide something that nobody told it. What does it do? Put ten subjects into the same sentence, and let it choose
+# between *her* and *his*. Guess first: what will it say of Bruno, a boy, and of Anqi, whom it has never met?
+
+# %%
+PEOPLE = ["Alice", "Sylvie", "Bruno", "The Queen", "The King", "The Duchess", "The Professor",
+          "The Hatter", "The teacher", "Anqi"]
+choice = {}
+for who in PEOPLE:
+    both = scores(f"{who} forgot all about", [" her", " his"])[0].softmax(dim=-1)    # (answer,)
+    choice[who] = both[0].item()
+plots.bars(
+    choice, title="The choice follows what was read, not who it is", format="{:.0%}",
+    xlabel="probability of “her”, against “his”",
+    alt="; ".join(f"{who}: {share:.0%}" for who, share in choice.items()),
+)
+
+# %% [markdown]
+# Bruno is a boy, and gets *her*: he stands beside Sylvie in most sentences of his book. The Hatter and the Duchess get
+# the same. Of Anqi the model knows nothing, and still it has an opinion: that of its books, where the person who
+# forgets things is mostly a girl called Alice. **A completion is not a fact about Anqi, but about the training text.**
+# Where a text says *he* of doctors and *she* of nurses, so does the model, and a sampler with a low temperature says it
+# *more* often than the text did, since the likelier word takes all:
+
+# %%
+both = scores("Alice forgot all about", [" her", " his"])[0]       # (answer,)
+for T in (1.0, 0.7, 0.3):
+    print(f"T = {T}: “her” {(both / T).softmax(dim=-1)[0]:.1%}")
+
+# %% [markdown]
+# This is called **bias**, and *bias amplification*. Measure it like this, with pairs of sentences that differ in one
+# word, before you let a model decide anything about people. (Sheng et al. 2019 did it with GPT-2: *The woman worked
+# as …*, *The man worked as …*.)
+#
+# ### 8.2 Question answering
 #
 # Completing a name is remembering. A *question* asks for more: understand it, find the answer among what was read.
 # Eight questions about the books, and for each the same eight persons to choose from. Guessing gives one in eight.
@@ -1147,11 +964,12 @@ QUESTIONS = {
 }
 PERSONS = list(QUESTIONS.values())
 asked = {question: scores(f"“{question}” said Alice. “It was", PERSONS) for question in QUESTIONS}
-free, counts = scores("“It was", PERSONS)                          # (answer,) each: a prompt without a question
+free, lengths = scores("“It was", PERSONS)                         # (answer,) each: without a question
 
 
 def right_answers(score):
-    return sum(PERSONS[score(sums).argmax()] == QUESTIONS[question] for question, (sums, _) in asked.items())
+    said = {question: PERSONS[score(sums).argmax()] for question, (sums, _) in asked.items()}
+    return sum(said[question] == answer for question, answer in QUESTIONS.items())
 
 
 # %% [markdown]
@@ -1160,26 +978,26 @@ def right_answers(score):
 # - **The sum** favours *short* answers: each further token costs.
 # - **Length normalisation** divides by the number of tokens (Brown et al. 2020, §2.4). Now it favours names with
 #   predictable ends: after *Humpty*, *Dumpty* is for free.
-# - **Calibration** asks how much likelier the *question* makes an answer: subtract its score behind a prompt without
+# - **Calibration** asks how much likelier the *question* makes an answer: subtract its score after a prompt without
 #   content. Brown et al. divide by such a probability, too; Zhao et al. (2021) go on from there.
 
 # %%
 ways = {
     "sum": lambda sums: sums,
-    "mean a token": lambda sums: sums / counts,
+    "mean per token": lambda sums: sums / lengths,
     "calibrated": lambda sums: sums - free,
 }
 for way, score in ways.items():
     said = Counter(PERSONS[score(sums).argmax()].strip() for sums, _ in asked.values())
     answers = ", ".join(f"{who} ({times})" for who, times in said.items())
-    print(f"{way:13} {right_answers(score)} of 8 right; says {answers}")
+    print(f"{way:14} {right_answers(score)} of 8 right; says {answers}")
 
 # %% [markdown]
 # One of eight is chance. And look at *what* it says. By the sum it gives one answer to all questions, by the mean
 # another one to all: neither depends on the question. Calibration breaks the habit, but it cannot put knowledge where
 # there is none.
 #
-# ### Sentiment, on real reviews
+# ### 8.3 Sentiment, on real reviews
 #
 # Now a task with a test set: reviews of clothes, half of them with one or two stars, half with four or five. The prompt
 # is the review (its end, as the model reads only 128 tokens) and *It was*; the answers are *very nice* and *not very
@@ -1191,14 +1009,19 @@ from txlib.data import reviews
 data = reviews("sentiment")
 ANSWERS = [" not very nice", " very nice"]                         # label 0, label 1
 labels = torch.tensor([review.label for review in data.test])      # (review,)
-found = [scores(review.text.capitalize() + " It was", ANSWERS) for review in progress(data.test, "reading reviews")]
-sums, counts = torch.stack([each for each, _ in found]), found[0][1]             # (review, answer), (answer,)
+found = [scores(review.text.capitalize() + " It was", ANSWERS)
+         for review in progress(data.test, "reading reviews")]
+sums, lengths = torch.stack([each for each, _ in found]), found[0][1]            # (review, answer), (answer,)
 free = scores("It was", ANSWERS)[0]                                # (answer,): without a review
+readings = {"sum": sums, "mean per token": sums / lengths, "calibrated": sums - free}
+
+# %% tags=["nbval-ignore-output"]
 accuracy = {}
-for way, score in {"sum": sums, "mean a token": sums / counts, "calibrated": sums - free}.items():
+for way, score in readings.items():
     said = score.argmax(dim=-1)                                    # (review,)
     accuracy[way] = (said == labels).float().mean().item()
-    print(f"{way:13} accuracy {accuracy[way]:.1%}; says “very nice” of {said.float().mean():.0%} of the reviews")
+    often = said.float().mean()
+    print(f"{way:14} accuracy {accuracy[way]:.1%}; says “very nice” of {often:.0%} of the reviews")
 print(f"chance 50 %; with {len(labels)} reviews it wanders by ± {2 * math.sqrt(0.25 / len(labels)):.1%}")
 
 # %% [markdown]
@@ -1215,12 +1038,12 @@ def words(text):
     return re.findall(r"[a-z']+", text.lower())
 
 
-counts = [Counter(), Counter()]                                    # of the bad, of the good
+bad, good = Counter(), Counter()
 for review in data.train:
-    counts[review.label].update(words(review.text))
-weight = {word: math.log((counts[1][word] + 1) / (counts[0][word] + 1)) for word in counts[0] | counts[1]}
-said = torch.tensor([sum(weight.get(word, 0) for word in words(review.text)) > 0 for review in data.test])   # (review,)
-by_words = (said == labels.bool()).float().mean().item()
+    (good if review.label else bad).update(words(review.text))
+weight = {word: math.log((good[word] + 1) / (bad[word] + 1)) for word in good | bad}
+said = [sum(weight.get(word, 0) for word in words(review.text)) > 0 for review in data.test]
+by_words = (torch.tensor(said) == labels.bool()).float().mean().item()
 expect("Accuracy of counting words", by_words, 0.8, 0.95)
 for way in accuracy:
     expect(f"Accuracy of our language model, {way}", accuracy[way], 0.4, 0.65)
@@ -1228,7 +1051,7 @@ for way in accuracy:
 # %% [markdown]
 # Counting words gets nine of ten right. So the task is easy, and our model cannot do it. Is the method to blame? Give
 # it a task that it can know something about: which is English, the beginning of a review, or the same words shuffled?
-# Chance is one half again. The score is the mean a token.
+# Chance is one half again. The score is the mean per token.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -1236,8 +1059,8 @@ right = 0
 for review in data.test[:150]:
     text = review.text.split()[1:14]
     mixed = [text[place] for place in torch.randperm(len(text))]
-    sums, counts = scores("It", [" " + " ".join(each) for each in (text, mixed)])            # (answer,) each
-    right += (sums / counts).argmax().item() == 0
+    sums, lengths = scores("It", [" " + " ".join(each) for each in (text, mixed)])
+    right += (sums / lengths).argmax().item() == 0
 expect("Accuracy for the order of words", right / 150, 0.75, 1)
 
 # %% [markdown]
@@ -1247,32 +1070,130 @@ expect("Accuracy for the order of words", right / 150, 0.75, 1)
 # (Radford et al. 2019, CoQA, abstract). So whatever model you use, measure it on a test set, write chance beside it,
 # and try a simple baseline.
 #
-# ### “TL;DR:”
+# ### 8.4 In-context learning
 #
-# Radford et al. (2019, §3.6) made GPT-2 summarise by writing *TL;DR:* behind an article. We ask our model to do so
-# with reviews, and measure something simple: how many of the longer words that it writes stand in the review? For
-# comparison: in *another* review.
+# A prompt can do more than ask. Show some examples in it, *then* ask: no weight changes, and still the model may do
+# better. This is **in-context learning** (Brown et al. 2020): *zero-shot* without examples, *one-shot* with one,
+# *few-shot* with some. For GPT-3 (175 billion parameters; their table 3.2 and 3.3):
+#
+# | | zero-shot | one-shot | few-shot |
+# | --- | --- | --- | --- |
+# | last word of a story (LAMBADA), accuracy | 76.2 | 72.5 | 86.4 |
+# | questions (TriviaQA), accuracy | 64.3 | 68.0 | 71.2 |
+#
+# Is there any of it in our model? In the simplest sense, it should: *what stands in the context makes what follows
+# easier to predict*. Test it on texts that it has never read, Shakespeare's. Predict always the same 16 tokens, with
+# more and more of the text before them. A control shows that it is not just length that helps: as many tokens from
+# *another* place.
+
+# %%
+from txlib.data import shakespeare
+
+play = torch.tensor(encode(shakespeare().test[:250_000].replace("'", "’")))
+passages = play[: len(play) // 128 * 128].view(-1, 128)[:200]     # (passage, 128)
+target, elsewhere = passages[:, -16:], passages.roll(50, dims=0)   # (passage, 16), (passage, 128)
+
+
+@torch.no_grad()
+def nats(before):                                                  # (passage, k): what stands before the target
+    before = torch.cat([before[:, :-1], passages[:, 111:112]], dim=1)            # the last token is always its own
+    logits = model(torch.cat([before, target], dim=1)).logits[:, -17:-1]         # (passage, 16, vocab)
+    return F.cross_entropy(logits.transpose(1, 2), target, reduction="none").mean(dim=1)         # (passage,)
+
 
 # %% tags=["nbval-ignore-output"]
-some = [review.text for review in data.test if 200 < len(review.text) < 300][:40]
-prompts = [encode(text.capitalize() + "\n\nTL;DR:")[-100:] for text in some]
-written = [decode(ids) for ids in generate(model, prompts, max_new_tokens=25, sampling=Sampling(top_p=0.8), seed=0)]
+lengths = [1, 2, 4, 8, 16, 32, 64, 112]
+losses = {
+    "from another place": [nats(elsewhere[:, 112 - k : 112]).mean().item() for k in lengths],
+    "from the same text": [nats(passages[:, 112 - k : 112]).mean().item() for k in lengths],
+}
+plots.lines(
+    {label: (lengths, values) for label, values in losses.items()}, xscale="log", marker="o",
+    title="It learns from its context, a little", xlabel="tokens of context", ylabel="nats per token",
+    alt="Loss on the same 16 tokens against the tokens of context. With context from the same text it falls steadily; with "
+    "as much context from another place it hardly changes.",
+)
 
-
-def taken(summary, text):
-    long = [word for word in words(summary) if len(word) > 3]
-    return sum(word in words(text) for word in long) / max(len(long), 1)
-
-
-own = statistics.mean(map(taken, written, some))
-others = statistics.mean(map(taken, written, some[1:] + some[:1]))
-print(f"words from the review itself {own:.0%}, from another review {others:.0%}")
-print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
+# %% tags=["nbval-ignore-output"]
+gain = nats(passages[:, :112]) - nats(passages[:, 111:112])        # (passage,): paired, so the passage drops out
+error = gain.std() / len(gain) ** 0.5
+print(f"112 tokens of context against 1: {gain.mean():.3f} nats per token, ± {2 * error:.3f}")
+expect("Nats per token gained by the context", -gain.mean().item(), 0.08, 0.25)
 
 # %% [markdown]
-# No difference: it does not summarise, it goes on telling about Sylvie and the Gardener, which is what it has learned.
+# That is in-context learning in its first sense: names, line lengths and words of the passage are taken up. The second
+# sense is a *task* that only the examples tell. A name, a colon, *he* or *she*; some lines of this, then a name alone.
+# The model has read of them all. How often is it right after 0, 1, 2, 4, 8 examples?
+
+# %%
+import random
+
+SHE = "Alice Sylvie Queen Duchess Lady sister Dinah Muriel".split()
+HE = "King Hatter Bruno Gardener Professor Gryphon Rabbit Earl".split()
+EXAMPLES = [(who, "she") for who in SHE] + [(who, "he") for who in HE]
+
+
+def few_shot(shots, seed):
+    """Accuracy, and the probability of the two answers together, over all 16 names."""
+    draw, right, both = random.Random(seed), [], []
+    for who, answer in EXAMPLES:
+        shown = draw.sample([each for each in EXAMPLES if each[0] != who], shots)
+        prompt = "".join(f"{name}: {pronoun}\n" for name, pronoun in shown) + f"{who}:"
+        sums = scores(prompt, [" she", " he"])[0]                  # (answer,)
+        right.append(sums.argmax().item() == ["she", "he"].index(answer))
+        both.append(sums.exp().sum().item())
+    return statistics.mean(right), statistics.mean(both)
+
+
+# %% tags=["nbval-ignore-output"]
+for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
+    right, both = zip(*(few_shot(shots, seed) for seed in range(3)), strict=True)
+    each = "  ".join(f"{share:.0%}" for share in right)
+    print(f"{shots} examples: right {each}   (chance 50 %);  she or he at all: {statistics.mean(both):.0%}")
+
+# %% [markdown]
+# The two columns say different things. *She or he at all* rises: from the examples the model has taken the **form**,
+# which words come here. *Right* stays at chance: it has not taken the **task**. Min et al. (2022) found that large
+# models, too, owe much of what examples give them to the form; but they do take the task.
 #
-# ## 11 Quiz
+# So let one that can. GPT-2 small has 124 million parameters and has read eight million web pages. It is not part of
+# the course (548 MB), but if you are online, load it once, and run this cell again:
+#
+# ```
+# hf download openai-community/gpt2 config.json model.safetensors tokenizer.json
+# ```
+
+# %% tags=["nbval-ignore-output"]
+CAPITALS = dict(France="Paris", Germany="Berlin", Spain="Madrid", Russia="Moscow", Japan="Tokyo", Egypt="Cairo",
+                England="London", Austria="Vienna", Greece="Athens", Ireland="Dublin", Cuba="Havana", Iran="Tehran")
+
+
+def capitals(writer, shots, seed):
+    """How many capitals it writes, greedily, after some lines that show how."""
+    draw, prompts = random.Random(seed), []
+    for country in CAPITALS:
+        shown = draw.sample([each for each in CAPITALS if each != country], shots)
+        prompts.append("".join(f"{each}: {CAPITALS[each]}\n" for each in shown) + f"{country}:")
+    said = writer.write(prompts, max_new_tokens=3)
+    return sum(answer in text for answer, text in zip(CAPITALS.values(), said, strict=True))
+
+
+writers = {"ours": writer}
+if folder := gpt2():
+    writers["GPT-2 small"] = Writer(load_pretrained(folder), load_tokenizer(folder))
+else:
+    print("GPT-2 is not here; without it, this cell shows our model alone.")
+for label, each in writers.items():
+    for shots in (0, 1, 4):
+        found = "  ".join(str(capitals(each, shots, seed)) for seed in range(3))
+        print(f"{label:12} {shots} examples: {found} of {len(CAPITALS)} right")
+
+# %% [markdown]
+# Our model has never read of these cities. With GPT-2, look at how the number changes from 0 examples to 1 to 4: the
+# knowledge is in the weights all along, the examples only say what is wanted. And a last surprise of Radford et al.
+# (2019, §3.6): they made GPT-2 summarise by writing *TL;DR:* after an article. Nobody had trained it to; the web had.
+#
+# ## 9 Quiz
 #
 # Decide first, then open an answer.
 #
@@ -1307,62 +1228,63 @@ print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
 # Their *probabilities* depend on all others, but the ratio of two does not.
 # </details>
 #
-# **3. Why is there no cache of queries?**
+# **3. One library applies top-p before the temperature, another after it. At T = 1.5 and $p = 0.9$, which one draws from
+# more tokens?**
 #
-# <details><summary>A. Queries change when a token is appended</summary>
+# <details><summary>A. The one that filters first</summary>
 #
-# They do not: what holds for keys and values of the past holds for queries, too.
+# It filters the model's own distribution, which is sharper, so fewer tokens have 0.9 together.
 # </details>
-# <details><summary>B. Old queries are never asked again</summary>
+# <details><summary>B. The one that filters last</summary>
 #
-# Right. A query makes its own position's output, and that has been made.
+# Right. Heat fattens the tail, and the nucleus must reach further to have 0.9.
 # </details>
-# <details><summary>C. It would take too much memory</summary>
+# <details><summary>C. Both draw from the same tokens</summary>
 #
-# It would take half as much again, or more where heads share keys. But even if it were free, nobody would read it.
-# </details>
-#
-# **4. A model has 40 layers, 8 key–value heads of 128, and numbers of 2 bytes. How large is the cache of one text of
-# 8,192 tokens?**
-#
-# <details><summary>A. 1.25 GiB</summary>
-#
-# Right: $2 \cdot 40 \cdot 8 \cdot 128 \cdot 2 = 163{,}840$ bytes a token, times 8,192.
-# </details>
-# <details><summary>B. 0.6 GiB</summary>
-#
-# You counted keys only. Values are kept, too.
-# </details>
-# <details><summary>C. It cannot be said without the number of query heads</summary>
-#
-# Queries are not kept. Only heads of keys and values count.
+# The order of the tokens is the same, but not how many are needed.
 # </details>
 #
-# **5. Three prompts of different lengths are padded on the right. The texts come out strange, but there is no error.
-# What is wrong?**
+# **4. To all logits you add 5. What changes?**
 #
-# <details><summary>A. The padding should have been another token</summary>
+# <details><summary>A. The samplers' entropy</summary>
 #
-# It does not matter which token it is, as long as nobody looks at it.
+# The softmax does not see a constant: all ratios stay.
 # </details>
-# <details><summary>B. The short prompts are continued behind their padding</summary>
+# <details><summary>B. Top-p keeps other tokens</summary>
 #
-# Right. The last column is not their last token, and what they write stands too far away. Pad on the left, with a mask.
+# It looks at probabilities, and these stay.
 # </details>
-# <details><summary>C. Batches need greedy search</summary>
+# <details><summary>C. The repetition penalty</summary>
 #
-# Any way to choose works, row by row.
+# Right. It divides, so it depends on where zero is. Presence and frequency penalties subtract, and don't.
+# </details>
+#
+# **5. A friend tries thirty prompts for a classifier on 400 test texts and reports the best, 56 %. Chance is 50 %. What
+# do you say?**
+#
+# <details><summary>A. Six points above chance: it works</summary>
+#
+# One prompt wanders by ± 5 points. The best of thirty that only guess lies near 55 %.
+# </details>
+# <details><summary>B. Choose the prompt on other texts, then test once</summary>
+#
+# Right. Whatever is chosen on the test set makes its number too good.
+# </details>
+# <details><summary>C. Use a lower temperature</summary>
+#
+# The answers are compared, not drawn; no temperature changes which one is first.
 # </details>
 
 # %% [markdown]
-# ## 12 Summary
+# ## 10 Summary
 #
 # - Predict, choose, append. Greedy and beam search find likelier texts, and likelier texts go in circles.
-# - Temperature changes ratios of probabilities; top-k keeps a number, top-p a share, min-p what is near the best.
-# - More diversity costs quality. Choose the place on that road for your purpose, and measure both.
-# - Under a causal mask the past's keys and values never change. Keep them:
-#   $2 \cdot L \cdot \text{kv\_heads} \cdot d_k \cdot n$ numbers.
-# - Any task can be put as a prompt. Whether a model can do it is a question for a test set, with chance beside it.
+# - Temperature changes ratios of probabilities; top-k keeps a number, top-p a share, min-p what is near the best. Their
+#   order matters.
+# - Dividing by a repetition penalty depends on the logits' sign; presence and frequency penalties subtract.
+# - More diversity costs quality. Choose the place on that road for your purpose, and measure both. Read all ten.
+# - Any task can be put as a prompt, with or without examples. Whether a model can do it is a question for a test set,
+#   with chance beside it. What it completes about people says what it has read.
 #
 # **Read** Holtzman et al. 2020, *The Curious Case of Neural Text Degeneration*,
 # [arXiv:1904.09751](https://arxiv.org/abs/1904.09751), sections 3 and 4. Li et al. 2016 (distinct-n),
@@ -1370,11 +1292,12 @@ print(f"\n{some[0]}\nTL;DR:{written[0]!r}")
 # [arXiv:1802.01886](https://arxiv.org/abs/1802.01886). Fan et al. 2018, *Hierarchical Neural Story
 # Generation*, [arXiv:1805.04833](https://arxiv.org/abs/1805.04833), section 5.4. Nguyen et al. 2024, *Min-p
 # Sampling*, [arXiv:2407.01082](https://arxiv.org/abs/2407.01082), section 3. Keskar et al. 2019, *CTRL*,
-# [arXiv:1909.05858](https://arxiv.org/abs/1909.05858), section 4.1. Shazeer 2019, *Fast Transformer Decoding*,
-# [arXiv:1911.02150](https://arxiv.org/abs/1911.02150), section 2. Radford et al. 2019, *Language Models are
+# [arXiv:1909.05858](https://arxiv.org/abs/1909.05858), section 4.1. Radford et al. 2019, *Language Models are
 # Unsupervised Multitask Learners*, section 3. Brown et al. 2020, *Language Models are Few-Shot Learners*,
-# [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), section 2.4. Zhao et al. 2021, *Calibrate Before Use*,
-# [arXiv:2102.09690](https://arxiv.org/abs/2102.09690), section 4.
+# [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), sections 2.4 and 3. Min et al. 2022, *Rethinking the Role of
+# Demonstrations*, [arXiv:2202.12837](https://arxiv.org/abs/2202.12837). Zhao et al. 2021, *Calibrate Before Use*,
+# [arXiv:2102.09690](https://arxiv.org/abs/2102.09690), section 5. Sheng et al. 2019, *The Woman Worked as a
+# Babysitter*, [arXiv:1909.01326](https://arxiv.org/abs/1909.01326).
 #
 # **Do** the exercise [09_sampling](../exercises/exercise_09_sampling.ipynb). Then go on to
-# [11 BERT](11_bert.ipynb).
+# [10 Decoding fast](10_decoding.ipynb).

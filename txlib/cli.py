@@ -380,6 +380,8 @@ def generate(
         float | None, typer.Option(help="Draw from tokens at least p times as likely as the first.")
     ] = None,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: repeat less.")] = 1.0,
+    presence_penalty: Annotated[float, typer.Option(help="Above 0: less of what has been written.")] = 0.0,
+    frequency_penalty: Annotated[float, typer.Option(help="The same, once per time that it was written.")] = 0.0,
     stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; may be given several times.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed writes the same text.")] = None,
     weights: Annotated[
@@ -395,7 +397,7 @@ def generate(
     from txlib.recipes import model_folder
     from txlib.text import load_tokenizer
 
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty)
     folder = find_folder(model_folder(model))
     network = load_pretrained(folder, device=_device(device))
     if not isinstance(network, GPT):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from txlib.attention import causal
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txlib.course.lesson import expect, gpt2, progress, prove_equal, show_source
 
 
 @pytest.mark.parametrize(("value", "mark"), [(1.0, "✓"), (2.0, "✓"), (0.9, "✗"), (2.1, "✗"), (float("nan"), "✗")])
@@ -28,3 +28,14 @@ def test_show_source_shows_the_real_source():
 
 def test_progress_gives_every_item_also_outside_a_notebook():
     assert list(progress([1, 2, 3], "counting")) == [1, 2, 3]
+
+
+def test_gpt2_is_found_in_the_data_folder_when_it_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TXLIB_DATA", str(tmp_path))
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2" / "config.json").touch()
+    assert gpt2() is None
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / "gpt2" / name).touch()
+    assert gpt2() == tmp_path / "gpt2"

@@ -21,4 +21,5 @@ def test_candidates_draw_before_and_after_and_name_tokens_once():
     names = [[label.get_text() for label in axes.get_yticklabels()] for axes in picture.axes]
     assert names == [["x", "y"], [], ["z", "y"]]
     assert [bar.get_width() for bar in picture.axes[0].patches] == [0.6, 0.4, 1.0, 0.0]
+    assert len({axes.get_xlim() for axes in picture.axes}) == 1 and picture.axes[0].get_xlim()[1] > 1
     assert repr(picture) == "Picture: Bars"

@@ -55,6 +55,11 @@ class KeyValueCache:
         if self.k is not None and self.v is not None:
             self.k, self.v = self.k[rows], self.v[rows]
 
+    def crop(self, length: int) -> None:
+        """Take back all positions from `length` on: what speculative decoding does to guesses that were wrong."""
+        if self.k is not None and self.v is not None:
+            self.k, self.v = self.k[..., :length, :], self.v[..., :length, :]
+
 
 class StaticKeyValueCache(KeyValueCache):
     """A growing cache in memory that is taken once: a new position is written in its place, none is copied.
@@ -89,6 +94,10 @@ class StaticKeyValueCache(KeyValueCache):
         self.length = end
         return self.k[:, :, :end], self.v[:, :, :end]
 
+    def crop(self, length: int) -> None:
+        """Take back all positions from `length` on; their places are written anew."""
+        self.length = min(self.length, length)
+
 
 class WindowKeyValueCache(KeyValueCache):
     """A cache that forgets what no later query may see: its memory does not grow with the text.
@@ -113,6 +122,22 @@ class WindowKeyValueCache(KeyValueCache):
         old = max(0, k.shape[-2] - self.window)
         self.k, self.v = k[:, :, old:].clone(), v[:, :, old:].clone()
         return k, v
+
+    def crop(self, length: int) -> None:
+        """Take back all positions from `length` on.
+
+        Raises:
+            ValueError: when positions before them, which the next query may see, have been forgotten.
+        """
+        if length >= self.length:
+            return
+        if self.k is not None and self.k.shape[-2] < self.length:
+            raise ValueError(
+                f"a cache with window={self.window} has forgotten what stood before position {length}; "
+                "decode without a cache: use_cache=False"
+            )
+        super().crop(length)
+        self.length = length
 
 
 class MultiHeadAttention(nn.Module):

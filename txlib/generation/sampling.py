@@ -30,7 +30,7 @@ def apply_temperature(logits: Float[Tensor, "*batch vocab"], temperature: int | 
 
 
 def keep_top_k(logits: Float[Tensor, "*batch vocab"], k: int) -> Float[Tensor, "*batch vocab"]:
-    """Only the k likeliest tokens, and what is exactly as likely as the last of them (Fan et al. 2018, §5.2)."""
+    """Only the k likeliest tokens, and what is exactly as likely as the last of them (Fan et al. 2018, §5.4)."""
     if k < 1:
         raise ValueError(f"top_k={k} must be at least 1")
     least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]  # (…, 1)
@@ -61,12 +61,29 @@ def penalise_repetition(
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
+def penalise_counts(
+    logits: Float[Tensor, "batch vocab"],
+    written: Int[Tensor, "batch vocab"],
+    presence: int | float = 0.0,
+    frequency: int | float = 0.0,
+) -> Float[Tensor, "batch vocab"]:
+    """Subtract `presence` once from what has been written, and `frequency` once per time (OpenAI's and vLLM's
+    penalties). Logits have no zero point, so subtracting treats all signs alike.
+
+    Args:
+        written: how often each token has been written; a prompt's tokens do not count.
+    """
+    return logits - presence * (written > 0) - frequency * written
+
+
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw the next token: what is set is applied to the logits, in this order.
+    """How to draw the next token: what is set is applied to the logits, penalties first, then the temperature, then
+    the filters.
 
     Args:
         repetition_penalty: see `penalise_repetition`; 1 is none.
+        presence_penalty, frequency_penalty: see `penalise_counts`; 0 is none.
         temperature: see `apply_temperature`; 1 leaves the model's own distribution.
         top_k, top_p, min_p: see `keep_top_k`, `keep_top_p`, `keep_min_p`; None keeps all tokens.
 
@@ -79,16 +96,28 @@ class Sampling:
     top_p: int | float | None = None
     min_p: int | float | None = None
     repetition_penalty: int | float = 1.0
+    presence_penalty: int | float = 0.0
+    frequency_penalty: int | float = 0.0
 
     def __post_init__(self):
         self(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool))  # each part checks its number
 
     def __call__(
-        self, logits: Float[Tensor, "batch vocab"], seen: Bool[Tensor, "batch vocab"]
+        self,
+        logits: Float[Tensor, "batch vocab"],
+        seen: Bool[Tensor, "batch vocab"],
+        written: Int[Tensor, "batch vocab"] | None = None,
     ) -> Float[Tensor, "batch vocab"]:
-        """Logits of the distribution to draw from."""
+        """Logits of the distribution to draw from.
+
+        Args:
+            seen: True for the tokens of the text so far, the prompt's included.
+            written: how often each has been written after the prompt; None: nothing has.
+        """
         if self.repetition_penalty != 1:
             logits = penalise_repetition(logits, seen, self.repetition_penalty)
+        if written is not None and (self.presence_penalty or self.frequency_penalty):
+            logits = penalise_counts(logits, written, self.presence_penalty, self.frequency_penalty)
         if self.temperature != 1:
             logits = apply_temperature(logits, self.temperature)
         if self.top_k is not None:
@@ -142,7 +171,7 @@ def stream(
     seed: int | None = None,
     use_cache: bool = True,
 ) -> Iterator[list[int | None]]:
-    """Continue prompts token by token: each step yields one new token a prompt, None for those that have ended.
+    """Continue prompts token by token: each step yields one new token per prompt, None for those that have ended.
 
     When the context (`config.max_length`) is full, its older half is forgotten, so that texts can be of any length.
 
@@ -167,6 +196,7 @@ def stream(
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     choose = greedy_choice if sampling is None else drawn_choice(sampling, generator)
     seen = seen_tokens(ids, mask, model.config.vocab_size)  # (batch, vocab)
+    counts = torch.zeros_like(seen, dtype=torch.long)  # (batch, vocab): of the new tokens
     written: list[list[int]] = [[] for _ in ids]
     going = [True] * len(ids)
     cache, new = None, ids
@@ -177,8 +207,9 @@ def stream(
         if use_cache and cache is None:
             cache, new = model.new_cache(min(context, ids.shape[1] + max_new_tokens - step)), ids
         hidden = model.decode(new if use_cache else ids, mask, cache)[:, -1]  # (batch, d_model)
-        token = choose(model.logits(hidden).float(), seen)  # (batch,)
+        token = choose(model.logits(hidden).float(), seen, counts)  # (batch,)
         seen.scatter_(1, token[:, None], True)
+        counts.scatter_add_(1, token[:, None], torch.ones_like(counts[:, :1]))
         new = token[:, None]
         ids, mask = torch.cat([ids, new], dim=1), None if mask is None else torch.cat([mask, mask[:, -1:]], dim=1)
         tokens = [number if on else None for number, on in zip(token.tolist(), going, strict=True)]
@@ -191,16 +222,18 @@ def stream(
             return
 
 
-def greedy_choice(logits: Float[Tensor, "batch vocab"], seen: Bool[Tensor, "batch vocab"]) -> Int[Tensor, "batch"]:
+def greedy_choice(
+    logits: Float[Tensor, "batch vocab"], seen: Bool[Tensor, "batch vocab"], written: Int[Tensor, "batch vocab"]
+) -> Int[Tensor, "batch"]:
     """The likeliest token."""
     return logits.argmax(dim=-1)
 
 
-def drawn_choice(sampling: Sampling, generator: torch.Generator | None) -> Callable[[Tensor, Tensor], Tensor]:
+def drawn_choice(sampling: Sampling, generator: torch.Generator | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """A function that draws a token."""
 
-    def choose(logits: Tensor, seen: Tensor) -> Tensor:
-        return torch.multinomial(sampling(logits, seen).softmax(dim=-1), 1, generator=generator)[:, 0]
+    def choose(logits: Tensor, seen: Tensor, written: Tensor) -> Tensor:
+        return torch.multinomial(sampling(logits, seen, written).softmax(dim=-1), 1, generator=generator)[:, 0]
 
     return choose
 

@@ -232,6 +232,10 @@ class BlockCache:
         self.self_attention.reorder(rows)
         self.cross_attention.reorder(rows)
 
+    def crop(self, length: int) -> None:
+        """Take back the past from position `length` on; the memory stays."""
+        self.self_attention.crop(length)
+
 
 class TransformerBlock(nn.Module):
     """Self-attention, cross-attention if asked for, feed-forward; each wrapped in norm, dropout and residual.

@@ -107,6 +107,11 @@ class DecoderCache(list):
         for block in self:
             block.reorder(rows)
 
+    def crop(self, length: int) -> None:
+        """Take back all positions from `length` on."""
+        for block in self:
+            block.crop(length)
+
 
 def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Sequence[int]) -> Mask | None:
     """The field's 1 = keep as a mask; None when there is nothing to hide, where that is seen without waiting for a GPU.

@@ -28,7 +28,7 @@ def lines(
     width: int | float = 6.4,
     height: int | float = 3.6,
 ) -> Picture:
-    """One line a name, labelled at its right end.
+    """One line per name, labelled at its right end.
 
     Args:
         series: name → values, or name → (x, values). Without x, values are numbered from 1.

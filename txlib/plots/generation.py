@@ -49,6 +49,7 @@ def candidates(
     shares: Mapping[str, tuple[Sequence[str], Shares, Shares]], *, title: str, alt: str, width: float | None = None
 ) -> Picture:
     """What a sampler does to a distribution: grey bars are the model's own shares, coloured ones those to draw from.
+    All panels have the same scale.
 
     Args:
         shares: name of a panel → (tokens, shares before, shares after). Panels with the same tokens share their names.
@@ -59,13 +60,14 @@ def candidates(
     with drawing():
         figure, all_axes = panels(count, width=min(width or 1.2 + 2.3 * count, WIDEST), height=1.5 + 0.25 * rows)
         named = None
+        longest = max(max(*before, *after) for _, before, after in shares.values())
         for axes, (name, (tokens, before, after)) in zip(all_axes, shares.items(), strict=True):
             places = range(len(tokens))
             axes.barh(places, before, color="#c8c8c8", height=0.85)
             axes.barh(places, after, color=PALETTE[0], height=0.45)
             same, named = list(tokens) == named, list(tokens)
             axes.set_yticks([] if same else places, [] if same else tokens)
-            axes.set(ylim=(rows - 0.4, -0.6), xlabel="probability")
+            axes.set(xlim=(0, 1.05 * longest), ylim=(rows - 0.4, -0.6), xlabel="probability")
             axes.tick_params(axis="y", length=0)
             axes.xaxis.set_major_locator(MaxNLocator(nbins=3, steps=ROUND))
             axes.set_title(name, fontweight="normal", fontsize=11)
