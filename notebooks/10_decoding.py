@@ -520,7 +520,7 @@ def perplexity(model):
 
 
 # %%
-widths = [8, 7, 6, 5, 4, 3, 2]
+widths = [2, 3, 4, 5, 6, 7, 8]
 ladders = {label: [perplexity(rounded(bits, dim)) for bits in widths]
            for label, dim in (("one step per matrix", None), ("one step per row", 1))}
 for label, values in ladders.items():

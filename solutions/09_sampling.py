@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 09 · Sampling
 #
-# Five tasks, 14 points, about 60 minutes. They belong to lesson [09 Sampling](../notebooks/09_sampling.ipynb). Run
+# Five tasks and an investigation, 18 points, about 75 minutes. They belong to lesson [09 Sampling](../notebooks/09_sampling.ipynb). Run
 # the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
 # like.
 #
@@ -19,44 +19,50 @@ from torch import Tensor
 from txlib.grading import check
 
 # %% [markdown]
-# ### Task 1 · How open is the choice?   ●●○○○ · 8 minutes · 2 points
+# ### Task 1 · As open as you like   ●●●○○ · 12 minutes · 2 points
 #
-# Return the entropy, in nats, of the distribution that remains at temperature $T$:
+# A temperature of 0.7 means much after one prompt and little after another. Turn it round: say how *open* the choice is to
+# be, and find the temperature for it. For each row of logits, return the $T$ at which the distribution
+# $\text{softmax}(z / T)$ has the entropy `nats`. The lesson proved that entropy only rises with $T$, so there is one such
+# temperature: halve the interval where it must be, again and again. It lies between 0.01 and 100. Each row has its own.
 #
-# $$p = \text{softmax}(z / T) \qquad\qquad H = -\sum_i p_i \ln p_i$$
+# <details><summary>Hint 1: how to halve</summary>
 #
-# Some logits may be $-\infty$: a filter has taken these tokens out. What is not there adds nothing. There may be any
-# number of axes in front of the last one.
-#
-# <details><summary>Hint 1: where does T go?</summary>
-#
-# Divide the logits by it, before the softmax.
+# Keep two temperatures, `low` and `high`. Take one between them. Is the entropy there too large? Then it becomes the new
+# `high`, else the new `low`.
 # </details>
-# <details><summary>Hint 2: my result is nan</summary>
+# <details><summary>Hint 2: which one between?</summary>
 #
-# A token with probability 0 has logarithm $-\infty$, and $0 \cdot (-\infty)$ is `nan`. Its limit is 0.
+# Temperatures live on a logarithmic scale: the middle of 0.01 and 100 is 1, $\sqrt{\text{low} \cdot \text{high}}$. Forty
+# halvings are plenty.
 # </details>
-# <details><summary>Hint 3: two ways out</summary>
+# <details><summary>Hint 3: all rows at once</summary>
 #
-# `torch.special.xlogy(p, p)` is $p \ln p$, and 0 for $p = 0$. Or replace the `nan` by 0 before you sum.
+# `low` and `high` have one number per row; `torch.where(too_open, middle, high)` moves only those that must move.
+# `torch.special.xlogy(p, p)` is $p \ln p$, and 0 for $p = 0$.
 # </details>
 
-# %% nbgrader={"grade_id": "entropy", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def entropy(logits: Float[Tensor, "*batch vocab"], temperature: float) -> Float[Tensor, "*batch"]:
-    """Entropy in nats of softmax(logits / temperature); a logit of -inf adds nothing."""
+# %% nbgrader={"grade_id": "temperature-for", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def temperature_for(logits: Float[Tensor, "batch vocab"], nats: float) -> Float[Tensor, "batch"]:
+    """For each row, the temperature at which its distribution has this entropy."""
     ### BEGIN SOLUTION
-    p = (logits / temperature).softmax(dim=-1)                     # (*batch, vocab)
-    return -torch.special.xlogy(p, p).sum(dim=-1)
+    low, high = torch.full((2, len(logits)), 0.01)                 # (batch,) each
+    high = 1 / low
+    for _ in range(40):
+        middle = (low * high).sqrt()                               # (batch,)
+        p = (logits / middle[:, None]).softmax(dim=-1)             # (batch, vocab)
+        too_open = -torch.special.xlogy(p, p).sum(dim=-1) > nats   # (batch,)
+        low, high = torch.where(too_open, low, middle), torch.where(too_open, middle, high)
+    return (low * high).sqrt()
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-entropy", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("entropy") as show:
-    vocab = show.random_size(5, 9)
-    show(entropy(torch.zeros(2, vocab), 1.0), f"{vocab} equal tokens, twice")
+# %% nbgrader={"grade_id": "check-temperature-for", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("temperature-for", rtol=3e-3) as show:
+    vocab = show.random_size(8, 12)
     logits = 2 * show.randn(3, vocab)
-    for temperature in (0.4, 2.5):
-        show(entropy(logits, temperature), f"three distributions at T = {temperature}")
-    show(entropy(logits[0].masked_fill(torch.arange(vocab) > 2, -torch.inf), 1.5), "one distribution, three tokens left")
+    for nats in (0.5, 1.5):
+        show(temperature_for(logits, nats), f"three distributions, {nats} nats")
+    show(temperature_for(torch.cat([0.1 * show.randn(1, vocab), 9 * show.randn(1, vocab)]), 1.0), "one flat, one sharp: 1 nat")
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
@@ -64,60 +70,57 @@ from txlib.grading import alternative, forbid, mistake
 forbid("*", "txlib")
 
 
-def spread(p):
-    """-p ln p, summed, without nan."""
+def halved(measure=None, low=0.01, high=100.0, middle=None, upside_down=False, wanted=None):
+    """The search with something changed: measure(logits, T) -> what is compared, middle(low, high)."""
+    def entropy(logits, T):
+        p = (logits / T[:, None]).softmax(dim=-1)
+        return -torch.special.xlogy(p, p).sum(dim=-1)
+
+    def answer(logits, nats):
+        below, above = torch.full((len(logits),), low), torch.full((len(logits),), high)
+        for _ in range(40):
+            between = (below * above).sqrt() if middle is None else middle(below, above)
+            found = (entropy if measure is None else measure)(logits, between)
+            open_ = found > (nats if wanted is None else wanted(nats))
+            open_ = ~open_ if upside_down else open_
+            below, above = torch.where(open_, below, between), torch.where(open_, between, above)
+        return (below * above).sqrt()
+    return answer
+
+
+def entropy_of(p):
     return -torch.special.xlogy(p, p).sum(dim=-1)
 
 
-def warmed_probabilities(logits, temperature):
-    p = logits.softmax(dim=-1) / temperature
-    return spread(p)
+def one_for_all(logits, nats):
+    return temperature_for(logits, nats)[:1].expand(len(logits)).clone()
 
 
-def with_nan(logits, temperature):
-    p = (logits / temperature).softmax(dim=-1)
-    return -(p * p.log()).sum(dim=-1)
+mistake("temperature-for", halved(upside_down=True),
+        "You go the wrong way: where the entropy is too large, the temperature must become *lower*, so the middle is the new "
+        "`high`.")
+mistake("temperature-for", halved(measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=-1)) / torch.tensor(2.0).log()),
+        "This entropy is in bits: the logarithm has base 2. Nats use the natural logarithm, `log`.")
+mistake("temperature-for", lambda logits, nats: 1 / temperature_for(logits, nats),
+        "This is 1/T: the logits would have to be *multiplied* by it. Divide by T: above 1 the distribution becomes flatter.")
+mistake("temperature-for", one_for_all, "All rows get the temperature of the first. Each row has its own.")
+mistake("temperature-for", halved(low=0.5, high=2.0),
+        "The interval is too narrow: the temperature may lie anywhere between 0.01 and 100.")
+mistake("temperature-for", lambda logits, nats: halved(
+            measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=-1)).mean().expand(len(z)))(logits, nats),
+        "You compare the *mean* entropy of all rows. Each row must have this entropy by itself.")
+mistake("temperature-for", halved(wanted=lambda nats: 2.718281828 ** nats),
+        "You compare with e to the nats: that is a perplexity, how many equal tokens there would be. Compare entropies.")
+alternative("temperature-for", halved(middle=lambda low, high: (low + high) / 2))
 
 
-def mean_entropy(logits, temperature):
-    p = (logits / temperature).softmax(dim=-1)
-    return -torch.special.xlogy(p, p).mean(dim=-1)
+def by_newton(logits, nats):
+    grid = torch.logspace(-2, 2, 20001)
+    found = torch.stack([entropy_of((row / grid[:, None]).softmax(dim=-1)) for row in logits])
+    return grid[(found - nats).abs().argmin(dim=1)]
 
 
-def along_first(logits, temperature):
-    return spread((logits / temperature).softmax(dim=0))
-
-
-def with_small_number(logits, temperature):
-    p = (logits / temperature).softmax(dim=-1)
-    return -(p * (p + 0.01).log()).sum(dim=-1)
-
-
-mistake("entropy", with_nan,
-        "Where a logit is −∞, p is 0, its logarithm −∞, and the product `nan`. A token that is not there adds 0: "
-        "use `torch.special.xlogy(p, p)`.")
-mistake("entropy", lambda logits, temperature: entropy(logits, 1 / temperature),
-        "The logits are *multiplied* by the temperature. Divide: above 1 the distribution must become flatter.")
-mistake("entropy", lambda logits, temperature: entropy(logits, 1.0), "The temperature has no effect.")
-mistake("entropy", warmed_probabilities,
-        "You divide the *probabilities* by T. Then they do not add up to 1. Divide the logits, before the softmax.")
-mistake("entropy", lambda logits, temperature: entropy(logits, temperature) / torch.tensor(2.0).log(),
-        "This is in bits: the logarithm has base 2. Nats use the natural logarithm, `log`.")
-mistake("entropy", lambda logits, temperature: -entropy(logits, temperature),
-        "The sign is missing: logarithms of probabilities are negative, an entropy is not.")
-mistake("entropy", mean_entropy, "This is the mean over the vocabulary. The entropy is the *sum*.")
-mistake("entropy", lambda logits, temperature: entropy(logits, temperature).sum(),
-        "You sum over all axes. Each distribution has an entropy of its own: sum over the last axis.")
-mistake("entropy", along_first,
-        "The softmax runs along the first axis. Each distribution lies along the *last* one: `dim=-1`.")
-mistake("entropy", with_small_number,
-        "A number added inside the logarithm avoids the `nan`, but changes every other term. `xlogy` changes none.")
-mistake("entropy", lambda logits, temperature: (logits / temperature).softmax(dim=-1).exp().sum(dim=-1).log(),
-        "This is not the entropy. It is the sum of −p · ln p over the vocabulary.")
-alternative("entropy", lambda logits, temperature: torch.distributions.Categorical(
-    logits=(logits / temperature).masked_fill(logits == -torch.inf, -1e9)).entropy())
-alternative("entropy", lambda logits, temperature: -(
-    (p := (logits / temperature).softmax(dim=-1)) * p.clamp(min=1e-30).log()).sum(dim=-1))
+alternative("temperature-for", by_newton)
 
 # %% [markdown]
 # ### Task 2 · The nucleus, and never fewer than …   ●●●○○ · 12 minutes · 3 points
@@ -388,145 +391,111 @@ def by_loops(logits, ids, penalty, window):
 alternative("penalty", by_loops)
 
 # %% [markdown]
-# ### Task 4 · A cache for one head   ●●●●○ · 15 minutes · 3 points
+# ### Task 4 · Typical sampling   ●●●●○ · 15 minutes · 3 points
 #
-# One causal head, called piece by piece. `x` holds the vectors of the *new* tokens only: the whole prompt at the
-# first call, then one token or several. `cache` is the pair (keys, values) of all tokens before, or `None` at the
-# first call. Return the output for the new tokens, and the cache for the next call. Piece by piece must give the same
-# as all at once.
+# A person does not always say the likeliest; on average a token of a human text is about as surprising as the model
+# expects it to be. Meister et al. (2023, *Locally Typical Sampling*) make a filter of that. The surprise of token $i$ is
+# $-\ln p_i$; the expected surprise is the entropy $H = -\sum_i p_i \ln p_i$. Rank the tokens by how far they are from
+# what is expected,
 #
-# <details><summary>Hint 1: what is in the cache?</summary>
+# $$\big|\!-\!\ln p_i - H\,\big|,$$
 #
-# Keys and values of *all* tokens so far, the new ones included: `torch.cat` along the first axis. Queries are not
-# needed again.
+# nearest first, and keep the fewest that have *at least* `mass` together. All others get 0, and what is left is divided
+# by its sum. So a very likely token can be cut off, because it would be *too* predictable. Each row for itself; no
+# probability is 0, and no two distances are equal.
+#
+# <details><summary>Hint 1: what changes against top-p?</summary>
+#
+# Only the order in which tokens are taken. Sort the distances, upwards, and bring the probabilities into that order.
 # </details>
-# <details><summary>Hint 2: the mask</summary>
+# <details><summary>Hint 2: in that order</summary>
 #
-# `past` old tokens and $m$ new ones: the scores are (m, past + m). New token $i$ stands at position past + $i$ and may
-# see every position up to its own.
+# `order = distance.argsort(-1)` and `p.gather(-1, order)`. Then as in the lesson: what do those before it have together?
 # </details>
-# <details><summary>Hint 3: the mask in one line</summary>
+# <details><summary>Hint 3: back</summary>
 #
-# `torch.ones(m, past + m).tril(past).bool()`: the diagonal is moved to the right by `past`.
+# `torch.zeros_like(p).scatter(-1, order, values)` puts each value back where its token stands.
 # </details>
 
-# %% nbgrader={"grade_id": "cached-head", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def cached_head(
-    x: Float[Tensor, "new d"],
-    cache: tuple[Tensor, Tensor] | None,
-    w_q: Float[Tensor, "d d_k"],
-    w_k: Float[Tensor, "d d_k"],
-    w_v: Float[Tensor, "d d_k"],
-) -> tuple[Float[Tensor, "new d_k"], tuple[Tensor, Tensor]]:
-    """Causal attention of the new tokens to all tokens so far; output of the new ones, and (keys, values) of all."""
+# %% nbgrader={"grade_id": "typical", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def typical(p: Float[Tensor, "batch vocab"], mass: float) -> Float[Tensor, "batch vocab"]:
+    """The fewest most typical tokens with at least `mass`; renormalised, in the old order."""
     ### BEGIN SOLUTION
-    q, k, v = x @ w_q, x @ w_k, x @ w_v                            # (new, d_k) each
-    past = 0 if cache is None else len(cache[0])
-    if past:
-        k, v = torch.cat([cache[0], k]), torch.cat([cache[1], v])  # (past + new, d_k) each
-    score = q @ k.T / q.shape[-1] ** 0.5                           # (new, past + new)
-    allowed = torch.ones(score.shape).tril(past).bool()            # (new, past + new)
-    return score.masked_fill(~allowed, -torch.inf).softmax(dim=-1) @ v, (k, v)
+    surprise = -p.log()                                            # (batch, vocab)
+    expected = (p * surprise).sum(dim=-1, keepdim=True)            # (batch, 1): the entropy
+    order = (surprise - expected).abs().argsort(dim=-1)            # (batch, vocab): most typical first
+    value = p.gather(-1, order)                                    # (batch, vocab)
+    value = value * (value.cumsum(dim=-1) - value < mass)          # what those before it have
+    kept = torch.zeros_like(p).scatter(-1, order, value)           # (batch, vocab): in the vocabulary's order
+    return kept / kept.sum(dim=-1, keepdim=True)
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-cached-head", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("cached-head") as show:
-    d, d_k = show.random_size(5, 7), show.random_size(3, 4)
-    w = [show.randn(d, d_k) for _ in range(3)]
-    out, cache = cached_head(show.randn(4, d), None, *w)
-    show(out, "a prompt of four tokens")
-    for new in (1, 1, 3):
-        out, cache = cached_head(show.randn(new, d), cache, *w)
-        show(out, "one more token" if new == 1 else f"{new} more tokens at once")
-    show(list(cache), "the cache at the end: keys, values")
+# %% nbgrader={"grade_id": "check-typical", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("typical") as show:
+    vocab = show.random_size(8, 11)
+    p = (torch.tensor([[0.3], [0.8], [1.5], [2.5]]) * show.randn(4, vocab)).softmax(dim=-1)
+    for mass in (0.3, 0.6, 0.9):
+        show(typical(p, mass), f"four rows, mass = {mass}")
+    likely = 0.2 * show.rand(1, vocab)
+    likely[0, 2] = 4.0
+    show(typical(likely.softmax(dim=-1), 0.2), "one token far likelier than all others, mass = 0.2")
 
 # %% tags=["mistakes"]
-def head_with(mask=None, scale=None, keep=None, join=True):
-    """The head with something changed: mask(new, past) -> allowed, scale(d_k), keep(old, q, k, v, new k, new v)."""
-    def answer(x, cache, w_q, w_k, w_v):
-        q, own_k, own_v = x @ w_q, x @ w_k, x @ w_v
-        past = 0 if cache is None else len(cache[0])
-        k, v = (torch.cat([cache[0], own_k]), torch.cat([cache[1], own_v])) if past and join else (own_k, own_v)
-        past = past if join else 0
-        score = q @ k.T * (q.shape[-1] ** -0.5 if scale is None else scale(q.shape[-1]))
-        allowed = torch.ones(score.shape).tril(past).bool() if mask is None else mask(len(x), past)
-        out = score.masked_fill(~allowed, -1e9).softmax(dim=-1) @ v
-        return out, (k, v) if keep is None else keep(cache, q, k, v, own_k, own_v)
+def typical_with(distance=None, rule=None, normalise=True, place_back=True):
+    """Typical sampling with another distance(p, surprise, entropy), or rule(value, total, mass) -> kept."""
+    def answer(p, mass):
+        surprise = -p.log()
+        entropy = (p * surprise).sum(dim=-1, keepdim=True)
+        far = (surprise - entropy).abs() if distance is None else distance(p, surprise, entropy)
+        order = far.argsort(dim=-1)
+        value = p.gather(-1, order)
+        total = value.cumsum(dim=-1)
+        value = value * (total - value < mass if rule is None else rule(value, total, mass))
+        kept = torch.zeros_like(p).scatter(-1, order, value) if place_back else value
+        return kept / kept.sum(dim=-1, keepdim=True) if normalise else kept
     return answer
 
 
-def keep_first(old, q, k, v, own_k, own_v):
-    return (k, v) if old is None else old
+forbid("typical", ("TypicalLogitsWarper", "transformers"))
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: surprise),
+        "The likeliest tokens come first: that is top-p. Too likely is as far off as too rare: take the *absolute* distance of "
+        "the surprise from the entropy.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: -(surprise - entropy).abs()),
+        "The *least* typical tokens are kept. Sort the distances upwards: nearest first.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - surprise.mean(-1, keepdim=True)).abs()),
+        "This is the plain mean of the surprises. Expected means weighted: each surprise counts with its probability.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - entropy / torch.tensor(2.0).log()).abs()),
+        "The entropy is in bits, the surprise in nats. Use one logarithm for both.")
+mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise - entropy.mean()).abs()),
+        "All rows share one entropy. Each row has its own: sum along the last axis, `keepdim=True`.")
+mistake("typical", typical_with(rule=lambda value, total, mass: (total <= mass) | (total == value)),
+        "The token that crosses `mass` is cut off. It stays: what is kept has *at least* that much.")
+mistake("typical", typical_with(normalise=False), "What is kept does not add up to 1. Divide each row by its sum.")
+mistake("typical", typical_with(place_back=False),
+        "The result is in the order of typicality. Put each value back where its token stands: `scatter`.")
 
 
-def scaled_by_width(x, cache, w_q, w_k, w_v):
-    return cached_head(x, cache, w_q * (w_q.shape[1] / w_q.shape[0]) ** 0.5, w_k, w_v)
+def token_by_token(p, mass):
+    rows = []
+    for row in p:
+        surprise = -row.log()
+        order = (surprise - (row * surprise).sum()).abs().argsort().tolist()
+        kept, total = torch.zeros_like(row), 0.0
+        for token in order:
+            if total >= mass:
+                break
+            kept[token] = row[token]
+            total += row[token].item()
+        rows.append(kept / kept.sum())
+    return torch.stack(rows)
 
 
-def newest_first(x, cache, w_q, w_k, w_v):
-    q, k, v = x @ w_q, x @ w_k, x @ w_v
-    past = 0 if cache is None else len(cache[0])
-    if past:
-        k, v = torch.cat([k, cache[0]]), torch.cat([v, cache[1]])
-    allowed = torch.ones(len(x), past + len(x)).tril(past).bool()
-    return (q @ k.T / q.shape[-1] ** 0.5).masked_fill(~allowed, -1e9).softmax(dim=-1) @ v, (k, v)
-
-
-def keys_only(x, cache, w_q, w_k, w_v):
-    q, k, v = x @ w_q, x @ w_k, x @ w_v
-    past = 0 if cache is None else len(cache[0])
-    if past:
-        k = torch.cat([cache[0], k])
-        v = torch.cat([k[:past], v])
-    allowed = torch.ones(len(x), past + len(x)).tril(past).bool()
-    return (q @ k.T / q.shape[-1] ** 0.5).masked_fill(~allowed, -1e9).softmax(dim=-1) @ v, (k, v)
-
-
-mistake("cached-head", head_with(mask=lambda new, past: torch.ones(new, past + new).bool()),
-        "There is no causal mask. One new token may see everything; but of several at once, such as the prompt, none may "
-        "see those behind it.")
-mistake("cached-head", head_with(mask=lambda new, past: torch.ones(new, past + new).tril().bool()),
-        "The causal mask is not moved. Row i is the token at position past + i, and may see the whole past: "
-        "`tril(past)`.")
-mistake("cached-head", head_with(mask=lambda new, past: torch.ones(new, past + new).tril(past - 1).bool()),
-        "A token may see itself: the diagonal belongs to the allowed ones, `tril(past)`.")
-mistake("cached-head", head_with(mask=lambda new, past: torch.ones(new, past + new).tril(past + 1).bool()),
-        "Each token sees the one behind it. New token i may see positions up to past + i, its own: `tril(past)`.")
-mistake("cached-head", head_with(scale=lambda d_k: 1.0), "The scores are not divided by √d_k.")
-mistake("cached-head", head_with(scale=lambda d_k: 1 / d_k), "The scores are divided by d_k. Divide by its *root*.")
-mistake("cached-head", scaled_by_width,
-        "The scores are divided by √d, the width of `x`. Queries and keys have d_k entries: divide by √d_k.")
-mistake("cached-head", head_with(join=False),
-        "The past is not used: the new tokens see only each other. Join old and new keys, old and new values.")
-mistake("cached-head", head_with(keep=keep_first),
-        "The cache does not grow: after the first call it stays as it was. Return *all* keys and values, new ones "
-        "included.")
-mistake("cached-head", head_with(keep=lambda old, q, k, v, own_k, own_v: (own_k, own_v)),
-        "The cache holds the new tokens only, so the next call has lost everything before. Return all keys and values.")
-mistake("cached-head", head_with(keep=lambda old, q, k, v, own_k, own_v: (v, k)),
-        "Keys and values are exchanged in the cache that you return. The pair is (keys, values).")
-mistake("cached-head", newest_first,
-        "New keys and values are put in *front* of the old ones. Then the mask hides the wrong ones: append at the end.")
-mistake("cached-head", keys_only,
-        "In place of the old *values*, the old keys are mixed. Keep both: keys to compare with, values to mix.")
-
-
-def from_the_start(x, cache, w_q, w_k, w_v):
-    k = torch.cat([*([] if cache is None else [cache[0]]), x @ w_k])
-    v = torch.cat([*([] if cache is None else [cache[1]]), x @ w_v])
-    past, rows = len(k) - len(x), []
-    for i, query in enumerate(x @ w_q):
-        end = past + i + 1
-        rows.append((k[:end] @ query / len(query) ** 0.5).softmax(dim=0) @ v[:end])
-    return torch.stack(rows), (k, v)
-
-
-alternative("cached-head", from_the_start)
+alternative("typical", token_by_token)
 
 # %% [markdown]
 # ### Task 5 · Which answer does the model prefer?   ●●●●○ · 15 minutes · 3 points
 #
-# A prompt of `prompt` tokens, and several possible answers. Each row of `ids` is the prompt with one answer behind
+# A prompt of `prompt` tokens, and several possible answers. Each row of `ids` is the prompt with one answer after
 # it, padded on the right; row $i$ has `lengths[i]` real tokens. `logits` are the model's for these rows. Return, for
 # each answer, the **mean** log-probability of *its* tokens: not the prompt's, not the padding's. Remember which row
 # of the logits predicts which token.
@@ -620,7 +589,7 @@ mistake("answers", scored(pick=lambda logits: logits), "These are logits, not lo
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: -summed / counted.sum(dim=-1)),
         "The sign is turned round: this is a loss. The score of a likelier answer should be *higher*.")
 mistake("answers", scored(total=lambda summed, counted, lengths, ids: (summed / counted.sum(dim=-1)).exp()),
-        "This is the probability a token, e to the mean. The task asks for the mean log-probability itself.")
+        "This is the probability per token, e to the mean. The task asks for the mean log-probability itself.")
 
 
 def one_by_one(logits, ids, prompt, lengths):
@@ -632,6 +601,44 @@ def one_by_one(logits, ids, prompt, lengths):
 
 
 alternative("answers", one_by_one)
+
+# %% [markdown]
+# ### Investigation · Which dial would you ship?   ●●●○○ · 20 minutes or more · 4 points
+#
+# An open question; there is no single right answer. Lesson 09 found that temperature, top-p and top-k lie on one road
+# between quality and diversity. *Does min-p, typical sampling (task 4), or a penalty leave that road?* Choose one of
+# them, or a combination. Measure perplexity and distinct-3 as section 5 does (its cells may be copied, and `txlib` used),
+# for at least three settings and three seeds each, beside one of the lesson's dials. **Guess the outcome before you
+# measure.** And read ten texts of your favourite setting, all ten. Then write here:
+#
+# 1. what you compared, what you expected, and why;
+# 2. a table or a list of what you measured, with its spread over seeds;
+# 3. what you conclude, what the ten texts show that the numbers do not, and why perplexity under the same model is a
+#    doubtful judge.
+#
+# Put your code into cells of your own below. Your teacher reads this and marks it.
+
+# %% [markdown] nbgrader={"grade_id": "which-dial", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# 1. Min-p beside the temperature; 32 texts of 60 tokens after *Alice was*, seeds 0 to 2. I expected the same road, as
+# with the other three.
+#
+# 2. Perplexity and distinct-3 (lowest to highest of three seeds). T = 0.7: 11.3 to 12.2, 88.8 to 90.2 %; 0.85: 18.0 to 18.5,
+# 94.9 to 95.7 %; 1: 28.1 to 30.0, 97.1 to 97.6 %. Min-p 0.2: 7.8 to 8.0, 78.4 to 82.1 %; 0.1: 9.2 to 9.7, 87.3 to 88.6 %;
+# 0.05: 11.4 to 12.0, 91.1 to 92.7 %.
+#
+# 3. At a perplexity near 12 min-p has about 2 points more of distinct-3 than T = 0.7, and the seeds' ranges do not touch: a
+# little above the road, but it is one prompt and one small model. In ten texts at min-p 0.05 two or three words are
+# no words, and no text keeps its subject for more than a sentence: neither number shows that. The judge is the model
+# that wrote: what it believes in, nonsense included, it finds probable, and a filter that cuts its tail is rewarded by
+# construction.
+# <!-- END SOLUTION -->
+
+# %% [markdown] tags=["rubric"]
+# 1 point: one sampler beside a dial of the lesson, all else the same, with an expectation and its reason. 1 point: both
+# measures for at least three settings and three seeds each, with their spread. 1 point: the conclusion follows from the
+# numbers (nearly the same road is a fine answer); differences within the spread are not called differences. 1 point:
+# something seen in the ten texts, and that the judge rewards what it finds probable itself, sense or not.
 
 # %%
 check.summary()

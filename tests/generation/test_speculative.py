@@ -1,6 +1,7 @@
 """Speculative decoding against the model's own distribution, which is computed exactly."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -50,15 +51,15 @@ def test_accepting_draws_from_the_models_distribution():
     p, q = torch.randn(2, 6).mul(1.5).softmax(-1), torch.randn(1, 6).mul(1.5).softmax(-1)
     seen = torch.zeros(6, 6)  # first token, second one (where there is one)
     alone = torch.zeros(6)
-    for guess in torch.multinomial(q[0], 4_000, replacement=True, generator=generator).tolist():
+    for guess in torch.multinomial(q[0], 2_000, replacement=True, generator=generator).tolist():
         first, *second = accept([guess], q, p, generator)
         alone[first] += 1
         if second:
             seen[first, second[0]] += 1
     assert chisquare(*expected(alone.tolist(), p[0].tolist())).pvalue > 1e-3
     assert chisquare(*expected(seen.sum(0).tolist(), p[1].tolist())).pvalue > 1e-3
-    rate = seen.sum() / 4_000
-    assert abs(rate - torch.minimum(p[0], q[0]).sum()) < 4 * (0.25 / 4_000) ** 0.5  # Leviathan et al., theorem 3.5
+    rate = seen.sum() / 2_000
+    assert abs(rate - torch.minimum(p[0], q[0]).sum()) < 4 * (0.25 / 2_000) ** 0.5  # Leviathan et al., theorem 3.5
 
 
 def test_equal_distributions_accept_everything_and_disjoint_ones_nothing():
@@ -69,21 +70,46 @@ def test_equal_distributions_accept_everything_and_disjoint_ones_nothing():
     assert accept([], p[:0], p[1:]) == [3]
 
 
-@torch.no_grad()
+class Table:
+    """A decoder whose next token depends on the two before it: fast, and with a cache that can be cropped."""
+
+    class Cache(list):
+        def crop(self, length):
+            del self[length:]
+
+    def __init__(self, vocab_size, seed):
+        self.config = SimpleNamespace(vocab_size=vocab_size, max_length=9, eos_id=None)
+        generator = torch.Generator().manual_seed(seed)
+        self.table = 1.5 * torch.randn(vocab_size, vocab_size, vocab_size, generator=generator)
+
+    def parameters(self):
+        return iter([self.table])
+
+    def new_cache(self, capacity=None):
+        return self.Cache()
+
+    def decode(self, input_ids, attention_mask, cache):
+        new = input_ids[0].tolist()
+        text = [0, *(cache or []), *new]
+        if cache is not None:
+            cache += new
+        return torch.stack([self.table[text[i - 1], text[i]] for i in range(len(text) - len(new), len(text))])[None]
+
+    def logits(self, hidden):
+        return hidden
+
+
 def exact(model, prompt, sampling, length):
     """The probability of each text of that length, by the definition."""
-    size = model.config.vocab_size
-    found = {}
+    size, found = model.config.vocab_size, {}
     for text in product(range(size), repeat=length):
         share = 1.0
         for place, token in enumerate(text):
             ids = torch.tensor([[*prompt, *text[:place]]])
             seen = torch.zeros(1, size, dtype=torch.bool)
             seen[0, ids[0]] = True
-            written = torch.tensor([list(text[:place])], dtype=torch.long).view(-1).bincount(minlength=size)[None]
-            share *= sampling(model(ids).logits[:, -1], seen, written).softmax(-1)[0, token].item()
-            if not share:
-                break
+            written = torch.tensor(text[:place], dtype=torch.long).bincount(minlength=size)[None]
+            share *= sampling(model.decode(ids, None, None)[:, -1], seen, written).softmax(-1)[0, token].item()
         found[text] = share
     return found
 
@@ -92,20 +118,19 @@ def exact(model, prompt, sampling, length):
     "sampling",
     [
         Sampling(),
-        Sampling(temperature=0.7, top_k=3),
+        Sampling(temperature=0.7, top_k=2),
         Sampling(1.3, top_p=0.8, repetition_penalty=1.4),
         Sampling(presence_penalty=1.0, frequency_penalty=0.5),
     ],
-    ids=["plain", "top-k", "penalty", "counts"],
+    ids=["plain", "top-k", "repetition", "counts"],
 )
 def test_three_tokens_have_the_models_joint_distribution(sampling):
-    model, draft = make(4, seed=2), make(4, seed=3)
+    model, draft = Table(3, seed=2), Table(3, seed=3)
     found = exact(model, [1, 2], sampling, 3)
     counts = dict.fromkeys(found, 0)
-    for seed in range(600):
-        counts[
-            tuple(speculate(model, draft, [1, 2], ahead=2, max_new_tokens=3, sampling=sampling, seed=seed).tokens)
-        ] += 1
+    for seed in range(500):
+        text = speculate(model, draft, [1, 2], ahead=2, max_new_tokens=3, sampling=sampling, seed=seed).tokens
+        counts[tuple(text)] += 1
     assert not [text for text, times in counts.items() if times and not found[text]]
     assert chisquare(*expected(list(counts.values()), list(found.values()))).pvalue > 1e-3
 
@@ -114,19 +139,14 @@ def test_three_tokens_have_the_models_joint_distribution(sampling):
 @pytest.mark.parametrize("ahead", [1, 4, 30])
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_greedy_tokens_are_those_of_the_model_alone(draft, ahead, use_cache):
-    model, prompts = make(), torch.randint(11, (3, 6)).tolist()
-    alone = generate(model, prompts, max_new_tokens=20)
-    found = [
-        speculate(model, DRAFTS[draft], prompt, ahead=ahead, max_new_tokens=20, use_cache=use_cache)
-        for prompt in prompts
-    ]
-    assert [each.tokens for each in found] == alone
-    for each in found:
-        assert 20 / (ahead + 1) <= each.calls <= 20
-        assert each.accepted + each.calls == 20
+    model, prompt = make(), torch.randint(11, (6,)).tolist()
+    found = speculate(model, DRAFTS[draft], prompt, ahead=ahead, max_new_tokens=12, use_cache=use_cache)
+    assert [found.tokens] == generate(model, [prompt], max_new_tokens=12)
+    assert 12 / (ahead + 1) <= found.calls <= 12
+    assert found.accepted + found.calls == 12
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "alibi", "t5", "none"])
+@pytest.mark.parametrize("position", ["learned", "alibi"])
 def test_greedy_with_other_positions(position):
     model, draft = make(position=position), make(seed=4, position=position)
     prompt = [1, 2, 3]
@@ -144,7 +164,7 @@ def test_its_own_model_is_the_perfect_draft():
 def test_an_end_token_ends_it():
     model = make()
     (alone,) = generate(model, [[1, 2]], max_new_tokens=20)
-    for end in set(alone):
+    for end in (alone[0], alone[-1]):
         found = speculate(model, DRAFTS["nearly the same"], [1, 2], max_new_tokens=20, eos_id=end)
         assert [found.tokens] == generate(model, [[1, 2]], max_new_tokens=20, eos_id=end)
 
@@ -158,7 +178,7 @@ def test_the_same_seed_draws_the_same():
 
 
 def test_a_sliding_window_takes_back_what_it_has_not_forgotten():
-    block = {**LLAMA, "pattern": sliding_window(3)}
+    block = {**LLAMA, "mask": sliding_window(3)}
     model, draft = make(**block), make(seed=1)
     with pytest.raises(ValueError, match="use_cache=False"):
         speculate(model, draft, [1, 2, 3, 4, 5], max_new_tokens=20)
