@@ -156,10 +156,11 @@ def release(
     with them.
     """
     from txlib.grading.authoring.release import release
+    from txlib.grading.text import plural
 
     for source in sources:
         released = release(source, out)
-        print(f"{released.exercise}: {released.tasks} tasks, {released.points:g} points")
+        print(f"{released.exercise}: {plural(released.tasks, 'task')}, {plural(released.points, 'point')}")
         for warning in released.warnings:
             print(f"  {warning}")
 
@@ -178,6 +179,7 @@ def validate(
     """
     from txlib.grading.authoring.exercise import ExerciseError
     from txlib.grading.authoring.prove import validate
+    from txlib.grading.text import plural
 
     problems = []
     for source in sources:
@@ -186,7 +188,8 @@ def validate(
         except ExerciseError as reason:
             problems += str(reason).splitlines()
             continue
-        print(f"{source}: {len(found.assignment.tasks)} tasks, {found.assignment.points:g} points")
+        tasks, points = len(found.assignment.tasks), found.assignment.points
+        print(f"{source}: {plural(tasks, 'task')}, {plural(points, 'point')}")
         print("  " + found.table().replace("\n", "\n  "))
         problems += [f"{found.assignment.name}: {problem}" for problem in found.problems]
     for problem in problems:
@@ -207,16 +210,17 @@ def check(
     person marks is listed, but not counted.
     """
     from txlib.grading.authoring.check_notebook import check_notebook
+    from txlib.grading.checking.summary import score
     from txlib.grading.checking.verdict import ELSEWHERE
-    from txlib.grading.text import number
 
     right = True
     for notebook in map(yours, notebooks):
         verdicts = check_notebook(notebook)
-        counted = [each for each in verdicts if each.kind not in ELSEWHERE]
+        counted = [each for each in verdicts if not each.elsewhere]
         points, best = sum(each.points for each in counted), sum(each.max_points for each in counted)
-        print(f"{notebook}: {number(points)} of {best:g} points")
-        right &= all(each.right for each in counted)
+        more = sum(each.max_points for each in verdicts if each.elsewhere)
+        print(f"{notebook}: {score(points, best, more)}")
+        right &= all(each.right or each.kind in ELSEWHERE for each in verdicts)
         for verdict in verdicts:
             print("  " + repr(verdict).replace("\n", "\n  "))
     if not right:

@@ -182,6 +182,7 @@ ZOFIA = result(
             "Result 3 of 3 (n = 4): the first difference is at [0, 1]: expected False, yours is True (12 of 16 "
             "values differ).",
         ),
+        sentences=("This lets each query see the *future*. Row 0 is the first query: it may see one key only.",),
     ),
     task(
         "attention",

@@ -26,7 +26,8 @@ from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.record import record_evidence
 from txlib.grading.authoring.release import release
 from txlib.grading.judging.job import Job
-from txlib.grading.judging.judge import Reference, answer_hash
+from txlib.grading.judging.judge import answer_hash
+from txlib.grading.judging.outcome import Reference
 from txlib.grading.records.gradebook import Gradebook
 from txlib.grading.running.grader import grade
 from txlib.grading.running.pool import Failed, on_this_machine

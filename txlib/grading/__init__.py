@@ -44,12 +44,16 @@ def __getattr__(name: str) -> object:
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext txlib.grading` gives a notebook the magic `%submit`; so does importing `check`.
 
-    From then on it is noted which cells run, and when: `%submit` refuses a file that is older than they are.
+    From then on it is noted which cells run, when, and which of them fail: `%submit` refuses a file that is older
+    than they are, and a check names the cell that failed.
     """
     if "submit" in shell.magics_manager.magics["line"]:
         return
+    from txlib.grading.checking.failed import cells
+
     runs: deque[tuple[float, str]] = deque(maxlen=1000)
     shell.events.register("pre_run_cell", lambda info: runs.append((time.time(), info.raw_cell)))
+    cells.watch(shell)
 
     def submit(line: str) -> None:
         """Hand in this notebook, as it was last saved: %submit [NOTEBOOK] [--to FOLDER] [--name NAME] [--anyway]"""

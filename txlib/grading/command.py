@@ -65,6 +65,7 @@ def grade(
         from txlib.grading.running.cluster import Network
         from txlib.grading.running.display import Display
         from txlib.grading.running.grader import grade
+        from txlib.grading.text import plural
 
     with Display() as display:
         try:
@@ -86,14 +87,15 @@ def grade(
             raise typer.Exit(130) from None
     results = graded.results
     print(
-        f"{len(results)} submissions, {graded.fresh} graded now; isolation: {graded.isolation}; "
+        f"{plural(len(results), 'submission')}, {graded.fresh} graded now; isolation: {graded.isolation}; "
         f"seeds: {', '.join(map(str, graded.seeds))}"
     )
     if graded.missing:
         print(f"{len(graded.missing)} of the roster handed in nothing: see {out / 'review.csv'}")
     look = sum(result.needs_review for result in results)
     if look:
-        print(f"{look} of {len(results)} submissions need a look: see {out / 'review.csv'}")
+        need = "needs" if look == 1 else "need"
+        print(f"{look} of {plural(len(results), 'submission')} {need} a look: see {out / 'review.csv'}")
     print(f"Grades: {out / 'grades.csv'}; overview: {out / 'summary.html'}; pages: {out / 'feedback'}")
 
 

@@ -22,6 +22,13 @@ def plural(count: int | float, word: str) -> str:
     return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
 
 
+def titled(title: str, words: str) -> str:
+    """Words about something with a title, which may end in a mark of its own: `The mask: right`, `Which row? Right`."""
+    if title.endswith(("?", "!", ".", "…", ":")):
+        return f"{title} {words[:1].upper()}{words[1:]}"
+    return f"{title}: {words}"
+
+
 def markup(line: str) -> str:
     """The little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
     parts = re.split(r"`([^`]+)`", line)  # text and code by turns

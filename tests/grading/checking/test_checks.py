@@ -58,6 +58,7 @@ def test_an_unknown_wrong_answer_is_told_what_differs(study):
     assert words == (
         "✗ The causal mask: not yet (0 of 2 points)\n"
         "  Result 1 of 5 (n = 1): the shape differs: expected (1, 1), yours is (1, 2).\n"
+        "  One entry too many along axis 1: does a range end one too late, or begin one too early?\n"
     )
     words = study({"causal-mask": MASK + "torch.ones(n, n).bool()"})["check-causal-mask"]
     assert words.splitlines()[1] == (

@@ -2,15 +2,21 @@
 
 import copy
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 
+from txlib.grading.authoring.assignment import Assignment, GradedTask
 from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.record import record_evidence
+from txlib.grading.checking.checks import check, collecting
 from txlib.grading.evidence.values import MIME
 from txlib.grading.judging.execute import Executed
-from txlib.grading.judging.judge import Outcome, Run, judge, messages, outcome, outcomes_of, task_result
+from txlib.grading.judging.judge import judge, task_result
+from txlib.grading.judging.outcome import Outcome, Reference, Run, messages, outcome, outcomes_of
 from txlib.grading.judging.reference import FailingReference, make_reference, record_known
 
 SEEDS = (7, 8)
@@ -18,6 +24,13 @@ SEEDS = (7, 8)
 
 def displayed(bundle):
     return {"output_type": "display_data", "metadata": {}, "data": {MIME: bundle}}
+
+
+def collected(show):
+    """The bundle of a check's block, on seed 7."""
+    with collecting() as bundles, check("t") as shown:
+        show(shown)
+    return bundles[0] | {"seed": 7}
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +174,73 @@ def test_printed_words_are_no_evidence(graded_by, runs):
 def test_where_a_run_stopped(graded_by):
     assignment, reference = graded_by
     slow = Run(7, Executed({}, "a cell ran longer than 5 s", "causal-mask", late=True))
-    assert outcome(assignment.task("causal-mask"), slow, reference).verdict == "timeout"
-    assert outcome(assignment.task("attention"), slow, reference).verdict == "stopped"
+    assert outcome(assignment, assignment.task("causal-mask"), slow, reference).verdict == "timeout"
+    assert outcome(assignment, assignment.task("attention"), slow, reference).verdict == "stopped"
     dead = Run(7, Executed({}, "the kernel died", "causal-mask"))
-    assert outcome(assignment.task("causal-mask"), dead, reference).verdict == "error"
+    assert outcome(assignment, assignment.task("causal-mask"), dead, reference).verdict == "error"
+
+
+BROKEN = "def causal_mask(n):\n    rows = (1\n    return rows"
+SYNTAX = {
+    "output_type": "error",
+    "ename": "SyntaxError",
+    "evalue": "'(' was never closed (<ipython-input-3-abc>, line 2)",
+    "traceback": [],
+}
+
+
+def without_causal_mask(recorded, **more):
+    """A run in which the cell of the first answer did not run: what both checks show then."""
+    error = {"error": "NameError", "message": "name 'causal_mask' is not defined"}
+    outputs = {
+        f"check-{task}": [displayed(bundle | {"shown": bundle["shown"][: task == "attention"], "error": error})]
+        for task, bundle in recorded["7"]["reference"].items()
+    }
+    return Run(7, Executed(outputs | {"causal-mask": [SYNTAX]}), answers={"causal-mask": BROKEN}, **more)
+
+
+def test_a_cell_that_did_not_run_is_named_before_the_name_error(graded_by, recorded):
+    assignment, reference = graded_by
+    reference = replace(reference, open={})
+    found = outcomes_of(assignment, without_causal_mask(recorded), reference)
+    words = "ended with `SyntaxError`: '(' was never closed, in line 2: `rows = (1`"
+    mine, later = (found[task, 7, False] for task in ("causal-mask", "attention"))
+    assert (mine.verdict, mine.lines) == ("error", (f"The cell of your answer {words}",))
+    assert (later.verdict, later.lines) == ("error", (f"The cell of your answer to *The causal mask* {words}",))
+
+
+def test_nothing_of_how_a_cell_failed_leaves_a_run_with_a_secret(graded_by, recorded):
+    assignment, reference = graded_by
+    found = outcomes_of(assignment, without_causal_mask(recorded, secret=True), reference)
+    assert [(each.verdict, each.lines) for each in found.values()] == [("wrong", ()), ("wrong", ())]
+
+
+def test_a_cell_that_failed_below_its_right_function_costs_nothing(graded_by, runs):
+    assignment, reference = graded_by
+    run = replace(runs[0], secret=False, answers={"causal-mask": "def causal_mask(n): ...\n1 / 0"})
+    run.executed.outputs["causal-mask"] = [SYNTAX | {"ename": "ZeroDivisionError", "evalue": "division by zero"}]
+    found = outcomes_of(assignment, run, replace(reference, open={}))
+    assert found["causal-mask", 7, False].verdict == "right"
+
+
+def test_a_measured_task_says_which_known_mistake_made_the_same_weights():
+    def shown(*numbers):
+        bundle = collected(lambda show: show.weights({"w": torch.tensor(numbers)}))
+        return bundle | {"operators": None}
+
+    mistakes = [{"evidence": shown(1.0, 2.0), "sentence": "The step goes *up*."}]
+    recording = {"reference": shown(5.0, 5.0), "mistakes": mistakes}
+    task = GradedTask("t", "T", 4, "measured", "check-t", ("t",))
+
+    def told(bundle, secret=False):
+        run = Run(7, Executed({"check-t": [displayed(bundle)]}), shares={"t": (0.5, "Half.")}, secret=secret)
+        assignment = Assignment("a", "A", Path("a.py"), None, (task,), "hash")
+        return outcome(assignment, task, run, Reference({}, {7: {"t": recording}}))
+
+    same, other, secret = told(shown(1.000001, 2.0)), told(shown(1.0, 3.0)), told(shown(1.0, 2.0), secret=True)
+    assert (same.verdict, same.points, same.lines) == ("partial", 2, ("The step goes *up*.", "Half."))
+    assert other.lines == ("Half.",) and not other.sentences
+    assert (secret.points, secret.lines, secret.sentences) == (2, (), ())
 
 
 def test_a_task_alone_counts_where_it_is_better(graded_by, runs, recorded):
@@ -217,9 +293,12 @@ def test_of_a_run_that_held_a_secret_a_page_tells_a_counted_number_of_things(gra
     asked = assignment.task(task)
     known = [each["bundle"] for each in recorded["7"]["known"] if each["task"] == task]
     bundles = [recorded["7"]["reference"][task], *known]
+    for _ in range(20):  # two known mistakes at once, each in some of the results
+        shown = [random.choice(each) for each in zip(*(bundle["shown"] for bundle in bundles), strict=False)]
+        bundles.append(bundles[0] | {"shown": shown})
     for trial in range(600):
         bundle = random.choice(bundles)
-        bundle = bundle if trial < 100 else strange(bundle, random)
+        bundle = bundle if trial < 200 else strange(bundle, random)
         outputs = {f"check-{task}": [displayed(bundle)] * random.choice([1, 1, 1, 0, 2])}
         stopped = random.choice([None, None, None, "a cell ran longer than 5 s", f"the kernel died: told {trial}"])
         place = stopped and random.choice([task, f"check-{task}", "cell-1"])
@@ -242,7 +321,7 @@ def test_how_much_the_sample_s_tasks_can_tell(graded_by):
 
 def test_one_right_answer_is_read_and_compared_once(graded_by, runs, monkeypatch):
     from txlib.grading.evidence import recordings
-    from txlib.grading.judging import judge as judging
+    from txlib.grading.judging import outcome as judging
 
     counts = Counter()
 

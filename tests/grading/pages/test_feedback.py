@@ -405,7 +405,7 @@ def test_the_class_at_a_glance():
         "in-kernel tests",
         "the weaker kind",
         "calls torch.nn.functional.scaled_dot_product_attention",
-        "a written answer waits for points",
+        "Why the root? A written answer waits for points",
         "boris: truncated",
         "empty-folder: no notebook",
         "93 %",
@@ -420,11 +420,46 @@ def test_the_class_at_a_glance():
 
 def test_the_commonest_mistake_comes_first():
     def wrong(i, sentence):
-        return result(f"s{i}", task("scores", "mistake", lines=(sentence, f"Result 1 differs at [{i}].")))
+        lines = (sentence, f"Result 1 differs at [{i}].")
+        return result(f"s{i}", task("scores", "mistake", lines=lines, sentences=(sentence,)))
 
     results = [wrong(i, "Divide by the *root*." if i % 3 else "Other.") for i in range(9)]
     text = Page(summary_page(results, ASSIGNMENT)).text
     assert text.index("6×Divide by the root.") < text.index("3×Other.")
+
+
+def test_of_two_mistakes_at_once_both_are_told_and_counted():
+    sentences = ("Divide by the *root*.", "The distance is $j - i$.")
+    lines = (f"Results 1 and 3 of 4: {sentences[0]}", f"Result 2 of 4 (n = 3): {sentences[1]}")
+    both = result("both", task("scores", "mistake", lines=lines, sentences=sentences))
+    one = result("one", task("scores", "mistake", lines=sentences[:1], sentences=sentences[:1]))
+    text = harmless(summary_page([both, one], ASSIGNMENT)).text
+    assert "2×Divide by the root." in text and "1×The distance is j−i." in text
+    page = harmless(feedback_page(both, ASSIGNMENT))
+    assert "Results 1 and 3 of 4: Divide by the root." in page.text
+    assert "Result 2 of 4 (n = 3): The distance is j−i." in page.text
+
+
+def test_dollar_signs_are_maths_in_the_author_s_sentences_only():
+    sentence = "Use `$x$`, not $x_1$; it costs 3 $ or $5."
+    lines = (sentence, "Your answer raised `ValueError`: $x_2$ and $\\sqrt{x}$")
+    wrong = task("scores", "mistake", lines=lines, sentences=(sentence,))
+    page = harmless(feedback_page(result("a", wrong), ASSIGNMENT))
+    assert "Use $x$, not x1; it costs 3 $ or $5." in page.text
+    assert "$x_2$ and $\\sqrt{x}$" in page.text
+
+
+def test_a_cell_that_did_not_run_is_the_headline():
+    words = "The cell of your answer ended with `SyntaxError`: '(' was never closed, in line 2: `y = (1`"
+    broken = result("broken", task("scores", "error", lines=(words,)))
+    assert "in line 2: y = (1" in harmless(feedback_page(broken, ASSIGNMENT)).text
+    assert "1×Its cell ended with SyntaxError" in harmless(summary_page([broken], ASSIGNMENT)).text
+
+
+def test_formulas_beside_each_other_keep_their_distance():
+    asked = replace(ASSIGNMENT.task("attention"), prompt="### Task 3 · A\n\n$$a = 1 \\qquad b = 2$$")
+    page = harmless(feedback_page(result("a", task("attention", "wrong")), replace(ASSIGNMENT, tasks=(asked,))))
+    assert [each["width"] for each in page.all("mspace")] == ["2em"]
 
 
 def test_the_distribution_counts_everyone():

@@ -45,11 +45,15 @@ def check_notebook(
     displayed = {verdict.task: verdict for verdict in _verdicts(notebook)}
     missing = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
     verdicts = [
-        displayed.get(task["id"]) or Verdict(task["id"], task["title"], "unknown", 0, task["points"], (missing,))
+        displayed.get(task["id"])
+        or Verdict(
+            task["id"], task["title"], "unknown", 0, task["points"], (missing,), elsewhere=bool(task.get("measured"))
+        )
         for task in recordings["tasks"]
     ]
     return verdicts + [
-        Verdict(each["id"], each["title"], "written", 0, each["points"]) for each in recordings.get("written", ())
+        Verdict(each["id"], each["title"], "written", 0, each["points"], elsewhere=True)
+        for each in recordings.get("written", ())
     ]
 
 

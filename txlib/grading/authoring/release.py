@@ -52,7 +52,7 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
     return Released(
         target,
         source.with_suffix(".ipynb") if run_solution else None,
-        len(exercise.tasks),
+        len(exercise.tasks) + len(exercise.written),
         exercise.points,
         tuple(warnings),
     )

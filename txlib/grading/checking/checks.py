@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from txlib.grading.checking.axes import DATA, is_plot, picture, plot
+from txlib.grading.checking.failed import Failure, cells, missing_name
 from txlib.grading.checking.inputs import Inputs, derived_seed
 from txlib.grading.checking.operators import Operators, watch_threads
 from txlib.grading.checking.progress import Row, keep, now
 from txlib.grading.checking.summary import Summary
-from txlib.grading.checking.verdict import STUB, Verdict, verdict_of
+from txlib.grading.checking.verdict import STUB, Verdict, caused, verdict_of
 from txlib.grading.evidence import values
 from txlib.grading.evidence.compare import ATOL, RTOL
 from txlib.grading.evidence.recordings import unpack
@@ -153,11 +154,12 @@ class Check:
         elif self._grading:
             _display_raw({values.MIME: bundle})
         else:
+            cause = cells.cause(missing_name(error))
             if error is not None:
                 error |= _where(trace, self._namespace)
                 if error["error"] == "NameError" and not self.show.shown and "function" not in error:
                     error["message"] += ": run the cell that defines it"
-            _display(self._owner.verdict(bundle))
+            _display(self._owner.verdict(bundle, cause))
         return True
 
     def _names(self) -> list[str] | None:
@@ -204,8 +206,11 @@ class Checks:
     def seed(self) -> int:
         return self.exercise["seed"] if self.exercise else 0
 
-    def verdict(self, bundle: dict) -> Verdict:
-        """Judge a bundle by the recordings, and keep the result in the learner's progress."""
+    def verdict(self, bundle: dict, cause: tuple[str, Failure] | None = None) -> Verdict:
+        """Judge a bundle by the recordings, and keep the result in the learner's progress.
+
+        `cause` is a name that the check uses, and how the last run of its cell ended, where it failed.
+        """
         task = bundle["task"]
         if self.exercise is None:
             return Verdict(
@@ -224,6 +229,7 @@ class Checks:
             )
         try:
             verdict = verdict_of(recording, bundle)
+            verdict = caused(verdict, *cause, missing=bool(missing_name(bundle["error"]))) if cause else verdict
         except Exception as reason:  # a value of the learner's that no one foresaw must not end Run All
             return Verdict(
                 task,

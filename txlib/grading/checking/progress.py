@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from txlib.files import locked, write_atomically
-from txlib.grading.text import plural
+from txlib.grading.text import plural, titled
 from txlib.root import is_course
 
 VERSION = 1
@@ -41,7 +41,7 @@ class Progress:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        lines = [f"{row.exercise}: {row.title}: {row.points:g} of {row.max_points:g}" for row in self.rows]
+        lines = [f"{row.exercise}: {titled(row.title, f'{row.points:g} of {row.max_points:g}')}" for row in self.rows]
         lines = lines or ["Nothing checked yet: open an exercise, fill in a task and run its check."]
         return "\n".join([*lines, self.notice] if self.notice else lines)
 

@@ -7,7 +7,13 @@ import re
 from pathlib import Path
 
 from txlib.grading.checking.verdict import ELSEWHERE, SYMBOL, Verdict
-from txlib.grading.text import markup, number, plural
+from txlib.grading.text import markup, number, plural, titled
+
+
+def score(points: int | float, best: int | float, elsewhere: int | float) -> str:
+    """An exercise's points so far, and how many somebody else gives: `2 of 5 points; 4 more are given by others`."""
+    more = f"; {elsewhere:g} more {'is' if elsewhere == 1 else 'are'} given by others" if elsewhere else ""
+    return f"{number(points)} of {plural(best, 'point')}{more}"
 
 
 class Summary:
@@ -38,13 +44,12 @@ class Summary:
         self.elsewhere += task["points"]
 
     def __repr__(self) -> str:
-        rows = [f"  {symbol} {title}: {points}" for symbol, title, points in self._rows]
+        rows = [f"  {symbol} {titled(title, points)}" for symbol, title, points in self._rows]
         then = [f"Next: {self._next[0]}"] if self._next else []
         return "\n".join([self._headline(), *rows, *then, *([hand_in()] if self._hand_in else [])])
 
     def _headline(self) -> str:
-        more = f"; {self.elsewhere:g} more are given by others" if self.elsewhere else ""
-        return f"{self._title}: {number(self.points)} of {plural(self.max_points, 'point')}{more}"
+        return f"{self._title}: {score(self.points, self.max_points, self.elsewhere)}"
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -1,13 +1,16 @@
 """The verdict on one answer: right, or what differs, in the words a learner reads."""
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from txlib.grading.checking.failed import Failure
 from txlib.grading.evidence.compare import NAMES, differing, name, spell
-from txlib.grading.evidence.recordings import Comparison, compared, first_difference
-from txlib.grading.text import markup, number, plural
+from txlib.grading.evidence.mistakes import mistakes_by_result, whole_mistake
+from txlib.grading.evidence.recordings import Comparison, compared
+from txlib.grading.evidence.shapes import slip
+from txlib.grading.text import markup, number, plural, titled
 
 MIME = "application/vnd.txlib.verdict+json"
 STUB = "your turn"  # what the stub of a task raises: NotImplementedError("your turn")
@@ -62,7 +65,9 @@ class Verdict:
     max_points: int | float = 0
     lines: tuple[str, ...] = ()  # markdown: `code` and *emphasis*
     matrices: tuple[dict, dict] | None = None  # the answer's evidence and the expected, where they are small
-    known: bool = False  # a known mistake: the first line is its author's sentence
+    known: bool = False  # one known mistake explains all of it: the first line is its author's sentence
+    sentences: tuple[str, ...] = ()  # of the author's, all that apply
+    elsewhere: bool = False  # whether somebody else gives the points: the grader's measure, or a person
 
     @property
     def right(self) -> bool:
@@ -78,6 +83,7 @@ class Verdict:
             "max_points": self.max_points,
             "lines": list(self.lines),
             "known": self.known,
+            "elsewhere": self.elsewhere,
         }
 
     def __repr__(self) -> str:
@@ -87,7 +93,7 @@ class Verdict:
         points = f" ({number(self.points)} of {plural(self.max_points, 'point')})" if self.max_points else ""
         if self.kind in ELSEWHERE:
             points = f" ({plural(self.max_points, 'point')})"
-        return f"{SYMBOL[self.kind]} {self.title or self.task}: {HEADLINE[self.kind]}{points}"
+        return f"{SYMBOL[self.kind]} {titled(self.title or self.task, HEADLINE[self.kind])}{points}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict:
         return {"text/plain": repr(self), "text/html": self.html(), MIME: self.data()}
@@ -111,47 +117,93 @@ def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = No
     task, title, points = recording["id"], recording["title"], recording["points"]
     reference = recording["reference"]
     if recording.get("measured"):
-        unanswered = Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle)) if is_stub(bundle) else None
-        return unanswered or _gathered(recording, bundle)
+        kind, lines = ("unanswered", _stub_lines(bundle)) if is_stub(bundle) else _gathered(recording, bundle)
+        return Verdict(task, title, kind, 0, points, lines, elsewhere=True)
     comparison = comparison or compared(bundle, reference)
     earned = comparison.share
     if earned == 1:
         return Verdict(task, title, "right", points, points)
     if is_stub(bundle) and not earned:
         return Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle))
-    index, words = comparison.differs
-    known = [each["sentence"] for each in recording["mistakes"] if first_difference(bundle, each["evidence"]) is None]
-    kind = "partial" if earned else "mistake" if known else "wrong"
-    if bundle["error"] and index >= len(bundle["shown"]):
-        kind = "error" if kind == "wrong" else kind
-        lines = _stub_lines(bundle) if is_stub(bundle) else _error_lines(bundle)
+    whole = whole_mistake(bundle, recording)
+    by_result = {} if whole else mistakes_by_result(bundle, recording, comparison)
+    if whole:
+        lines = (whole, *_difference(bundle, reference, comparison.differs))
     else:
-        lines = (_sentence(reference, index, words),)
+        lines = _several(bundle, reference, comparison, by_result)
     if earned:
-        lines = (f"{comparison.right} of {len(comparison.parts)} results are right.", *lines)
-    both = index < min(len(bundle["shown"]), len(reference["shown"]))
-    matrices = _matrices(bundle["shown"][index], reference["shown"][index]) if both else None
-    return Verdict(task, title, kind, earned * points, points, (*known[:1], *lines), matrices, bool(known))
+        right = f"{comparison.right} of {len(comparison.parts)} results are right."
+        lines = (*lines[:1], right, *lines[1:]) if whole else (right, *lines)
+    kind = "partial" if earned else "mistake" if whole or by_result else "wrong"
+    if kind == "wrong" and bundle["error"] and comparison.differs[0] >= len(bundle["shown"]):
+        kind = "error"
+    sentences = (whole,) if whole else tuple(by_result)
+    matrices = _matrices(bundle, reference, comparison.differs[0])
+    return Verdict(task, title, kind, earned * points, points, lines, matrices, bool(whole), sentences)
 
 
-def _gathered(recording: dict, bundle: dict) -> Verdict:
+def caused(verdict: Verdict, name: str, failure: Failure, missing: bool) -> Verdict:
+    """The verdict where the cell of a name failed when it was last run; `missing`, where the name is not there."""
+    words = failure.words(f"`{name}`")
+    if missing:
+        return replace(verdict, kind="error", lines=(words, "So there is nothing to check yet."))
+    older = (
+        "Nothing of it was run: what is checked here is an older version."
+        if failure.before
+        else ("What stands below that line was not run.")
+    )
+    if verdict.kind == "unanswered":  # the older version is the empty stub
+        return replace(verdict, kind="error", lines=(words, older))
+    return replace(verdict, lines=(words, older, *verdict.lines))
+
+
+def _several(bundle: dict, reference: dict, comparison: Comparison, by_result: dict[str, tuple]) -> tuple[str, ...]:
+    """The lines where no known mistake explains everything: which results show one, and what else is wrong."""
+    lines = tuple(f"{_results(reference, indices)}: {sentence}" for sentence, indices in by_result.items())
+    explained = {index for indices in by_result.values() for index in indices}
+    left = next((each for each in comparison.differences if each[0] not in explained), None)
+    if left is None:
+        return lines
+    rest = (*_difference(bundle, reference, left), *_slip(bundle, reference, left[0]))
+    if not by_result:
+        return rest
+    another = "There is another mistake" if len(by_result) == 1 else "There is one more mistake"
+    return (*lines, f"{another}. {rest[0]}", *rest[1:])
+
+
+def _difference(bundle: dict, reference: dict, difference: tuple[int, str]) -> tuple[str, ...]:
+    """What differs in one result, or why there is none."""
+    index, words = difference
+    if bundle["error"] and index >= len(bundle["shown"]):
+        return _stub_lines(bundle) if is_stub(bundle) else _error_lines(bundle)
+    return (_sentence(reference, index, words),)
+
+
+def _slip(bundle: dict, reference: dict, index: int) -> tuple[str, ...]:
+    """The usual slip that one result looks like, where it looks like one."""
+    if not _both(bundle, reference, index):
+        return ()
+    mine, theirs = (each["shown"][index]["value"] for each in (bundle, reference))
+    words = slip(mine, theirs, reference["rtol"], reference["atol"])
+    return (words,) if words else ()
+
+
+def _both(bundle: dict, reference: dict, index: int) -> bool:
+    """Whether both show a result of this number."""
+    return index < min(len(bundle["shown"]), len(reference["shown"]))
+
+
+def _gathered(recording: dict, bundle: dict) -> tuple[str, tuple[str, ...]]:
     """What can be said of a measured task without its measure: whether there is something to measure."""
-    task, title, points = recording["id"], recording["title"], recording["points"]
     shown, wanted = bundle["shown"], recording["reference"]["shown"]
     if bundle["error"]:
-        return Verdict(task, title, "error", 0, points, _error_lines(bundle))
+        return "error", _error_lines(bundle)
     for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
         if mine["value"]["kind"] != theirs["value"]["kind"]:
             words = f"expected {NAMES[theirs['value']['kind']]}, yours is {name(mine['value'])}"
-            return Verdict(task, title, "wrong", 0, points, (_sentence(recording["reference"], index, words),))
-    return Verdict(
-        task,
-        title,
-        "gathered",
-        0,
-        points,
-        ("Your result is complete. How good it is, the grader measures on data that is not in this notebook.",),
-    )
+            return "wrong", (_sentence(recording["reference"], index, words),)
+    words = "Your result is complete. How good it is, the grader measures on data that is not in this notebook."
+    return "gathered", (words,)
 
 
 def is_stub(bundle: dict) -> bool:
@@ -203,9 +255,19 @@ def _which(reference: dict, index: int) -> str:
     return f"{number} ({label})" if label else number
 
 
-def _matrices(yours: dict, expected: dict) -> tuple[dict, dict] | None:
-    """Both values, if they are vectors or matrices of the same shape, small enough to be looked at."""
-    mine, theirs = yours["value"], expected["value"]
+def _results(reference: dict, indices: tuple[int, ...]) -> str:
+    """Several of the shown values: `Results 1, 2 and 4 of 5`."""
+    if len(indices) == 1:
+        return _which(reference, indices[0])
+    *first, last = [str(index + 1) for index in indices]
+    return f"Results {', '.join(first)} and {last} of {len(reference['shown'])}"
+
+
+def _matrices(bundle: dict, reference: dict, index: int) -> tuple[dict, dict] | None:
+    """A result and the expected one, if they are small vectors or matrices of the same shape."""
+    if not _both(bundle, reference, index):
+        return None
+    mine, theirs = (each["shown"][index]["value"] for each in (bundle, reference))
     shape = theirs.get("shape")
     if not shape or len(shape) > 2 or max(shape) > SMALL or mine.get("shape") != shape or 0 in shape:
         return None

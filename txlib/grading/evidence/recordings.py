@@ -69,8 +69,13 @@ def first_difference(bundle: dict, expected: dict) -> tuple[int, str] | None:
 class Comparison:
     """A bundle beside the expected one, each value compared once."""
 
-    differs: tuple[int, str] | None  # as `first_difference` says it
+    differences: tuple[tuple[int, str], ...]  # each as `first_difference` says it
     parts: tuple[tuple[str, bool, int | float], ...]  # each expected value: label, whether it is there, points or 0
+
+    @property
+    def differs(self) -> tuple[int, str] | None:
+        """The first difference; None where both show the same."""
+        return self.differences[0] if self.differences else None
 
     @property
     def right(self) -> int:
@@ -89,16 +94,17 @@ class Comparison:
 
 def compared(bundle: dict, expected: dict) -> Comparison:
     """Compare every value that the expected bundle shows; the tolerances and points are the expected bundle's."""
-    found, wanted = bundle["shown"], expected["shown"]
-    rows, differs = [], None
+    shown, wanted = bundle["shown"], expected["shown"]
+    rows, differences = [], []
     for index, theirs in enumerate(wanted):
         words: str | None = "it is missing"
-        if index < len(found):
-            words = compare(found[index]["value"], theirs["value"], expected["rtol"], expected["atol"])
-            if words and differs is None:
-                differs = index, words
+        if index < len(shown):
+            words = compare(shown[index]["value"], theirs["value"], expected["rtol"], expected["atol"])
+            if words:
+                differences.append((index, words))
         rows.append((theirs["label"] or f"result {index + 1}", not words, theirs.get("points") or 0))
-    return Comparison(differs or _otherwise(bundle, expected), tuple(rows))
+    otherwise = _otherwise(bundle, expected)
+    return Comparison((*differences, *([otherwise] if otherwise else [])), tuple(rows))
 
 
 def share(bundle: dict, expected: dict) -> float:
@@ -117,11 +123,11 @@ def _error(bundle: dict) -> Any:
 
 def _otherwise(bundle: dict, expected: dict) -> tuple[int, str] | None:
     """Where two bundles differ whose values don't."""
-    found, wanted = bundle["shown"], expected["shown"]
+    shown, wanted = bundle["shown"], expected["shown"]
     if _error(bundle) != _error(expected):
         if _error(bundle):
-            return len(found), f"{bundle['error']['error']}: {bundle['error']['message']}"
-        return len(found), f"expected {_error(expected)}, yours raises nothing"
-    if len(found) != len(wanted):
-        return min(len(found), len(wanted)), f"expected {len(wanted)} results, yours are {len(found)}"
+            return len(shown), f"{bundle['error']['error']}: {bundle['error']['message']}"
+        return len(shown), f"expected {_error(expected)}, yours raises nothing"
+    if len(shown) != len(wanted):
+        return min(len(shown), len(wanted)), f"expected {len(wanted)} results, yours are {len(shown)}"
     return None

@@ -9,18 +9,10 @@ from typing import Any
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, rebuild, rebuild_alone, rests_on
 from txlib.grading.checking.stand_in import stand_in
+from txlib.grading.judging.displayed import displayed
 from txlib.grading.judging.execute import LEAST, Executed, execute
-from txlib.grading.judging.judge import (
-    Outcome,
-    Reference,
-    Run,
-    answer_hash,
-    displayed,
-    judge,
-    outcome,
-    outcomes_of,
-    task_result,
-)
+from txlib.grading.judging.judge import answer_hash, judge, task_result
+from txlib.grading.judging.outcome import Outcome, Reference, Run, outcome, outcomes_of
 from txlib.grading.judging.replay import bundles
 from txlib.grading.records.result import Note, Result, TaskResult
 from txlib.grading.sandbox.limits import Limits
@@ -123,7 +115,7 @@ class _Submission:
         limits = replace(job.limits, cell_seconds=max(job.limits.cell_seconds, self.assignment.timeout))
         if self.left[seed] <= 0:
             late = f"the notebook took longer than {limits.notebook_seconds:g} s"
-            return Run(seed, Executed({}, late, late=True), only, {}, secret)
+            return Run(seed, Executed({}, late, late=True), only, {}, secret, self.answers)
         self.begin(self.left[seed])
         executed = execute(
             notebook,
@@ -136,7 +128,7 @@ class _Submission:
             raise Disturbed("it ran out of time while its kernel waited for a processor")
         self.left[seed] -= executed.seconds
         self.begin(MEASURE if any(task.kind == "measured" for task in self.assignment.tasks) else 0)
-        return Run(seed, executed, only, _shares(job, executed, seed, only), secret)
+        return Run(seed, executed, only, _shares(job, executed, seed, only), secret, self.answers)
 
     def _judge(self, run: Run) -> None:
         self.runs.append(run)
@@ -163,7 +155,7 @@ class _Submission:
         A task that it rests on brings the submission's own cells where they are right; else what the reference says
         to the calls that the reference makes. Where that is not known, the task can't be tested alone.
         """
-        found: dict[int, dict[str, str]] = {seed: {} for seed in self.seeds}
+        cells: dict[int, dict[str, str]] = {seed: {} for seed in self.seeds}
         for other in rests_on(self.assignment, task, self.answers):
             own = self._is_right(other)
             known = [self.job.reference.by_heart[seed].get(task.id, {}).get(other.id) for seed in self.seeds]
@@ -172,8 +164,8 @@ class _Submission:
             for seed, packed in zip(self.seeds, known, strict=True):
                 for id in other.answers:
                     stub = self.assignment.stubs[id]
-                    found[seed][id] = self.answers.get(id, stub) if own or packed is None else stand_in(stub, packed)
-        return None if task.id in self.needs else found
+                    cells[seed][id] = self.answers.get(id, stub) if own or packed is None else stand_in(stub, packed)
+        return None if task.id in self.needs else cells
 
     def _task(self, task: GradedTask, outcomes: dict, quoted: Run | None) -> TaskResult:
         answer = "\n\n".join(self.answers.get(id, "") for id in task.answers).strip()
@@ -183,7 +175,7 @@ class _Submission:
             return TaskResult(
                 task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
             )
-        words = outcome(task, quoted, self.job.reference) if quoted else None
+        words = outcome(self.assignment, task, quoted, self.job.reference) if quoted else None
         result = task_result(task, outcomes, answer, words, self.needs.get(task.id, ()))
         if not any(id in self.answers for id in task.answers) and not result.points and task.answers:
             return replace(result, verdict="missing", lines=("Its cell is not in your notebook.",), matrices=None)
@@ -197,8 +189,8 @@ class _Submission:
         for task in self.assignment.tasks:
             answer = "\n".join(self.answers.get(id, "") for id in task.answers)
             named = forbidden_names(answer, [each for each in task.forbidden if not each.startswith("aten.")])
-            judged = [found for (id, _, alone), found in outcomes.items() if id == task.id and not alone]
-            ran = {name for found in judged for name in found.operators} & set(task.forbidden)
+            judged = [each for (id, _, alone), each in outcomes.items() if id == task.id and not alone]
+            ran = {name for each in judged for name in each.operators} & set(task.forbidden)
             open_to_all = set(named) if self.secret else {*named, *ran}
             if open_to_all:
                 notes.append(Note("forbidden call", f"calls {', '.join(sorted(open_to_all))}", task.id))
@@ -210,7 +202,7 @@ class _Submission:
         """Tasks that are right on one seed and not on another: chance, or an answer that guesses."""
         notes = []
         for task in self.assignment.tasks:
-            verdicts = {found.verdict for (id, _, alone), found in outcomes.items() if id == task.id and not alone}
+            verdicts = {each.verdict for (id, _, alone), each in outcomes.items() if id == task.id and not alone}
             if "right" in verdicts and len(verdicts) > 1:
                 notes.append(Note("seeds disagree", "right on one seed, not on another", task.id))
         return notes
@@ -220,7 +212,7 @@ class _Submission:
         notes = []
         for task in tasks:
             needs = [each.title for each in self.needs.get(task.id, ())]
-            ways = [found for (id, _, alone), found in self.outcomes.items() if id == task.id and alone]
+            ways = [each for (id, _, alone), each in self.outcomes.items() if id == task.id and alone]
             if task.points < task.max_points and (needs or any(each.unknown for each in ways)):
                 why = f"rests on {' and '.join(needs)}" if needs else "calls what it rests on as the reference does not"
                 notes.append(Note("not judged alone", f"{why}: judged when that is right", task.id))
@@ -240,9 +232,9 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
     requests = []
     for task in job.assignment.tasks:
         if task.kind == "measured" and only in (None, task.id):
-            found = bundles(executed.outputs.get(task.check, []))
-            if len(found) == 1 and not valid_bundle(found[0], task.id, seed) and not found[0]["error"]:
-                requests.append({"task": task.id, "seed": seed, "bundle": found[0]})
+            shown = bundles(executed.outputs.get(task.check, []))
+            if len(shown) == 1 and not valid_bundle(shown[0], task.id, seed) and not shown[0]["error"]:
+                requests.append({"task": task.id, "seed": seed, "bundle": shown[0]})
     if not requests:
         return {}
     from txlib.grading.authoring.measure import measure

@@ -9,7 +9,7 @@ from txlib.grading.authoring.assignment import Assignment, solved
 from txlib.grading.authoring.record import RecordingError, record_evidence
 from txlib.grading.evidence.recordings import first_difference
 from txlib.grading.judging.execute import Executed
-from txlib.grading.judging.judge import Reference
+from txlib.grading.judging.outcome import Reference
 from txlib.grading.judging.replay import bundles
 
 

@@ -12,7 +12,7 @@ from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.notebooks import released_name
 from txlib.grading.checking.verdict import side_by_side
 from txlib.grading.pages.page import ISOLATION, MAX_LINE, cut, page
-from txlib.grading.pages.prose import hints, prose, untitled
+from txlib.grading.pages.prose import hints, prose, sentence, untitled
 from txlib.grading.records.result import VERDICTS, Note, Result, TaskResult
 from txlib.grading.submitting.notebook import STATUSES
 from txlib.grading.text import markup, number, plural
@@ -45,7 +45,7 @@ ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, s
 def feedback_page(result: Result, assignment: Assignment) -> str:
     """The page for a learner: one HTML file."""
     tasks = [_task(task, assignment) for task in result.tasks]
-    late = next((_sentence(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
+    late = next((_note(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
     return page(
         "feedback.html",
         {
@@ -82,7 +82,7 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
         "max_points": task.max_points,
         "meta": " · ".join(_meta(heading)),
         "apart": _apart(task),
-        "lines": [Markup(markup(line[:MAX_LINE])) for line in task.lines],
+        "lines": [_line(line, task.sentences) for line in task.lines],
         "matrices": _matrices(task),
         "parts": () if task.verdict == "right" else task.parts,
         "answer": _answer(task),
@@ -91,6 +91,14 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
         "figures": [png for each in task.outputs if (png := _figure(each.get("png")))],
         "prompt": Markup(prose(prompt)) if prompt.strip() else "",
     }
+
+
+def _line(line: str, sentences: tuple[str, ...]) -> Markup:
+    """A line of a diagnosis; only in its author's sentences are dollar signs maths."""
+    for each in sentences:
+        if line.endswith(each):
+            return Markup(markup(line.removesuffix(each)) + sentence(each))
+    return Markup(markup(line[:MAX_LINE]))
 
 
 def _meta(heading: str) -> list[str]:
@@ -157,12 +165,10 @@ def _figure(png: Any) -> str:
 def _notes(result: Result) -> list[dict[str, Any]]:
     titles = {task.id: task.title or task.id for task in result.tasks}
     shown = [note for note in result.notes if note.kind not in UNSHOWN]
-    return [
-        {"title": titles.get(note.task or "", ""), "text": _sentence(note), "review": note.review} for note in shown
-    ]
+    return [{"title": titles.get(note.task or "", ""), "text": _note(note), "review": note.review} for note in shown]
 
 
-def _sentence(note: Note) -> Markup:
+def _note(note: Note) -> Markup:
     text = cut(note.text, MAX_LINE)
     return Markup(markup(text if text.endswith((".", "!", "?", "…")) else f"{text}."))
 

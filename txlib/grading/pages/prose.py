@@ -10,7 +10,11 @@ from latex2mathml.converter import convert_to_element
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
+from txlib.grading.text import markup
+
 FOLD = re.compile(r"<details>\s*<summary>(.*?)</summary>(.*?)</details>", re.DOTALL | re.IGNORECASE)
+CODE = re.compile(r"(`[^`]+`)")
+MATHS = re.compile(r"\$([^\s$`](?:[^$`]*[^\s$`])?)\$(?!\d)")
 OUTSIDE = re.compile(r"(https?|mailto):", re.IGNORECASE)  # links that lead somewhere from a page of its own
 DROPPED = ("href", "style", "class", "id", "xmlns")  # what maths in a page doesn't need
 
@@ -23,6 +27,15 @@ def prose(markdown: str) -> str:
         summary, body, after = folds[i : i + 3]
         pieces.append(f"<details><summary>{_inline(summary)}</summary>{_block(body)}</details>{_block(after)}")
     return "".join(pieces)
+
+
+def sentence(words: str) -> str:
+    """One of the author's sentences as HTML: the little markdown of a diagnosis, and maths between dollar signs."""
+    made = []
+    for i, piece in enumerate(CODE.split(words)):  # text and code by turns
+        texts = [piece] if i % 2 else MATHS.split(piece)  # text and TeX by turns
+        made += [maths(each) if j % 2 else markup(each) for j, each in enumerate(texts)]
+    return "".join(made)
 
 
 def hints(markdown: str) -> list[tuple[str, str]]:

@@ -11,9 +11,12 @@ from markupsafe import Markup
 
 from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.pages.page import ISOLATION, MAX_LINE, cut, page
+from txlib.grading.pages.prose import sentence
 from txlib.grading.pages.similar import Similar
 from txlib.grading.records.result import VERDICTS, Result, TaskResult
-from txlib.grading.text import markup, number
+from txlib.grading.text import markup, number, titled
+
+ENDED = re.compile(r"(?:(?P<cell>The cell of your answer ended with)|Your answer raised) `(?P<error>\w{1,60})`")
 
 
 def summary_page(
@@ -74,30 +77,32 @@ def _beside(task: TaskResult) -> bool:
 
 
 def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:
-    found = [each for result in graded for each in result.tasks if each.id == task.id]
-    right = sum(each.points >= each.max_points for each in found)
-    said = Counter(words for each in found if each.points < each.max_points and (words := _mistake(each)))
+    answers = [each for result in graded for each in result.tasks if each.id == task.id]
+    right = sum(each.points >= each.max_points for each in answers)
+    wrong = [each for each in answers if each.points < each.max_points]
+    mistakes = Counter(words for each in wrong for words in _mistakes(each))
     return {
         "title": task.title or task.id,
         "kind": task.kind,
         "points": task.points,
         "right": right,
-        "count": len(found),
-        "share": round(100 * right / len(found)) if found else 0,
-        "mean": number(sum(each.points for each in found) / len(found)) if found else "–",
-        "pending": sum(each.verdict == "pending" for each in found),
-        "mistakes": said.most_common(5),
-        "others": max(0, len(said) - 5),
+        "count": len(answers),
+        "share": round(100 * right / len(answers)) if answers else 0,
+        "mean": number(sum(each.points for each in answers) / len(answers)) if answers else "–",
+        "pending": sum(each.verdict == "pending" for each in answers),
+        "mistakes": mistakes.most_common(5),
+        "others": max(0, len(mistakes) - 5),
     }
 
 
-def _mistake(task: TaskResult) -> Markup:
-    """What went wrong, in words that many may share."""
-    if task.verdict == "mistake" and task.lines:
-        return Markup(markup(task.lines[0][:MAX_LINE]))
-    raised = re.match(r"Your answer raised `(\w{1,60})`", task.lines[0]) if task.lines else None
-    if task.verdict == "error" and raised:
-        return Markup("<em>It raised <code>{}</code></em>").format(raised[1])
+def _mistakes(task: TaskResult) -> list[Markup]:
+    """What went wrong, in words that many may share: the author's, for as many mistakes as were made; else one."""
+    if task.sentences and task.verdict != "reviewed":
+        return [Markup(sentence(each)) for each in task.sentences]
+    ended = ENDED.match(task.lines[0]) if task.lines else None
+    if task.verdict == "error" and ended:
+        what = "Its cell ended with" if ended["cell"] else "It raised"
+        return [Markup("<em>{} <code>{}</code></em>").format(what, ended["error"])]
     words = {
         "wrong": "Another wrong answer",
         "partial": "Some of its checks are wrong",
@@ -105,18 +110,18 @@ def _mistake(task: TaskResult) -> Markup:
         "reviewed": "",
         "pending": "",
     }
-    said = words.get(task.verdict, VERDICTS[task.verdict].capitalize())
-    return Markup("<em>{}</em>").format(said) if said else Markup("")
+    verdict = words.get(task.verdict, VERDICTS[task.verdict].capitalize())
+    return [Markup("<em>{}</em>").format(verdict)] if verdict else []
 
 
 def _reasons(result: Result, titles: dict[str, str]) -> list[Markup]:
     reasons = [
-        f"{titles.get(note.task, note.task)}: {note.text}" if note.task else note.text
+        titled(titles.get(note.task, note.task), note.text) if note.task else note.text
         for note in result.notes
         if note.review
     ]
     waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
-    reasons += [f"{title}: a written answer waits for points" for title in waiting]
+    reasons += [titled(title, "a written answer waits for points") for title in waiting]
     return [Markup(markup(cut(reason, MAX_LINE))) for reason in reasons]
 
 

@@ -63,6 +63,7 @@ class TaskResult:
     answer: str = ""  # the source that was graded
     answer_hash: str = ""  # of the answer without blanks at line ends
     outputs: tuple[dict, ...] = ()  # what the answer's cell displayed: {"text": …} or {"png": base64}
+    sentences: tuple[str, ...] = ()  # of its author's about known mistakes, all that apply
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def result_from(data: dict[str, Any]) -> Result:
                     "matrices": matrices,
                     "lines": tuple(task["lines"]),
                     "outputs": tuple(task["outputs"]),
+                    "sentences": tuple(task.get("sentences", ())),
                 }
             )
         )
