@@ -175,10 +175,11 @@ def validate(
     """Prove exercises before learners are graded by them.
 
     The reference gets all points on 5 seeds, alternatives pass, each mistake is told its sentence, the stub gets
-    nothing. Exit status 1: some source has a problem.
+    nothing; and the reference passes in the sandbox that grades. Exit status 1: some source has a problem.
     """
     from txlib.grading.authoring.exercise import ExerciseError
     from txlib.grading.authoring.prove import validate
+    from txlib.grading.judging.rehearsal import rehearse
     from txlib.grading.text import plural
 
     problems = []
@@ -191,7 +192,9 @@ def validate(
         tasks, points = len(found.assignment.tasks), found.assignment.points
         print(f"{source}: {plural(tasks, 'task')}, {plural(points, 'point')}")
         print("  " + found.table().replace("\n", "\n  "))
-        problems += [f"{found.assignment.name}: {problem}" for problem in found.problems]
+        problems += [
+            f"{found.assignment.name}: {problem}" for problem in (*found.problems, *rehearse(found.assignment))
+        ]
     for problem in problems:
         print(f"txlib: {problem}", file=sys.stderr)
     if problems:

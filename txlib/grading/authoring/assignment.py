@@ -52,10 +52,17 @@ class Assignment:
     timeout: int | float = 0  # seconds that a cell may take at least, whatever the grader's limit
     due: dict | None = None  # the rule for late submissions (see `txlib.grading.authoring.notes.due`)
     stubs: dict[str, str] = field(default_factory=dict)  # the released source of each solution cell, by grade_id
+    # What its cells read (see `txlib.grading.authoring.data`): each one's place, as they name it, and where it lies.
+    data: tuple[tuple[str, Path], ...] = ()
 
     @property
     def points(self) -> int | float:
         return sum(task.points for task in self.tasks)
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether evidence decides, of inputs drawn from a seed; else nbgrader's asserts do, which know none."""
+        return any(task.kind not in ("tests", "written") for task in self.tasks)
 
     @property
     def imports(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib import kernels
+from txlib.grading.authoring.data import missing_data
 from txlib.grading.authoring.notebooks import LOADED
 from txlib.grading.checking.verdict import MIME, Verdict
 from txlib.grading.evidence.recordings import unpack
@@ -24,11 +25,15 @@ def check_notebook(
     A task whose check cell is missing, or was not reached within `timeout` seconds a cell, is `unknown`.
 
     Raises:
-        NotebookError: no such file, not a notebook, or no checks in it.
+        NotebookError: no such file, not a notebook, no checks in it, or data that it reads are not there.
     """
     path = Path(path)
     notebook = read_notebook(path)
     recordings = _recordings(path, notebook)
+    if missing := missing_data(notebook, path.parent):
+        raise NotebookError(
+            f"{path} reads {', '.join(missing)}, which is not there, seen from its folder: get it with the exercise"
+        )
     stopped = ""
     try:
         kernels.run(

@@ -20,6 +20,7 @@ from txlib.grading.authoring.cells import (
     strip_region,
     stub,
 )
+from txlib.grading.authoring.data import Data, find_data
 from txlib.grading.source import names_bound, names_used
 
 GRADE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also what a notebook's cell id may be
@@ -72,6 +73,7 @@ class Exercise:
     notebook: Any
     tasks: tuple[Task, ...]  # those with a check
     written: tuple[Written, ...] = ()
+    data: Data = ()  # files and folders that its cells read
 
     @property
     def points(self) -> int | float:
@@ -163,9 +165,11 @@ class _Reader:
             self.problems.append("no check cells: nothing in it is an exercise")
         title = self._title()
         self._total([*tasks, *written])
+        data, wrong = find_data(self.notebook, self.path)
+        self.problems += wrong
         if self.problems:
             raise ExerciseError(self.path.stem, self.problems)
-        return Exercise(self.path.stem, title, self.path, seed, self.notebook, tuple(tasks), tuple(written))
+        return Exercise(self.path.stem, title, self.path, seed, self.notebook, tuple(tasks), tuple(written), data)
 
     def _syntax(self, cell: Any, what: str) -> None:
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
+from txlib.grading.authoring.data import digest_of, find_data
 from txlib.grading.authoring.exercise import GRADE_ID, ExerciseError
 from txlib.grading.source import names_bound, names_used
 
@@ -142,6 +143,8 @@ class _Reader:
         self._metadata()
         for number, cell in enumerate(self.notebook.cells, 1):
             self._form(number, cell)
+        data, wrong = find_data(self.notebook, self.path)
+        self.problems += wrong
         if self.problems:
             raise ExerciseError(self.path.stem, self.problems)
         everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in self.notebook.cells]
@@ -156,9 +159,10 @@ class _Reader:
             self.path,
             self.notebook,
             tuple(tasks),
-            digest(*everything),
+            digest(*everything, *digest_of(data)),
             timeout=TIMEOUT,
             stubs=self.stubs,
+            data=data,
         )
 
     def _metadata(self) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
 from txlib.grading.authoring.cells import HIDDEN_TESTS, has_region, is_answer, stays_home, strip_hidden, stub
+from txlib.grading.authoring.data import digest_of
 from txlib.grading.authoring.exercise import Exercise, ExerciseError, dependencies, read_exercise
 from txlib.grading.authoring.nbgrader import read_nbgrader
 from txlib.grading.authoring.notebooks import plain_notebook
@@ -51,7 +52,14 @@ def _from_exercise(exercise: Exercise) -> Assignment:
     tasks.sort(key=lambda task: order.index(task.check))
     notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
     return Assignment(
-        exercise.name, exercise.title, exercise.path, notebook, tuple(tasks), digest(*everything), stubs=stubs
+        exercise.name,
+        exercise.title,
+        exercise.path,
+        notebook,
+        tuple(tasks),
+        digest(*everything, *digest_of(exercise.data)),
+        stubs=stubs,
+        data=exercise.data,
     )
 
 

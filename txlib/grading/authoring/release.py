@@ -6,6 +6,7 @@ from pathlib import Path
 from txlib import kernels
 from txlib.grading.authoring.answers import read_answers
 from txlib.grading.authoring.check_notebook import read_notebook
+from txlib.grading.authoring.data import hand_out
 from txlib.grading.authoring.exercise import Exercise, ExerciseError, read_exercise
 from txlib.grading.authoring.measure import measured_shares
 from txlib.grading.authoring.notebooks import learner_notebook, released_name, solution_notebook
@@ -47,6 +48,7 @@ def release(source: Path | str, out: Path | str | None = None, *, run_solution: 
     solution = solution_notebook(exercise, recordings) if run_solution else None
     target.parent.mkdir(parents=True, exist_ok=True)
     kernels.write_notebook(target, learner)
+    warnings += hand_out(exercise.data, target.parent)
     if solution is not None:
         kernels.write_notebook(source.with_suffix(".ipynb"), solution)
     return Released(

@@ -12,6 +12,11 @@ from txlib.grading.judging.execute import Executed
 from txlib.grading.judging.outcome import Reference
 from txlib.grading.judging.replay import bundles
 
+DATA = (
+    ". In the sandbox cells can read what comes with txlib, and what is named as data and readable for all: "
+    'data=["numbers.txt"] in the metadata of the parameters cell'
+)
+
 
 class FailingReference(ValueError):
     """The instructor's own notebook does not stand its tests: nobody is graded by it."""
@@ -23,7 +28,7 @@ def record_known(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
     Raises:
         FailingReference: the author's own code fails.
     """
-    if not _has_checks(assignment):
+    if not assignment.has_checks:
         return None
     quoted = list(seeds[:1]) if any(task.hidden for task in assignment.tasks) else []
     try:
@@ -48,32 +53,59 @@ def make_reference(
     Raises:
         FailingReference: the reference fails, or shows other values in a kernel than in a plain process.
     """
-    seeded = _has_checks(assignment)
+    seeded = assignment.has_checks
     runs = {seed: run(solved(assignment), seed if seeded else None) for seed in seeds}
     recorded = known()
     if recorded:
         assignment = _completed(assignment, recorded)
     notebooks = {}
     for seed, executed in runs.items():
-        if executed.stopped:
-            raise FailingReference(f"{assignment.name}: the reference did not come to its end: {executed.stopped}")
-        for task in assignment.tasks:
-            if problem := _problem(task, executed.outputs.get(task.check, []), recorded, seed):
-                raise FailingReference(f"{assignment.name}, task {task.id}, seed {seed}: {problem}")
+        if problems := failures(assignment, executed, recorded, seed):
+            raise FailingReference(f"{assignment.name}, seed {seed}: {problems[0]}")
         notebooks[seed] = _judged_cells(assignment, executed)
     if not recorded:
         return assignment, Reference(notebooks)
-    found = {seed: recorded["hidden"][str(seed)] for seed in seeds}
+    hidden = {seed: recorded["hidden"][str(seed)] for seed in seeds}
     return assignment, Reference(
         notebooks,
-        {seed: _recordings(assignment, each) for seed, each in found.items()},
+        {seed: _recordings(assignment, each) for seed, each in hidden.items()},
         {int(seed): _recordings(assignment, each) for seed, each in recorded["open"].items()},
-        {seed: each["by_heart"] for seed, each in found.items()},
+        {seed: each["by_heart"] for seed, each in hidden.items()},
     )
 
 
-def _has_checks(assignment: Assignment) -> bool:
-    return any(task.kind not in ("tests", "written") for task in assignment.tasks)
+def failures(
+    assignment: Assignment, executed: Executed, recorded: dict | None = None, seed: int | None = None
+) -> list[str]:
+    """What keeps the executed reference from being a standard for others: a line each, or the one cause, if known.
+
+    `recorded` is what `record_known` found, where its values are to be compared, too.
+    """
+    if executed.stopped:
+        return [f"the reference did not come to its end: {executed.stopped}"]
+    problems = [
+        f"task {task.id}: {problem}"
+        for task in assignment.tasks
+        if (problem := _problem(task, executed.outputs.get(task.check, []), recorded, seed))
+    ]
+    cause = _failed_cell(assignment, executed) if problems else None
+    return [cause] if cause else problems
+
+
+def _failed_cell(assignment: Assignment, executed: Executed) -> str | None:
+    """The first cell above the checks' own that raised, with its line and what may help."""
+    checks = {task.check for task in assignment.tasks}
+    for cell in assignment.notebook.cells:
+        errors = [each for each in executed.outputs.get(cell.id, ()) if each["output_type"] == "error"]
+        if errors and cell.id not in checks:
+            error, message = errors[0]["ename"], errors[0]["evalue"][:300]
+            return f"its cell {cell.id} ended with {error}: {message}{_remedy(error)}"
+    return None
+
+
+def _remedy(error: str) -> str:
+    """What an author can do about an error that only a sandbox makes."""
+    return DATA if error in ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError") else ""
 
 
 def _completed(assignment: Assignment, recorded: dict) -> Assignment:
@@ -88,7 +120,7 @@ def _completed(assignment: Assignment, recorded: dict) -> Assignment:
     return replace(assignment, tasks=tasks, due=recorded.get("due"))
 
 
-def _problem(task: Any, outputs: list, recorded: dict | None, seed: int) -> str | None:
+def _problem(task: Any, outputs: list, recorded: dict | None, seed: int | None) -> str | None:
     """What keeps a task of the executed reference from being a standard for others."""
     if task.kind == "written":
         return None
@@ -99,29 +131,29 @@ def _problem(task: Any, outputs: list, recorded: dict | None, seed: int) -> str 
             return f"its own tests fail: {errors[0]['ename']}: {errors[0]['evalue'][:300]}"
         points = autograded(outputs, task)
         return None if points == task.points else f"its own tests give it {points:g} of {task.points:g} points"
-    found = bundles(outputs)
-    if len(found) != 1:
-        said = [each.get("evalue") for each in outputs if each["output_type"] == "error"]
-        return f"its check displayed {len(found)} bundles of evidence instead of one {said}"
-    if found[0]["error"]:
-        return f"the reference fails: {found[0]['error']['error']}: {found[0]['error']['message']}"
-    if task.kind == "evidence":
-        differs = first_difference(found[0], recorded["hidden"][str(seed)]["reference"][task.id])
+    displayed = bundles(outputs)
+    if len(displayed) != 1:
+        errors = [each.get("evalue") for each in outputs if each["output_type"] == "error"]
+        return f"its check displayed {len(displayed)} bundles of evidence instead of one {errors}"
+    if error := displayed[0]["error"]:
+        return f"the reference fails: {error['error']}: {error['message']}{_remedy(error['error'])}"
+    if task.kind == "evidence" and recorded:
+        differs = first_difference(displayed[0], recorded["hidden"][str(seed)]["reference"][task.id])
         return differs and f"in a kernel the reference shows something else than in a plain process: {differs[1]}"
     return None
 
 
-def _recordings(assignment: Assignment, found: dict) -> dict[str, dict]:
+def _recordings(assignment: Assignment, evidence: dict) -> dict[str, dict]:
     """The recording of each task, of what the reference and the known mistakes show on one seed."""
     return {
         task.id: {
             "id": task.id,
             "title": task.title,
             "points": task.points,
-            "reference": found["reference"][task.id],
+            "reference": evidence["reference"][task.id],
             "mistakes": [
                 {"evidence": each["bundle"], "sentence": each["sentence"]}
-                for each in found["known"]
+                for each in evidence["known"]
                 if each["task"] == task.id and each["sentence"]
             ],
         }

@@ -125,19 +125,23 @@ def grade_on_cluster(job: Job) -> Result:
 
 
 _one_at_a_time = threading.Lock()  # pytest works in one thread of a process at a time
-_warm: threading.Thread | None = None
+_warm: tuple[threading.Thread, tuple] | None = None  # and the data of the assignment that it serves
 
 
 def _keep_warm(job: Job, isolation: str) -> None:
     """Start the warm parent, in a thread that stays: on Linux it dies with the thread that started it."""
     global _warm
+    assignment = job.assignment
     if _warm is not None:
+        if _warm[1] != assignment.data:
+            raise ValueError("this worker serves an assignment with other data: start a new one")
         return
+    settings = (assignment.imports, job.limits, isolation, job.trust, (), dict(assignment.data))
     started, errors = threading.Event(), []
 
     def hold() -> None:
         try:
-            with workspace(), warm_kernels(job.assignment.imports, job.limits, isolation, job.trust):
+            with workspace(), warm_kernels(*settings):
                 started.set()
                 threading.Event().wait()
         except Exception as reason:
@@ -149,4 +153,4 @@ def _keep_warm(job: Job, isolation: str) -> None:
     started.wait()
     if errors:
         raise errors[0]
-    _warm = thread
+    _warm = thread, assignment.data

@@ -113,7 +113,7 @@ def grade(
         drawn = book.seeds(as_written.hash, seeds, fresh=bool(ungraded)) if isinstance(seeds, int) else seeds
         hidden = (as_written.path.parent, folder, out)
         evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, drawn)
-        stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden))  # meanwhile
+        stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden, dict(as_written.data)))
         run_one = partial(execute, limits=limits)
         graded_by, reference = make_reference(as_written, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)

@@ -46,8 +46,15 @@ def unshare(root: bool) -> None:
         _map_own_user(uid, gid)
 
 
-def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool) -> None:
+def start_folder(places: list[str]) -> str:
+    """Where a kernel starts: its home, or so far below it that paths which lead upwards stay in it."""
+    return HOME + "/course" * max((place.split("/").count("..") for place in places), default=0)
+
+
+def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool, places: list[str]) -> None:
     """Mounts: this kernel's folder, if it has one, an empty home, an empty /tmp; the warm parent's folder disappears.
+
+    The assignment's data go to their places, seen from where the kernel starts.
 
     A folder stands in for /proc (`proc.py`). Home, /tmp and /dev/shm share one file system in memory, which is
     `disk_mb` large.
@@ -60,7 +67,6 @@ def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool)
     for device in DEVICES:  # the machine's: who may write to one may set its times, for all to see
         mount(None, f"/dev/{device}", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC)
     mount("none", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, f"newinstance,ptmxmode=0666,max={TERMINALS}")
-    mount("none", RUN, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k")
     mount("none", HOME, "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits.disk_mb}m,nr_inodes={FILES},mode=0755")
     for name in ("tmp", "shm", "home"):
         os.mkdir(f"{HOME}/{name}", 0o700)
@@ -71,6 +77,27 @@ def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool)
     else:
         mount(f"{HOME}/tmp", "/tmp", None, MS_BIND)
     mount(f"{HOME}/home", HOME, None, MS_BIND)
+    _make_folders(start_folder(places), uid)
+    for number, place in enumerate(places):
+        _place(f"{RUN}/data/{number}", os.path.normpath(f"{start_folder(places)}/{place}"), uid)
+    mount("none", RUN, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k")
+
+
+def _place(source: str, target: str, uid: int) -> None:
+    """Bind a file or a folder, read-only, to a place in the home."""
+    _make_folders(target if os.path.isdir(source) else os.path.dirname(target), uid)
+    if not os.path.isdir(source):
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444))
+    mount(source, target, None, MS_BIND)
+    mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def _make_folders(path: str, uid: int) -> None:
+    """A folder in the home, and those above it; they are the learner's."""
+    if not os.path.isdir(path):
+        _make_folders(os.path.dirname(path), uid)
+        os.mkdir(path, 0o700)
+        os.chown(path, uid, uid if uid != os.getuid() else -1)
 
 
 def close_folder() -> None:

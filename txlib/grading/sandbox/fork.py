@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     group: groups.Group | None
     pipes: list[int]
     tmp_holds_binds: bool
+    places: list[str]  # of the assignment's data, as its cells name them
 
 
 def fork(plan: Plan) -> Forked:
@@ -69,7 +70,7 @@ def _wait_outside(plan: Plan, writing: int) -> None:
                 plan.group.join()
                 bound = "grouped"
         enclosure.unshare(plan.root)
-        enclosure.furnish(plan.folder, plan.uid, plan.limits, plan.tmp_holds_binds)
+        enclosure.furnish(plan.folder, plan.uid, plan.limits, plan.tmp_holds_binds, plan.places)
         init = os.fork()
         if init == 0:
             os.close(writing)
@@ -103,7 +104,7 @@ def _first_process(plan: Plan) -> None:
             ours.close()
             os.close(stand_in)
             enclosure.give_up_rights(plan.root, plan.uid)
-            os.chdir(enclosure.HOME)
+            os.chdir(enclosure.start_folder(plan.places))
             _reseed()
             enclosure.set_limits(plan.limits)
             filter.install(enclosure.libc)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -32,8 +32,11 @@ class Nursery:
         SandboxError: bubblewrap is missing, or namespaces are refused, as Ubuntu 24.04 may.
     """
 
-    def __init__(self, modules: Iterable[str] = (), read_only: Iterable[Path | str] = ()):
+    def __init__(
+        self, modules: Iterable[str] = (), read_only: Iterable[Path | str] = (), data: Mapping[str, Path] | None = None
+    ):
         self.modules, self.read_only = list(modules), [Path(path) for path in read_only]
+        self.data = dict(data or {})  # an assignment's: by place, seen from where a kernel starts
         self.folder = Path()
         self._groups: list[Path] = []
         self._process: subprocess.Popen | None = None
@@ -65,6 +68,10 @@ class Nursery:
         self._groups = groups.make_groups()
         for number in range(len(self._groups)):
             (self.folder / "groups" / str(number)).mkdir()
+        (self.folder / "data").mkdir()
+        for number, path in enumerate(self.data.values()):
+            place = self.folder / "data" / str(number)
+            place.mkdir() if path.is_dir() else place.touch()
         (self.folder / "passwd").write_text(view.PASSWD)
         proc.prepare(self.folder / "proc")
         log = open(self.folder / "log", "w+")  # noqa: SIM115, the process keeps it
@@ -114,10 +121,11 @@ class Nursery:
         settings = {
             "root": root,
             "modules": self.modules,
+            "places": list(self.data),
             "tmp_holds_binds": any(path.is_relative_to("/tmp") for path in binds),
         }
         return [
-            *view.arguments(self.folder, self._groups, binds, root),
+            *view.arguments(self.folder, self._groups, list(self.data.values()), binds, root),
             sys.executable,
             "-m",
             "txlib.grading.sandbox.warm_parent",

@@ -1,13 +1,17 @@
 """A kernel with limits and without a sandbox: what is left where bubblewrap can't run and submissions are trusted."""
 
 import contextlib
+import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from txlib.grading.sandbox.enclosure import HOME, start_folder
 from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.nursery import SandboxError
 from txlib.grading.sandbox.probe import probe
@@ -25,7 +29,7 @@ def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] 
             f"a kernel can't be sealed here ({'; '.join(probe().holes)}). Install bubblewrap; or set "
             "TXLIB_TRUST_SUBMISSIONS=1 if you trust the notebook"
         )
-    home.mkdir()
+    start = make_home(home, data_from_environment())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TXLIB_")} | {
         "HOME": str(home),
         "TXLIB_HOME": str(home),
@@ -36,7 +40,7 @@ def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] 
     }
     return subprocess.Popen(
         [sys.executable, "-m", "txlib.grading.sandbox.plain", limits.to_json(), *words, *map(str, pipes)],
-        cwd=home,
+        cwd=start,
         env=environment,
         pass_fds=pipes,
         stdin=subprocess.DEVNULL,
@@ -44,6 +48,22 @@ def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] 
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def data_from_environment() -> dict[str, str]:
+    """The assignment's data, by place, as `$TXLIB_ASSIGNMENT_DATA` names them."""
+    return json.loads(os.environ.get("TXLIB_ASSIGNMENT_DATA", "{}"))
+
+
+def make_home(home: Path, data: Mapping[str, Path | str]) -> Path:
+    """A home with copies of an assignment's data, placed as in a sandbox; returns the folder to start in."""
+    start = Path(str(home) + start_folder(list(data)).removeprefix(HOME))
+    start.mkdir(parents=True)
+    for place, path in data.items():
+        target = Path(os.path.normpath(start / place))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(path, target) if Path(path).is_dir() else shutil.copyfile(path, target)
+    return start
 
 
 def main(limits: str, *words: str) -> None:

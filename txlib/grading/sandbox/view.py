@@ -37,8 +37,11 @@ def binds(read_only: Iterable[Path] = ()) -> list[Path]:
     return sorted(path for path in there if not there & set(path.parents))
 
 
-def arguments(folder: Path, groups: list[Path], binds: list[Path], root: bool) -> list[str]:
-    """bubblewrap's. `folder` and the control groups are the warm parent's own: kernels don't see them."""
+def arguments(folder: Path, groups: list[Path], data: list[Path], binds: list[Path], root: bool) -> list[str]:
+    """bubblewrap's. `folder` and the control groups are the warm parent's own: kernels don't see them.
+
+    The assignment's data lie in that folder, too, until each kernel binds them to where its cells look for them.
+    """
     words = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts"]
     words += ["--hostname", "sandbox", "--clearenv"]
     if root:
@@ -62,6 +65,8 @@ def arguments(folder: Path, groups: list[Path], binds: list[Path], root: bool) -
     words += ["--dir", enclosure.HOME, "--dir", enclosure.KERNEL, "--bind", str(folder), enclosure.RUN]
     for number, group in enumerate(groups):
         words += ["--bind", str(group), f"{enclosure.RUN}/groups/{number}"]
+    for number, path in enumerate(data):
+        words += ["--ro-bind", str(path), f"{enclosure.RUN}/data/{number}"]
     for path in binds:
         words += ["--ro-bind", str(path), str(path)]
     words += ["--remount-ro", "/", "--remount-ro", "/dev"]  # an ordinary user would own them

@@ -1,8 +1,9 @@
 """The sandbox for the length of a run: tight enough here, and warm."""
 
 import contextlib
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from txlib.grading.sandbox import JUPYTER, Limits, Nursery, probe
@@ -26,9 +27,16 @@ def required_isolation(trust: bool) -> str:
 
 @contextlib.contextmanager
 def warm_kernels(
-    modules: Iterable[str], limits: Limits, isolation: str, trust: bool, hidden: Iterable[Path] = ()
+    modules: Iterable[str],
+    limits: Limits,
+    isolation: str,
+    trust: bool,
+    hidden: Iterable[Path] = (),
+    data: Mapping[str, Path] | None = None,
 ) -> Iterator[None]:
     """Within the block, kernels named `sealed` come from a warm parent that holds the `modules`.
+
+    `data` are an assignment's, by place, as its cells name them: each kernel can read them there.
 
     Raises:
         ValueError: a kernel could look into one of the folders that are to be `hidden`.
@@ -38,6 +46,8 @@ def warm_kernels(
         "OMP_NUM_THREADS": "1",
         "JUPYTER_PATH": os.pathsep.join([str(JUPYTER), *filter(None, [os.environ.get("JUPYTER_PATH")])]),
     }
+    if data:
+        settings["TXLIB_ASSIGNMENT_DATA"] = json.dumps({place: str(path) for place, path in data.items()})
     if trust:
         settings["TXLIB_TRUST_SUBMISSIONS"] = "1"
     before = dict(os.environ)
@@ -46,7 +56,7 @@ def warm_kernels(
         if isolation != "sealed":
             yield
             return
-        with Nursery(modules) as nursery:
+        with Nursery(modules, data=data) as nursery:
             if seen := visible_inside(nursery, hidden):
                 raise ValueError(
                     f"{seen[0]} could be read inside the sandbox, since it lies below a folder that Python or the "

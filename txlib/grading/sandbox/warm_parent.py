@@ -93,8 +93,8 @@ class Kernel:
 class WarmParent:
     """The loop that serves requests, watches kernels, and buries them."""
 
-    def __init__(self, root: bool, tmp_holds_binds: bool):
-        self.root, self.tmp_holds_binds = root, tmp_holds_binds
+    def __init__(self, root: bool, tmp_holds_binds: bool, places: list[str]):
+        self.root, self.tmp_holds_binds, self.places = root, tmp_holds_binds, places
         self.kernels: dict[int, Kernel] = {}  # by waiter
         self.groups = sorted(Path(enclosure.RUN, "groups").iterdir())
         self.next_uid = enclosure.FIRST_UID + int.from_bytes(os.urandom(3), "big")
@@ -170,7 +170,7 @@ class WarmParent:
         group = None
         with contextlib.suppress(OSError):
             group = groups.Group(self.groups, name, limits) if self.groups else None
-        forked = fork(Plan(kind, folder, self.root, uid, limits, group, pipes, self.tmp_holds_binds))
+        forked = fork(Plan(kind, folder, self.root, uid, limits, group, pipes, self.tmp_holds_binds, self.places))
         if group is not None and not forked.grouped:
             group.remove()
             group = None
@@ -244,7 +244,7 @@ def main(arguments: list[str]) -> None:
     settings = json.loads(arguments[0])
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # a kernel would import it, 100 modules, for an editor's debugger
     _preload([*KERNEL, *settings["modules"]])
-    WarmParent(settings["root"], settings["tmp_holds_binds"]).serve()
+    WarmParent(settings["root"], settings["tmp_holds_binds"], settings["places"]).serve()
 
 
 if __name__ == "__main__":

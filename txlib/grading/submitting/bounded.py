@@ -126,7 +126,7 @@ def main() -> None:
 
 def _written(assignment: Assignment) -> bytes:
     """An assignment as a line of JSON."""
-    return json.dumps(asdict(assignment) | {"path": os.fspath(assignment.path)}).encode() + b"\n"
+    return json.dumps(asdict(assignment) | {"path": os.fspath(assignment.path), "data": ()}).encode() + b"\n"
 
 
 def _read(line: bytes) -> Assignment:

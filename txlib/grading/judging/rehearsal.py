@@ -1,0 +1,23 @@
+"""An assignment's own answers in the sandbox that will grade it: what works at its author's desk may not work there."""
+
+from functools import partial
+
+from txlib.grading.authoring.assignment import Assignment, solved
+from txlib.grading.judging.execute import execute
+from txlib.grading.judging.reference import failures
+from txlib.grading.sandbox import Limits, probe
+from txlib.grading.sandbox.warm import warm_kernels
+
+SEED = 0
+
+
+def rehearse(assignment: Assignment, limits: Limits | None = None) -> list[str]:
+    """What keeps the assignment's own answers from passing where it is graded, a line each.
+
+    They run sealed, as submissions will; where no sandbox can be made, under limits, since they are the author's own.
+    """
+    limits, isolation = limits or Limits(), probe().level
+    hidden = (assignment.path.parent,)
+    with warm_kernels(assignment.imports, limits, isolation, True, hidden, dict(assignment.data)):
+        run = partial(execute, limits=limits)
+        return failures(assignment, run(solved(assignment), SEED if assignment.has_checks else None))
