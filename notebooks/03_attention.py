@@ -439,6 +439,10 @@ print("         ", "  ".join(f"{word:>11}" for word in german))
 print("score    ", "  ".join(f"{s:11.2f}" for s in score[row]))
 print("e^score  ", "  ".join(f"{p:11.2f}" for p in power), f"   sum {power.sum():.2f}")
 print("weight   ", "  ".join(f"{w:11.2f}" for w in power / power.sum()))
+
+# %% [markdown]
+# *Angegriffen* is ahead, at the far end of the sentence, but only just. A difference of a few tenths in the scores is
+# all that the softmax needs to prefer it, and all that it has to go by.
 #
 # A figure can be lucky, so we count. Here are 40 common words with their translations. For each we ask which of *all*
 # German words has the best matching key.
@@ -771,4 +775,4 @@ for shorter, longer, before, after in zip(lengths, lengths[1:], measured, measur
 # memory, by cosine, a sharpness of its own, and the softmax.
 #
 # **Do** the exercise [03_attention](../exercises/exercise_03_attention.ipynb). Then go on to
-# [04 Many heads, and cross-attention](04_heads.ipynb).
+# [04 Many heads, self- and cross-attention](04_heads.ipynb).

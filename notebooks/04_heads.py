@@ -313,10 +313,10 @@ for name, attend in (("as they are", AsTheyAre), ("one projection", SharedProjec
     starts = progress(range(3), f"{name}, three starts")
     left = [score(play(attend, right=False, seed=seed))[0] for seed in starts]
     print(f"{name:15} left neighbour named correctly: " + "  ".join(f"{s:.0%}" for s in left))
-expect("Query and key, the worst start", min(left), 0.85, 1.0)
+expect("The last way's worst start", min(left), 0.85, 1.0)
 
 # %% [markdown]
-# As they are, words mostly find themselves. One projection for both roles gets part of the way, and not from every
+# As they are, words mostly find themselves, and no word but its own is heard. One projection for both roles gets part of the way, and not from every
 # start equally far. Its scores are mutual, so to look left everywhere, each pair of neighbours must match better than
 # the pair after it; that ladder is long. With a query *and* a key, "I look for the place before mine" is one matrix.
 #
@@ -1044,7 +1044,7 @@ prove_equal(grouped(layer, x, 2, causal()), layer(x, mask=causal()),
 
 # %% [markdown]
 # How much is saved? Count what is kept, for one layer and 64 words; then the same for a large model, whose sizes are
-# those of Llama 2 70B: 80 layers, 64 heads of 128 columns, 4,096 words, 2 bytes a number.
+# those of Llama 2 70B: 80 layers, 64 heads of 128 columns, 4,096 words, 2 bytes per number.
 
 # %%
 for kv_heads in (8, 4, 2, 1):

@@ -1,12 +1,12 @@
 # %% [markdown]
-# # Exercise 04 · Many heads, and cross-attention
+# # Exercise 04 · Many heads, self- and cross-attention
 #
-# Five tasks, 12 points, about 55 minutes. [Lesson 04](../notebooks/04_heads.ipynb) has all you need. Run the cells from
-# the top; fill in where it says *your turn*. A check compares what your function returns with what it should return,
-# and knows the usual mistakes. Try as often as you like.
+# Six tasks, 16 points, about 75 minutes. They use what [lesson 04](../notebooks/04_heads.ipynb) built, in places where the
+# lesson has not been. Run the cells from the top; fill in where it says *your turn*. A check compares what your function
+# returns with what it should return, and knows the usual mistakes. Try as often as you like.
 #
-# Notation: batch $b$, length $n$ (queries), $m$ (keys), $h$ heads of $d_k$ columns, $d_{model} = h \cdot d_k$. A mask
-# is boolean, and `True` means *may attend*. Weight matrices are (in, out): use them as `x @ w`.
+# Notation: batch $b$, length $n$ (queries), $m$ (keys), $h$ heads of $d_k$ columns. A mask is boolean, and `True` means
+# *may attend*. Weight matrices are (in, out): use them as `x @ w`.
 #
 # The answers are yours to write: one that calls torch's multi-head attention, txlib (but for what is imported below), or
 # what a task rules out, is flagged for your teacher.
@@ -17,61 +17,70 @@ mode = "learn"
 
 # %%
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from txlib.attention import attention
+from txlib.attention import MultiHeadAttention, attention
 from txlib.grading import check
 
 # %% [markdown]
-# `attention(q, k, v, mask)` is the function of lesson 03. It takes (batch, heads, length, d_k), and works in each head
-# of each sentence. The mask may be `None`, or has four axes, (batch, heads, query, key). The first three may be 1: then
-# it is the same for all sentences, heads or queries.
+# Three functions are at hand. `attention(q, k, v, mask)` is that of lesson 03. It takes (batch, heads, length, width), and
+# works in each head of each sentence. The mask may be `None`, or has four axes, (batch, heads, query, key). The first
+# three may be 1: then it is the same for all sentences, heads or queries. `split` and `join` are those of lesson 04:
+
+# %%
+def split(x: Float[Tensor, "b n width"], heads: int) -> Float[Tensor, "b h n d_k"]:
+    """The heads side by side in the last axis, moved to an axis of their own."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join(x: Float[Tensor, "b h n d_k"]) -> Float[Tensor, "b n width"]:
+    """The heads' columns side by side again."""
+    return x.transpose(1, 2).flatten(2)
 
 # %% [markdown]
-# ### Task 1 · Split and join   ●●○○○ · 8 minutes · 2 points
+# ### Task 1 · One matrix for all   ●●●○○ · 10 minutes · 2 points
 #
-# `split` gives each head an axis of its own: head 0 gets the first $d_k$ columns of *every* word, head 1 the next
-# $d_k$. `join` is the way back: the heads' columns side by side again. Joining what was split gives the original.
+# Many models make queries, keys and values with one wide matrix, and then take its product apart. How the columns lie
+# there is a matter of the model. GPT-2 has all queries first, then all keys, then all values. GPT-NeoX and BLOOM sort by
+# *head*: the first head's query, key and value, then the second head's query, key and value, and so on:
+#
+# $$\underbrace{q_0\;k_0\;v_0}_{\text{head 0}}\;\underbrace{q_1\;k_1\;v_1}_{\text{head 1}}\;\dots$$
+#
+# with $d_k$ columns each. Take such an `x` apart. `parts` is how many each head has: 3 for query, key and value, 2 where
+# only keys and values are fused. Return a tuple of `parts` tensors, each (b, h, n, d_k).
 #
 # <details><summary>Hint 1: where to begin</summary>
 #
-# First divide the last axis in two, then move an axis. The other way round mixes up words.
+# First divide the last axis, then move axes. Into how many axes must it be divided, and which one varies slowest?
 # </details>
 # <details><summary>Hint 2: which calls</summary>
 #
-# `x.view(b, n, heads, d_k)` divides; `transpose(1, 2)` swaps two axes. In `join` they come in the opposite order, with
-# `reshape`, because after a transpose `view` refuses.
+# `x.unflatten(-1, (…, …, …))` divides the last axis in three; `permute` reorders axes; `unbind(0)` makes a tuple
+# of what stands along the first axis.
 # </details>
 # <details><summary>Hint 3: a test of your own</summary>
 #
-# Fill word $i$ with the number $i$: `torch.arange(n).view(1, n, 1).expand(1, n, d)`. After `split`, each head must read
-# 0, 1, 2 … from top to bottom.
+# Let each column hold its own number: `torch.arange(12.0).view(1, 1, 12)`, with 2 heads and 3 parts. The first tensor must
+# hold 0 and 1 in head 0, 6 and 7 in head 1.
 # </details>
 
-# %% nbgrader={"grade_id": "split-join", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def split(x: Float[Tensor, "b n d_model"], heads: int) -> Float[Tensor, "b h n d_k"]:
-    """The heads side by side in the last axis, moved to an axis of their own."""
+# %% nbgrader={"grade_id": "unfuse", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def unfuse(x: Float[Tensor, "b n width"], heads: int, parts: int) -> tuple[Float[Tensor, "b h n d_k"], ...]:
+    """Each part of all heads: with three parts, the queries, the keys and the values."""
     ### BEGIN SOLUTION
-    b, n, d_model = x.shape
-    return x.view(b, n, heads, d_model // heads).transpose(1, 2)
+    return x.unflatten(-1, (heads, parts, -1)).permute(3, 0, 2, 1, 4).unbind(0)
     ### END SOLUTION
 
-
-def join(x: Float[Tensor, "b h n d_k"]) -> Float[Tensor, "b n d_model"]:
-    """The heads' columns side by side again."""
-    ### BEGIN SOLUTION
-    b, heads, n, d_k = x.shape
-    return x.transpose(1, 2).reshape(b, n, heads * d_k)
-    ### END SOLUTION
-
-# %% nbgrader={"grade_id": "check-split-join", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("split-join") as show:
-    numbered = torch.arange(4.0).view(1, 4, 1).expand(1, 4, 6).contiguous()    # word i is filled with i
-    show(split(numbered, 3)[0, 0], "head 0 of 3; word i is filled with the number i")
-    b, n, heads, d_k = 2, show.random_size(4, 6), 3, show.random_size(4, 5)
-    show(split(show.randn(b, n, heads * d_k), heads), f"split {n} words into {heads} heads")
-    show(join(show.randn(b, heads, n, d_k)), f"join {heads} heads of {n} words")
+# %% nbgrader={"grade_id": "check-unfuse", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("unfuse") as show:
+    numbered = torch.arange(24.0).expand(2, 3, 24).contiguous()                # column c holds c
+    show([part[0, :, 0] for part in unfuse(numbered, 2, 3)], "2 heads, 3 parts; each column holds its number")
+    b, n, heads, d_k = 2, show.random_size(5, 6), show.random_size(3, 4), show.random_size(7, 8)
+    for parts in (3, 2):
+        x = show.randn(b, n, heads * parts * d_k)
+        show([*unfuse(x, heads, parts)], f"{heads} heads, {parts} parts of {d_k} columns")
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
@@ -79,292 +88,62 @@ from txlib.grading import alternative, forbid, mistake
 forbid("*", "txlib")
 
 
-def join_without_transpose(x):
-    return x.reshape(x.shape[0], x.shape[2], -1)
+def like_gpt2(x, heads, parts):
+    return tuple(split(part, heads) for part in x.chunk(parts, dim=-1))
 
 
-def split_without_transpose(x, heads):
-    return x.reshape(x.shape[0], heads, x.shape[1], -1)
+def not_transposed(x, heads, parts):
+    return x.unflatten(-1, (heads, parts, -1)).unbind(3)
 
 
-def split_interleaved(x, heads):
-    return x.view(*x.shape[:2], -1, heads).permute(0, 3, 1, 2)
+def viewed(x, heads, parts):
+    b, n, width = x.shape
+    return x.reshape(b, heads, n, parts, -1).unbind(3)
 
 
-mistake("split-join", {"split": split_without_transpose},
-        "`split` views straight to `(b, heads, n, d_k)`. The shape is right, but head 0 then holds the first *words* "
-        "instead of the first columns of every word: divide the last axis first, then transpose.")
-mistake("split-join", {"join": join_without_transpose},
-        "`join` merges before it transposes. Bring the heads behind the words first; only then are the columns "
-        "of one word neighbours.")
-mistake("split-join", {"split": split_without_transpose, "join": join_without_transpose},
-        "Neither function transposes. Joining what was split gives the original, so it looks right; but each head holds "
-        "pieces of the wrong words. `view` divides an axis, it never swaps two.")
-mistake("split-join", {"split": lambda x, heads: x.view(*x.shape[:2], heads, -1)},
-        "`split` leaves the heads behind the words: `(b, n, heads, d_k)`. Attention works on the last two axes, so "
-        "transpose words and heads.")
-mistake("split-join", {"split": split_interleaved},
-        "`split` deals the columns out like cards: head 0 gets columns 0, h, 2h … It should get the first `d_k`: in the "
-        "`view`, `heads` comes before `d_k`.")
-mistake("split-join", {"split": lambda x, heads: split(x, heads).transpose(2, 3)},
-        "`split` returns `(b, heads, d_k, n)`. Words come before columns.")
-mistake("split-join", {"join": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)},
-        "`join` deals the heads' columns out in turn. All of head 0's columns come first, then head 1's: "
-        "`transpose(1, 2)` is enough.")
-mistake("split-join", {"split": lambda x, heads: x.view(*x.shape[:2], heads, -1), "join": lambda x: x.flatten(2)},
-        "Neither function transposes: `split` gives `(b, n, heads, d_k)`. Joining what was split gives the original, so "
-        "that test passes. But attention works on the last two axes: it would let the heads of one word attend to each "
-        "other.")
-mistake("split-join", {"split": split_interleaved, "join": lambda x: x.permute(0, 2, 3, 1).flatten(2)},
-        "Both functions deal the columns out like cards: head 0 gets columns 0, h, 2h … One undoes the other, but head 0 "
-        "should get the first `d_k` columns: in the `view`, `heads` comes before `d_k`.")
-mistake("split-join", {"split": lambda x, heads: x.transpose(1, 2).reshape(x.shape[0], heads, x.shape[1], -1)},
-        "`split` transposes before it divides, and so takes several words' entries of one column as one row. Divide the "
-        "last axis first, with `view`; then swap words and heads.")
-mistake("split-join", {"split": lambda x, heads: torch.stack(x.split(heads, dim=-1), dim=1)},
-        "torch's `split` takes the *size* of a piece, not how many there are. Give it `d_k`, or use `chunk(heads, dim=-1)`.")
-mistake("split-join", {"split": lambda x, heads: x.view(*x.shape[:2], heads, -1).permute(2, 0, 1, 3)},
-        "`split` brings the heads to the very front. The batch stays first: `(b, heads, n, d_k)`.")
-mistake("split-join", {"join": lambda x: torch.cat(x.unbind(dim=1), dim=1)},
-        "`join` puts the heads one below the other, as if they were more words. They belong side by side: `dim=-1`.")
-alternative("split-join", {"split": lambda x, heads: torch.stack(x.chunk(heads, dim=-1), dim=1),
-                           "join": lambda x: torch.cat(x.unbind(dim=1), dim=-1)})
+def dealt(x, heads, parts):
+    return x.unflatten(-1, (heads, -1, parts)).permute(4, 0, 2, 1, 3).unbind(0)
+
+
+def dealt_heads(x, heads, parts):
+    return x.unflatten(-1, (parts, -1, heads)).permute(2, 0, 4, 1, 3).unbind(0)
+
+
+mistake("unfuse", like_gpt2,
+        "You take the parts first, then the heads, as GPT-2 lays them out. Here the *heads* vary slowest: divide into "
+        "(heads, parts, d_k).")
+mistake("unfuse", not_transposed,
+        "The heads stand after the words: `(b, n, heads, d_k)`. Attention works on the last two axes, so bring the heads "
+        "before the words.")
+mistake("unfuse", viewed,
+        "You view words and heads straight into their places. `view` and `reshape` divide an axis, they never swap two: "
+        "head 0 then holds the first *words*. Divide the last axis only, then move axes.")
+mistake("unfuse", dealt,
+        "Within a head, you deal the columns out like cards: query, key, value, query, key, value. Each part has its `d_k` "
+        "columns side by side: (heads, parts, d_k).")
+mistake("unfuse", dealt_heads,
+        "You deal the columns out among the heads like cards. The first head's columns stand side by side, all its parts: "
+        "divide into (heads, parts, d_k).")
+mistake("unfuse", lambda x, heads, parts: unfuse(x, heads, parts)[::-1],
+        "The parts come in the opposite order: queries first, then keys, then values.")
+mistake("unfuse", lambda x, heads, parts: tuple(part.transpose(2, 3) for part in unfuse(x, heads, parts)),
+        "Your tensors are `(b, heads, d_k, n)`. Words come before columns.")
+mistake("unfuse", lambda x, heads, parts: split(x, heads).chunk(1, dim=-1),
+        "The heads are right, but each still has its query, key and value side by side: divide it into `parts`.")
+mistake("unfuse", lambda x, heads, parts: unfuse(x, heads, 3)[:parts],
+        "You always divide by 3. `parts` may also be 2, where only keys and values are fused.")
+alternative("unfuse", lambda x, heads, parts: split(x, heads).chunk(parts, dim=-1))
+alternative("unfuse", lambda x, heads, parts: tuple(
+    torch.stack([head.chunk(parts, dim=-1)[part] for head in x.chunk(heads, dim=-1)], dim=1) for part in range(parts)))
 
 # %% [markdown]
-# ### Task 2 · Count the parameters   ●●○○○ · 8 minutes · 2 points
-#
-# How many parameters has a multi-head attention layer? It has four projections with biases: query, key, value and
-# output. `kv_heads` is the number of key and value heads: as many as `heads`, or fewer in grouped-query attention. The
-# memory that keys and values are made of is as wide as $x$.
-#
-# <details><summary>Hint 1: one matrix at a time</summary>
-#
-# Query and output are (d_model, d_model). What is the width of a key head?
-# </details>
-# <details><summary>Hint 2: the width</summary>
-#
-# Each head has $d_k = d_{model} / h$ columns, key heads too. So all keys together have `kv_heads * d_k` columns.
-# </details>
-# <details><summary>Hint 3: the biases</summary>
-#
-# A projection has one bias for each *output* column.
-# </details>
-
-# %% nbgrader={"grade_id": "parameters", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def parameters(d_model: int, heads: int, kv_heads: int) -> int:
-    """Weights and biases of the four projections."""
-    ### BEGIN SOLUTION
-    kv_width = d_model // heads * kv_heads
-    return 2 * (d_model * d_model + d_model) + 2 * (d_model * kv_width + kv_width)
-    ### END SOLUTION
-
-# %% nbgrader={"grade_id": "check-parameters", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("parameters") as show:
-    show(parameters(512, 8, 8), "the paper's base model: d_model 512, 8 heads")
-    show(parameters(512, 16, 16), "16 heads instead of 8")
-    show(parameters(512, 8, 2), "8 heads, 2 of them for keys and values")
-    kv_heads = show.random_size(2, 5)
-    heads = kv_heads * show.random_size(2, 4)
-    d_model = heads * show.random_size(6, 120)
-    show(parameters(d_model, heads, kv_heads), f"d_model {d_model}, {heads} heads, {kv_heads} for keys and values")
-
-# %% tags=["mistakes"]
-mistake("parameters", lambda d_model, heads, kv_heads: 4 * (d_model * d_model + d_model),
-        "Right as long as `kv_heads` equals `heads`. With fewer, the key and value matrices have fewer columns: "
-        "`kv_heads * d_k`.")
-mistake("parameters", lambda d_model, heads, kv_heads: parameters(d_model, heads, kv_heads)
-        - 2 * (d_model + d_model // heads * kv_heads),
-        "The biases are missing: one for each output column of each of the four projections.")
-mistake("parameters", lambda d_model, heads, kv_heads: heads * 4 * (d_model * d_model + d_model),
-        "You count full-size matrices for each head. Heads are strips of one matrix: `d_model / heads` columns each.")
-mistake("parameters", lambda d_model, heads, kv_heads: parameters(d_model, heads, kv_heads) - d_model * (d_model + 1),
-        "A projection is missing. After the heads are joined, the output projection mixes them.")
-mistake("parameters", lambda d_model, heads, kv_heads: parameters(d_model, heads, kv_heads) + 2 * (
-        d_model - d_model // heads * kv_heads),
-        "The key and value projections have `d_model` biases in your count. A bias belongs to an *output* column, and "
-        "those projections have `kv_heads * d_k` of them.")
-mistake("parameters", lambda d_model, heads, kv_heads: float(parameters(d_model, heads, kv_heads)),
-        "The number is right, but it is a float. `/` always makes one; `//` stays with whole numbers.")
-mistake("parameters", lambda d_model, heads, kv_heads: 4 * d_model * d_model,
-        "Four full matrices and nothing else. Two things are missing: the biases; and with fewer `kv_heads`, the key and "
-        "value matrices have fewer columns.")
-mistake("parameters", lambda d_model, heads, kv_heads: 3 * (d_model * d_model + d_model),
-        "Three full projections. The fourth is missing, the output; and with fewer `kv_heads`, the key and value matrices "
-        "have fewer columns.")
-mistake("parameters", lambda d_model, heads, kv_heads: 2 * (d_model + 1) * (d_model + d_model // kv_heads),
-        "You divide `d_model` by `kv_heads`. A key head is as wide as a query head, `d_model // heads`, and there are "
-        "`kv_heads` of them.")
-mistake("parameters", lambda d_model, heads, kv_heads: 2 * (d_model + 1) * (d_model + d_model // heads),
-        "That is one key head and one value head. There are `kv_heads` of each.")
-mistake("parameters", lambda d_model, heads, kv_heads: 2 * (d_model + 1) * d_model + 2 * (
-        d_model // heads * kv_heads + 1) * (d_model // heads * kv_heads),
-        "Your key and value matrices are square. They have fewer *columns*, but they still read all of x: `d_model` rows.")
-mistake("parameters", lambda d_model, heads, kv_heads: (d_model + 1) * (3 * d_model + d_model // heads * kv_heads),
-        "Only one of the two matrices is narrower in your count. Keys *and* values have `kv_heads` heads.")
-mistake("parameters", lambda d_model, heads, kv_heads: (d_model + 1) * (2 * d_model + d_model // heads * kv_heads),
-        "Keys and values are counted once. Each has a projection of its own.")
-mistake("parameters", lambda d_model, heads, kv_heads: 2 * d_model * (d_model + d_model // heads * kv_heads) + 4,
-        "Each projection has one bias in your count. It has one for each output *column*.")
-alternative("parameters", lambda d_model, heads, kv_heads:
-            2 * (d_model + 1) * (d_model + d_model * kv_heads // heads))
-
-# %% [markdown]
-# ### Task 3 · Multi-head self-attention   ●●●○○ · 12 minutes · 3 points
-#
-# Put it together: project `x` with three matrices, split, attend, join, project with the fourth. All four are
-# (d_model, d_model), and there are no biases. (Your `split` and `join` of task 1 are at hand.)
-#
-# <details><summary>Hint 1: the order</summary>
-#
-# Project, split, attend, join, project: five steps, five short lines.
-# </details>
-# <details><summary>Hint 2: the mask</summary>
-#
-# Hand it on to `attention` as it is.
-# </details>
-# <details><summary>Hint 3: nearly the answer</summary>
-#
-# `q = split(x @ w_q, heads)`, likewise `k` and `v`; then `attention(q, k, v, mask)`; then `join`, then `@ w_o`.
-# </details>
-
-# %% nbgrader={"grade_id": "self-attention", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def self_attention(
-    x: Float[Tensor, "b n d_model"], w_q: Float[Tensor, "d_model d_model"], w_k: Float[Tensor, "d_model d_model"],
-    w_v: Float[Tensor, "d_model d_model"], w_o: Float[Tensor, "d_model d_model"], heads: int,
-    mask: Bool[Tensor, "b|1 h|1 n n"] | None = None,
-) -> Float[Tensor, "b n d_model"]:
-    """Multi-head attention of x to itself (Vaswani et al. 2017, section 3.2.2)."""
-    ### BEGIN SOLUTION
-    q, k, v = split(x @ w_q, heads), split(x @ w_k, heads), split(x @ w_v, heads)
-    return join(attention(q, k, v, mask)) @ w_o
-    ### END SOLUTION
-
-# %% nbgrader={"grade_id": "check-self-attention", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("self-attention") as show:
-    n, heads, d_k = show.random_size(4, 6), show.random_size(2, 4), 4
-    d_model = heads * d_k
-    x, w = show.randn(2, n, d_model), show.randn(4, d_model, d_model) / d_model**0.5
-    show(self_attention(x, *w, heads), f"{n} words, {heads} heads, no mask")
-    causal = torch.ones(n, n).tril().bool()[None, None]
-    show(self_attention(x, *w, heads, causal), "the same with a causal mask")
-    show(self_attention(x, *w, 1), "the same with one head")
-
-# %% tags=["mistakes"]
-forbid("self-attention", ("MultiheadAttention", "multi_head_attention_forward"), "aten._native_multi_head_attention")
-
-
-def unsplit(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return self_attention(x, w_q, w_k, w_v, w_o, 1, mask)
-
-
-def unmasked(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return self_attention(x, w_q, w_k, w_v, w_o, heads)
-
-
-def without_output(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return self_attention(x, w_q, w_k, w_v, torch.eye(x.shape[-1]), heads, mask)
-
-
-def output_before_join(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    mixed = attention(split(x @ w_q, heads), split(x @ w_k, heads), split(x @ w_v, heads), mask)
-    return mixed.reshape(x.shape) @ w_o
-
-
-def scaled_twice(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return self_attention(x, w_q / (x.shape[-1] // heads) ** 0.5, w_k, w_v, w_o, heads, mask)
-
-
-def scaled_by_d_model(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return self_attention(x, w_q / heads**0.5, w_k, w_v, w_o, heads, mask)
-
-
-def transposed(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return self_attention(x, w_q.T, w_k.T, w_v.T, w_o.T, heads, mask)
-
-
-def viewed(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    q, k, v = (split_without_transpose(x @ w, heads) for w in (w_q, w_k, w_v))
-    return join_without_transpose(attention(q, k, v, mask)) @ w_o
-
-
-mistake("self-attention", unsplit,
-        "The heads are not split: this is one wide head. Each head must attend with its own weights.")
-mistake("self-attention", unmasked, "The mask is not handed on to `attention`.")
-mistake("self-attention", without_output, "The output projection `w_o` is missing. Without it no head hears of another.")
-mistake("self-attention", output_before_join,
-        "The heads are merged before they are transposed, so columns of different words stand in one row. Use `join`.")
-mistake("self-attention", scaled_twice,
-        "The scores are divided by √d_k twice: `attention` does it already.")
-mistake("self-attention", scaled_by_d_model,
-        "The scores end up divided by √d_model. The dot product of one head adds up only `d_k` products; `attention` "
-        "scales by that.")
-mistake("self-attention", transposed,
-        "The weight matrices are used as `x @ w.T`, as `nn.Linear` stores them. Here they are (in, out): `x @ w`.")
-mistake("self-attention", viewed,
-        "The heads are split with a bare `view`, and merged with one: each head holds pieces of the wrong words. The "
-        "mask holds, but a word loses most of its past. `view` divides an axis, `transpose` swaps two.")
-mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
-        self_attention(x, w_k, w_q, w_v, w_o, heads, mask),
-        "Queries and keys are swapped: row i then holds how much word i is *found*, not what it looks for.")
-
-
-def half_viewed(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    q, k, v = (split_without_transpose(x @ w, heads) for w in (w_q, w_k, w_v))
-    return join(attention(q, k, v, mask)) @ w_o
-
-
-def own_strip(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    blocks = torch.block_diag(*[torch.ones(x.shape[-1] // heads, x.shape[-1] // heads)] * heads)
-    return self_attention(x, w_q * blocks, w_k * blocks, w_v * blocks, w_o, heads, mask)
-
-
-def inverted_mask(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return self_attention(x, w_q, w_k, w_v, w_o, heads, None if mask is None else ~mask)
-
-
-def without_split(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    return attention(x @ w_q, x @ w_k, x @ w_v, mask) @ w_o
-
-
-mistake("self-attention", half_viewed,
-        "The heads are split with a bare `view`: head 0 then holds the first *words*. Divide the last axis, then "
-        "transpose, as your `split` of task 1 does.")
-mistake("self-attention", own_strip,
-        "Each head reads only its own strip of `x`. It reads *all* of x: only the matrices' columns are cut into strips.")
-mistake("self-attention", inverted_mask,
-        "The mask is inverted. `True` means *may attend*, here and in `attention`: hand it on as it is.")
-mistake("self-attention", without_split,
-        "The heads are not split: this is one wide head. (`attention` takes three axes too, but a mask has four.)")
-mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
-        self_attention(x, w_q, w_k, torch.eye(x.shape[-1]), w_o, heads, mask),
-        "The values are `x` itself. They have a projection, too: `x @ w_v`.")
-mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
-        self_attention(x, w_q, w_k, w_k, w_o, heads, mask),
-        "The values are made with `w_k`. Use `w_v`: what a word is found by is one thing, what it hands over another.")
-mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
-        x + self_attention(x, w_q, w_k, w_v, w_o, heads, mask),
-        "You add `x` to the result. A block does that (lesson 06), but not attention itself.")
-mistake("self-attention", lambda x, w_q, w_k, w_v, w_o, heads, mask=None:
-        self_attention(x, w_q * (x.shape[-1] // heads) ** 0.5, w_k, w_v, w_o, heads, mask),
-        "The scores are not divided by √d_k. `attention` does that for you.")
-
-
-def by_strips(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    strips = zip(w_q.chunk(heads, 1), w_k.chunk(heads, 1), w_v.chunk(heads, 1), strict=True)
-    answers = []
-    for head, (a, b, c) in enumerate(strips):
-        own = mask if mask is None or mask.shape[1] == 1 else mask[:, head : head + 1]
-        answers.append(attention((x @ a)[:, None], (x @ b)[:, None], (x @ c)[:, None], own)[:, 0])
-    return torch.cat(answers, dim=-1) @ w_o
-
-
-alternative("self-attention", by_strips)
-
-# %% [markdown]
-# ### Task 4 · Cross-attention with padding   ●●●●○ · 15 minutes · 3 points
+# ### Task 2 · Cross-attention with padding   ●●●●○ · 14 minutes · 3 points
 #
 # English words `x` attend to a German sentence, the `memory`. Its sentences have different lengths and are padded:
 # `lengths[i]` of the $m$ rows of sentence $i$ are real, and they come first. No English word may attend to padding.
+#
+# The matrix `w_kv` makes keys and values at once, in the layout of task 1. (Your `unfuse` is at hand, and so is `split`
+# for the queries.)
 #
 # <details><summary>Hint 1: who is who</summary>
 #
@@ -374,283 +153,509 @@ alternative("self-attention", by_strips)
 #
 # It says which *keys* are real, and is the same for all heads and all queries: (b, 1, 1, m).
 # </details>
-# <details><summary>Hint 3: the mask in one line</summary>
+# <details><summary>Hint 3: from lengths to a mask</summary>
 #
-# `torch.arange(m) < lengths[:, None]` is (b, m): `True` at real rows. Then put in two axes of size 1.
+# Which of the positions 0 … m − 1 are smaller than the sentence's length? Compare a row of positions with a column of
+# lengths, then put in two axes of size 1.
 # </details>
 
 # %% nbgrader={"grade_id": "cross-attention", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def cross_attention(
     x: Float[Tensor, "b n d_model"], memory: Float[Tensor, "b m d_model"], lengths: Tensor,
-    w_q: Float[Tensor, "d_model d_model"], w_k: Float[Tensor, "d_model d_model"],
-    w_v: Float[Tensor, "d_model d_model"], w_o: Float[Tensor, "d_model d_model"], heads: int,
+    w_q: Float[Tensor, "d_model d_model"], w_kv: Float[Tensor, "d_model two_d_model"],
+    w_o: Float[Tensor, "d_model d_model"], heads: int,
 ) -> Float[Tensor, "b n d_model"]:
     """Multi-head attention of x to the memory's real rows."""
     ### BEGIN SOLUTION
-    q, k, v = split(x @ w_q, heads), split(memory @ w_k, heads), split(memory @ w_v, heads)
+    k, v = unfuse(memory @ w_kv, heads, 2)
     mask = (torch.arange(memory.shape[1]) < lengths[:, None])[:, None, None]       # (b, 1, 1, m)
-    return join(attention(q, k, v, mask)) @ w_o
+    return join(attention(split(x @ w_q, heads), k, v, mask)) @ w_o
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-cross-attention", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("cross-attention") as show:
     heads, d_model = 3, 12
-    w = show.randn(4, d_model, d_model) / d_model**0.5
+    w_q, w_o = show.randn(2, d_model, d_model) / d_model**0.5
+    w_kv = show.randn(d_model, 2 * d_model) / d_model**0.5
     x, memory = show.randn(3, 5, d_model), show.randn(3, 5, d_model)
-    show(cross_attention(x, memory, torch.tensor([3, 4, 2]), *w, heads), "n = 5, m = 5, lengths 3, 4, 2")
+    show(cross_attention(x, memory, torch.tensor([3, 4, 2]), w_q, w_kv, w_o, heads), "n = 5, m = 5, lengths 3, 4, 2")
     n, m = show.random_size(3, 5), show.random_size(6, 8)
     x, memory = show.randn(2, n, d_model), show.randn(2, m, d_model)
-    show(cross_attention(x, memory, torch.tensor([m - 2, m]), *w, heads), f"n = {n}, m = {m}, lengths {m - 2}, {m}")
+    show(cross_attention(x, memory, torch.tensor([m - 2, m]), w_q, w_kv, w_o, heads),
+         f"n = {n}, m = {m}, lengths {m - 2}, {m}")
 
 # %% tags=["mistakes"]
 forbid("cross-attention", ("MultiheadAttention", "multi_head_attention_forward"), "aten._native_multi_head_attention")
-
-
-def crossed(x, key_source, value_source, mask, w, heads):
-    w_q, w_k, w_v, w_o = w
-    return join(attention(split(x @ w_q, heads), split(key_source @ w_k, heads), split(value_source @ w_v, heads),
-                          mask)) @ w_o
 
 
 def real(memory, lengths):
     return torch.arange(memory.shape[1]) < lengths[:, None]
 
 
-def on_queries(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(x, memory, memory, real(x, lengths)[:, None, :, None].expand(-1, -1, -1, memory.shape[1]), w, heads)
+def crossed(x, key_source, value_source, mask, w_q, w_kv, w_o, heads):
+    k, v = unfuse(key_source @ w_kv, heads, 2)[0], unfuse(value_source @ w_kv, heads, 2)[1]
+    return join(attention(split(x @ w_q, heads), k, v, mask)) @ w_o
 
 
-def no_mask(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(x, memory, memory, None, w, heads)
+def on_queries(x, memory, lengths, *w):
+    return crossed(x, memory, memory, real(x, lengths)[:, None, :, None].expand(-1, -1, -1, memory.shape[1]), *w)
 
 
-def inverted(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(x, memory, memory, ~real(memory, lengths)[:, None, None], w, heads)
-
-
-def one_too_many(x, memory, lengths, *w_heads):
-    return cross_attention(x, memory, lengths + 1, *w_heads)
-
-
-def from_query_side(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(x, x, x, real(x, lengths)[:, None, None], w, heads)
-
-
-def turned_round(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(memory, x, x, real(x, lengths)[:, None, None], w, heads)
-
-
-def zeroed(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
+def zeroed(x, memory, lengths, *w):
     emptied = memory * real(memory, lengths)[:, :, None]
-    return crossed(x, emptied, emptied, None, w, heads)
+    return crossed(x, emptied, emptied, None, *w)
 
 
-def values_of_x(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(x, memory, x, real(memory, lengths)[:, None, None], w, heads)
+def on_heads(x, memory, lengths, *w):
+    return crossed(x, memory, memory, real(memory, lengths)[None, :, None], *w)
 
 
-def keys_of_x(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(x, x, memory, real(memory, lengths)[:, None, None], w, heads)
-
-
-def self_attending(x, memory, lengths, *w_heads):
-    return self_attention(x, *w_heads, real(memory, lengths)[:, None, None])
-
-
-def turned_unmasked(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(memory, x, x, None, w, heads)
-
-
-def turned_mask_of_memory(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(memory, x, x, real(memory, lengths)[:, None, None], w, heads)
-
-
-def on_heads(x, memory, lengths, *w_heads):
-    *w, heads = w_heads
-    return crossed(x, memory, memory, real(memory, lengths)[None, :, None], w, heads)
-
-
-def after_softmax(x, memory, lengths, w_q, w_k, w_v, w_o, heads):
-    q, k, v = split(x @ w_q, heads), split(memory @ w_k, heads), split(memory @ w_v, heads)
-    _, weights = attention(q, k, v, return_weights=True)
+def after_softmax(x, memory, lengths, w_q, w_kv, w_o, heads):
+    k, v = unfuse(memory @ w_kv, heads, 2)
+    _, weights = attention(split(x @ w_q, heads), k, v, return_weights=True)
     return join((weights * real(memory, lengths)[:, None, None]) @ v) @ w_o
 
 
-def same_length(x, memory, lengths, *w_heads):
-    return cross_attention(x, memory, lengths.max().expand(len(x)), *w_heads)
+def parts_first(x, memory, lengths, w_q, w_kv, w_o, heads):
+    k, v = (split(part, heads) for part in (memory @ w_kv).chunk(2, dim=-1))
+    return join(attention(split(x @ w_q, heads), k, v, real(memory, lengths)[:, None, None])) @ w_o
 
 
-def same_projection(x, memory, lengths, w_q, w_k, w_v, w_o, heads):
-    return cross_attention(x, memory, lengths, w_q, w_k, w_k, w_o, heads)
+def exchanged(x, memory, lengths, w_q, w_kv, w_o, heads):
+    v, k = unfuse(memory @ w_kv, heads, 2)
+    return join(attention(split(x @ w_q, heads), k, v, real(memory, lengths)[:, None, None])) @ w_o
+
+
+def merged_early(x, memory, lengths, w_q, w_kv, w_o, heads):
+    k, v = unfuse(memory @ w_kv, heads, 2)
+    mixed = attention(split(x @ w_q, heads), k, v, real(memory, lengths)[:, None, None])
+    return mixed.reshape(x.shape) @ w_o
+
+
+def scaled_twice(x, memory, lengths, w_q, w_kv, w_o, heads):
+    return cross_attention(x, memory, lengths, w_q / (x.shape[-1] // heads) ** 0.5, w_kv, w_o, heads)
+
+
+def scaled_by_d_model(x, memory, lengths, w_q, w_kv, w_o, heads):
+    return cross_attention(x, memory, lengths, w_q / heads**0.5, w_kv, w_o, heads)
 
 
 mistake("cross-attention", on_queries,
         "The mask is on the query axis. The padding is in the *memory*, so it is the keys that must be masked: "
         "`(b, 1, 1, m)`.")
-mistake("cross-attention", no_mask,
+mistake("cross-attention", lambda x, memory, lengths, *w: crossed(x, memory, memory, None, *w),
         "There is no mask. Every English word spends part of its attention on padding.")
-mistake("cross-attention", inverted,
+mistake("cross-attention", lambda x, memory, lengths, *w:
+        crossed(x, memory, memory, ~real(memory, lengths)[:, None, None], *w),
         "The mask is inverted: `True` means *may attend*. Here the padding is attended to, and the words are not.")
-mistake("cross-attention", one_too_many,
+mistake("cross-attention", lambda x, memory, lengths, *w: cross_attention(x, memory, lengths + 1, *w),
         "One row of padding slips through: with `lengths[i] = 3` the real rows are 0, 1 and 2, so it is `<`, not `<=`.")
-mistake("cross-attention", from_query_side,
+mistake("cross-attention", lambda x, memory, lengths, *w: cross_attention(x, memory, lengths - 1, *w),
+        "One real row too few: with `lengths[i] = 3` the real rows are 0, 1 and 2.")
+mistake("cross-attention", lambda x, memory, lengths, *w: cross_attention(x, memory, lengths.max().expand(len(x)), *w),
+        "All sentences get the mask of the longest. Each has a length of its own: compare with `lengths[:, None]`.")
+mistake("cross-attention", lambda x, memory, lengths, *w: crossed(x, x, x, real(x, lengths)[:, None, None], *w),
         "Keys and values are made of `x`, so this is self-attention. They must come from the `memory`.")
-mistake("cross-attention", turned_round,
-        "Queries and memory are swapped: your output has one row a *German* word. `x` asks, `memory` answers.")
+mistake("cross-attention", lambda x, memory, lengths, *w: crossed(x, x, x, real(memory, lengths)[:, None, None], *w),
+        "Keys and values are made of `x`, so this is self-attention, and the mask fits only where n and m are equal. They "
+        "must come from the `memory`.")
+for mask_of in (lambda x, memory, lengths: real(x, lengths)[:, None, None],
+                lambda x, memory, lengths: real(memory, lengths)[:, None, None], lambda x, memory, lengths: None):
+    mistake("cross-attention", lambda x, memory, lengths, *w, mask_of=mask_of:
+            crossed(memory, x, x, mask_of(x, memory, lengths), *w),
+            "Queries and memory are swapped: `x` asks, so queries are made of `x`, keys and values of the `memory`.")
+mistake("cross-attention", lambda x, memory, lengths, *w: crossed(x, memory, x, real(memory, lengths)[:, None, None], *w),
+        "The values are made of `x`. Keys *and* values come from the `memory`: what is found there is handed over. (Where "
+        "n and m differ, the shapes don't fit.)")
+mistake("cross-attention", lambda x, memory, lengths, *w: crossed(x, x, memory, real(memory, lengths)[:, None, None], *w),
+        "The keys are made of `x`. Keys *and* values come from the `memory`. (Where n and m differ, the shapes don't fit.)")
 mistake("cross-attention", zeroed,
         "You set the padding rows to zero. A key of zeros has score 0, and e⁰ = 1: it still takes its share. Mask the "
         "scores instead.")
-mistake("cross-attention", same_projection,
-        "The values are made with `w_k`. What is found by and what is handed over have separate projections: use `w_v`.")
-
-mistake("cross-attention", values_of_x,
-        "The values are made of `x`. Keys *and* values come from the `memory`: what is found there is handed over. (Where "
-        "n and m differ, the shapes don't fit.)")
-mistake("cross-attention", keys_of_x,
-        "The keys are made of `x`. Keys *and* values come from the `memory`. (Where n and m differ, the shapes don't fit.)")
-mistake("cross-attention", self_attending,
-        "Keys and values are made of `x`, so this is self-attention, and the mask fits only where n and m are equal. They "
-        "must come from the `memory`.")
-for turned in (turned_unmasked, turned_mask_of_memory):
-    mistake("cross-attention", turned,
-            "Queries and memory are swapped: `x` asks, so queries are made of `x`, keys and values of the `memory`.")
 mistake("cross-attention", on_heads,
         "The mask's sentences stand on the axis of the *heads*: (1, b, 1, m). Here b and heads happened to be equal. It "
         "is (b, 1, 1, m).")
 mistake("cross-attention", after_softmax,
         "The weights on the padding are set to zero *after* the softmax, so the others no longer add up to 1. Hand the "
         "mask to `attention`.")
-mistake("cross-attention", same_length,
-        "All sentences get the mask of the longest. Each has a length of its own: compare with `lengths[:, None]`.")
-mistake("cross-attention", lambda x, memory, lengths, w_q, w_k, w_v, w_o, heads:
-        cross_attention(x, memory, lengths, w_q, w_k, w_v, torch.eye(x.shape[-1]), heads),
-        "The output projection `w_o` is missing.")
-mistake("cross-attention", lambda x, memory, lengths, *w_heads: cross_attention(x, memory, lengths - 1, *w_heads),
-        "One real row too few: with `lengths[i] = 3` the real rows are 0, 1 and 2.")
+mistake("cross-attention", parts_first,
+        "You cut `memory @ w_kv` into all keys and all values. Its columns are sorted by head: key and value of head 0, key "
+        "and value of head 1. `unfuse` takes them apart.")
+mistake("cross-attention", exchanged,
+        "Keys and values are exchanged: in each head the key's columns come first, then the value's.")
+mistake("cross-attention", merged_early,
+        "The heads are merged before they are transposed, so columns of different words stand in one row. Use `join`.")
+mistake("cross-attention", scaled_twice, "The scores are divided by √d_k twice: `attention` does it already.")
+mistake("cross-attention", scaled_by_d_model,
+        "The scores end up divided by √d_model. The dot product of one head adds up only `d_k` products; `attention` "
+        "scales by that.")
+mistake("cross-attention", lambda x, memory, lengths, w_q, w_kv, w_o, heads:
+        cross_attention(x, memory, lengths, w_q, w_kv, torch.eye(x.shape[-1]), heads),
+        "The output projection `w_o` is missing. Without it no head hears of another.")
 
 
-def by_sentences(x, memory, lengths, *w_heads):
-    rows = [cross_attention(one[None], words[None, :length], torch.tensor([length]), *w_heads)
+def by_sentences(x, memory, lengths, *w):
+    rows = [cross_attention(one[None], words[None, :length], torch.tensor([length]), *w)
             for one, words, length in zip(x, memory, lengths.tolist(), strict=True)]
     return torch.cat(rows)
 
 
+def queries_unfused(x, memory, lengths, w_q, w_kv, w_o, heads):
+    (q,), (k, v) = unfuse(x @ w_q, heads, 1), unfuse(memory @ w_kv, heads, parts=2)
+    return join(attention(q, k, v, real(memory, lengths)[:, None, None])) @ w_o
+
+
 alternative("cross-attention", by_sentences)
+alternative("cross-attention", queries_unfused)
 
 # %% [markdown]
-# ### Task 5 · Grouped heads   ●●●●○ · 12 minutes · 2 points
+# ### Task 3 · Take a head out   ●●●○○ · 10 minutes · 2 points
 #
-# Grouped-query attention: there are fewer key and value heads than query heads, and neighbours share. With 4 query
-# heads and 2 key heads, query heads 0 and 1 use key head 0, query heads 2 and 3 use key head 1. The heads are already
-# split. Return the mixtures, one for each query head. It must also work where the two numbers of heads are equal, and
-# for one key head. (`attention` of lesson 03 is at hand; torch's own `enable_gqa` doesn't count.)
+# Michel et al. (2019) found that many heads of trained models can go. Setting a head to zero, as in the lesson, saves
+# nothing; so cut it out. A layer has `heads` heads. `w_q`, `w_k` and `w_v` are (d_model, heads · d_k), `w_o` is
+# (heads · d_k, d_model). Return the four matrices of the layer without head `head` (counted from 0), in the same order.
+# Its output must be that of the old layer with this head silenced.
 #
-# <details><summary>Hint 1: how many share</summary>
+# <details><summary>Hint 1: where does a head live?</summary>
 #
-# Read both numbers of heads from the shapes. Each key head serves `h // g` query heads.
+# In `w_q`, `w_k` and `w_v` a head is a strip of columns. Which numbers of `w_o` does its answer meet?
 # </details>
-# <details><summary>Hint 2: repeat in place</summary>
+# <details><summary>Hint 2: a boolean index</summary>
 #
-# You want key heads 0, 0, 1, 1. `repeat` gives 0, 1, 0, 1. Which call repeats each element in place?
+# `w[:, keep]` keeps the columns where `keep` is `True`, `w[keep]` the rows. To which head does column c belong?
 # </details>
-# <details><summary>Hint 3: nearly the answer</summary>
+# <details><summary>Hint 3: whole numbers</summary>
 #
-# `k.repeat_interleave(times, dim=1)`, the same for `v`, then `attention`.
+# Column c belongs to head `c // d_k`.
 # </details>
 
-# %% nbgrader={"grade_id": "grouped", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def grouped_attention(
-    q: Float[Tensor, "b h n d_k"], k: Float[Tensor, "b g m d_k"], v: Float[Tensor, "b g m d_k"],
-    mask: Bool[Tensor, "b|1 h|1 n m"] | None = None,
-) -> Float[Tensor, "b h n d_k"]:
-    """Attention with h query heads on g key and value heads, h / g queries to each."""
+# %% nbgrader={"grade_id": "without-head", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def without_head(
+    w_q: Float[Tensor, "d_model width"], w_k: Float[Tensor, "d_model width"], w_v: Float[Tensor, "d_model width"],
+    w_o: Float[Tensor, "width d_model"], heads: int, head: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same layer with one head fewer: narrower query, key and value matrices, a shorter output matrix."""
     ### BEGIN SOLUTION
-    times = q.shape[1] // k.shape[1]
-    return attention(q, k.repeat_interleave(times, dim=1), v.repeat_interleave(times, dim=1), mask)
+    width = w_q.shape[1]
+    keep = torch.arange(width) // (width // heads) != head
+    return w_q[:, keep], w_k[:, keep], w_v[:, keep], w_o[keep]
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-grouped", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("grouped") as show:
-    n, m, d_k = show.random_size(3, 4), show.random_size(5, 6), 4
-    for h, g in ((6, 2), (6, 3), (4, 1), (3, 3)):
-        q, k, v = show.randn(2, h, n, d_k), show.randn(2, g, m, d_k), show.randn(2, g, m, d_k)
-        mask = torch.arange(m) <= torch.arange(n)[:, None] + m - n
-        show(grouped_attention(q, k, v, mask[None, None]), f"{h} query heads, {g} key and value heads")
+# %% nbgrader={"grade_id": "check-without-head", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("without-head") as show:
+    heads, d_k = show.random_size(3, 4), show.random_size(5, 6)
+    for d_model, head in ((heads * d_k, show.random_size(1, heads - 1)), (heads * d_k + 7, 0)):
+        w = [*show.randn(3, d_model, heads * d_k), show.randn(heads * d_k, d_model)]
+        show([*without_head(*w, heads, head)], f"d_model {d_model}, {heads} heads of {d_k}, without head {head}")
 
 # %% tags=["mistakes"]
-forbid("grouped", ("MultiheadAttention", "enable_gqa", "scaled_dot_product_attention"),
-       ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
-        "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
-        "aten._scaled_dot_product_cudnn_attention", "aten._scaled_dot_product_fused_attention_overrideable",
-        "aten._scaled_dot_product_attention_math", "aten._native_multi_head_attention"))
+def kept(w, heads, head):
+    return torch.arange(w.shape[1]) // (w.shape[1] // heads) != head
 
 
-def grouped_by(q, k, v, mask, repeated):
-    return attention(q, repeated(k, q.shape[1] // k.shape[1]), repeated(v, q.shape[1] // v.shape[1]), mask)
+def zeroed_head(w_q, w_k, w_v, w_o, heads, head):
+    keep = kept(w_q, heads, head)
+    return w_q * keep, w_k * keep, w_v * keep, w_o * keep[:, None]
 
 
-def tiled(x, times):
-    return x.repeat(1, times, 1, 1)
+def only_this(w_q, w_k, w_v, w_o, heads, head):
+    keep = ~kept(w_q, heads, head)
+    return w_q[:, keep], w_k[:, keep], w_v[:, keep], w_o[keep]
 
 
-def averaged(x, times):
-    return x.mean(dim=1, keepdim=True).expand(-1, times * x.shape[1], -1, -1)
+def output_columns(w_q, w_k, w_v, w_o, heads, head):
+    keep = kept(w_q, heads, head)
+    return w_q[:, keep], w_k[:, keep], w_v[:, keep], w_o[:, keep]
 
 
-def only_first(x, times):
-    return x[:, :1].expand(-1, times * x.shape[1], -1, -1)
+def output_left(w_q, w_k, w_v, w_o, heads, head):
+    keep = kept(w_q, heads, head)
+    return w_q[:, keep], w_k[:, keep], w_v[:, keep], w_o
 
 
-def clamped(x, times):
-    return x[:, torch.arange(times * x.shape[1]).clamp(max=x.shape[1] - 1)]
+def rows_of_all(w_q, w_k, w_v, w_o, heads, head):
+    keep = kept(w_q, heads, head)
+    return w_q[keep], w_k[keep], w_v[keep], w_o[keep]
 
 
-mistake("grouped", lambda q, k, v, mask=None: grouped_by(q, k, v, mask, tiled),
-        "`repeat` lays the whole row of key heads out again: 0, 1, 0, 1. Neighbours should share, 0, 0, 1, 1: "
-        "`repeat_interleave`.")
-mistake("grouped", lambda q, k, v, mask=None: attention(
-        q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1), tiled(v, q.shape[1] // v.shape[1]), mask),
-        "Keys and values are repeated in different orders, so a query head finds with one head and takes from another. "
-        "Use `repeat_interleave` for both.")
-mistake("grouped", lambda q, k, v, mask=None: grouped_by(q, k, v, mask, averaged),
-        "You average the key and value heads. They stay different; each serves its own group of query heads.")
-mistake("grouped", lambda q, k, v, mask=None: grouped_by(q, k, v, mask, only_first),
-        "All query heads use key head 0. That is right for one key head only; with `g` of them, each serves `h // g`.")
-mistake("grouped", lambda q, k, v, mask=None: grouped_by(q, k, v, mask, clamped),
-        "The last key head is repeated until there are enough: 0, 1, 1, 1. Each should serve equally many query heads.")
-mistake("grouped", lambda q, k, v, mask=None: grouped_attention(q, k, v), "The mask is not handed on to `attention`.")
-mistake("grouped", lambda q, k, v, mask=None: attention(
-        q.unflatten(1, (k.shape[1], -1)).mean(dim=2), k, v, mask),
-        "Your result has only as many heads as the keys have. All query heads stay; they share what they look at.")
-mistake("grouped", lambda q, k, v, mask=None: attention(q[:, : k.shape[1]], k, v, mask),
-        "You keep only as many query heads as there are key heads. All query heads stay; they share keys and values.")
-mistake("grouped", lambda q, k, v, mask=None: grouped_attention(q, k, v, None if mask is None else ~mask),
-        "The mask is inverted. `True` means *may attend*, here and in `attention`: hand it on as it is.")
-mistake("grouped", lambda q, k, v, mask=None: join(grouped_attention(q, k, v, mask)),
-        "You have joined the heads. Here they stay apart: return the mixtures, `(b, h, n, d_k)`.")
-mistake("grouped", lambda q, k, v, mask=None: grouped_attention(q, k, v, mask).unflatten(1, (k.shape[1], -1)).sum(dim=2),
-        "You have added up the query heads of a group. Each keeps its own mixture: the result has `h` heads.")
+def dealt_out(w_q, w_k, w_v, w_o, heads, head):
+    keep = torch.arange(w_q.shape[1]) % heads != head
+    return w_q[:, keep], w_k[:, keep], w_v[:, keep], w_o[keep]
 
 
-def in_groups(q, k, v, mask=None):
-    b, h, n, d_k = q.shape
-    g = k.shape[1]
-    folded = q.reshape(b, g, h // g * n, d_k)      # the group's queries one after the other
-    own = None if mask is None else mask.expand(b, h, n, k.shape[2]).reshape(b, g, h // g * n, k.shape[2])
-    return attention(folded, k, v, own).reshape(b, h, n, d_k)
+def values_left(w_q, w_k, w_v, w_o, heads, head):
+    keep = kept(w_q, heads, head)
+    return w_q[:, keep], w_k[:, keep], w_v, w_o
 
 
-alternative("grouped", in_groups)
+mistake("without-head", zeroed_head,
+        "The head is silent, but it is still there: the matrices are as large as before. Keep the other columns only.")
+mistake("without-head", only_this, "You keep this head and drop all the others.")
+mistake("without-head", output_columns,
+        "In `w_o` a head is a strip of *rows*: its answer comes in there. Columns are the output's. (Where d_model is larger "
+        "than the heads together, the index doesn't fit.)")
+mistake("without-head", output_left,
+        "`w_o` still has rows for the head that is gone. The joined heads are narrower now; take its rows out.")
+mistake("without-head", rows_of_all,
+        "You take *rows* out of `w_q`, `w_k` and `w_v`. Rows are entries of x, which all heads read; a head is a strip of "
+        "columns.")
+mistake("without-head", dealt_out,
+        "You take every `heads`-th column. A head's columns stand side by side: column c belongs to head `c // d_k`.")
+mistake("without-head", values_left,
+        "Only queries and keys lose the head. Then its values are still there, and the matrices no longer fit together.")
+mistake("without-head", lambda *w_heads: without_head(*w_heads[:-1], w_heads[-1] - 1),
+        "That is the head before it. Heads are counted from 0.")
+mistake("without-head", lambda w_q, w_k, w_v, w_o, heads, head: without_head(
+        w_q, w_k, w_v, w_o, heads, head)[:3] + (without_head(w_q, w_k, w_v, w_o, heads, head)[3].T,),
+        "`w_o` is turned over. It stays (in, out): rows for the heads, columns for the output.")
+
+
+def cut_and_joined(w_q, w_k, w_v, w_o, heads, head):
+    def rest(w, dim):
+        return torch.cat([part for number, part in enumerate(w.chunk(heads, dim=dim)) if number != head], dim=dim)
+
+    return rest(w_q, 1), rest(w_k, 1), rest(w_v, 1), rest(w_o, 0)
+
+
+alternative("without-head", cut_and_joined)
+
+# %% [markdown]
+# ### Task 4 · From many key heads to few   ●●●○○ · 8 minutes · 2 points
+#
+# A trained model has as many key heads as query heads, and its cache is too large. Ainslie et al. (2023, section 2.1) turn it
+# into a model with grouped queries: neighbouring key heads make a group, and each group gets *one* key head, whose
+# matrix is the mean of theirs; likewise the values. Then a little more training mends what was lost. Write the first step. `w` is (d_model,
+# heads · d_k); return (d_model, kv_heads · d_k).
+#
+# <details><summary>Hint 1: which heads share?</summary>
+#
+# With 4 heads and 2 key heads, heads 0 and 1 make the first group, heads 2 and 3 the second.
+# </details>
+# <details><summary>Hint 2: an axis for the group</summary>
+#
+# Divide the columns into three axes: the group, the head within its group, and the head's own columns. Over which one do you
+# take the mean?
+# </details>
+# <details><summary>Hint 3: back to a matrix</summary>
+#
+# `flatten(1)` puts the remaining axes side by side again.
+# </details>
+
+# %% nbgrader={"grade_id": "pool-heads", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def pool_heads(w: Float[Tensor, "d_model width"], heads: int, kv_heads: int) -> Float[Tensor, "d_model kv_width"]:
+    """The mean of each group's key (or value) matrices, side by side."""
+    ### BEGIN SOLUTION
+    return w.unflatten(1, (kv_heads, heads // kv_heads, -1)).mean(dim=2).flatten(1)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-pool-heads", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("pool-heads") as show:
+    d_model, d_k = show.random_size(4, 9), show.random_size(3, 8)
+    for heads, kv_heads in ((4, 2), (6, 2), (6, 3), (4, 1), (3, 3)):
+        show(pool_heads(show.randn(d_model, heads * d_k), heads, kv_heads), f"{heads} heads to {kv_heads}, {d_k} columns each")
+
+# %% tags=["mistakes"]
+mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (kv_heads, heads // kv_heads, -1)).sum(dim=2).flatten(1),
+        "You add the group's matrices up. The mean keeps the keys as large as they were.")
+mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads // kv_heads, kv_heads, -1)).mean(dim=1).flatten(1),
+        "You average heads 0, 2, 4 … and 1, 3, 5 … Neighbours make a group: the group is the slower axis, "
+        "(kv_heads, heads // kv_heads, d_k).")
+mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (kv_heads, heads // kv_heads, -1))[:, :, 0].flatten(1),
+        "You keep the first head of each group and drop the others. (Ainslie et al. tried that, too; the mean was better.)")
+mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads, -1))[:, :kv_heads].flatten(1),
+        "You keep the first `kv_heads` heads. Every head should have a part in its group's mean.")
+mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (heads, -1)).mean(dim=1).repeat(1, kv_heads),
+        "All groups get the mean of *all* heads. Each group averages its own.")
+mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (-1, heads // kv_heads)).mean(dim=2),
+        "You average neighbouring *columns*. A head's columns are different things; average column c of one head with column c "
+        "of the next.")
+mistake("pool-heads", lambda w, heads, kv_heads: w.unflatten(1, (kv_heads, heads // kv_heads, -1)).mean(dim=2),
+        "The numbers are right, but your result has three axes: put the groups side by side again, `flatten(1)`.")
+mistake("pool-heads", lambda w, heads, kv_heads: pool_heads(w, heads, kv_heads).repeat_interleave(1, dim=1).unflatten(
+        1, (kv_heads, -1)).repeat_interleave(heads // kv_heads, dim=1).flatten(1),
+        "You repeat each group's mean for all its heads, so the matrix is as wide as before. Each group needs one only.")
+alternative("pool-heads", lambda w, heads, kv_heads: torch.cat(
+    [torch.stack(group.chunk(heads // kv_heads, dim=1)).mean(dim=0) for group in w.chunk(kv_heads, dim=1)], dim=1))
+
+# %% [markdown]
+# ### Task 5 · Program two heads   ●●●●○ · 13 minutes · 3 points
+#
+# In the lesson, training found two heads that look left and right. You can write such heads down. Here a sentence is a
+# matrix of ones and zeros: row $i$ has a 1 in the column of its *word* (the first `words` columns), and a 1 in the column of
+# its *place* (the last `places` columns). Below is attention with two heads; its `w_o` would be the identity.
+#
+# Return `w_q` and `w_k`, both (words + places, 2 · places), and `w_v`, (words + places, 2 · words), so that head 0 hands
+# over the word on the left, and head 1 the word on the right. The check asks, for each word but the first and the last,
+# which entry of each half is largest. One more thing to think of: the softmax is soft, and the same word may stand in many
+# places.
+
+# %%
+def two_heads(x: Float[Tensor, "n d"], w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Float[Tensor, "n two_words"]:
+    """Self-attention with two heads, their answers side by side."""
+    q, k, v = (split((x @ w)[None], 2) for w in (w_q, w_k, w_v))       # (1, 2, n, width) each
+    return join(attention(q, k, v))[0]
+
+# %% [markdown]
+# <details><summary>Hint 1: what looks for what</summary>
+#
+# Word $i$ looks for a place, and is found by its place: queries and keys are made of places alone, so the rows for words
+# are 0. In which place does head 0 look?
+# </details>
+# <details><summary>Hint 2: the table M</summary>
+#
+# Let keys be the places themselves, an identity matrix. Then the query of place $i$ must be the one-hot row of place $i - 1$
+# in head 0. `torch.diag(torch.ones(places - 1), -1)` has such rows. And in head 1?
+# </details>
+# <details><summary>Hint 3: sharp enough</summary>
+#
+# A score of 1 against 0 is a ratio of weights of only $e$, before the division by √d_k. Multiply the queries by a large number.
+# </details>
+
+# %% nbgrader={"grade_id": "program-heads", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def neighbours(words: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Matrices with which head 0 hands over the word on the left, and head 1 the word on the right."""
+    ### BEGIN SOLUTION
+    one = torch.ones(places - 1)
+    place = torch.eye(places)
+    word = torch.eye(words)
+    w_q = torch.zeros(words + places, 2 * places)
+    w_q[words:] = 1000 * torch.cat([one.diag(-1), one.diag(1)], dim=1)  # place i looks for i - 1, and for i + 1
+    w_k = torch.zeros(words + places, 2 * places)
+    w_k[words:] = torch.cat([place, place], dim=1)                      # and is found by its own place
+    w_v = torch.zeros(words + places, 2 * words)
+    w_v[:words] = torch.cat([word, word], dim=1)                        # and hands over its word
+    return w_q, w_k, w_v
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-program-heads", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("program-heads") as show:
+    for _ in range(2):
+        words, places = show.random_size(4, 12), show.random_size(16, 90)
+        ids = show.randint(0, words, places)
+        x = torch.cat([F.one_hot(ids, words), torch.eye(places)], dim=1)       # (n, words + places)
+        heard = two_heads(x, *neighbours(words, places))[1:-1].unflatten(1, (2, words))
+        show([heard[:, 0].argmax(dim=-1), heard[:, 1].argmax(dim=-1)], f"{places} places, {words} words: left, and right")
+
+# %% tags=["mistakes"]
+def programmed(left=-1, right=1, sharp=1000.0):
+    def answer(words, places):
+        def shift(by):
+            return torch.ones(places - abs(by)).diag(by)
+
+        w_q, w_k = torch.zeros(2, words + places, 2 * places)
+        w_v = torch.zeros(words + places, 2 * words)
+        w_q[words:] = sharp * torch.cat([shift(left), shift(right)], dim=1)
+        w_k[words:] = torch.eye(places).repeat(1, 2)
+        w_v[:words] = torch.eye(words).repeat(1, 2)
+        return w_q, w_k, w_v
+
+    return answer
+
+
+def by_words(words, places):
+    w_q, w_k, w_v = neighbours(words, places)
+    w_k = torch.zeros_like(w_k)
+    w_k[:words, :words] = w_k[:words, places : places + words] = torch.eye(words)
+    return w_q, w_k, w_v
+
+
+mistake("program-heads", programmed(1, -1),
+        "Left and right are exchanged. Rows are queries: row $i$ of `w_q` says where place $i$ looks, and left is $i - 1$.")
+mistake("program-heads", programmed(sharp=1.0),
+        "The right places, but too soft: a score of 1 against 0 gives only $e$ times the weight, less after the division by "
+        "√d_k, and words that stand in many places add up. Multiply the queries by a large number.")
+mistake("program-heads", programmed(0, 0),
+        "Every word finds itself: its query is its own place, or queries and keys are shifted alike, which cancels. Shift one "
+        "of them.")
+mistake("program-heads", programmed(-1, -1), "Both heads look left. The second half of `w_q`'s columns is head 1.")
+mistake("program-heads", programmed(1, 1), "Both heads look right. The first half of `w_q`'s columns is head 0.")
+mistake("program-heads", programmed(-2, 2), "The heads look two places away. The neighbour is one place away.")
+mistake("program-heads", by_words,
+        "Queries are made of places, keys of words, so they have nothing to do with each other. Keys are made of places, too.")
+
+
+def keys_shifted(words, places):
+    one, place = torch.ones(places - 1), torch.eye(places)
+    w_q, w_k, w_v = neighbours(words, places)
+    w_q, w_k = torch.zeros_like(w_q), torch.zeros_like(w_k)
+    w_q[words:] = torch.cat([place, place], dim=1)
+    w_k[words:] = 300 * torch.cat([one.diag(1), one.diag(-1)], dim=1)
+    return w_q, w_k, w_v
+
+
+alternative("program-heads", keys_shifted)
+
+# %% [markdown]
+# ### Task 6 · Investigate: how many heads does it need?   ●●●●● · 20 minutes · 4 points
+#
+# In the lesson, two wants needed two heads. Is that a law: one head for each want? Or is fewer enough, when a head may be
+# wide, or its weights unequal? Below is a small experiment. Texts are random words, so that nothing can be guessed. Each
+# word must name the words at the distances `wants`, for example −1 and +1 for the neighbours. `share_named` trains a layer
+# with `heads` heads for some two seconds, and returns the share of answers that are right.
+
+# %%
+def share_named(wants: tuple[int, ...], heads: int, seed: int, d_model: int = 48, steps: int = 300) -> float:
+    """How many of the words at these distances are named correctly, on new texts, by a layer with so many heads."""
+    torch.manual_seed(seed)
+    word, place = nn.Embedding(20, d_model), nn.Embedding(12, d_model)
+    layer, name = MultiHeadAttention(d_model, heads), nn.Linear(d_model, 20 * len(wants))
+    parameters = [p for part in (word, place, layer, name) for p in part.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.005)
+    for step in range(steps + 1):
+        text = torch.randint(20, (64 if step < steps else 500, 12))            # (batch, n): new texts each time
+        asked = torch.stack([text.roll(-want, dims=1) for want in wants], dim=-1)[:, 3:-3]     # (batch, n - 6, want)
+        logits = name(layer(word(text) + place.weight))[:, 3:-3].unflatten(-1, (len(wants), 20))
+        loss = F.cross_entropy(logits.flatten(0, 2), asked.flatten())
+        if step < steps:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return (logits.argmax(dim=-1) == asked).float().mean().item()
+
+# %% [markdown]
+# For example `share_named((-1, 1), heads=1, seed=0)`. Distances go up to 3. First write down what you expect. Then measure, in
+# cells of your own: several numbers of wants against several numbers of heads, three seeds each. Then think of one change
+# that could tell two explanations apart (another width, more steps, wants of another kind …), say what you expect, and
+# measure it, too.
+#
+# Write below, in ten lines or a few more: your table, your answer, what speaks for it and what against, and what you would
+# try next.
+
+# %% [markdown] nbgrader={"grade_id": "how-many-heads", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# Expected: at least one head per want. Shares of right answers, seeds 0, 1, 2:
+#
+# | wants | 1 head | 2 heads | 4 heads | 6 heads |
+# | --- | --- | --- | --- | --- |
+# | 1 (−1) | 1.00 1.00 1.00 | 1.00 1.00 1.00 | 1.00 1.00 1.00 | 1.00 1.00 1.00 |
+# | 2 (−1, 1) | .53 .53 .52 | 1.00 1.00 .80 | 1.00 1.00 1.00 | 1.00 1.00 1.00 |
+# | 4 (−2 … 2) | .32 .32 .32 | .74 .74 .54 | 1.00 1.00 1.00 | 1.00 1.00 1.00 |
+# | 6 (−3 … 3) | .27 .27 .26 | .58 .61 .59 | .80 .96 .95 | 1.00 1.00 1.00 |
+#
+# With as many heads as wants it works, from nearly every start: two heads for two wants failed once in three (.80), four
+# never. One head never serves two wants: .53 is right once in two, as an average of two words that does not know which is
+# which would be. So one head per want is enough here, and one head is too few for two. But it is no strict law: two heads name
+# .74 of four wants, more than the half that two rows could point out one by one, and four heads name up to .96 of six. A
+# head may weigh several words unequally, and the linear layers after it can then tell the louder from the softer in part.
+#
+# Is it the width, then? If the average were only too narrow to read two words out of it, one head of 192 columns should do
+# better than one of 48. I expected a little. It does not: .52 .52 .52. Five times as many steps don't help either: .52 .53 .53.
+# So it is the row of weights that is missing. Against a law also speaks that these wants are places; wants that need no
+# order (which words are there at all?) should fit into one head. I would try that next.
+# <!-- END SOLUTION -->
+
+# %% [markdown] tags=["rubric"]
+# 1 point: a table of at least three numbers of wants and three numbers of heads, three seeds each, and an expectation that was
+# written before it.
+#
+# 1 point: an answer that the table supports, with its numbers, and with the spread between seeds; differences that are no
+# larger than that are called none.
+#
+# 1 point: a reason: one row of weights per head, and an average that forgets which part came from where; or, where fewer
+# heads were enough, what makes up for it (unequal weights, width, the linear layer after it).
+#
+# 1 point: one change of one's own that could have come out otherwise, with the expectation before and the result after it,
+# also where the result contradicts it.
 
 # %% [markdown]
 # ## Your result

@@ -169,22 +169,23 @@ def test_a_notebook_s_limit_is_one_limit(target):
         assert honest.tasks["target"].verdict == "timeout"
 
 
-WRONG_SPLIT = "def split(x, heads):\n    return x\n\n\ndef join(x):\n    return x\n"
-SELF = """
-def self_attention(x, w_q, w_k, w_v, w_o, heads, mask=None):
-    query, key, value = [split(x @ w, heads=heads) for w in (w_q, w_k, w_v)]
-    result = attention(query, key, value, mask)
+WRONG_UNFUSE = "def unfuse(x, heads, parts):\n    return x.chunk(parts, dim=-1)\n"
+CROSS = """
+def cross_attention(x, memory, lengths, w_q, w_kv, w_o, heads):
+    key, value = unfuse(x=memory @ w_kv, heads=heads, parts=2)
+    real = torch.stack([torch.arange(memory.shape[1]) < length for length in lengths])
+    result = attention(split(x @ w_q, heads), key, value, real[:, None, None, :])
     return torch.einsum("bnd,de->bne", join(result), w_o)
 """
 
 
 def test_an_exercise_of_the_course_whose_tasks_rest_on_another():
-    """In 04 two tasks use `split` and `join` of the first; written otherwise, they are judged without it."""
+    """In 04 the second task uses `unfuse` of the first; written otherwise, it is judged without it."""
     with graders(SOLUTIONS / "04_heads.py") as graded:
-        found = graded({"split-join": WRONG_SPLIT, "self-attention": SELF})
-        assert found.points["split-join"] == 0 and found.points["self-attention"] == 3, found.tasks["self-attention"]
+        found = graded({"unfuse": WRONG_UNFUSE, "cross-attention": CROSS})
+        assert found.points["unfuse"] == 0 and found.points["cross-attention"] == 3, found.tasks["cross-attention"]
         sources = json.dumps([kernel.cells for kernel in found.kernels])
-        assert "by_heart" in sources and "transpose(1, 2).reshape" not in sources
+        assert "by_heart" in sources and "permute(3, 0, 2, 1, 4)" not in sources
 
 
 def test_a_time_out_that_others_caused_is_no_grade(monkeypatch):

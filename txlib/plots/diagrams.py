@@ -10,7 +10,7 @@ from txlib.plots.shapes import PALE, arrow
 def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
     """Multi-head attention from left to right: project, split, attend, join, project (Vaswani et al. 2017, figure 2).
 
-    One colour is one head. The query, key and value matrices are cut into strips, one strip a head; each head has a
+    One colour is one head. The query, key and value matrices are cut into strips, one strip per head; each head has a
     weight matrix of its own.
 
     Args:
@@ -46,7 +46,7 @@ def multihead(heads: int = 4, *, title: str, alt: str) -> Picture:
         _multiply(axes, (7.93 + wide, middle), (10.35, middle), "$W^O$")
         _matrix(axes, 10.45, middle, wide, tall, PALE, "out", "(n, d_model)")
         captions = {
-            2.25 + wide / 2: "split: d_k columns\na head",
+            2.25 + wide / 2: "split: d_k columns\nper head",
             4.65 + small / 2: "weights\n(n, n) each",
             6.35 + strip / 2: "mixtures\n(n, d_k) each",
             7.85 + wide / 2: "joined\n(n, d_model)",

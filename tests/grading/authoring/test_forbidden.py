@@ -34,7 +34,7 @@ def test_every_task_rules_out_the_library(name):
     [
         ("01_text", "merge", "from txlib.text.merges import merge as m"),
         ("03_attention", "best-few", "import torch.nn.functional as F\nF.scaled_dot_product_attention"),
-        ("04_heads", "self-attention", "torch.nn.MultiheadAttention"),
+        ("04_heads", "cross-attention", "torch.nn.MultiheadAttention"),
         ("05_positions", "skew", "import txlib.attention as t\nt.skew(x)"),
         ("06_block", "layer-norm", "import torch.nn.functional as F\nF.layer_norm"),
         ("06_block", "layer-norm", "getattr(torch, 'group_norm')"),
