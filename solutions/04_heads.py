@@ -18,7 +18,7 @@ mode = "learn"
 # %%
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention import MultiHeadAttention, attention
