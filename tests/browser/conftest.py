@@ -39,8 +39,11 @@ def course(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lab(course, tmp_path_factory):
-    """The address of a running JupyterLab that knows nothing of this machine's own settings."""
+def lab(request, course, tmp_path_factory):
+    """The address of a running JupyterLab that knows nothing of this machine's own settings.
+
+    A module's OPTIONS are those of its `txlib lab`.
+    """
     home = tmp_path_factory.mktemp("home")
     names = (
         "HOME",
@@ -63,6 +66,7 @@ def lab(course, tmp_path_factory):
                 "-m",
                 "txlib.cli",
                 "lab",
+                *getattr(request.module, "OPTIONS", ()),
                 "--no-browser",
                 "--ServerApp.port=0",
                 f"--IdentityProvider.token={TOKEN}",
@@ -173,6 +177,11 @@ class Notebook:
         place = self.page.locator(".jp-Notebook:visible .jp-Cell").nth(number)
         place.scroll_into_view_if_needed()
         return place
+
+    def is_rendered(self, id: str) -> bool:
+        """Whether a markdown cell shows its text, not its source."""
+        return self.page.evaluate(f"""() => {self.CURRENT}.content.widgets.find(
+            cell => cell.model.id == '{id}').rendered""")
 
     def type(self, id: str, code: str) -> None:
         """Replace a cell's code, as a learner does: click into it, select all, type."""

@@ -18,4 +18,4 @@ def test_submit_from_a_notebook(notebook, course, tmp_path, screenshots):
     exercise.page.screenshot(path=screenshots / "submit.png")
     assert "Handed in: 03_attention, by ada, " in said and "answers: 1 of 6" in said
     handed_in = (tmp_path / "ada" / "03_attention.ipynb").read_bytes()
-    assert handed_in == (course / "exercises" / "exercise_03_attention.ipynb").read_bytes()
+    assert handed_in == (course / "my_work" / "exercises" / "exercise_03_attention.ipynb").read_bytes()
