@@ -30,7 +30,7 @@ from txlib.training import train
 ITERATIONS, BATCH, CONTEXT = 2000, 12, 64
 WARMUP, RATE, LAST_RATE, DECAY, BETAS = 100, 1e-3, 1e-4, 0.1, (0.9, 0.99)
 TIMED = 20  # steps that tell how many fit into given seconds
-LIMIT = 1.65  # nats a character, where the peer has 1.90
+LIMIT = 1.65  # nats per character, where the peer has 1.90
 SOONER = 0.3  # share of the time after which ours should have the peer's loss
 
 Outcome = tuple[float, float, int]  # validation loss, CPU seconds, steps
@@ -120,7 +120,7 @@ def main() -> None:
         loss, took, steps = run()
         for what, value in ("loss", loss), ("CPU s", took), ("steps", steps):
             measured.setdefault(f"{way}, {what}", []).append(value)
-        print(f"{way}: {loss:.4f} nats a character, {took:.0f} CPU seconds, {steps} steps", flush=True)
+        print(f"{way}: {loss:.4f} nats per character, {took:.0f} CPU seconds, {steps} steps", flush=True)
         return took
 
     for seed in range(arguments.rounds):
@@ -136,7 +136,7 @@ def main() -> None:
     rows = [
         Row("parameters", "millions", *sizes, sizes[0]),
         Row("training", "CPU s", middle["peer, CPU s"], middle["ours, CPU s"]),
-        Row("validation loss", "nats a character", middle["peer, loss"], middle["ours, loss"], limit),
+        Row("validation loss", "nats per character", middle["peer, loss"], middle["ours, loss"], limit),
         Row(
             f"validation loss after {SOONER:g} of the time",
             "nats",

@@ -111,7 +111,7 @@ pairs = {language: translation("games", f"{language}-en") for language in ("de",
 for language, splits in pairs.items():
     foreign, english = ("\n".join(side) for side in zip(*splits.train))
     for name, text in ((language, foreign), ("en", english)):
-        print(f"{name}: {len(text):9,} characters, {len(text.encode()) / len(text):.3f} bytes a character")
+        print(f"{name}: {len(text):9,} characters, {len(text.encode()) / len(text):.3f} bytes per character")
 print("🙂🙂🙂: 3 characters,", len("🙂🙂🙂".encode()), "bytes")
 
 # %% [markdown]
@@ -448,7 +448,7 @@ cut = BytePairEncoder.train([hamlet], 1024)
 uncut = BytePairEncoder.train([hamlet], 1024, pattern=r"(?s:.+)")
 for name, encoder in (("cut", cut), ("uncut", uncut)):
     across = [token for token in encoder.tokens if re.search(rb"\w[^\w']", token)]     # a letter, then a sign or space
-    print(f"{name:6} {len(test) / len(encoder.encode(test)):.2f} bytes a token on Julius Caesar; "
+    print(f"{name:6} {len(test) / len(encoder.encode(test)):.2f} bytes per token on Julius Caesar; "
           f"{len(across) / 1024:.0%} of the tokens reach over a word's end")
     print("      ", sorted(across, key=len)[-8:])
 
@@ -550,7 +550,7 @@ for size in sizes:
 compression = [len(test) / len(encoders[size].encode(test)) for size in sizes]
 plots.lines(
     {"Julius Caesar": (sizes, compression)}, xscale="log", marker="o",
-    title="Each doubling of the vocabulary saves less", xlabel="vocabulary size", ylabel="bytes a token",
+    title="Each doubling of the vocabulary saves less", xlabel="vocabulary size", ylabel="bytes per token",
     alt="Bytes a token against vocabulary size: from 1.0 at 256 to 1.9 at 512, then ever more slowly to 3.3 at 16,640.",
 )
 
@@ -818,7 +818,7 @@ for name, run in (("one-hot", lambda: torch.nn.functional.one_hot(input_ids, voc
 # </details>
 # <details><summary>B. It is encoded without loss, but in many tokens</summary>
 #
-# Right. Without merges that fit, each character costs about three tokens, one a byte.
+# Right. Without merges that fit, each character costs about three tokens, one per byte.
 # </details>
 # <details><summary>C. It is encoded, but decoding gives something else</summary>
 #

@@ -3,7 +3,7 @@
 #
 # **After this lesson you will be able to**
 #
-# - say what a language model is, as an equation and as a loss, and read that loss in nats and in bits a character;
+# - say what a language model is, as an equation and as a loss, and read that loss in nats and in bits per character;
 # - build a GPT from the blocks that you have, and train it on Shakespeare;
 # - prove that the causal mask gives $n$ lessons from one pass, and recognise a model whose mask leaks;
 # - count GPT-2 and GPT-3, to the last parameter, and say where their operations and their memory go.
@@ -84,7 +84,7 @@ plots.heatmap(
 # %% [markdown]
 # How good is it? Let it read a play that it has not seen, and note the probability that it gave to each character that
 # came. The mean of their negative logarithms is the **cross-entropy**. In natural logarithms its unit is the *nat*;
-# divided by $\ln 2$ it is in *bits*. A model that thinks all $V$ characters equally likely needs $\log_2 V$ bits a character.
+# divided by $\ln 2$ it is in *bits*. A model that thinks all $V$ characters equally likely needs $\log_2 V$ bits per character.
 
 # %%
 last, following = unseen[:-1], unseen[1:]                          # (n,) each: the text, and the text shifted by one
@@ -94,7 +94,7 @@ loss_of = {
     "pairs": -bigram[last, following].log().mean().item(),
 }
 for name, loss in loss_of.items():
-    print(f"{name:14} {loss:.3f} nats = {loss / math.log(2):.2f} bits a character, as unsure as among {math.exp(loss):.1f}")
+    print(f"{name:14} {loss:.3f} nats = {loss / math.log(2):.2f} bits per character, as unsure as among {math.exp(loss):.1f}")
 
 # %% [markdown]
 # The last number, $e^\text{loss}$, is called the **perplexity**: the model is as unsure as someone who has to choose
@@ -299,11 +299,11 @@ expect("The parallel pass is faster by a factor of", slow / fast, 10, 600)
 
 
 # %%
-def train(model, steps, what, mask=causal(), size=8):
+def train(model, steps, what, mask=causal(), size=8, text=train_ids):
     torch.manual_seed(0)
     optimizer, losses = optimizers(model.to(device()).train(), lr=4e-3, muon_lr=0.02), []
     for step in progress(range(1, steps + 1), what):
-        read, following = batch(train_ids, size)                   # (batch, n) each
+        read, following = batch(text, size)                        # (batch, n) each
         logits = model(read, mask)                                 # (batch, n, vocab)
         loss = F.cross_entropy(logits.flatten(0, 1), following.flatten())        # the mean of batch · n losses
         loss.backward()
@@ -346,7 +346,7 @@ print(write(model, "ORSINO:\n", new=150))
 
 # %% tags=["nbval-ignore-output"]
 losses = train(model, 400, "training a GPT")
-print(f"first loss {losses[0]:.2f}, mean of the last 50 {sum(losses[-50:]) / 50:.2f} nats a character")
+print(f"first loss {losses[0]:.2f}, mean of the last 50 {sum(losses[-50:]) / 50:.2f} nats per character")
 
 
 # %% [markdown]
@@ -364,7 +364,7 @@ def validation(model, mask=causal(), n=64, windows=500):
 
 # %% tags=["nbval-ignore-output"]
 loss_of["our GPT"] = validation(model)
-expect("Loss on the unseen play, nats a character", loss_of["our GPT"], 1.8, 2.1)
+expect("Loss on the unseen play, nats per character", loss_of["our GPT"], 1.8, 2.1)
 expect("which is, in bits", loss_of["our GPT"] / math.log(2), 2.6, 3.0)
 
 # %% [markdown]
@@ -376,7 +376,7 @@ lines = {name: ([20, 400], [loss_of[name]] * 2) for name in ("frequencies", "pai
 plots.lines(
     {"training": (range(20, 401), smooth.tolist()), **lines, "unseen play": ([380, 400], [loss_of["our GPT"]] * 2)},
     dashed=lines, title="Soon the GPT leaves the table of pairs behind", xlabel="training step",
-    ylabel="loss (nats a character)",
+    ylabel="loss (nats per character)",
     alt="The training loss falls from above the line of frequencies, crosses the line of pairs after some fifty steps, "
     "and ends below 2. The loss on the unseen play is a little higher.",
 )
@@ -564,7 +564,8 @@ for name, settings in GPT2.items():
 # %% [markdown]
 # ## 8 GPT-3's table, row by row
 #
-# Brown et al. (2020) trained eight sizes, on 300 billion tokens each, with a context of 2,048. Their table 2.1 prints the
+# GPT-1 had 117 million parameters, GPT-2's largest 1.56 billion, more than ten times as many, and GPT-3 a hundred times
+# that. Brown et al. (2020) trained eight sizes, on 300 billion tokens each, with a context of 2,048. Their table 2.1 prints the
 # number of blocks, $d$, the heads and their size. Let us rebuild it: parameters by our formula, and the
 # operations of training as $6 N D$, with $N$ parameters and $D$ tokens (section 9 shows why). Their appendix D prints both.
 
@@ -648,7 +649,7 @@ for name, n, d in (("GPT-2 small", 1024, 768), ("GPT-3 175b", 2048, 12_288), ("G
 
 # %% [markdown]
 # So $6ND$ is a good rule as long as the context is short beside $6d$. GPT-3: $6 \cdot 175 \cdot 10^9 \cdot 300 \cdot 10^9 = 3.1 \cdot
-# 10^{23}$. A machine with $10^{14}$ operations a second would need a hundred years.
+# 10^{23}$. A machine with $10^{14}$ operations per second would need a hundred years.
 
 # %% [markdown]
 # ### Memory
@@ -663,15 +664,15 @@ ids = torch.zeros(8, 1024, dtype=torch.long)                       # (batch, n)
 print(training_memory(build(GPT2["small"]), {"input_ids": ids, "labels": ids}))
 
 # %% [markdown]
-# The activations win by far, and they grow with batch and length. (Lesson 21 shrinks them.) A model that writes keeps
+# The activations win by far, and they grow with batch and length. (Lesson 23 shrinks them.) A model that writes keeps
 # other things: its weights, and the keys and values of all it has read, so that it need not compute them again (lesson
-# 09). For GPT-3 in 16 bits, one text of 2,048 tokens:
+# 10). For GPT-3 in 16 bits, one text of 2,048 tokens:
 
 # %%
 print(generation_memory(build(GPT3["175b"]), 1, 2048, dtype=torch.float16))
 
 # %% [markdown]
-# A key and a value of $d$ entries in each of 96 blocks, 2 bytes an entry: 4.7 MB a token.
+# A key and a value of $d$ entries in each of 96 blocks, 2 bytes per entry: 4.7 MB per token.
 #
 # ### Does size pay?
 #
@@ -699,7 +700,37 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 
 # %% [markdown]
 # Larger models learn more from the same text. They also cost more: ours took about ten times the operations of the middle
-# one. How to share a budget between size and text is what *scaling laws* are about.
+# one. How to share a budget between size and text is what *scaling laws* are about. Kaplan et al. (2020) put most of it
+# into size. Two years later Hoffmann et al. (2022, "Chinchilla") measured again, with a learning rate that fitted each
+# length of training, and found that both should grow alike: about 20 tokens per parameter. By that rule GPT-3 was read
+# far too little:
+
+# %%
+for name, N, D in (("GPT-3", 175e9, 300e9), ("Chinchilla", 70e9, 1.4e12), ("Llama 3.1 8B", 8e9, 15e12)):
+    print(f"{name:13} {D / N:6,.1f} tokens per parameter, {6 * N * D:.1e} operations")
+
+# %% [markdown]
+# Llama 3.1 goes far beyond 20 on purpose: a model that will be *used* a great deal should be small, even if its training
+# is not the cheapest way to that loss. What a model of today cost is often not known: the sizes of GPT-4 and of its
+# successors have never been published. (ChatGPT was GPT-3.5, fine-tuned on conversations and by people's preferences.)
+#
+# ### And with too little text?
+#
+# The same text can be read again and again. Here are 8,000 characters, read by a model with 28,000 parameters in its
+# blocks, and by one with more than twenty times as many:
+
+# %% tags=["nbval-ignore-output"]
+for d, blocks in ((48, 1), (128, 3)):
+    torch.manual_seed(0)
+    block = BlockConfig(d, 2, 4 * d, norm="rms", activation="gelu", bias=False, position="rotary_half")
+    reader = GPT(V, block, blocks).to(device())
+    losses = train(reader, 300, f"d = {d}, 8,000 characters", text=train_ids[:8000])
+    print(f"d = {d:3}: {sum(losses[-20:]) / 20:.2f} nats per character on what it has read, "
+          f"{validation(reader):.2f} on the unseen play")
+
+# %% [markdown]
+# The larger one knows its 8,000 characters better, and the unseen play worse: it *overfits*. That is the other half of
+# scaling: size pays as long as there is text for it.
 #
 # Half a minute is short. **Train it longer:** `txlib train shakespeare` trains such a model for as long as you like, shows its
 # loss on the unseen play, and keeps the model, so that you can go on and write with it.
@@ -709,7 +740,7 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 #
 # Decide first, then open an answer.
 #
-# **1. A model's loss is 1.39 nats a character. How many bits a character is that, and what is its perplexity?**
+# **1. A model's loss is 1.39 nats per character. How many bits per character is that, and what is its perplexity?**
 #
 # <details><summary>A. 2 bits, perplexity 4</summary>
 #
@@ -792,13 +823,14 @@ expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 # - A language model gives each next token a probability. Its loss is the mean of $-\log p$ of what really came.
 # - GPT is a stack of blocks that look back only; text and answers are one text, shifted by one.
 # - The causal mask makes one pass equal to $n$ passes. A loss that is too good means that it leaks.
-# - $N = V d + n d + L(12 d^2 + 13 d) + 2d$ parameters, $2N$ operations a token forward, $6N$ to train.
+# - $N = V d + n d + L(12 d^2 + 13 d) + 2d$ parameters, $2N$ operations per token forward, $6N$ to train.
 # - Activations are most of the memory in training; when it writes, keys and values grow with the text.
 #
 # **Read** Radford et al. 2018, *Improving Language Understanding by Generative Pre-Training*, section 3.1. Radford et al. 2019,
 # *Language Models are Unsupervised Multitask Learners*, sections 2 and 2.3. Brown et al. 2020, *Language Models are Few-Shot
 # Learners*, [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), section 2.1 and appendix D. Kaplan et al. 2020, *Scaling Laws for
-# Neural Language Models*, [arXiv:2001.08361](https://arxiv.org/abs/2001.08361), sections 1 to 3. Haviv et al. 2022,
+# Neural Language Models*, [arXiv:2001.08361](https://arxiv.org/abs/2001.08361), sections 1 to 3. Hoffmann et al. 2022, *Training Compute-Optimal Large Language
+# Models*, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556), section 3. Haviv et al. 2022,
 # *Transformer Language Models without Positional Encodings Still Learn Positional Information*,
 # [arXiv:2203.16634](https://arxiv.org/abs/2203.16634).
 #

@@ -236,11 +236,11 @@ class Row:
     def __post_init__(self):
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         parts = [part for block in self.model.blocks for part in (block.attention.key, block.attention.value)]
-        self.cache = 2 * sum(part.out_features for part in parts)  # bytes a token; real models keep 2-byte numbers
+        self.cache = 2 * sum(part.out_features for part in parts)  # bytes per token; real models keep 2-byte numbers
 
     def __str__(self):
         return (f"{self.name:16} loss {self.loss:.3f} | {self.parameters:,} parameters | "
-                f"{self.milliseconds:4.1f} ms a step | cache {self.cache:,} bytes a token")
+                f"{self.milliseconds:4.1f} ms per step | cache {self.cache:,} bytes per token")
 
 
 # %% [markdown]
@@ -487,7 +487,7 @@ def cache_bytes(blocks, kv_heads, d_k, tokens=1, bytes=2):
     return 2 * blocks * kv_heads * d_k * tokens * bytes            # a key and a value
 
 
-print(f"Llama 7B: {cache_bytes(32, 32, 128):,} bytes a token")
+print(f"Llama 7B: {cache_bytes(32, 32, 128):,} bytes per token")
 print(f"for 2048 tokens: {cache_bytes(32, 32, 128, 2048) / 1e9:.2f} GB")
 
 # %% [markdown]
@@ -576,7 +576,7 @@ for kv_heads, milliseconds in reading.items():
 #
 # ### Real models
 #
-# What would each of these models keep for its full context, with its own number of pairs, with one pair a head, and
+# What would each of these models keep for its full context, with its own number of pairs, with one pair per head, and
 # with a single pair? The numbers are from their papers and `config.json` files.
 
 # %%
@@ -587,15 +587,59 @@ real = {                                                           # blocks, hea
     "Mistral 7B": (32, 32, 8, 128, 8192),
     "Llama 3.1 8B": (32, 32, 8, 128, 131072),
 }
-print("GB of cache for a full context    own pairs   a pair a head   multi-query")
+print("GB of cache for a full context    own pairs   a pair per head   multi-query")
 for name, (blocks, heads, pairs, d_k, context) in real.items():
     own, every, single = (cache_bytes(blocks, kv, d_k, context) / 1e9 for kv in (pairs, heads, 1))
     print(f"{name:13} {context:7,} tokens  {pairs:3} pairs {own:9.2f} {every:15.2f} {single:13.3f}")
 
 # %% [markdown]
-# A context of 131,072 tokens with a pair a head would need 69 GB, for *one* reader. (Mistral keeps even less than the
+# A context of 131,072 tokens with a pair per head would need 69 GB, for *one* reader. (Mistral keeps even less than the
 # table says: each of its layers sees only the last 4096 tokens.)
 #
+# ### Two more ways to a small cache
+#
+# **Windows in some layers.** Gemma 3 (2025) lets five of six layers see the last 1,024 tokens only, and the sixth sees
+# all. A window's cache holds a window. For 131,072 tokens the cache shrinks to
+
+# %%
+context, window = 131_072, 1024
+print(f"{(5 * window + context) / (6 * context):.1%} of what six full layers would keep")
+
+# %% [markdown]
+# In `txlib` that is one mask in the block's config, `mask=sliding_window(1024)`, and the cache forgets by itself.
+#
+# **Latent attention** (DeepSeek-V2, 2024, section 2.1). Sharing a pair makes heads alike. Why not keep all heads apart,
+# and store something small from which their keys and values can be *computed*? From the token $x$ make one short vector,
+# $c = W_{down}\, x$, and store only that. Each head's key is $W_{UK}\, c$, its value $W_{UV}\, c$:
+
+# %%
+torch.manual_seed(0)
+heads, d_k, latent, n = 4, 16, 24, 10
+c = torch.randn(n, latent)                                         # (n, latent): all that the cache holds
+up_key, up_value = torch.randn(2, heads, d_k, latent)              # (heads, d_k, latent) each
+q = torch.randn(heads, 1, d_k)                                     # (heads, 1, d_k): one new token
+k, v = c @ up_key.mT, c @ up_value.mT                              # (heads, n, d_k) each
+written_out = (q @ k.mT / d_k**0.5).softmax(dim=-1) @ v            # (heads, 1, d_k)
+
+# %% [markdown]
+# Is not all saved memory paid for by computing the keys anew for each token that is written? No: a score is
+# $q \cdot (W_{UK}\, c) = (W_{UK}^\top q) \cdot c$. Turn the *query* instead, and attend to the stored vectors themselves.
+# Values likewise: mix first, project once.
+
+# %%
+turned = q @ up_key                                                # (heads, 1, latent)
+weights = (turned @ c.T / d_k**0.5).softmax(dim=-1)                # (heads, 1, n)
+absorbed = (weights @ c) @ up_value.mT                             # (heads, 1, d_k)
+prove_equal(absorbed, written_out, tolerance=1e-4, what="Attention to the stored vectors and to keys and values")
+print(f"numbers per token and layer: keys and values {2 * heads * d_k}, latent {latent}")
+print(f"DeepSeek-V2, 128 heads of 128: keys and values {2 * 128 * 128:,}, latent {512 + 64}")
+
+# %% [markdown]
+# In this form it is multi-query attention with one wide key, yet each head had a key of its own. The 64 are the price
+# of rotary positions: a turn that depends on the place stands between $W_{UK}$ and the query, and nothing can be moved
+# past it. So DeepSeek adds one small key for all heads that alone is turned.
+
+# %% [markdown]
 # ## 9 Two more parts that you will meet
 #
 # ### QK-norm
@@ -657,12 +701,6 @@ for name, (vocabulary, d_model, total) in known.items():
 # %% tags=["nbval-ignore-output"]
 for row in table.values():
     print(row)
-plots.bars(
-    {name: row.loss for name, row in table.items()}, format="{:.3f}",
-    title="One swap shows in the loss: rotary", xlabel="loss on an unseen play (nats a character)",
-    alt="Bars of the loss. GPT-2, RMS norm and SwiGLU are about equal, near 2.4. From rotary on all are near 2.2, and "
-    "differ among each other by less than two seeds do.",
-)
 
 # %% [markdown]
 # One seed can deceive. We have trained each of them with five, 0 to 4, and "untied" with them (you can:
@@ -681,6 +719,21 @@ plots.bars(
 # | QK-norm | 2.201 | +0.006 | −0.008 … +0.033 | high learning rates (section 9) |
 # | untied | 2.226 | +0.031 | +0.008 … +0.074 | nothing here: a new matrix to learn |
 #
+# The changes as a figure, a dot at the mean and a line from the least to the greatest of five seeds:
+
+# %%
+changes = {
+    "RMS norm": (-0.017, -0.004, 0.007), "SwiGLU": (-0.059, -0.014, 0.002), "rotary": (-0.238, -0.198, -0.175),
+    "no biases": (-0.048, 0.001, 0.040), "2 pairs": (-0.029, 0.001, 0.056), "1 pair": (-0.017, 0.014, 0.050),
+    "QK-norm": (-0.008, 0.006, 0.033), "untied": (0.008, 0.031, 0.074),
+}
+plots.ranges(
+    changes, title="One swap lowers the loss: rotary", xlabel="change of the loss (nats per character), five seeds",
+    mark=0.0, alt="A dot and a range for each swap. Rotary lies far to the left, from -0.24 to -0.18. Untied lies to the "
+    "right of 0. All others cross 0.",
+)
+
+# %% [markdown]
 # So there is one swap for quality that even a minute of training shows, one for memory, and several that keep the
 # quality and make the model simpler. None makes our training clearly faster: look at the milliseconds. That is how this
 # decoder came about, part by part. Nobody threw GPT-2 away.
@@ -773,9 +826,8 @@ with torch.no_grad():
 
 # %% [markdown]
 # How well does it read? Its loss on real English: the opening of *Alice's Adventures in Wonderland*, which it has
-# learned from, then texts that it has never seen: today's Bible, Shakespeare, reviews of dresses. A model that
-# knows nothing has $\ln 1024 = 6.93$ nats a token. `loss_by_place` cuts a text into windows of n tokens and keeps the
-# places apart; we need that in section 13.
+# learned from, then texts that it has never seen: today's Bible, Shakespeare, reviews of dresses. `loss_by_place` cuts
+# a text into windows of n tokens and keeps the places apart; we need that in section 13.
 
 # %%
 opening = (
@@ -796,29 +848,49 @@ def loss_by_place(model, text, n=128):
 
 
 # %% [markdown]
-# Four texts, 20,000 characters of each but the opening:
+# Four texts, 20,000 characters of each but the opening. Compare them per *character*: where the vocabulary knows few of
+# a text's words, it cuts them into many small tokens, which are easier to guess one by one. A model that knows nothing
+# has $\ln 1024 = 6.93$ nats per token.
 
 # %%
+def nats(model, text):
+    per_token = loss_by_place(model, text).mean().item()
+    return per_token, per_token * len(tokenizer.encode(text)) / len(text)
+
+
 play = texts.validation[:20_000]
-read = {
-    "knows nothing": torch.tensor(1024.0).log().item(),
-    "reviews": loss_by_place(real, " ".join(review.text for review in reviews().test)[:20_000]).mean().item(),
-    "Bible of today": loss_by_place(real, " ".join(modern for _, modern in verses().test)[:20_000]).mean().item(),
-    "Shakespeare": loss_by_place(real, play).mean().item(),
-    "Alice, opening": loss_by_place(real, opening).mean().item(),
+samples = {
+    "Shakespeare": play,
+    "reviews": " ".join(review.text for review in reviews().test)[:20_000],
+    "Bible of today": " ".join(modern for _, modern in verses().test)[:20_000],
+    "Alice, opening": opening,
 }
+read = {name: nats(real, text) for name, text in samples.items()}
+for name, (per_token, per_character) in read.items():
+    print(f"{name:15} {per_token:.2f} nats per token, {per_character:.2f} per character")
+
+# %% [markdown]
+# As a figure:
+
+# %%
 plots.bars(
-    read, title="It reads Carroll best, and dresses worst", xlabel="loss (nats a token)",
-    alt="Bars of the loss in nats a token: knows nothing 6.93, reviews 5.6, Bible of today 5.3, Shakespeare 4.8, the "
-    "opening of Alice 3.7.",
+    {name: per_character for name, (_, per_character) in read.items()}, format="{:.2f}",
+    title="It reads what it has learned from best", xlabel="loss (nats per character)",
+    alt="Bars of the loss in nats per character: Shakespeare 2.2, reviews 2.1, Bible of today 2.0, the opening of "
+    "Alice 1.2.",
 )
+
+# %% [markdown]
+# Per token the reviews look worst by far. But their tokens are longer, 2.7 characters against 2.1 in Shakespeare, and
+# a longer token is harder to guess. Per character Shakespeare is the hardest of the four. Losses per token of two
+# texts, or of two vocabularies, do not compare.
 
 # %% [markdown]
 # Are your numbers the usual ones?
 
 # %% tags=["nbval-ignore-output"]
-expect("Loss on Shakespeare", read["Shakespeare"], 4.6, 4.95)
-expect("Loss on the opening of Alice", read["Alice, opening"], 3.4, 4.1)
+expect("Loss on Shakespeare, per token", read["Shakespeare"][0], 4.6, 4.95)
+expect("Loss on the opening of Alice, per token", read["Alice, opening"][0], 3.4, 4.1)
 
 # %% [markdown]
 # ## 12 Break it: what a wrong part looks like
@@ -868,7 +940,7 @@ broken = {name: load(*fault) for name, fault in faults.items()}
 wrong = {name: loss_by_place(model, play).mean().item() for name, model in broken.items()}
 cost = {name: abs(round(loss - wrong["all right"], 4)) for name, loss in wrong.items() if name != "all right"}
 plots.bars(
-    cost, title="Only eps 1e-5 goes unpunished", xlabel="what the fault adds to the loss on Shakespeare (nats a token)",
+    cost, title="Only eps 1e-5 goes unpunished", xlabel="what the fault adds to the loss on Shakespeare (nats per token)",
     alt="What each fault adds to the loss: " + "; ".join(f"{name} {loss:.2f}" for name, loss in cost.items()),
 )
 
@@ -917,7 +989,10 @@ print(f"mean squares of the token vectors: {mean_squares.min():.4f} to {mean_squ
 #   was; no angle is new, but neighbours are now a quarter of a step apart.
 # - **Raise the base**: with a larger base the slow pairs turn more slowly, so that at 512 they have not left the known
 #   angles, while the fast pairs, which tell neighbours apart, stay as they are. (Code Llama, Rozière et al. 2023, went
-#   from 10,000 to a million.)
+#   from 10,000 to a million. You will meet it as *NTK-aware* scaling.)
+#
+# **YaRN** (Peng et al. 2023) joins the two, pair by pair: it interpolates the slow pairs, leaves the fast ones alone, and
+# sharpens the softmax a little. Llama 3.1 does nearly the same.
 
 # %%
 longer = {
@@ -937,7 +1012,7 @@ by_place = {
 plots.lines(
     {name: (range(64, 513, 32), loss.unfold(0, 64, 32).mean(dim=-1).tolist()) for name, loss in by_place.items()},
     title="Beyond 128 tokens it fails, unless the slow pairs turn more slowly", xlabel="place in the text",
-    ylabel="loss (nats a token)", mark=("128 tokens", 128),
+    ylabel="loss (nats per token)", mark=("128 tokens", 128),
     alt="Loss against place, with a dotted line at 128. As it is: near 4.8 up to the line, then rising to 5.5. "
     "Interpolated: flat near 5.4 from the beginning. Base times 16: flat near 4.9 all the way.",
 )
@@ -1071,7 +1146,7 @@ for pairs in (8, 64):
           f"cache {needed.cache / 1e9:.2f} GB, {80 * needed.cache / 1e9:.0f} GB for 80 readers")
 
 # %% [markdown]
-# With a pair a head, eighty readers need far more memory for their caches than for the model. With eight pairs they
+# With a pair per head, eighty readers need far more memory for their caches than for the model. With eight pairs they
 # need less. That, and the time to read it all for each token, is the reason for grouped queries.
 
 # %% [markdown]
@@ -1166,7 +1241,7 @@ for pairs in (8, 64):
 # - Llama is GPT-2's wiring with other parts: RMS norm, SwiGLU, rotary positions, shared keys and values, no biases.
 # - Measured on small models: rotary lowers the loss, shared pairs halve the cache at no cost, the rest is noise here.
 # - Rotary's two layouts are the same up to the order of the query and key rows within each head.
-# - The cache is 2 · blocks · pairs · $d_k$ numbers a token; grouped queries divide it by the size of a group.
+# - The cache is 2 · blocks · pairs · $d_k$ numbers per token; grouped queries divide it by the size of a group.
 # - A checkpoint is names, shapes and numbers. What is wired wrongly still loads and still writes: compare numbers.
 #
 # **Read** Touvron et al. 2023, *LLaMA*, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), section 2. Zhang &
@@ -1179,7 +1254,10 @@ for pairs in (8, 64):
 # Context Window of Large Language Models via Positional Interpolation*,
 # [arXiv:2306.15595](https://arxiv.org/abs/2306.15595), section 2. Rozière et al. 2023, *Code Llama*,
 # [arXiv:2308.12950](https://arxiv.org/abs/2308.12950), section 2.4. Touvron et al. 2023b, *Llama 2*,
-# [arXiv:2307.09288](https://arxiv.org/abs/2307.09288), appendix A.2.1.
+# [arXiv:2307.09288](https://arxiv.org/abs/2307.09288), appendix A.2.1. DeepSeek-AI 2024, *DeepSeek-V2*,
+# [arXiv:2405.04434](https://arxiv.org/abs/2405.04434), section 2.1. Peng et al. 2023, *YaRN*,
+# [arXiv:2309.00071](https://arxiv.org/abs/2309.00071), section 3. Gemma Team 2025, *Gemma 3*,
+# [arXiv:2503.19786](https://arxiv.org/abs/2503.19786), section 2.
 #
 # **Do** the exercise [13_todays_decoder](../exercises/exercise_13_todays_decoder.ipynb). Then go on to
 # [14 Mixture of experts](14_experts.ipynb).

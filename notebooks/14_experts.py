@@ -9,7 +9,7 @@
 # - say what Switch and Mixtral do differently, and count Mixtral's 46.7 billion parameters, of which 12.9 work;
 # - look into a router and say honestly what its experts have specialised in.
 #
-# **You need** lessons 06 and 08. **It takes** about 60 minutes to read and try; all cells together run in about a
+# **You need** lessons 06 and 08. **It takes** about 70 minutes to read and try; all cells together run in about a
 # minute on a laptop. Most of that is five small language models.
 
 # %% [markdown]
@@ -67,13 +67,13 @@ def operations(module, x):
 d_model, n = 64, 64
 x = torch.randn(4, n, d_model)                                      # (batch, n, d_model)
 attention = MultiHeadAttention(d_model, 4)
-print(f"attention     {parameters(attention):8,} parameters {operations(attention, x):9,.0f} operations a token")
+print(f"attention     {parameters(attention):8,} parameters {operations(attention, x):9,.0f} operations per token")
 for d_ff in (256, 512, 2048):
     network = FeedForward(d_model, d_ff)
-    print(f"d_ff = {d_ff:5}  {parameters(network):8,} parameters {operations(network, x):9,.0f} operations a token")
+    print(f"d_ff = {d_ff:5}  {parameters(network):8,} parameters {operations(network, x):9,.0f} operations per token")
 
 # %% [markdown]
-# In the feed-forward network parameters and operations grow in step, two operations a parameter. (Attention has its
+# In the feed-forward network parameters and operations grow in step, two operations per parameter. (Attention has its
 # scores on top.) An English comma pays for everything the network
 # has stored about German plurals. Can a token pay only for the part that it needs?
 
@@ -87,7 +87,7 @@ for d_ff in (256, 512, 2048):
 # %%
 torch.manual_seed(3)
 words = ["the", "orcs", "have", "attacked", "the", "humans"]
-table = {word: torch.randn(16) for word in words}                   # a random vector a word
+table = {word: torch.randn(16) for word in words}                   # a random vector per word
 sent = torch.stack([table[word] for word in words])                 # (tokens, d)
 likely = (sent @ torch.randn(16, 4) / 2).softmax(dim=-1)            # (tokens, experts): a random router
 best = likely.topk(2).indices                                       # (tokens, 2)
@@ -105,7 +105,7 @@ plots.experts(
 # %% [markdown]
 # ## 3 The equation
 #
-# A token $x$, experts $E_1 \dots E_N$ (each a feed-forward network), a router $W_r$ with one row an expert:
+# A token $x$, experts $E_1 \dots E_N$ (each a feed-forward network), a router $W_r$ with one row per expert:
 #
 # $$p = \text{softmax}(W_r\, x) \qquad T = \text{the } k \text{ largest of } p \qquad
 # y = \sum_{i \in T} g_i\, E_i(x)$$
@@ -216,21 +216,21 @@ layers = [Mixture(d_model, 256, N) for N in counts]
 size = [parameters(layer) / parameters(plain) for layer in layers]
 work = [operations(layer, x) / operations(plain, x) for layer in layers]
 for N, parameter, operation in zip(counts, size, work, strict=True):
-    print(f"{N:2} experts: {parameter:5.2f} times the parameters, {operation:.3f} times the operations a token")
+    print(f"{N:2} experts: {parameter:5.2f} times the parameters, {operation:.3f} times the operations per token")
 
 # %% [markdown]
 # The same as a figure, both axes logarithmic:
 
 # %%
 plots.lines(
-    {"parameters": (counts, size), "operations a token": (counts, work)}, xscale="log", yscale="log", marker="o",
+    {"parameters": (counts, size), "operations per token": (counts, work)}, xscale="log", yscale="log", marker="o",
     title="Parameters grow, operations stay", xlabel="experts", ylabel="times one network",
     alt="Two lines over 1 to 32 experts, logarithmic. Parameters rise in a straight line from 1 to 32. Operations a "
     "token stay at 1, with a rise of a few percent at 32 experts, for the router.",
 )
 
 # %% [markdown]
-# The small rise is the router: $2 d N$ operations a token. With $d = 64$ you see it. In Mixtral it is less than a
+# The small rise is the router: $2 d N$ operations per token. With $d = 64$ you see it. In Mixtral it is less than a
 # ten-thousandth.
 #
 # ### 4.5 Capacity: what if all want the same expert?
@@ -255,7 +255,7 @@ def within_capacity(chosen, experts, factor):                       # (tokens, k
 
 first = best[:, :1]                                                 # (tokens, 1): our six words, k = 1
 room = within_capacity(first, 4, factor=1.0)                        # (tokens, 1)
-print("expert a word:", first[:, 0].tolist(), "  capacity:", math.ceil(6 / 4), "  kept:", room[:, 0].tolist())
+print("expert per word:", first[:, 0].tolist(), "  capacity:", math.ceil(6 / 4), "  kept:", room[:, 0].tolist())
 
 # %% [markdown]
 # And drawn. A dashed line with a cross asks an expert that has no room left, and a dash on the right gets nothing:
@@ -264,7 +264,7 @@ print("expert a word:", first[:, 0].tolist(), "  capacity:", math.ceil(6 / 4), "
 taken = torch.zeros_like(likely).scatter(1, first, likely.gather(1, first))           # (tokens, experts)
 late = torch.zeros_like(likely).scatter(1, first, (~room).float()).bool()             # (tokens, experts)
 plots.experts(
-    taken, words, dropped=late, title="Room for two tokens an expert: who comes late is dropped",
+    taken, words, dropped=late, title="Room for two tokens per expert: who comes late is dropped",
     alt="Six words, four experts, one choice each. Each expert takes at most two words. Dashed lines end at an expert "
     "that is full already, in a cross, and those words have a dash on the right.",
 )
@@ -385,7 +385,7 @@ def train(networks, alpha=0.0, what="training", steps=300, seed=0, lr=5e-3):
 
 
 # %% [markdown]
-# Eight experts a block, one expert a token, and nothing that tells the router to be fair. Chance always favours someone
+# Eight experts per block, one expert per token, and nothing that tells the router to be fair. Chance always favours someone
 # at the start. So that you see the same on every machine, we do not leave it to chance: expert 0 gets a bias of 2, a
 # head start of $e^2 \approx 7$ to one against each of the others. As only the best expert is asked, it gets nearly all
 # tokens at first. The bias is a parameter, so training may undo it.
@@ -436,7 +436,7 @@ plots.lines(
 # %% tags=["nbval-ignore-output"]
 def effective(shares, last=20):
     s = torch.stack([torch.stack(step) for step in shares[-last:]]).mean(dim=0)       # (blocks, experts)
-    return torch.special.entr(s).sum(dim=-1).exp().tolist()         # one number a block
+    return torch.special.entr(s).sum(dim=-1).exp().tolist()         # one number per block
 
 
 for block, experts_at_work in enumerate(effective(runs["unbalanced"][2]), 1):
@@ -719,7 +719,7 @@ print(f"normalised, k = 1: the router's gradient is below 1e-6: {bool(layer.rout
 # Now the fair contest. Four models:
 #
 # - **dense**: one network, $d_{ff} = 64$.
-# - **Switch**: 8 experts of 64, one a token (our balanced run, with the head start that it had to undo). The operations
+# - **Switch**: 8 experts of 64, one per token (our balanced run, with the head start that it had to undo). The operations
 #   of *dense*, but for the router; the parameters of *wide*.
 # - **Mixtral-like**: 8 experts of 32, two a token. Again the operations of *dense*, and half the parameters of *wide*.
 # - **wide**: one network, $d_{ff} = 512$. Eight times the operations.
@@ -743,7 +743,7 @@ sample = torch.randn(4, n, d_model)                                 # (batch, n,
 for name, shown in names.items():
     model = runs[name][0]
     networks = [block.network for block in model.blocks]
-    print(f"{shown:20} feed-forward parameters {sum(map(parameters, networks)):8,}; operations a token "
+    print(f"{shown:20} feed-forward parameters {sum(map(parameters, networks)):8,}; operations per token "
           f"{sum(operations(network, sample) for network in networks):8,.0f}; test loss {test_loss(model):.3f}")
 
 # %% [markdown]
@@ -860,14 +860,14 @@ print(f"a token uses {active:,}")
 # %%
 plots.bars(
     {"memory: all experts": 2 * total / 1e9, "read for one token": 2 * active / 1e9,
-     "a dense model of 12.9 billion": 2 * active / 1e9}, xlabel="GB at 16 bits a parameter", format="{:.1f}",
+     "a dense model of 12.9 billion": 2 * active / 1e9}, xlabel="GB at 16 bits per parameter", format="{:.1f}",
     title="Computes like 13 billion, weighs like 47",
     alt=f"Memory for all experts {2 * total / 1e9:.1f} GB; read for one token {2 * active / 1e9:.1f} GB, as much as a "
     "dense model of 12.9 billion parameters.",
 )
 
 # %% [markdown]
-# **A batch changes the picture.** One token reads two experts a block. But different tokens want different ones. How
+# **A batch changes the picture.** One token reads two experts per block. But different tokens want different ones. How
 # many of the eight does a batch touch, if routing is fair? Each token misses a given expert with probability $1 - k/N$:
 
 # %%
@@ -880,17 +880,83 @@ for batch in (1, 2, 4, 8, 16):
 # reading.
 #
 # **Expert parallelism.** Put different experts on different machines; attention runs everywhere on its own part of the
-# batch. In front of each mixture every machine sends each token to the machine of its expert, and behind it they send
-# the results back: two *all-to-all* exchanges a layer. The slowest machine decides, which is why capacity and balance
+# batch. In front of each mixture every machine sends each token to the machine of its expert, and after it they send
+# the results back: two *all-to-all* exchanges per layer. The slowest machine decides, which is why capacity and balance
 # matter so much there.
 
 # %% [markdown]
-# ## 12 Quiz
+# ## 12 Since Mixtral: finer experts, a shared one, balance by a bias
+#
+# Three changes have become common, all from DeepSeek (Dai et al. 2024; DeepSeek-AI 2024b). Each fits in a few lines.
+#
+# **Finer experts.** Cut each expert into four, and let a token choose four times as many. Parameters and operations
+# stay. The number of possible *teams* does not:
+
+# %%
+tokens = torch.randn(1, 4 * n, d_model)                             # (batch, n, d_model)
+for experts, k, d_ff in ((16, 2, 128), (64, 8, 32)):
+    layer = Mixture(d_model, d_ff, experts, k)
+    print(f"{experts} experts of {d_ff}, {k} per token: {sum(map(parameters, layer.experts)):,} parameters in experts, "
+          f"{math.comb(experts, k):,} teams")
+
+# %% [markdown]
+# **A shared expert.** What every token needs, such as the grammar of commas, should not be learned eight times. So one
+# expert takes all tokens, beside the routed ones:
+
+
+# %%
+class WithShared(nn.Module):
+    def __init__(self, shared, routed):
+        super().__init__()
+        self.shared, self.routed = shared, routed
+
+    def forward(self, x):                                           # (batch, n, d_model)
+        return self.shared(x) + self.routed(x)                      # (batch, n, d_model)
+
+
+layer = WithShared(FeedForward(d_model, 32), Mixture(d_model, 32, experts=64, k=7))
+print("eight experts work for each token, one of them always:", tuple(layer(tokens).shape))
+
+# %% [markdown]
+# **Balance without a loss.** The balance loss pulls the router away from what helps the language model. Instead, give
+# each expert a bias that counts when the best $k$ are *chosen*, and not in the gates. After each step, raise it a
+# little for experts with too few tokens, and lower it for those with too many. No gradient is involved. Try it on the
+# router of the run without balance loss, block 1. It stays as it is; only the biases move:
+
+
+# %% tags=["nbval-ignore-output"]
+@torch.no_grad()
+def shares_of(p, bias):                                             # (tokens, experts), (experts,)
+    return (p + bias).argmax(dim=-1).bincount(minlength=8) / len(p)
+
+
+torch.manual_seed(99)
+with torch.no_grad():
+    runs["unbalanced"][0](batch_of(test_ids, 240)[0])
+p, bias, history = mixtures(runs["unbalanced"][0])[0].p, torch.zeros(8), []
+for _ in range(1000):
+    history.append(shares_of(p, bias))                              # (experts,)
+    bias += 0.002 * (1 / 8 - history[-1]).sign()
+for step in (1, 100, 300, 1000):
+    s = torch.stack(history[max(0, step - 50) : step]).mean(dim=0)  # (experts,)
+    print(f"after {step:4} steps: {'  '.join(f'{share:.0%}' for share in s.sort(descending=True).values)}")
+
+# %% tags=["nbval-ignore-output"]
+expect("Share of the busiest expert, with biases", s.max(), 0.125, 0.3)
+
+# %% [markdown]
+# Each line is the mean of 50 steps. The router's opinion is untouched, and the work is shared out, though not to the
+# last percent: the space is one character in six, and all spaces look alike to the router of block 1. They go to one
+# expert together, or to another. (A deeper block sees more than the character.) DeepSeek-V3 has 256 routed experts per block and one
+# shared; each token uses eight and the shared one: 671 billion parameters, of which 37 work.
+
+# %% [markdown]
+# ## 13 Quiz
 #
 # Decide first, then open an answer.
 #
 # **1. A mixture has 16 experts and each token uses 2. You double it to 32 experts of the same size. What happens to the
-# operations a token?**
+# operations per token?**
 #
 # <details><summary>A. They double</summary>
 #
@@ -920,7 +986,7 @@ for batch in (1, 2, 4, 8, 16):
 # Right. The choice itself, an argmax, passes none.
 # </details>
 #
-# **3. Four experts, one a token. All 100 tokens go to expert 0, each with $p_0 = 0.7$. What is the balance loss?**
+# **3. Four experts, one per token. All 100 tokens go to expert 0, each with $p_0 = 0.7$. What is the balance loss?**
 #
 # <details><summary>A. 2.8</summary>
 #
@@ -968,7 +1034,7 @@ for batch in (1, 2, 4, 8, 16):
 # </details>
 
 # %% [markdown]
-# ## 13 Summary
+# ## 14 Summary
 #
 # - A mixture has many feed-forward networks; a router sends each token to its best $k$. Parameters grow, operations
 #   stay.
@@ -978,13 +1044,17 @@ for batch in (1, 2, 4, 8, 16):
 # - $N \sum f_i P_i$ presses on busy experts; $f$ is counted, the gradient comes through $P$.
 # - Our experts shared out characters far more than languages.
 # - A token uses few experts, but memory has to hold all of them.
+# - Since then: more and smaller experts, a shared one, and biases that balance without a loss.
 #
 # **Read** Shazeer et al. 2017, *Outrageously Large Neural Networks*,
 # [arXiv:1701.06538](https://arxiv.org/abs/1701.06538), sections 2 and 4. Fedus et al. 2021, *Switch Transformers*,
 # [arXiv:2101.03961](https://arxiv.org/abs/2101.03961), section 2. Jiang et al. 2024, *Mixtral of Experts*,
 # [arXiv:2401.04088](https://arxiv.org/abs/2401.04088), sections 2 and 5. Zoph et al. 2022, *ST-MoE*,
 # [arXiv:2202.08906](https://arxiv.org/abs/2202.08906), section 3. Lepikhin et al. 2020, *GShard*,
-# [arXiv:2006.16668](https://arxiv.org/abs/2006.16668), section 2.
+# [arXiv:2006.16668](https://arxiv.org/abs/2006.16668), section 2. Dai et al. 2024, *DeepSeekMoE*,
+# [arXiv:2401.06066](https://arxiv.org/abs/2401.06066), section 3. Wang et al. 2024, *Auxiliary-Loss-Free Load
+# Balancing*, [arXiv:2408.15664](https://arxiv.org/abs/2408.15664). DeepSeek-AI 2024b, *DeepSeek-V3*,
+# [arXiv:2412.19437](https://arxiv.org/abs/2412.19437), section 2.1.2.
 #
 # **Do** the exercise [14_experts](../exercises/exercise_14_experts.ipynb). Then go on to lesson 15, the Universal Transformer:
 # the same block is used again and again, so it goes the other way: more operations with the same parameters.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 08 · GPT
 #
-# Five tasks, 14 points, about 55 minutes. They belong to lesson [08 GPT](../notebooks/08_gpt.ipynb). Run the cells from
+# Six tasks, 17 points, about 80 minutes. They belong to lesson [08 GPT](../notebooks/08_gpt.ipynb). Run the cells from
 # the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
@@ -25,7 +25,7 @@ from txlib.grading import check
 # ### Task 1 · Texts of different lengths in one batch   ●●○○○ · 8 minutes · 3 points
 #
 # Each text is a list of at least two tokens. In each, every token but the last is read, and every token but the first is
-# predicted. Return two matrices, one row a text: what is read, and the labels. Both are as wide as the longest text
+# predicted. Return two matrices, one row per text: what is read, and the labels. Both are as wide as the longest text
 # needs. Fill up at the end: what is read with `pad_id`, the labels with −100, which no loss counts.
 #
 # Beware: as in GPT-2, `pad_id` may also be a real token, such as the one that ends a text. Inside a text it counts.
@@ -550,6 +550,64 @@ def gathered(model, ids, context, stride):
 
 
 alternative("stride", gathered)
+
+# %% [markdown]
+# ### Task 6 · Investigate: how much of its past does a model use?   ●●●●● · 25 minutes · 3 points
+#
+#
+# A context of 128 tokens does not mean that 128 tokens are used. `loss_by_place` gives the loss of the shipped Llama at
+# each place of its windows: at place 0 it has seen one token, at place 127 all 128.
+#
+# Where does the curve become flat? Compare Shakespeare with clothing reviews. Then find out *what* is used: give the model the same last 16 tokens, and in front of them the right past, a past
+# from elsewhere in the same play, or the right past with its tokens shuffled. Which loses how much? What does the model
+# take from far away: the words, their order, or only the kind of text?
+#
+# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
+# of your numbers. A person reads it.
+
+# %%
+from txlib import load_pretrained
+from txlib.course.lesson import shipped
+from txlib.data import reviews, shakespeare
+from txlib.text import load_tokenizer
+
+FOLDER = shipped("glassllm-en")
+LLAMA, TOKENIZER = load_pretrained(FOLDER, dtype=torch.float32).eval(), load_tokenizer(FOLDER)
+TEXTS = {"a play": shakespeare().validation, "reviews": " ".join(review.text for review in reviews().test)}
+
+
+def whole_windows(text: str, n: int = 128) -> Int[Tensor, "window length"]:
+    """All whole windows of n tokens, one after the other."""
+    ids = torch.tensor(TOKENIZER.encode(text))
+    return ids[: len(ids) // n * n].view(-1, n)
+
+
+@torch.no_grad()
+def loss_by_place(windows: Int[Tensor, "window length"]) -> Float[Tensor, "places"]:
+    """The mean loss at each place: of predicting token i + 1 from tokens 0 … i."""
+    logits = torch.cat([LLAMA(part).logits for part in windows.split(50)])      # (window, length, vocab)
+    return F.cross_entropy(logits[:, :-1].transpose(1, 2), windows[:, 1:], reduction="none").mean(dim=0)
+
+# %% [markdown] nbgrader={"grade_id": "use-of-the-past", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# Mean loss by tokens seen, nats (150,000 characters each):
+#
+# | tokens seen | 1 | 2 | 3–4 | 5–8 | 9–16 | 17–32 | 33–64 | 65–128 |
+# | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+# | Shakespeare | 5.48 | 5.00 | 4.90 | 4.91 | 4.81 | 4.84 | 4.80 | 4.77 |
+# | reviews | 6.03 | 5.69 | 5.52 | 5.44 | 5.58 | 5.60 | 5.55 | 5.58 |
+#
+# The curve is flat from about four tokens on; in plays a little is gained up to the end (0.03 nats for the second half),
+# in reviews nothing. The same last 16 tokens of a play, after four pasts of 112 tokens: the right one 4.69, one from
+# elsewhere 4.80, the right one shuffled 4.81, none 4.83. So the past is worth 0.14 nats, and four fifths of that need the
+# right words in their order; that the text is a play at all helps by 0.02. The model is small and was trained on one
+# author, so this says nothing about large ones.
+# <!-- END SOLUTION -->
+
+# %% [markdown] tags=["rubric"]
+# 1 point: loss against place for two texts, from enough windows that the curve is not noise. 1 point: where it becomes
+# flat, read from the numbers, not from the hope. 1 point: the three pasts compared on the same last tokens, with a
+# conclusion that the numbers carry, and a limit of it (one small model).
 
 # %%
 check.summary()

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 13 · Today's decoder
 #
-# Five tasks, 15 points, about 55 minutes. They belong to lesson
+# Six tasks, 18 points, about 75 minutes. They belong to lesson
 # [13 Today's decoder](../notebooks/13_todays_decoder.ipynb). Run the cells from the top; fill in where it says *your
 # turn*, then run the check below it. You may check as often as you like.
 #
@@ -386,7 +386,7 @@ alternative("convert", by_index)
 #
 # - `llama_parameters`: all numbers that it learns. No biases; two gains a block and one at the end; the output matrix
 #   counts by itself unless `tie_word_embeddings`.
-# - `cache_bytes`: what its cache holds for a batch of texts of `tokens` tokens each, at `bytes_each` bytes a number.
+# - `cache_bytes`: what its cache holds for a batch of texts of `tokens` tokens each, at `bytes_each` bytes per number.
 #
 # The names are those of section 1 of the lesson. A head has hidden_size / num_attention_heads entries.
 #
@@ -397,7 +397,7 @@ alternative("convert", by_index)
 # <details><summary>Hint 2: a number to try</summary>
 #
 # Llama 7B (vocab_size 32000, hidden_size 4096, intermediate_size 11008, 32 layers, 32 heads, 32 pairs, not tied) has
-# 6,738,415,616 parameters, and keeps 524,288 bytes a token at 2 bytes a number.
+# 6,738,415,616 parameters, and keeps 524,288 bytes per token at 2 bytes per number.
 # </details>
 # <details><summary>Hint 3: the cache</summary>
 #
@@ -482,7 +482,7 @@ mistake("costs", counted(factor=lambda *_: 0.5), "A key *and* a value are kept: 
 mistake("costs", counted(factor=lambda c, *_: 1 / c["num_hidden_layers"]), "Every layer has a cache of its own.")
 mistake("costs", counted(factor=lambda c, batch, *_: 1 / batch), "Every text of the batch has a cache of its own.")
 mistake("costs", counted(factor=lambda c, batch, tokens, bytes_each: 2 / bytes_each),
-        "You always count 2 bytes a number. Use `bytes_each`.")
+        "You always count 2 bytes per number. Use `bytes_each`.")
 alternative("costs", {
     "llama_parameters": lambda config: sum((
         config["vocab_size"] * config["hidden_size"] * (2 - config["tie_word_embeddings"]), config["hidden_size"],
@@ -491,6 +491,61 @@ alternative("costs", {
     "cache_bytes": lambda config, batch, tokens, bytes_each=2: (
         2 * bytes_each * batch * tokens * config["num_hidden_layers"] * width(config)),
 })
+
+# %% [markdown]
+# ### Task 6 · Investigate: which block is missed least?   ●●●●● · 20 minutes · 3 points
+#
+#
+# The residual stream runs past every block. So a block can be taken out, and the model still writes *something*. Take
+# the shipped checkpoint, leave out one block at a time, and measure the loss on Shakespeare with `loss_without`. Which
+# block is missed most, which least? Before you run it, write down what you expect.
+#
+# Then ask one more question of your own, and answer it with numbers. Some that have surprised people: is it the attention or the
+# feed-forward network of that block that is missed? What if two blocks change places? What if the least needed one runs
+# twice? Does the answer depend on the text?
+#
+# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
+# of your numbers. A person reads it.
+
+# %%
+from txlib import load_pretrained
+from txlib.course.lesson import shipped
+from txlib.data import shakespeare
+from txlib.text import load_tokenizer
+
+
+def loss_without(block: int | None, characters: int = 40_000) -> float:
+    """Nats per token on Shakespeare, of the shipped Llama without one of its four blocks (None: with all)."""
+    folder = shipped("glassllm-en")
+    model = load_pretrained(folder, dtype=torch.float32).eval()
+    if block is not None:
+        del model.decoder.layers[block]
+    ids = torch.tensor(load_tokenizer(folder).encode(shakespeare().validation[:characters]))
+    windows = ids[: len(ids) // 128 * 128].view(-1, 128)            # (window, n)
+    with torch.no_grad():
+        return model(windows, labels=windows).loss.item()
+
+# %% [markdown] nbgrader={"grade_id": "least-missed", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# I expected the last block to be missed most, as it is next to the output. Measured, nats per token:
+#
+# | all four | without block 0 | 1 | 2 | 3 |
+# | --- | --- | --- | --- | --- |
+# | 4.75 | 8.12 | 4.93 | 5.07 | 4.90 |
+#
+# Block 0 is missed by far the most: without it the model is worse than one that knows nothing (6.93). All later blocks
+# have only ever seen what block 0 makes of the embeddings. The last is missed least.
+#
+# My question: do the blocks need their order? Exchanging 0 and 1 gives 8.10, as bad as losing block 0. Exchanging 1 and 2
+# gives 4.84, 2 and 3 gives 4.92, 1 and 3 gives 5.12. So neighbours among the later ones can nearly stand for each other:
+# each adds its correction to the stream, and it matters little which comes first. But 1 and 2 are needed: leaving either
+# out costs more than exchanging them.
+# <!-- END SOLUTION -->
+
+# %% [markdown] tags=["rubric"]
+# 1 point: the five losses, and an expectation stated before. 1 point: an explanation that fits the numbers (block 0
+# prepares the input of all others; the stream passes the later ones by). 1 point: a question of one's own, answered by a
+# measurement that could have come out otherwise.
 
 # %%
 check.summary()

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 14 · Mixture of experts
 #
-# Five tasks, 13 points, about 50 minutes. They belong to lesson [14 Mixture of experts](../notebooks/14_experts.ipynb).
+# Six tasks, 16 points, about 70 minutes. They belong to lesson [14 Mixture of experts](../notebooks/14_experts.ipynb).
 # Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
 # you like.
 #
@@ -216,7 +216,7 @@ alternative("balance", lambda probabilities, real: (
 # %% [markdown]
 # ### Task 3 · First come, first served   ●●●○○ · 10 minutes · 3 points
 #
-# One expert a token. Each expert takes as many tokens as there is room for, in the order of the text; who comes later
+# One expert per token. Each expert takes as many tokens as there is room for, in the order of the text; who comes later
 # is dropped. The room is $\lceil \text{factor} \cdot \text{tokens} / \text{experts} \rceil$. Return a mask that is
 # `True` where the token is **dropped**.
 #
@@ -354,7 +354,7 @@ with check("mixture") as show:
     tokens, weights = show.randn(7, d), show.rand(7, 2)
     chosen = torch.stack([show.permutation(N - 1)[:2] for _ in range(7)])
     kept = show.rand(7, 2) > 0.3
-    show(mixture(tokens, experts, weights, chosen, torch.ones(7, 2, dtype=torch.bool)), "two experts a token")
+    show(mixture(tokens, experts, weights, chosen, torch.ones(7, 2, dtype=torch.bool)), "two experts per token")
     show(sorted(rows.items()), "which expert has seen how many rows")
     show(max(calls.values(), default=0) <= 2, "no expert is called more often than a token has choices")
     rows.clear()
@@ -558,6 +558,42 @@ def summed_up(vocab, layers, d_model, heads, kv_heads, d_ff, experts, top_k):
 
 
 alternative("active", summed_up)
+
+# %% [markdown]
+# ### Task 6 · Investigate: how much room does luck need?   ●●●●● · 20 minutes · 3 points
+#
+#
+# Suppose that a router is perfectly fair: each token goes to one of $N$ experts by pure chance. Even then some experts
+# are asked more often than others, and with a capacity factor of 1 tokens are dropped.
+#
+# How large must the factor be so that fewer than 1 % are dropped? Measure it for 64, 256, 1,024 and 4,096 tokens, with 8
+# experts and with 64. Then find the rule: which *one* number, made of tokens and experts, decides? Say why in two or
+# three sentences, and what follows for a model that writes one token at a time.
+#
+# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
+# of your numbers. A person reads it.
+
+# %% [markdown] nbgrader={"grade_id": "room-for-luck", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# The smallest of 1, 1.25, 1.5, 2 and 3 that drops fewer than 1 % (mean of 200 draws):
+#
+# | tokens | 8 experts | 64 experts |
+# | --- | --- | --- |
+# | 64 | 2 (0.1 %; 1.1 % at 1.5) | 3 or more |
+# | 256 | 1.25 (0.4 %) | 2 (0.8 %) |
+# | 1,024 | 1.25 (0.0 %) | 1.5 (0.3 %) |
+# | 4,096 | 1.25 (0.0 %) | 1.25 (0.1 %) |
+#
+# What decides is tokens per expert, $M/N$: 256 tokens with 8 experts behave as 2,048 with 64. An expert is asked
+# $M/N$ times on average, with a spread of about $\sqrt{M/N}$, so relative to its room the luck is $1/\sqrt{M/N}$. With
+# 32 per expert that is 18 %, and a factor of 1.25 nearly covers it; with one per expert it is 100 %. A model that writes
+# one token at a time has far fewer tokens than experts: a fixed capacity makes no sense there, and nothing is dropped.
+# <!-- END SOLUTION -->
+
+# %% [markdown] tags=["rubric"]
+# 1 point: a table over both numbers of experts and at least three batch sizes, from enough draws (100 or more, or a
+# stated spread). 1 point: tokens per expert decides, with numbers that show it (two settings with equal M/N agree). 1
+# point: the reason (spread about the square root of the mean), and the consequence for writing.
 
 # %%
 check.summary()

@@ -90,7 +90,7 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
 def head_kinds(
     kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str, alt: str, size: int | float = 0.24
 ) -> Picture:
-    """A measure of every head of a model, one panel a measure, one row a layer, on a scale from 0 to 1.
+    """A measure of every head of a model, one panel per measure, one row per layer, on a scale from 0 to 1.
 
     Args:
         kinds: name of the measure → its value for each head.

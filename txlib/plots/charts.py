@@ -90,6 +90,30 @@ def bars(
         return Picture(figure, alt)
 
 
+def ranges(
+    values: Mapping[str, tuple[float, float, float]], *, title: str, alt: str, xlabel: str, mark: float | None = None
+) -> Picture:
+    """What several runs came to: a dot at their mean, a line from the least to the greatest.
+
+    Args:
+        values: name → (least, mean, greatest).
+        mark: where a dotted line stands, e.g. 0 for no change.
+    """
+    with drawing():
+        figure, (axes,) = panels(height=0.9 + 0.38 * len(values))
+        if mark is not None:
+            axes.axvline(mark, color=GREY, linestyle=":", linewidth=1.2)
+        for name, (least, mean, greatest) in values.items():
+            axes.plot([least, greatest], [name, name], color=PALETTE[0], linewidth=2.5, alpha=0.5)
+            axes.plot(mean, name, "o", color=PALETTE[0], markersize=7)
+        axes.invert_yaxis()
+        axes.set(xlabel=xlabel)
+        axes.margins(y=0.5 / max(len(values), 1))
+        axes.tick_params(axis="y", length=0)
+        axes.set_title(title)
+        return Picture(figure, alt)
+
+
 def _label_ends(figure: Figure, axes: Axes, room: int | float = 13) -> None:
     """Each line's name beside its last point; where two would overlap, all of that heap move apart, up and down."""
     figure.draw_without_rendering()  # settles the scales

@@ -8,6 +8,7 @@ from matplotlib.patches import FancyBboxPatch
 from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
 from txlib.plots.shapes import PALE, arrow, box
 
+COLOURS = [*PALETTE, GREY]  # so that eight pairs of key and value have eight
 SAME, CHANGED, STREAM, BRANCH = PALE, PALETTE[4], PALETTE[0], 2.35
 SIZE = 2.3, 0.7  # of a box
 
@@ -67,7 +68,7 @@ def shared_heads(
         for number, (axes, count) in enumerate(zip(all_axes, kv_heads, strict=True)):
             group = heads // count
             for head in range(heads):
-                shared, colour = head // group, PALETTE[head // group % len(PALETTE)]
+                shared, colour = head // group, COLOURS[head // group % len(COLOURS)]
                 middle = (shared + 0.5) * group - 0.5
                 axes.plot([head, middle], [0.17, 0.83], color=colour, linewidth=1.6, zorder=1)
                 _square(axes, head, 0.0, colour, "q" if heads <= 8 else "")

@@ -45,7 +45,7 @@ def vectors(
     rows: Sequence[str] | None = None,
     size: float = 0.2,
 ) -> Picture:
-    """The vectors of the same tokens at several places, side by side: one row a token, blue below 0, red above.
+    """The vectors of the same tokens at several places, side by side: one row per token, blue below 0, red above.
 
     Each panel has a colour scale of its own, so that its pattern shows whatever its size.
 

@@ -115,7 +115,7 @@ def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, 
 
 @torch.no_grad()
 def measure(model: BertForPreTraining, batches: Iterable[Inputs]) -> dict[str, float]:
-    """How well gaps are filled (nats a gap, share of right tokens), and how often what follows is told from what does
+    """How well gaps are filled (nats per gap, share of right tokens), and how often what follows is told from what does
     not; beside each share, what always giving the most frequent answer would reach.
     """
     device = next(model.parameters()).device

@@ -3,7 +3,7 @@
 The models are small Llamas (Touvron et al. 2023, §2.2: RMSNorm, SwiGLU, rotary positions, no biases), so that what is
 saved is a folder as `transformers` writes it: `txlib generate` needs to know nothing about this recipe, and
 `transformers` reads it, too. Squared ReLUs with normalised queries and keys, which that format cannot say, came to the
-same 1.58 nats a character of tiny Shakespeare with the preset `small` in about equal CPU time.
+same 1.58 nats per character of tiny Shakespeare with the preset `small` in about equal CPU time.
 """
 
 import math
@@ -122,7 +122,8 @@ class Language(Recipe[Texts, GPT]):
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
         return (
-            f"Validation loss {result['validation_loss']:.3f} nats a token, {result['bits_per_byte']:.3f} bits a byte\n"
+            f"Validation loss {result['validation_loss']:.3f} nats per token, "
+            f"{result['bits_per_byte']:.3f} bits per byte\n"
             f'\n{result["sample"]}\n\nTry it: txlib generate --model {out} "{result["prompt"]}"'
         )
 
