@@ -25,6 +25,7 @@ def png_of(picture: plots.Picture) -> tuple[bytes, dict]:
             {"a": [1.0, 2.0], "b": ([3, 4], [1.0, 2.0])}, title="A title", alt="A description", xlabel="x", ylabel="y"
         ),
         plots.bars({"a": 1.0}, title="A title", alt="A description", xlabel="x"),
+        plots.ranges({"a": (0.0, 1.0, 3.0)}, title="A title", alt="A description", xlabel="x", mark=0.5),
     ],
 )
 def test_a_picture_is_a_png_with_its_description(picture):
@@ -59,6 +60,12 @@ def test_colours_without_numbers_have_a_scale():
         plots.heads(WEIGHTS[None], title="", alt="", bar=False),
     ):
         assert len(picture.axes) == 1
+
+
+def test_a_range_goes_from_the_least_to_the_greatest_with_a_dot_at_the_mean():
+    (axes,) = plots.ranges({"a": (0.0, 1.0, 3.0)}, title="", alt="", xlabel="").axes
+    line, dot = axes.lines
+    assert list(line.get_xdata()) == [0.0, 3.0] and list(dot.get_xdata()) == [1.0]
 
 
 def test_a_mask_is_drawn_as_it_is():
