@@ -27,7 +27,8 @@ update: $(VENV)/installed-lab ## Bring in the newest version of the course; what
 # As many processes as the machine has room for (tests/conftest.py), with a thread each.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
-test: $(VENV)/installed-dev ## Run every test, lessons and exercises too
+test: $(VENV)/installed-dev ## Look over the code, then run every test, lessons and exercises too
+	@$(MAKE) --no-print-directory lint ARGS=
 	$(PYTEST) $(ARGS)
 
 test-fast: $(VENV)/installed-dev ## Run the tests that take no minutes: no lessons, attacks or browser

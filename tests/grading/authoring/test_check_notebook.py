@@ -40,6 +40,7 @@ def test_a_notebook_is_run_and_judged(answered):
     assert [row.points for row in progress()] == [2, 0]
 
 
+@pytest.mark.slow
 def test_tasks_that_are_not_reached_are_unknown(answered):
     path = answered(causal_mask="import os; os._exit(3)")
     verdicts = check_notebook(path)
@@ -47,12 +48,14 @@ def test_tasks_that_are_not_reached_are_unknown(answered):
     assert "the kernel died" in verdicts[0].lines[0]
 
 
+@pytest.mark.slow
 def test_a_changed_check_cell_is_unknown(answered):
     verdicts = check_notebook(answered(check_causal_mask="pass"))
     assert [each.kind for each in verdicts] == ["unknown", "unanswered"]
     assert "missing or changed" in verdicts[0].lines[0]
 
 
+@pytest.mark.slow
 def test_grading_mode_in_a_kernel_shows_evidence_only(notebook, tmp_path):
     """As papermill does it: a cell after the parameters sets another seed and the mode."""
     injected = nbformat.v4.new_code_cell('seed = 11\nmode = "grade"')

@@ -1,6 +1,7 @@
 """`txlib validate`: right sources pass, each problem of a wrong one is a line."""
 
 import nbformat
+import pytest
 from nbgrader_course import source_notebook
 from typer.testing import CliRunner
 
@@ -20,6 +21,7 @@ def test_an_exercise(course):
     assert all(each.reference and all(each.alternatives) and all(each.mistakes) for each in found.reports)
 
 
+@pytest.mark.slow
 def test_each_problem_of_an_exercise_is_a_line(variant):
     """A right answer among the mistakes."""
     source = variant(
@@ -44,6 +46,7 @@ def test_a_source_of_nbgraders(tmp_path):
     assert "marked by a person: words, drawing, effort" in done.stdout
 
 
+@pytest.mark.slow
 def test_each_problem_of_a_source_of_nbgraders_is_a_line(tmp_path):
     """Tests that the reference fails, tests that the stub passes, and a file that is no notebook beside them."""
     notebook = source_notebook()

@@ -95,6 +95,7 @@ def test_the_solution_notebook_shows_passes(course):
     assert any("### BEGIN SOLUTION" in cell.source for cell in notebook.cells)
 
 
+@pytest.mark.slow
 def test_release_is_deterministic(course, tmp_path):
     again = release(course.source, tmp_path / "again", run_solution=False)
     assert again.exercise.read_bytes() == course.exercise.read_bytes()
@@ -342,6 +343,7 @@ def test_verify_finds_what_only_other_seeds_or_hidden_tests_show(in_process, var
     assert mask.alternatives == (False,) and mask.problems == ("an alternative is not accepted",)
 
 
+@pytest.mark.slow
 def test_the_documented_example_releases(in_process, tmp_path):
     page = Path(__file__).parents[3] / "docs" / "exercises.md"
     source = tmp_path / "solutions" / "03_documented.py"

@@ -156,6 +156,7 @@ def _alternatives(text):
             yield node.args[0].value, f"answer = {ast.unparse(node.args[1])}"
 
 
+@pytest.mark.slow
 def test_300_submissions_of_7_tasks_take_seconds():
     """All different, and long enough that each has to be compared with each."""
     random_numbers = random.Random(0)

@@ -122,6 +122,7 @@ outputs = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=99) | messages | st.fixed_dictionaries({"output": outputs}), max_size=9))
 def test_whatever_it_says(said):

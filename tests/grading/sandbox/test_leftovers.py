@@ -42,7 +42,14 @@ def all_left(process):
 
 @sealed
 @pytest.mark.parametrize(
-    "moment", ["started", "started+0.02", "started+0.1", "started+0.3", "warm", "warm+0.1", "busy"]
+    "moment",
+    [
+        "busy",
+        *(
+            pytest.param(moment, marks=pytest.mark.slow)
+            for moment in ("started", "started+0.02", "started+0.1", "started+0.3", "warm", "warm+0.1")
+        ),
+    ],
 )
 def test_nothing_stays_after_a_kill(moment):
     word, _, seconds = moment.partition("+")

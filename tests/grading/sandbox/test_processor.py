@@ -8,7 +8,10 @@ from txlib.grading.sandbox import Limits, Nursery, groups, probe
 from txlib.grading.sandbox.kernel import Cell, Gone, Kernel
 from txlib.grading.sandbox.watching import Watched, process_namespace
 
-pytestmark = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}"),
+]
 
 SPIN = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass\n"
 FAMILY = (

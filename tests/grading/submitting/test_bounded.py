@@ -101,7 +101,13 @@ NO_NOTEBOOKS = {
 }
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, *NO_NOTEBOOKS])
+QUICK = ("names", "an answer", "integers")  # the others take seconds each
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in (*HOSTILE, *NO_NOTEBOOKS)],
+)
 def test_every_file_is_read_within_its_bounds(reader, filled, put, monkeypatch, name):
     """10 MB, whatever it holds: a known status; the answers where there are any; and the next file is read."""
     found = put(HOSTILE[name](copy.deepcopy(filled)) if name in HOSTILE else NO_NOTEBOOKS[name]())
@@ -171,6 +177,7 @@ def test_a_folder_that_does_not_answer_is_given_up(reader, filled, put, monkeypa
     assert reader._process.pid != first
 
 
+@pytest.mark.slow
 def test_four_thousand_names_that_are_one(tmp_path):
     for number in range(4000):
         (tmp_path / ("a" * 120 + str(number))).mkdir()

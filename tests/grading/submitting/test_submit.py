@@ -415,6 +415,7 @@ def in_a_kernel(*sources, **environment):
     return ["".join(output.get("text", output.get("evalue", "")) for output in cell.outputs) for cell in notebook.cells]
 
 
+@pytest.mark.slow
 def test_the_magic(answer, inbox, tmp_path):
     """JUPYTER sets JPY_SESSION_NAME for the kernels that it starts."""
     path = answer()
@@ -454,6 +455,7 @@ def test_the_magic_where_the_path_is_not_known(answer, inbox, tmp_path):
     assert "old.ipynb is gone" in gone
 
 
+@pytest.mark.slow
 def test_the_magic_asks_to_save_first(answer, inbox):
     """What the file lacks although it ran, it lacks because nobody saved; the kernel can't know what never ran."""
     path = answer()
