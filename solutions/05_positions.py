@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 05 · Positions
 #
-# Four tasks, 10 points, about 45 minutes. You need [lesson 05](../notebooks/05_positions.ipynb). Choose *Run All Cells*
+# Five tasks, 12 points, about 65 minutes. You need [lesson 05](../notebooks/05_positions.ipynb). Choose *Run All Cells*
 # first, then fill in where it says *your turn*; after each answer, run its cell and the check below it.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
@@ -222,85 +222,140 @@ alternative("buckets", lambda q, n, k: (distances(q, n) + k).clamp(0, 2 * k))
 alternative("buckets", lambda q, n, k: torch.tensor([[min(max(j - i, -k), k) + k for j in range(n)] for i in range(n - q, n)]))
 
 # %% [markdown]
-# ### Task 3 · Turn the pairs   ●●●○○ · 12 minutes · 3 points
+# ### Task 3 · Rotary positions for a picture   ●●●○○ · 15 minutes · 3 points
 #
-# Rotary positions. Neighbouring entries $(x_{2c}, x_{2c+1})$ of the vector at position $i$ are an arrow in the plane. Turn it
-# counter-clockwise by the angle $i\,\omega_c$, with $\omega_c = \text{base}^{-2c/d}$:
+# Rotary positions tell the distance along a line. The patches of a picture have two: so many rows down, so many columns to
+# the right. Give each patch both. The *first half* of the entries of its vector turns by the patch's row, the *second half*
+# by its column. Within a half of $w = d/2$ entries all is as in the lesson: neighbours $(x_{2c}, x_{2c+1})$ are a pair, and turn
+# counter-clockwise by $i\,\omega_c$, where $i$ is the row (or column) and $\omega_c = \text{base}^{-2c/w}$:
 #
 # $$x'_{2c} = x_{2c} \cos i\omega_c - x_{2c+1} \sin i\omega_c \qquad x'_{2c+1} = x_{2c} \sin i\omega_c + x_{2c+1} \cos i\omega_c$$
 #
-# The first row of `x` stands at position `offset`, as in decoding with a cache. Leave `x` itself as it is.
+# `row[p]` and `column[p]` say where patch $p$ stands. You may take $d$ to be a multiple of 4. Leave `x` itself as it is.
 #
-# <details><summary>Hint 1: the two entries of all pairs</summary>
+# <details><summary>Hint 1: how many speeds are there?</summary>
 #
-# `x[..., 0::2]` holds all $x_{2c}$, `x[..., 1::2]` all $x_{2c+1}$.
+# Each half has $w/2 = d/4$ pairs, and both halves use the same speeds.
 # </details>
-# <details><summary>Hint 2: the angles</summary>
+# <details><summary>Hint 2: one function, used twice</summary>
 #
-# As in task 1, with the base in place of 10000, and positions that begin at `offset`: `(length, d / 2)`.
+# Write a helper that turns a tensor `(heads, patch, w)` by given places `(patch,)`. Call it for each half, and join the two
+# with `torch.cat`.
 # </details>
-# <details><summary>Hint 3: a check of your own</summary>
+# <details><summary>Hint 3: checks of your own</summary>
 #
-# Turning changes no length: `rotate(x).norm(dim=-1)` equals `x.norm(dim=-1)`. And position 0 does not turn at all.
+# Turning changes no length. A patch at row 0 and column 0 does not turn at all. And a patch at row 0 keeps its first half.
 # </details>
 
 # %% nbgrader={"grade_id": "rotate", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def rotate(x: Float[Tensor, "heads length d"], offset: int = 0, base: float = 10000.0) -> Float[Tensor, "heads length d"]:
-    """x with each pair of neighbouring entries turned by its position's angle."""
+def rotate(
+    x: Float[Tensor, "heads patch d"], row: Int[Tensor, "patch"], column: Int[Tensor, "patch"], base: float = 100.0
+) -> Float[Tensor, "heads patch d"]:
+    """x with the pairs of its first half turned by the patch's row, those of its second half by its column."""
     ### BEGIN SOLUTION
-    _, length, d = x.shape
-    frequency = base ** (-torch.arange(0, d, 2) / d)                # (d / 2,)
-    angle = torch.arange(offset, offset + length)[:, None] * frequency         # (length, d / 2)
-    even, odd = x[..., 0::2], x[..., 1::2]                          # (heads, length, d / 2) each
-    turned = [even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()]
-    return torch.stack(turned, dim=-1).flatten(-2)
+    def turned(half, place):                                        # (heads, patch, w), (patch,)
+        w = half.shape[-1]
+        angle = place[:, None] * base ** (-torch.arange(0, w, 2) / w)          # (patch, w / 2)
+        even, odd = half[..., 0::2], half[..., 1::2]                # (heads, patch, w / 2) each
+        pair = [even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()]
+        return torch.stack(pair, dim=-1).flatten(-2)                # (heads, patch, w)
+
+    upper, lower = x.chunk(2, dim=-1)                               # (heads, patch, d / 2) each
+    return torch.cat([turned(upper, row), turned(lower, column)], dim=-1)
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-rotate", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("rotate", atol=1e-4) as show:
-    x = show.randn(2, show.random_size(4, 9), 8)
-    show(rotate(x), "from position 0")
-    show(rotate(x[:, :1], offset=5), "one row, at position 5")
-    show(rotate(x, offset=2, base=100.0), "from position 2, with base 100")
+    rows, columns = show.random_size(2, 4), show.random_size(3, 5)
+    row = torch.arange(rows).repeat_interleave(columns)
+    column = torch.arange(columns).repeat(rows)
+    x = show.randn(2, rows * columns, 8)
+    show(rotate(x, row, column), f"{rows} rows of {columns} patches")
+    order = show.permutation(rows * columns)
+    show(rotate(x, row[order], column[order]), "the same patches in another order")
+    show(rotate(show.randn(1, 3, 12), torch.tensor([0, 7, 2]), torch.tensor([5, 0, 9]), base=1000.0), "three patches, base 1000")
 
 # %% tags=["mistakes"]
-def turn(x, offset=0, base=10000.0, *, half=False, sign=1, same=False, exponent=2.0, signs=(-1, 1)):
-    _, length, d = x.shape
-    frequency = base ** (-exponent * (0 if same else 1) * torch.arange(d // 2) / d)
-    angle = sign * torch.arange(offset, offset + length)[:, None] * frequency
+def turn(x, place, base=100.0, *, half=False, sign=1, same=False, exponent=2.0, signs=(-1, 1), joined=False):
+    w = x.shape[-1]
+    frequency = base ** (-exponent * (0 if same else 1) * torch.arange(w // 2) / w)
+    angle = sign * place[:, None] * frequency
     first, second = x.chunk(2, dim=-1) if half else (x[..., 0::2], x[..., 1::2])
     minus, plus = signs
     turned = [first * angle.cos() + minus * second * angle.sin(), first * angle.sin() + plus * second * angle.cos()]
-    return torch.cat(turned, dim=-1) if half else torch.stack(turned, dim=-1).flatten(-2)
+    return torch.cat(turned, dim=-1) if half or joined else torch.stack(turned, dim=-1).flatten(-2)
 
 
-def joined(x, offset=0, base=10000.0):
-    turned = turn(x, offset, base)
-    return torch.cat([turned[..., 0::2], turned[..., 1::2]], dim=-1)
+def picture(x, row, column, base=100.0, **slip):
+    upper, lower = x.chunk(2, dim=-1)
+    return torch.cat([turn(upper, row, base, **slip), turn(lower, column, base, **slip)], dim=-1)
 
 
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, half=True),
-        "You paired the first half with the second, $(0, d/2)$ and so on, as Llama's checkpoints do. Here neighbours are "
-        "pairs: (0, 1), (2, 3), …")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, sign=-1),
-        "You turned clockwise: the two signs at the sine are exchanged. Past and future are exchanged in every "
+def slipped(**slip):
+    return lambda x, row, column, base=100.0: picture(x, row, column, base, **slip)
+
+
+mistake("rotate", slipped(half=True),
+        "Within a half you paired its first entries with its last ones, as Llama's converted checkpoints do. Here neighbours "
+        "are pairs: (0, 1), (2, 3), …")
+mistake("rotate", slipped(sign=-1),
+        "You turned clockwise: the two signs at the sine are exchanged. Up and down, left and right are exchanged in every "
         "score. A model trained so would work; a checkpoint trained the other way would not.")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, same=True),
-        "All pairs turn by the same angle. Each has a speed of its own, $\\omega_c$; with one speed, positions that "
+mistake("rotate", slipped(same=True),
+        "All pairs of a half turn by the same angle. Each has a speed of its own, $\\omega_c$; with one speed, places that "
         "lie a whole turn apart look alike.")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset),
-        "From base 10000 all is right, but you ignore the argument `base`.")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, 0, base),
-        "You ignore `offset`: a word that is decoded alone would always stand at position 0.")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, exponent=1.0),
-        "The speeds fall half as fast as they should: the exponent is $-2c/d$, not $-c/d$.")
-mistake("rotate", joined,
-        "The turning is right, but you joined all first entries, then all second ones. Put each pair side by side again, "
-        "with `stack` and `flatten`.")
+mistake("rotate", slipped(exponent=1.0),
+        "Your speeds fall half as fast as they should. In $\\omega_c = \\text{base}^{-2c/w}$, $w$ is the width of a *half*; "
+        "did you divide by the whole $d$, or forget the 2?")
+mistake("rotate", slipped(exponent=-2.0),
+        "The exponent has lost its minus sign: your pairs turn faster and faster from left to right.")
+mistake("rotate", slipped(joined=True),
+        "The turning is right, but within a half you joined all first entries, then all second ones. Put each pair side by "
+        "side again, with `stack` and `flatten`.")
+mistake("rotate", slipped(signs=(1, 1)),
+        "Both signs are plus. A turn needs one minus: the first entry *loses* $x_{2c+1} \\sin i\\omega_c$. Do lengths "
+        "stay, as hint 3 asks?")
+mistake("rotate", slipped(signs=(-1, -1)),
+        "Both signs are minus. At row 0 and column 0, where nothing should turn, your second entries have changed their sign, "
+        "and elsewhere lengths don't stay.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, row, column),
+        "With base 100 all is right, but you ignore the argument `base`.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, column, row, base),
+        "Rows and columns are exchanged: the *first* half turns by the row, the second by the column.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, row, row, base),
+        "Both halves turn by the row, so patches of one row look alike. The second half turns by the column.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, row + column, row + column, base),
+        "You turn by row plus column. Then row 1, column 3 and row 3, column 1 look alike: give each half one of the two.")
+mistake("rotate", lambda x, row, column, base=100.0: turn(turn(x, row, base), column, base),
+        "You turned the whole vector twice, by the row and by the column. Turns of one pair add up, so this tells only their "
+        "sum. Give each half one of the two.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, torch.arange(len(row)), torch.arange(len(row)), base),
+        "You counted the patches as they come. Where a patch stands is what `row` and `column` say.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, row + 1, column + 1, base),
+        "Everything is turned one step too far. Take rows and columns as they are: at row 0 and column 0 nothing turns.")
 
 
-def overwritten(x, offset=0, base=10000.0):
-    angle = torch.arange(offset, offset + x.shape[-2])[:, None] * base ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+def wide_speeds(x, row, column, base=100.0):
+    """The speeds of one long list run on through both halves."""
+    d = x.shape[-1]
+    place = torch.stack([row, column]).repeat_interleave(d // 4, dim=0).T       # (patch, d / 2)
+    angle = place * base ** (-torch.arange(0, d, 2) / d)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()], dim=-1).flatten(-2)
+
+
+def by_turns(x, row, column, base=100.0):
+    """Pairs turn by row and column alternately."""
+    w = x.shape[-1] // 2
+    angle = torch.stack([row, column], dim=-1)[:, None] * (base ** (-torch.arange(0, w, 2) / w))[:, None]
+    angle, even, odd = angle.flatten(1), x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()], dim=-1).flatten(-2)
+
+
+def overwritten(x, row, column, base=100.0):
+    w = x.shape[-1] // 2
+    speed = base ** (-torch.arange(0, w, 2) / w)
+    angle = torch.cat([row[:, None] * speed, column[:, None] * speed], dim=-1)
     out = x.clone()
     even, odd = out[..., 0::2], out[..., 1::2]                      # views, not copies
     out[..., 0::2] = even * angle.cos() - odd * angle.sin()
@@ -308,64 +363,27 @@ def overwritten(x, offset=0, base=10000.0):
     return out
 
 
-def in_place(x, offset=0, base=10000.0):
-    return x.copy_(turn(x, offset, base))
-
-
-def by_angles(x, angle):                                            # an angle for each column
-    other = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
-    return x * angle.cos() + other * angle.sin()
-
-
-def columns_alone(x, offset=0, base=10000.0):
-    place, d = torch.arange(offset, offset + x.shape[-2])[:, None], x.shape[-1]
-    return by_angles(x, place * base ** (-torch.arange(d) / d))
-
-
-def repeated(x, offset=0, base=10000.0):
-    place, d = torch.arange(offset, offset + x.shape[-2])[:, None], x.shape[-1]
-    return by_angles(x, place * (base ** (-torch.arange(0, d, 2) / d)).repeat(2))
-
-
-def late_offset(x, offset=0, base=10000.0):
-    place, d = torch.arange(x.shape[-2])[:, None], x.shape[-1]
-    return by_angles(x, (place * base ** (-torch.arange(0, d, 2) / d) + offset).repeat_interleave(2, dim=-1))
-
-
-mistake("rotate", overwritten,
-        "The first entries are right, the second ones are not. `x[..., 0::2]` is a *view*: once you wrote the new first "
-        "entries into the tensor, the second ones were computed from them. Compute both, then write.")
-mistake("rotate", in_place,
-        "You have turned `x` itself, so the next call turned a vector that was turned already. Return a new tensor; the "
-        "caller still needs the old one.")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, signs=(1, 1)),
-        "Both signs are plus. A turn needs one minus: the first entry *loses* $x_{2c+1} \\sin i\\omega_c$. Do lengths "
-        "stay, as hint 3 asks?")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, signs=(-1, -1)),
-        "Both signs are minus. At position 0, where nothing should turn, your second entries have changed their sign, "
-        "and elsewhere lengths don't stay.")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset + 1, base),
-        "Everything is turned one step too far. Positions count from 0: with offset 0 the first row does not turn at "
-        "all.")
-mistake("rotate", lambda x, offset=0, base=10000.0: turn(x, offset, base, exponent=-2.0),
-        "The exponent has lost its minus sign: your pairs turn faster and faster from left to right.")
-mistake("rotate", late_offset,
-        "You added `offset` to the *angle*. It is a number of positions: add it before you multiply with $\\omega_c$, "
-        "or all pairs jump by the same angle.")
-mistake("rotate", columns_alone,
-        "The two entries of a pair turn by different angles. There are $d/2$ speeds: columns $2c$ and $2c+1$ share one.")
-mistake("rotate", repeated,
-        "You repeated the speeds as a block, $\\omega_0 \\omega_1 \\dots \\omega_0 \\omega_1 \\dots$, which suits "
-        "halves. Neighbours need $\\omega_0 \\omega_0 \\omega_1 \\omega_1 \\dots$: `repeat_interleave`.")
-
-
-def complex_numbers(x, offset=0, base=10000.0):
+def complex_numbers(x, row, column, base=100.0):
     pair = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
-    frequency = base ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1])
-    angle = torch.arange(offset, offset + x.shape[-2])[:, None] * frequency
+    w = x.shape[-1] // 2
+    speed = base ** (-torch.arange(0, w, 2) / w)
+    angle = torch.cat([row[:, None] * speed, column[:, None] * speed], dim=-1)
     return torch.view_as_real(pair * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
 
 
+mistake("rotate", wide_speeds,
+        "Your speeds run on from the first half into the second, so columns turn slower than rows. Both halves use the same "
+        "$d/4$ speeds.")
+mistake("rotate", by_turns,
+        "You let pairs take turns: row, column, row, column. The *first half* of the entries turns by the row, the second half "
+        "by the column.")
+mistake("rotate", overwritten,
+        "The first entries are right, the second ones are not. `x[..., 0::2]` is a *view*: once you wrote the new first "
+        "entries into the tensor, the second ones were computed from them. Compute both, then write.")
+mistake("rotate", lambda x, row, column, base=100.0: x.copy_(picture(x, row, column, base)),
+        "You have turned `x` itself, so the next call turned a vector that was turned already. Return a new tensor; the "
+        "caller still needs the old one.")
+alternative("rotate", picture)
 alternative("rotate", complex_numbers)
 
 # %% [markdown]
@@ -490,6 +508,62 @@ def picked(x):
 
 alternative("skew", halves)
 alternative("skew", picked)
+
+# %% [markdown]
+# ### Task 5 · Open investigation: set the clock   ●●●●○ · 15 minutes · 2 points
+#
+# Are the paper's frequencies good ones? Judge them as a clock. There are `longest` positions, and `hands` pairs of dimensions.
+# Position $i$ has the vector $(\sin i\omega_c, \cos i\omega_c)$ for all hands $c$. Noise with spread 0.5 is added to each entry, as
+# the word that shares the vector would. A reader then looks for the position whose clean vector has the largest dot product
+# with the noisy one. How often is that the wrong position?
+#
+# The paper's $\omega_c = 10000^{-c/\text{hands}}$ is wrong in more than 20 % of all cases, for 16 hands and 2,000 positions. Find
+# better frequencies. At most 15 % wrong earns half of the points, at most 4 % all. The grader measures it on noise of its own.
+#
+# There is no single right answer, so there is no hint but this: write the experiment first, it takes five lines; then change
+# one thing at a time. Which hands does the paper waste? What do very fast hands do that slow ones can't, and the other way
+# round? And when your clock is wrong, *how far* off is it, compared with the paper's? (That is what yours pays with.)
+
+# %% nbgrader={"grade_id": "clock", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def clock(hands: int, longest: int) -> Float[Tensor, "hands"]:
+    """The frequency of each hand, so that positions 0 … longest - 1 are told apart in spite of noise."""
+    ### BEGIN SOLUTION
+    return 3 * 10 ** (-torch.arange(hands) / hands)                 # from 3 down to 0.3: fast, and no two alike
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-clock", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("clock") as show:
+    hands, longest = show.random_size(15, 17), show.random_size(1500, 2000)
+    show.weights({"frequency": clock(hands, longest), "hands": torch.tensor([float(hands)]), "longest": torch.tensor([float(longest)])},
+                 f"{hands} hands, {longest} positions")
+
+# %% tags=["mistakes"]
+from txlib.grading import measured
+
+
+@torch.no_grad()
+def positions_mistaken(shown, seed):
+    frequency, longest = shown[0]["frequency"], int(shown[0]["longest"])
+    if frequency.shape != (int(shown[0]["hands"]),):
+        return 0, f"There should be one frequency per hand, in one row; yours have the shape {tuple(frequency.shape)}."
+    angle = torch.arange(longest)[:, None] * frequency              # (position, hand)
+    clean = torch.cat([angle.sin(), angle.cos()], dim=-1)           # (position, 2 · hands)
+    place = torch.randint(longest, (3000,))
+    noisy = clean[place] + 0.5 * torch.randn(3000, clean.shape[1])
+    off = ((noisy @ clean.T).argmax(dim=-1) - place).abs().float()  # (3000,)
+    wrong = float((off > 0).float().mean())
+    said = f"{wrong:.1%} of the positions are mistaken, and those by {float(off.sum() / max(1, (off > 0).sum())):.0f} places on average."
+    return 1 if wrong <= 0.04 else 0.5 if wrong <= 0.15 else 0, said
+
+
+measured("clock", positions_mistaken)
+mistake("clock", lambda hands, longest: 10000 ** (-torch.arange(hands) / hands),
+        "These are the paper's frequencies. Most of its hands are slow, and noise hides their small moves.")
+mistake("clock", lambda hands, longest: torch.zeros(hands),
+        "A hand that stands still tells no time.")
+mistake("clock", lambda hands, longest: 0.001 * torch.ones(hands),
+        "All hands move together, so they say the same thing `hands` times.")
+alternative("clock", lambda hands, longest: 3.1 * (longest / 3.1) ** (-torch.arange(hands) / (hands - 1)))
 
 # %%
 check.summary()

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 06 · The block
 #
-# Five tasks, 13 points, about 45 minutes. They belong to lesson [06 The block](../notebooks/06_block.ipynb). Run the
+# Six tasks, 15 points, about 65 minutes. They belong to lesson [06 The block](../notebooks/06_block.ipynb). Run the
 # cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
 # like.
 #
@@ -22,53 +22,57 @@ from torch import Tensor
 from txlib.grading import check
 
 # %% [markdown]
-# ### Task 1 · Layer normalisation   ●●○○○ · 8 minutes · 3 points
+# ### Task 1 · A norm for each head   ●●○○○ · 10 minutes · 3 points
 #
-# Give each word's vector mean 0 and variance 1, then apply the gain and the bias:
+# Very large models normalise queries and keys once more, *each head by itself*, so that no score explodes (Dehghani et al.
+# 2023 call it QK-norm). `x` holds the queries of all heads side by side: head $t$ has the entries from $t\,d_k$ to
+# $(t + 1)\,d_k - 1$, with $d_k$ = `d_model / heads`. Give the part of each head in each word mean 0 and variance 1, then apply
+# gain and bias. All heads share them; they are $d_k$ long:
 #
 # $$\text{gain} \odot \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \text{bias}$$
 #
-# $\mu$ and $\sigma^2$ belong to one word. There may be any number of axes in front of the last one. torch's own norms
-# don't count.
+# Return the shape of `x`. torch's own norms don't count.
 #
-# <details><summary>Hint 1: which axis?</summary>
+# <details><summary>Hint 1: how do I get at a head?</summary>
 #
-# The last one, `dim=-1`: it holds one word's vector. With `keepdim=True` the mean can be subtracted from `x` right
-# away.
+# `x.unflatten(-1, (heads, -1))` makes `(batch, n, heads, d_k)` of it; `flatten(-2)` goes back.
 # </details>
-# <details><summary>Hint 2: which variance?</summary>
+# <details><summary>Hint 2: which mean, which variance?</summary>
 #
-# The mean of the squared distances from the mean. `torch.var` divides by $d - 1$ unless you say `correction=0`.
+# Those of $d_k$ numbers. The variance is the mean of the squared distances from the mean; what does `torch.var` divide by
+# unless told otherwise?
 # </details>
-# <details><summary>Hint 3: where does eps go?</summary>
+# <details><summary>Hint 3: a check of your own</summary>
 #
-# Inside the root, added to the variance.
+# Multiply one head of one word by 100. Which numbers of the result may change?
 # </details>
 
-# %% nbgrader={"grade_id": "layer-norm", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def layer_norm(
-    x: Float[Tensor, "*batch d_model"], gain: Float[Tensor, "d_model"], bias: Float[Tensor, "d_model"], eps: float
-) -> Float[Tensor, "*batch d_model"]:
-    """Each vector along the last axis normalised by itself, times gain, plus bias."""
+# %% nbgrader={"grade_id": "head-norm", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def head_norm(
+    x: Float[Tensor, "batch n d_model"], heads: int, gain: Float[Tensor, "d_k"], bias: Float[Tensor, "d_k"], eps: float
+) -> Float[Tensor, "batch n d_model"]:
+    """Each head of each word normalised by itself, times gain, plus bias."""
     ### BEGIN SOLUTION
-    mean = x.mean(dim=-1, keepdim=True)                            # (*batch, 1)
-    variance = (x - mean).square().mean(dim=-1, keepdim=True)      # (*batch, 1)
-    return gain * (x - mean) / (variance + eps).sqrt() + bias
+    x = x.unflatten(-1, (heads, -1))                               # (batch, n, heads, d_k)
+    mean = x.mean(dim=-1, keepdim=True)                            # (batch, n, heads, 1)
+    variance = (x - mean).square().mean(dim=-1, keepdim=True)      # (batch, n, heads, 1)
+    return (gain * (x - mean) / (variance + eps).sqrt() + bias).flatten(-2)
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-layer-norm", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("layer-norm") as show:
-    d = show.random_size(5, 8)
+# %% nbgrader={"grade_id": "check-head-norm", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("head-norm") as show:
+    heads, d = show.random_size(2, 3), show.random_size(4, 6)
     gain, bias = 1 + 0.5 * show.randn(d), show.randn(d)
-    show(layer_norm(3 + 2 * show.randn(2, d), torch.ones(d), torch.zeros(d), 1e-5), "two words, gain 1, bias 0")
-    show(layer_norm(3 + 2 * show.randn(3, 4, d), gain, bias, 1e-5), "three sentences of four words")
-    show(layer_norm(0.1 * show.randn(2, 3, d), gain, bias, 0.01), "small vectors, eps = 0.01")
+    plain = torch.ones(d), torch.zeros(d)
+    show(head_norm(3 + 2 * show.randn(1, 2, heads * d), heads, *plain, 1e-5), f"two words, {heads} heads, gain 1, bias 0")
+    show(head_norm(3 + 2 * show.randn(3, 4, heads * d), heads, gain, bias, 1e-5), "three sentences of four words")
+    show(head_norm(0.1 * show.randn(2, 3, heads * d), heads, gain, bias, 0.01), "small vectors, eps = 0.01")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, forbid, measured, mistake
 
 forbid("*", "txlib")
-forbid("layer-norm", ("torch.nn.functional.layer_norm", "torch.layer_norm", "LayerNorm", "native_layer_norm", "group_norm",
+forbid("head-norm", ("torch.nn.functional.layer_norm", "torch.layer_norm", "LayerNorm", "native_layer_norm", "group_norm",
                       "GroupNorm", "instance_norm", "InstanceNorm1d", "batch_norm", "BatchNorm1d", "rms_norm", "RMSNorm"),
        ("aten.native_layer_norm", "aten.native_group_norm", "aten.native_batch_norm", "aten._native_batch_norm_legit",
         "aten.layer_norm", "aten.group_norm", "aten.instance_norm", "aten.batch_norm", "aten._fused_rms_norm"))
@@ -111,168 +115,207 @@ def mean_on_top_only(x, gain, bias, eps):
     return gain * (x - x.mean(-1, keepdim=True)) / (x.square().mean(-1, keepdim=True) + eps).sqrt() + bias
 
 
-mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, 0, eps) + bias,
+def per_head(norm):
+    """A norm of the last axis, given heads on an axis of their own."""
+    return lambda x, heads, gain, bias, eps: norm(x.unflatten(-1, (heads, -1)), gain, bias, eps).flatten(-2)
+
+
+def over(dim):
+    return per_head(lambda x, gain, bias, eps: gain * normalised(x, dim, eps) + bias)
+
+
+def woven(x, heads, gain, bias, eps):
+    x = x.unflatten(-1, (-1, heads)).mT                             # as if neighbours belonged to different heads
+    return (gain * normalised(x, -1, eps) + bias).mT.flatten(-2)
+
+
+mistake("head-norm", over(0),
         "Mean and variance run over the *first* axis, the batch. Then a word's result depends on other sentences. "
-        "Each word is normalised by itself: use the last axis.")
-mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -2, eps) + bias,
+        "Each head of each word is normalised by itself: use the last axis, once heads have an axis of their own.")
+mistake("head-norm", over(1),
         "Mean and variance run along the sentence. Then a word's result depends on its neighbours and on the padding. "
-        "Each word is normalised by itself: use the last axis.")
-mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, (-2, -1), eps) + bias,
-        "One mean for the whole sentence. Each *word* has a mean and a variance of its own: use the last axis only.")
-mistake("layer-norm", over_everything,
-        "One mean and one variance for the whole tensor: `mean()` and `var()` without `dim` run over all axes. Each word "
-        "has its own: `dim=-1, keepdim=True`.")
-mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, eps, correction=1) + bias,
-        "The variance is divided by d − 1. Layer norm uses the biased one, divided by d: `correction=0`.")
-mistake("layer-norm", eps_outside,
+        "Each head of each word is normalised by itself.")
+mistake("head-norm", over(-2),
+        "Mean and variance run over the *heads*: you took the mean of one entry of all heads. It is the entries of one head "
+        "that share a mean.")
+mistake("head-norm", over((-2, -1)),
+        "One mean for the whole word. That is ordinary layer norm; here each *head* has a mean and a variance of its own.")
+mistake("head-norm", per_head(over_everything),
+        "One mean and one variance for the whole tensor: `mean()` and `var()` without `dim` run over all axes. Each head of "
+        "each word has its own: `dim=-1, keepdim=True`.")
+mistake("head-norm", woven,
+        "You cut the vector the wrong way: as if neighbouring entries belonged to different heads. The entries of a head stand "
+        "side by side, so the heads are the *first* of the two new axes.")
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps, correction=1) + bias),
+        "The variance is divided by $d_k$ − 1. Norms use the biased one, divided by $d_k$: `correction=0`.")
+mistake("head-norm", per_head(eps_outside),
         "`eps` stands outside the root. Add it to the variance first, then take the root: with small vectors that is "
         "a great difference.")
-mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, 0.0) + bias,
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, 0.0) + bias),
         "`eps` is not used. With these small vectors it makes a difference: add it to the variance.")
-mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, 1e-5) + bias,
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, 1e-5) + bias),
         "Your eps is always 0.00001, as `F.layer_norm` has it unless told otherwise. Use the `eps` you are given.")
-mistake("layer-norm", by_std,
-        "Two slips in one: `std` divides by d − 1 unless you say `correction=0`, and `eps` is added outside the root. "
+mistake("head-norm", per_head(by_std),
+        "Two slips in one: `std` divides by $d_k$ − 1 unless you say `correction=0`, and `eps` is added outside the root. "
         "Take the variance, add `eps`, then take the root.")
-mistake("layer-norm", lambda x, gain, bias, eps: (
-            gain * (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) + bias),
-        "`std` divides by d − 1 unless you say `correction=0`, and `eps` is not used. Take the variance, divided by d, add "
-        "`eps`, then take the root.")
-mistake("layer-norm", two_roots, "The root is taken twice: `std` is the root of the variance already. Start from the variance.")
-mistake("layer-norm", mean_inside_only,
+mistake("head-norm", per_head(lambda x, gain, bias, eps: (
+            gain * (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) + bias)),
+        "`std` divides by $d_k$ − 1 unless you say `correction=0`, and `eps` is not used. Take the variance, add `eps`, then "
+        "take the root.")
+mistake("head-norm", per_head(two_roots), "The root is taken twice: `std` is the root of the variance already. Start from the variance.")
+mistake("head-norm", per_head(mean_inside_only),
         "The mean is subtracted inside the variance only. What you divide has to lose its mean, too: `x - mean`.")
-mistake("layer-norm", mean_on_top_only,
+mistake("head-norm", per_head(mean_on_top_only),
         "The mean is subtracted on top, but not inside the variance. Square the distances *from the mean*.")
-mistake("layer-norm", over_the_variance, "Divided by the variance. Divide by its *root*, the standard deviation.")
-mistake("layer-norm", root_mean_square,
-        "The mean is not subtracted. That is RMS norm; layer norm takes the mean away first, also inside the variance.")
-mistake("layer-norm", lambda x, gain, bias, eps: normalised(x, -1, eps),
+mistake("head-norm", per_head(over_the_variance), "Divided by the variance. Divide by its *root*, the standard deviation.")
+mistake("head-norm", per_head(root_mean_square),
+        "The mean is not subtracted. That is RMS norm; here the mean is taken away first, also inside the variance.")
+mistake("head-norm", per_head(lambda x, gain, bias, eps: normalised(x, -1, eps)),
         "Gain and bias are missing: multiply by the one, then add the other.")
-mistake("layer-norm", lambda x, gain, bias, eps: normalised(x, -1, eps) + bias,
+mistake("head-norm", per_head(lambda x, gain, bias, eps: normalised(x, -1, eps) + bias),
         "The gain is missing: multiply each entry by it, before the bias is added.")
-mistake("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, eps),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps)),
         "The bias is missing: add it at the end.")
-mistake("layer-norm", lambda x, gain, bias, eps: gain * (normalised(x, -1, eps) + bias),
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * (normalised(x, -1, eps) + bias)),
         "The gain multiplies the bias, too. Multiply by the gain first, then add the bias.")
-alternative("layer-norm", lambda x, gain, bias, eps: F.layer_norm(x, gain.shape, gain, bias, eps))
-alternative("layer-norm", lambda x, gain, bias, eps: gain * normalised(x, -1, eps) + bias)
+mistake("head-norm", lambda x, heads, gain, bias, eps: per_head(
+            lambda y, g, b, e: g * normalised(y, -1, e) + b)(x, heads, gain, bias, eps).unflatten(-1, (heads, -1)),
+        "The numbers are right, but the heads still have an axis of their own. Join them again, with `flatten(-2)`.")
+alternative("head-norm", per_head(lambda x, gain, bias, eps: F.layer_norm(x, gain.shape, gain, bias, eps)))
+alternative("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps) + bias))
 
 # %% [markdown]
-# ### Task 2 · The residual connection, wired both ways   ●●○○○ · 8 minutes · 3 points
+# ### Task 2 · Two younger wirings   ●●●○○ · 12 minutes · 3 points
 #
-# Wrap a sub-layer: give the stream `x` to it, and add what it says to `x`. With `norm_first` the block is pre-norm,
-# else post-norm. `dropout` acts on what the sub-layer says, before it is added. `sublayer`, `norm` and `dropout` are
-# functions from a tensor to a tensor of the same shape.
+# Pre-norm and post-norm are not the only ways to wire a block.
 #
-# <details><summary>Hint 1: how is pre-norm wired?</summary>
+# - `"parallel"` (GPT-J; PaLM, Chowdhery et al. 2022): there is *one* norm, `norms[0]`. Attention and the network both read the
+#   normalised stream, so they can run at the same time. What both say is added to the stream.
+# - `"sandwich"` (Gemma 2 has it): two sub-layers in turn, attention, then the network. Each has a norm before it *and* one
+#   after it, both on the branch. Attention has `norms[0]` before and `norms[1]` after it, the network `norms[2]` and `norms[3]`.
 #
-# The norm stands on the branch, in front of the sub-layer. `x` itself goes by untouched.
+# In both, `dropout` acts on what each sub-layer adds to the stream, last of all before the addition. `attention`, `network`,
+# `dropout` and the norms are functions from a tensor to a tensor of the same shape. Call `dropout` for attention and for the
+# network separately.
+#
+# <details><summary>Hint 1: what never changes?</summary>
+#
+# The stream itself passes no norm and no dropout. Both wirings are of the form $x + \dots$
 # </details>
-# <details><summary>Hint 2: how is post-norm wired?</summary>
+# <details><summary>Hint 2: what does the network read?</summary>
 #
-# The sub-layer gets the bare `x`. The norm comes last, after the addition.
+# In a parallel block the stream as it came in; in a sandwich the stream that attention has been added to.
 # </details>
-# <details><summary>Hint 3: where does dropout go?</summary>
+# <details><summary>Hint 3: draw it</summary>
 #
-# Around the sub-layer's output in both: `dropout(sublayer(…))`. Not around the sum, and not around `x`.
+# Draw both like the lesson's picture, and write down what is on the branch, from the stream to the plus.
 # </details>
 
-# %% nbgrader={"grade_id": "residual", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def residual(
+# %% nbgrader={"grade_id": "wired", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def wired(
+    kind: str,
     x: Float[Tensor, "batch n d_model"],
-    sublayer: Callable[[Tensor], Tensor],
-    norm: Callable[[Tensor], Tensor],
+    attention: Callable[[Tensor], Tensor],
+    network: Callable[[Tensor], Tensor],
+    norms: list[Callable[[Tensor], Tensor]],
     dropout: Callable[[Tensor], Tensor],
-    norm_first: bool,
 ) -> Float[Tensor, "batch n d_model"]:
-    """The sub-layer's output is added to its input, pre-norm or post-norm."""
+    """The stream after one block, wired "parallel" or "sandwich"."""
     ### BEGIN SOLUTION
-    if norm_first:
-        return x + dropout(sublayer(norm(x)))
-    return norm(x + dropout(sublayer(x)))
+    if kind == "parallel":
+        read = norms[0](x)
+        return x + dropout(attention(read)) + dropout(network(read))
+    x = x + dropout(norms[1](attention(norms[0](x))))
+    return x + dropout(norms[3](network(norms[2](x))))
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-residual", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("residual") as show:
+# %% nbgrader={"grade_id": "check-wired", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("wired") as show:
     n, d = show.random_size(2, 4), show.random_size(4, 7)
-    x, weight, kept = 2 + show.randn(2, n, d), show.randn(d, d), show.rand(2, n, d) > 0.3
-    for norm_first in (True, False):
+    x, first, second, kept = 2 + show.randn(2, n, d), show.randn(d, d), show.randn(d, d), show.rand(2, n, d) > 0.3
+    gains = 0.5 + show.rand(4, d)
+    for kind in ("parallel", "sandwich"):
         show(
-            residual(x, lambda y: torch.tanh(y @ weight), lambda y: F.layer_norm(y, (d,)), lambda y: y * kept / 0.7,
-                     norm_first),
-            "pre-norm" if norm_first else "post-norm",
+            wired(kind, x, lambda y: torch.tanh(y @ first), lambda y: torch.relu(y @ second),
+                  [lambda y, gain=gain: F.layer_norm(y, (d,), gain) for gain in gains], lambda y: y * kept / 0.7),
+            kind,
         )
 
 # %% tags=["mistakes"]
-def wired(pre, post):
-    """A wrapper with these two wirings."""
-    return lambda x, sublayer, norm, dropout, norm_first: (pre if norm_first else post)(x, sublayer, norm, dropout)
+def either(parallel=None, sandwich=None):
+    """A block with these two wirings; the right one where none is given."""
+    def block(kind, x, attention, network, norms, dropout):
+        wiring = parallel if kind == "parallel" else sandwich
+        return (wiring or (lambda *rest: wired(kind, *rest)))(x, attention, network, norms, dropout)
+    return block
 
 
-def pre(x, f, norm, dropout):
-    return x + dropout(f(norm(x)))
+def branches(x, branch, after=lambda y: y):
+    """Two sub-layers in turn, each added to the stream."""
+    x = after(x + branch(x, 0))
+    return after(x + branch(x, 1))
 
 
-def post(x, f, norm, dropout):
-    return norm(x + dropout(f(x)))
+def in_turn(x, a, f, norms, drop):
+    return branches(x, lambda y, second: drop((f if second else a)(norms[0](y))))
 
 
-mistake("residual", wired(post, pre),
-        "Pre- and post-norm are exchanged. With `norm_first` the norm comes before the sub-layer, on the branch.")
-mistake("residual", wired(pre, pre), "This is always pre-norm. Without `norm_first` the norm comes after the addition.")
-mistake("residual", wired(post, post),
-        "This is always post-norm. With `norm_first` the norm stands before the sub-layer.")
-mistake("residual", wired(lambda x, f, norm, dropout: norm(x) + dropout(f(norm(x))), post),
-        "In pre-norm you add to `norm(x)`. Add to `x` itself: the stream must pass untouched, also by the norm.")
-mistake("residual", wired(pre, lambda x, f, norm, dropout: x + norm(dropout(f(x)))),
-        "In post-norm the norm is on the branch. It comes after the addition, around the whole sum.")
-mistake("residual", wired(lambda x, f, norm, dropout: dropout(f(norm(x))),
-                          lambda x, f, norm, dropout: norm(dropout(f(x)))),
-        "There is no residual: the sub-layer replaces `x`. Its output has to be *added* to `x`.")
-mistake("residual", wired(lambda x, f, norm, dropout: dropout(x + f(norm(x))),
-                          lambda x, f, norm, dropout: norm(dropout(x + f(x)))),
-        "Dropout acts on the sum. So it also erases parts of the stream, and with them what earlier layers wrote. "
-        "Drop from the sub-layer's output only.")
-mistake("residual", wired(lambda x, f, norm, dropout: dropout(x) + f(norm(x)),
-                          lambda x, f, norm, dropout: norm(dropout(x) + f(x))),
-        "Dropout acts on `x`, the residual path. It belongs on the branch: on what the sub-layer says.")
-mistake("residual", wired(lambda x, f, norm, dropout: x + f(dropout(norm(x))),
-                          lambda x, f, norm, dropout: norm(x + f(dropout(x)))),
-        "Dropout acts on the sub-layer's *input*. It belongs on its output, right before the addition.")
-mistake("residual", wired(lambda x, f, norm, dropout: x + f(norm(x)), lambda x, f, norm, dropout: norm(x + f(x))),
-        "Dropout is missing: apply it to the sub-layer's output.")
-mistake("residual", wired(pre, lambda x, f, norm, dropout: dropout(norm(x + f(x)))),
-        "In post-norm, dropout comes after the norm, where it erases parts of the stream. It belongs before the "
-        "addition: `x + dropout(…)` inside the norm.")
-mistake("residual", wired(lambda x, f, norm, dropout: x + f(dropout(norm(x))),
-                          lambda x, f, norm, dropout: dropout(norm(x + f(x)))),
-        "In both wirings dropout comes right after the norm. It belongs right after the *sub-layer*, before the addition.")
-mistake("residual", wired(lambda x, f, norm, dropout: dropout(x + f(norm(x))),
-                          lambda x, f, norm, dropout: dropout(norm(x + f(x)))),
-        "Dropout comes last of all, so it erases parts of the stream. It belongs on the branch, before the addition.")
-mistake("residual", wired(lambda x, f, norm, dropout: x + dropout(norm(f(x))), post),
-        "In pre-norm the norm stands *behind* the sub-layer. It comes before it: the sub-layer reads `norm(x)`.")
-mistake("residual", wired(lambda x, f, norm, dropout: norm(x) + dropout(f(x)), post),
-        "In pre-norm the norm is on the stream, and the sub-layer reads the bare `x`. It is the other way round: the "
-        "sub-layer reads `norm(x)`, and `x` goes by untouched.")
-mistake("residual", wired(lambda x, f, norm, dropout: norm(x + dropout(f(norm(x)))), post),
-        "In pre-norm there is a second norm around the sum. The stream must not pass through any.")
-mistake("residual", wired(pre, lambda x, f, norm, dropout: norm(x + dropout(f(norm(x))))),
-        "In post-norm the sub-layer reads `norm(x)`. It reads the bare `x`; there is one norm, around the sum.")
-mistake("residual", wired(lambda x, f, norm, dropout: x + dropout(f(x)), lambda x, f, norm, dropout: x + dropout(f(x))),
-        "There is no norm. Pre-norm has it before the sub-layer, post-norm around the sum.")
-mistake("residual", wired(pre, lambda x, f, norm, dropout: x + dropout(f(x))),
-        "Post-norm has no norm. It comes last, around the whole sum.")
-mistake("residual", wired(pre, lambda x, f, norm, dropout: norm(x) + dropout(f(x))),
-        "In post-norm the norm is around `x` alone. It comes last, around the whole sum.")
-mistake("residual", wired(pre, lambda x, f, norm, dropout: norm(x + f(x))),
-        "Dropout is missing in post-norm. It acts on the sub-layer's output in both wirings.")
-mistake("residual", wired(lambda x, f, norm, dropout: x + f(norm(x)), post),
-        "Dropout is missing in pre-norm. It acts on the sub-layer's output in both wirings.")
-mistake("residual", wired(lambda x, f, norm, dropout: dropout(f(norm(x))), post),
-        "Pre-norm has no residual: the sub-layer replaces `x`. Its output has to be *added* to `x`.")
-alternative("residual", lambda x, sublayer, norm, dropout, norm_first: (
-    dropout(sublayer(norm(x))) + x if norm_first else norm(dropout(sublayer(x)) + x)))
+mistake("wired", either(in_turn),
+        "In parallel, the network reads the stream *after* attention was added. Both read the same normalised stream.")
+mistake("wired", either(lambda x, a, f, n, drop: x + drop(f(a(n[0](x))))),
+        "In parallel, the network reads what attention says. Both read the normalised stream, and both are added to `x`.")
+mistake("wired", either(lambda x, a, f, n, drop: drop(a(n[0](x))) + drop(f(n[0](x)))),
+        "The parallel block has no residual: `x` itself is not added.")
+mistake("wired", either(lambda x, a, f, n, drop: n[0](x) + drop(a(n[0](x))) + drop(f(n[0](x)))),
+        "In parallel you add to `norm(x)`. Add to `x` itself: the stream must pass untouched, also by the norm.")
+mistake("wired", either(lambda x, a, f, n, drop: 2 * x + drop(a(n[0](x))) + drop(f(n[0](x)))),
+        "In parallel `x` is added twice, once with each sub-layer. There is one stream.")
+mistake("wired", either(lambda x, a, f, n, drop: x + drop(a(x)) + drop(f(x))),
+        "In parallel there is no norm: both sub-layers read the bare `x`. They read `norms[0](x)`.")
+mistake("wired", either(lambda x, a, f, n, drop: x + drop(a(n[0](x))) + drop(f(n[1](x)))),
+        "In parallel the network has a norm of its own. There is one norm, `norms[0]`, for both.")
+mistake("wired", either(lambda x, a, f, n, drop: n[0](x + drop(a(x)) + drop(f(x)))),
+        "The parallel block is post-norm: the norm is around the sum. It stands on the branches, before both sub-layers.")
+mistake("wired", either(lambda x, a, f, n, drop: x + a(n[0](x)) + f(n[0](x))),
+        "In parallel, dropout is missing: it acts on what each sub-layer adds.")
+mistake("wired", either(lambda x, a, f, n, drop: drop(x + a(n[0](x)) + f(n[0](x)))),
+        "In parallel, dropout acts on the sum. So it also erases parts of the stream, and with them what earlier layers wrote.")
+mistake("wired", either(lambda x, a, f, n, drop: x + a(drop(n[0](x))) + f(drop(n[0](x)))),
+        "In parallel, dropout comes after the norm, on what the sub-layers *read*. It acts on what they say.")
+mistake("wired", either(None, lambda x, a, f, n, drop: branches(
+            x, lambda y, second: drop((f if second else a)(n[2 * second](y))))),
+        "This sandwich is plain pre-norm: the norms after the sub-layers, `norms[1]` and `norms[3]`, are missing.")
+mistake("wired", either(None, lambda x, a, f, n, drop: branches(
+            x, lambda y, second: drop(n[2 * second + 1]((f if second else a)(y))))),
+        "The norms before the sub-layers, `norms[0]` and `norms[2]`, are missing in your sandwich.")
+mistake("wired", either(None, lambda x, a, f, n, drop: n[3]((y := n[1](x + drop(a(n[0](x))))) + drop(f(n[2](y))))),
+        "In your sandwich the second norms are around the sums. They stand on the branch: norm what the sub-layer says, then add.")
+mistake("wired", either(None, lambda x, a, f, n, drop: branches(
+            x, lambda y, second: n[2 * second + 1](drop((f if second else a)(n[2 * second](y)))))),
+        "In the sandwich, dropout comes before the second norm, which then scales the gaps away again. It comes last, right "
+        "before the addition.")
+mistake("wired", either(None, lambda x, a, f, n, drop: branches(
+            x, lambda y, second: n[2 * second + 1]((f if second else a)(n[2 * second](y))))),
+        "In the sandwich, dropout is missing: it acts on what is added.")
+mistake("wired", either(None, lambda x, a, f, n, drop: branches(
+            x, lambda y, second: n[2 * second + 1]((f if second else a)(n[2 * second](y))), drop)),
+        "In the sandwich, dropout acts on the sums, and erases parts of the stream. It belongs on the branch.")
+mistake("wired", either(None, lambda x, a, f, n, drop: branches(
+            x, lambda y, second: drop(n[2 * second]((f if second else a)(n[2 * second + 1](y)))))),
+        "The norms before and after each sub-layer are exchanged: `norms[0]` and `norms[2]` come before.")
+mistake("wired", either(None, lambda x, a, f, n, drop: branches(
+            x, lambda y, second: drop(n[1]((f if second else a)(n[0](y)))))),
+        "Both sub-layers of your sandwich use `norms[0]` and `norms[1]`. The network has norms of its own, 2 and 3.")
+mistake("wired", either(None, lambda x, a, f, n, drop: (
+            x + drop(n[1](a(n[0](x)))) + drop(n[3](f(n[2](x)))))),
+        "In the sandwich, the network reads the stream as it came in. It reads the stream that attention has been added to.")
+mistake("wired", either(None, lambda x, a, f, n, drop: drop(n[3](f(n[2](drop(n[1](a(n[0](x))))))))),
+        "Your sandwich has no residual: each sub-layer replaces the stream. What it says has to be *added*.")
+mistake("wired", lambda kind, *rest: wired("parallel" if kind == "sandwich" else "sandwich", *rest),
+        "The two kinds are exchanged.")
+alternative("wired", either(lambda x, a, f, n, drop: drop(f(n[0](x))) + (drop(a(n[0](x))) + x),
+                            lambda x, a, f, n, drop: branches(
+                                x, lambda y, second: drop(n[2 * second + 1]((f if second else a)(n[2 * second](y)))))))
 
 # %% [markdown]
 # ### Task 3 · The feed-forward network with gelu   ●●●○○ · 10 minutes · 3 points
@@ -286,7 +329,7 @@ alternative("residual", lambda x, sublayer, norm, dropout, norm_first: (
 #
 # <details><summary>Hint 1: where do I find erf?</summary>
 #
-# `torch.erf`. Or use `F.gelu`; but look up which form it computes unless told otherwise.
+# `torch.erf` works on whole tensors. Mind what it is given: $x/\sqrt2$.
 # </details>
 # <details><summary>Hint 2: in which order?</summary>
 #
@@ -356,7 +399,7 @@ mistake("feed-forward", lambda x, w1, b1, w2, b2: F.gelu(x @ w1) @ w2, "Both bia
 mistake("feed-forward", network(lambda x: x),
         "There is no activation in the middle. Two matrices in a row are just one matrix: nothing is computed.")
 mistake("feed-forward", lambda x, w1, b1, w2, b2: F.gelu((x @ w1 + b1) @ w2 + b2),
-        "gelu comes after the *second* matrix. It belongs between the two; behind the second, nothing clearly negative "
+        "gelu comes after the *second* matrix. It belongs between the two; after the second, nothing clearly negative "
         "could be added to the stream.")
 mistake("feed-forward", lambda x, w1, b1, w2, b2: F.gelu(F.gelu(x @ w1 + b1) @ w2 + b2),
         "gelu comes twice. After the second matrix there is no activation.")
@@ -415,7 +458,7 @@ def miscounted(wrong):
 mistake("parameters", miscounted(lambda d, h, f, gated: -d * (d + 1)),
         "One matrix of attention is missing. After the heads are joined, there is the *output* projection.")
 mistake("parameters", miscounted(lambda d, h, f, gated: (h - 1) * 4 * (d * d + d)),
-        "Attention is counted once a head. The heads *share* the width: each takes d_model / heads of it, so their "
+        "Attention is counted once per head. The heads *share* the width: each takes d_model / heads of it, so their "
         "number does not matter.")
 mistake("parameters", miscounted(lambda d, h, f, gated: -(4 * d + (2 if gated else 1) * f + d)),
         "The biases of the matrices are missing.")
@@ -528,6 +571,80 @@ def by_search(d_model, d_ff):
 
 
 alternative("crossover", by_search)
+
+# %% [markdown]
+# ### Task 6 · Open investigation: a hundred steps   ●●●●○ · 15 minutes · 2 points
+#
+# A loss has 200 weights. Along each it is a valley, some a thousand times steeper than others, and you see only noisy
+# gradients. You have 100 steps from `start`: `gradient(w)` gives the gradient at $w$, and may be called `steps` times. Come as far
+# down as you can.
+#
+# The grader measures the loss that is left, as a share of the loss at a distance of 1 from the bottom. Plain gradient descent
+# at its best fixed rate leaves about 0.005. Adam at a good fixed rate leaves 0.002; below 0.003 earns half of the points. Below
+# 0.0008 earns all.
+#
+# Any rule is right that gets there: no `torch.optim`, but all that the lesson took apart is yours. Try it out in a cell of your
+# own first, with a loss that you make up, as in the lesson: $L = \frac12 \sum_i c_i (w_i - t_i)^2$, whose gradient is
+# $c \odot (w - t)$, plus noise of the size of $0.1 \sqrt{c}$. Plot the loss against the step. Where does Adam stop falling, and
+# why there? What could you change *during* the walk? What does the bias correction do to the first ten steps?
+
+# %% nbgrader={"grade_id": "descend", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def descend(
+    gradient: Callable[[Tensor], Tensor], start: Float[Tensor, "weights"], steps: int
+) -> Float[Tensor, "weights"]:
+    """Where `steps` steps along noisy gradients lead from `start`."""
+    ### BEGIN SOLUTION
+    w, m, v = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
+    for t in range(1, steps + 1):
+        g = gradient(w)
+        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
+        rate = 0.1 * (1 - (t - 1) / steps)                         # falls to 0, so that the noise averages out
+        w = w - rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
+    return w
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-descend", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("descend", operators=False) as show:
+    steepness, bottom, noise = 10 ** (4 * show.rand(200) - 3), show.randn(200), show.randn(100, 200)
+    calls = iter(noise)
+    reached = descend(lambda w: steepness * (w - bottom) + 0.1 * steepness.sqrt() * next(calls), torch.zeros(200), 100)
+    show.weights({"reached": reached, "bottom": bottom, "steepness": steepness}, "after 100 steps")
+
+# %% tags=["mistakes"]
+@torch.no_grad()
+def loss_left(shown, seed):
+    reached, bottom, steepness = (shown[0][name] for name in ("reached", "bottom", "steepness"))
+    if reached.shape != bottom.shape:
+        return 0, f"There are {len(bottom)} weights; you return the shape {tuple(reached.shape)}."
+    left = float((steepness * (reached - bottom).square()).sum() / steepness.sum())
+    return 1 if left < 0.0008 else 0.5 if left < 0.003 else 0, f"{left:.4f} of the loss is left."
+
+
+def plain(gradient, start, steps, rate=0.1):
+    w = start.clone()
+    for _ in range(steps):
+        w = w - rate * gradient(w)
+    return w
+
+
+def averaged(gradient, start, steps):
+    """Adam with a rate that falls along half a cosine."""
+    w, m, v = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
+    for t in range(1, steps + 1):
+        g = gradient(w)
+        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
+        rate = 0.06 * (1 + float(torch.cos(torch.tensor(torch.pi * (t - 1) / steps))))
+        w = w - rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
+    return w
+
+
+measured("descend", loss_left)
+forbid("descend", ("torch.optim",))
+mistake("descend", lambda gradient, start, steps: start, "No step was made.")
+mistake("descend", plain, "Gradient descent: one rate for valleys of very different steepness.")
+mistake("descend", lambda gradient, start, steps: plain(gradient, start, steps, rate=1.0),
+        "The rate is too high for the steepest valleys: the weights jump out of them, farther at each step.")
+alternative("descend", averaged)
 
 # %%
 check.summary()

@@ -26,6 +26,7 @@ def png_of(picture: plots.Picture) -> tuple[bytes, dict]:
         ),
         plots.bars({"a": 1.0}, title="A title", alt="A description", xlabel="x"),
         plots.ranges({"a": (0.0, 1.0, 3.0)}, title="A title", alt="A description", xlabel="x", mark=0.5),
+        plots.landscapes({"a": [[0.0, 1.0], [2.0, 3.0]]}, title="A title", alt="A description"),
     ],
 )
 def test_a_picture_is_a_png_with_its_description(picture):
@@ -66,6 +67,30 @@ def test_a_range_goes_from_the_least_to_the_greatest_with_a_dot_at_the_mean():
     (axes,) = plots.ranges({"a": (0.0, 1.0, 3.0)}, title="", alt="", xlabel="").axes
     line, dot = axes.lines
     assert list(line.get_xdata()) == [0.0, 3.0] and list(dot.get_xdata()) == [1.0]
+
+
+def test_a_heatmap_has_a_colour_bar_that_says_what_it_measures_and_spans_what_it_is_told():
+    picture = plots.heatmap(WEIGHTS, title="", alt="", bar="loss (nats)", span=(0.25, 0.75), numbers=True)
+    axes, bar = picture.axes
+    assert bar.get_ylabel() == "loss (nats)"
+    assert axes.images[0].get_clim() == (0.25, 0.75)
+    assert [text.get_color() for text in axes.texts] == ["black", "white", "black", "black"]
+
+
+def test_names_of_columns_stand_upright_only_where_cells_are_narrow():
+    for size, rotation in ((0.5, 90), (1.0, 0)):
+        picture = plots.heatmap(WEIGHTS, title="", alt="", columns=["post-norm,\nwarm-up", "none"], size=size)
+        assert {label.get_rotation() for label in picture.axes[0].get_xticklabels()} == {rotation}
+
+
+def test_landscapes_share_their_levels_and_mark_the_middle():
+    picture = plots.landscapes({"bowl": [[2.0, 1.0], [1.0, 2.0]], "hill": [[5.0, 6.0], [6.0, 5.0]]}, title="", alt="")
+    bowl, hill, bar = picture.axes
+    assert [axes.get_title(loc="left") for axes in (bowl, hill)] == ["bowl", "hill"]
+    assert list(bowl.collections[0].levels) == list(hill.collections[0].levels)
+    assert (bowl.collections[0].levels.min(), hill.collections[0].levels.max()) == (1, 6)
+    assert [line.get_xydata().tolist() for line in (*bowl.lines, *hill.lines)] == [[[0, 0]]] * 2
+    assert bar.get_ylabel() == "loss (nats)"
 
 
 def test_a_mask_is_drawn_as_it_is():

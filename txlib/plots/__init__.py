@@ -4,7 +4,7 @@ Each function returns a `Picture`, which a notebook shows when it is a cell's la
 """
 
 from txlib.plots.bert import head_kinds, input_sum, readers
-from txlib.plots.charts import bars, lines, ranges
+from txlib.plots.charts import bars, landscapes, lines, ranges
 from txlib.plots.decoder import decoders, shared_heads
 from txlib.plots.diagrams import multihead
 from txlib.plots.experts import experts
@@ -32,6 +32,7 @@ __all__ = [
     "heads",
     "heatmap",
     "input_sum",
+    "landscapes",
     "lines",
     "mask",
     "multihead",

@@ -1,4 +1,4 @@
-"""Lines and bars."""
+"""Lines, bars and landscapes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+from txlib.plots.picture import GREY, PALETTE, SEQUENTIAL, Picture, drawing, headline, panels
 from txlib.plots.ticks import readable
 
 Values = Sequence[int | float]
@@ -111,6 +111,38 @@ def ranges(
         axes.margins(y=0.5 / max(len(values), 1))
         axes.tick_params(axis="y", length=0)
         axes.set_title(title)
+        return Picture(figure, alt)
+
+
+def landscapes(
+    surfaces: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    title: str,
+    alt: str,
+    reach: float = 1.0,
+    bar: str = "loss (nats)",
+) -> Picture:
+    """Surfaces seen from above, side by side, with level lines and one colour bar; a cross marks the middle of each.
+
+    Args:
+        surfaces: name → heights on a square grid from -reach to reach along both directions.
+        title: what to see. alt: the same for a reader who cannot see it.
+        bar: what the heights are.
+    """
+    every = np.concatenate([np.ravel(surface) for surface in surfaces.values()])
+    levels = np.linspace(every.min(), every.max(), 16)
+    with drawing():
+        figure, all_axes = panels(len(surfaces), width=1.2 + 3.1 * len(surfaces), height=3.6, sharey=True)
+        for axes, (name, surface) in zip(all_axes, surfaces.items(), strict=True):
+            along = np.linspace(-reach, reach, len(surface))
+            filled = axes.contourf(along, along, surface, levels, cmap=SEQUENTIAL)
+            axes.contour(along, along, surface, levels, colors=GREY, linewidths=0.5)
+            axes.plot(0, 0, "x", color=PALETTE[1], markersize=8, markeredgewidth=2)
+            axes.set(aspect="equal", xlabel="first direction", xticks=[-reach, 0, reach], yticks=[-reach, 0, reach])
+            axes.set_title(name, fontweight="normal", fontsize=11)
+        all_axes[0].set_ylabel("second direction")
+        figure.colorbar(filled, ax=all_axes, label=bar, format="%.1f", shrink=0.8).outline.set_visible(False)
+        headline(figure, title)
         return Picture(figure, alt)
 
 

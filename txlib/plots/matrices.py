@@ -1,7 +1,6 @@
 """Matrices: attention weights, masks, position tables."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +28,9 @@ def heatmap(
     ylabel: str = "query",
     numbers: bool | None = None,
     diverging: bool = False,
-    bar: bool | None = None,
+    bar: bool | str | None = None,
     size: float = 0.5,
+    span: tuple[float, float] | None = None,
 ) -> Picture:
     """A matrix as coloured cells, one row per query and one column per key.
 
@@ -40,19 +40,21 @@ def heatmap(
         numbers: print each value in its cell; by default when there are at most 80.
         diverging: for values around 0: blue below, red above.
         bar: draw the scale of the colours beside it; by default where no numbers are printed, or colours mean a sign.
+            A text says beside it what the colours measure.
         size: of a cell, in inches.
+        span: the values of the palest and the darkest colour; from 0 to the largest unless given.
     """
     height, width = matrix.shape
     numbers = matrix.numel() <= 80 if numbers is None else numbers
     bar = diverging or not numbers if bar is None else bar
     with drawing():
-        figure, (axes,) = panels(width=max(3.2, 1.6 + 0.7 * bar + size * width), height=1.3 + size * height)
-        image = _cells(axes, matrix, numbers=numbers, diverging=diverging)
-        _name_cells(axes, rows, columns)
+        figure, (axes,) = panels(width=max(3.2, 1.6 + 0.7 * bool(bar) + size * width), height=1.3 + size * height)
+        image = _cells(axes, matrix, numbers=numbers, diverging=diverging, span=span)
+        _name_cells(axes, rows, columns, room=10 if size >= 0.9 else 2)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
         if bar:
-            _scale(figure, image, axes)
+            _scale(figure, image, axes, bar if isinstance(bar, str) else "value")
         return Picture(figure, alt)
 
 
@@ -126,19 +128,26 @@ def mask(
 
 
 def _cells(
-    axes: Axes, matrix: Tensor, *, numbers: bool, diverging: bool = False, limit: float | None = None
+    axes: Axes,
+    matrix: Tensor,
+    *,
+    numbers: bool,
+    diverging: bool = False,
+    limit: float | None = None,
+    span: tuple[float, float] | None = None,
 ) -> AxesImage:
     values = matrix.detach().float().cpu().numpy()
     finite = values[np.isfinite(values)]
     limit = limit or (float(np.abs(finite).max()) if finite.size else 1.0) or 1.0
+    lowest, limit = span or (-limit if diverging else 0.0, limit)
     shown = np.ma.masked_invalid(values)
-    colours: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -limit} if diverging else {"cmap": SEQUENTIAL, "vmin": 0}
-    image = axes.imshow(shown, vmax=limit, aspect="auto", **colours)
+    image = axes.imshow(shown, vmin=lowest, vmax=limit, aspect="auto", cmap="RdBu_r" if diverging else SEQUENTIAL)
     axes.spines[:].set_visible(False)
     if numbers:
         whole = bool((finite == finite.round()).all() and finite.size and finite.max() > 1)
         for (row, column), value in np.ndenumerate(values):
-            dark = np.isfinite(value) and abs(value) > 0.6 * limit
+            darkest = limit - lowest if span else limit
+            dark = np.isfinite(value) and abs(value - lowest if span else value) > 0.6 * darkest
             text = f"{value:.0f}" if whole else f"{value:.2f}"
             text = text.replace("0.", ".") if abs(value) < 1 else text
             text = text if np.isfinite(value) else "−∞"
@@ -146,16 +155,18 @@ def _cells(
     return image
 
 
-def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes]) -> None:
+def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes], label: str = "value") -> None:
     """Which colour is which number: a bar to the right of the axes."""
-    scale = figure.colorbar(image, ax=beside, fraction=0.05, pad=0.02, aspect=12, label="value")
+    scale = figure.colorbar(image, ax=beside, fraction=0.05, pad=0.02, aspect=12, label=label)
     scale.outline.set_visible(False)
     scale.ax.tick_params(length=0, labelsize=9)
 
 
-def _name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:
+def _name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None, room: int = 2) -> None:
+    """Names of rows and columns; those of columns stand upright if a line of one has more than `room` letters."""
     if columns is not None:
-        axes.set_xticks(range(len(columns)), columns, rotation=90 if max(map(len, columns)) > 2 else 0)
+        longest = max(len(line) for name in columns for line in name.splitlines())
+        axes.set_xticks(range(len(columns)), columns, rotation=90 if longest > room else 0)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=ROUND, integer=True))
     if rows is not None:

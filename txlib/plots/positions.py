@@ -40,7 +40,7 @@ def entrances(*, title: str, alt: str) -> Picture:
 def turns(
     arrows: Float[Tensor, "pair position 2"], *, title: str, alt: str, names: Sequence[str] | None = None
 ) -> Picture:
-    """Pairs of dimensions as arrows in the plane, one circle a pair and one arrow a position.
+    """Pairs of dimensions as arrows in the plane, one circle per pair and one arrow per position.
 
     Args:
         arrows: of length 1, the first position first; later ones are drawn paler.
