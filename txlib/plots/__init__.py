@@ -15,7 +15,7 @@ from txlib.plots.matrices import heads, heatmap, mask
 from txlib.plots.picture import PALETTE, Picture
 from txlib.plots.positions import entrances, rearranging, turns
 from txlib.plots.text import tokens
-from txlib.plots.transformer import encoder_decoder
+from txlib.plots.transformer import costs, encoder_decoder
 
 __all__ = [
     "PALETTE",
@@ -24,6 +24,7 @@ __all__ = [
     "block",
     "candidates",
     "choices",
+    "costs",
     "decoders",
     "encoder_decoder",
     "entrances",
