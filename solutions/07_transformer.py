@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 07 · The encoder–decoder Transformer
 #
-# Five tasks, 12 points, about 55 minutes. [Lesson 07](../notebooks/07_transformer.ipynb) has all you need. Run the
-# cells from the top; fill in where it says *your turn*. A check compares what your function returns with what it
-# should return, and knows the usual mistakes. Try as often as you like.
+# Five tasks, 14 points, about 65 minutes. [Lesson 07](../notebooks/07_transformer.ipynb) has the ideas; here you use
+# them elsewhere. Run the cells from the top; fill in where it says *your turn*. A check compares what your function
+# returns with what it should return, and knows the usual mistakes. Try as often as you like.
 #
 # Special tokens: padding 0, start (`BOS`) 1, end (`EOS`) 2. A label of −100 is not counted. A mask is boolean, and
 # `True` means *may attend*.
@@ -15,6 +15,7 @@ seed = 0
 mode = "learn"
 
 # %%
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -26,175 +27,250 @@ from txlib.grading import check
 PAD, BOS, EOS = 0, 1, 2
 
 # %% [markdown]
-# ### Task 1 · The learning rate   ●○○○○ · 6 minutes · 2 points
+# ### Task 1 · Several references   ●●○○○ · 12 minutes · 3 points
 #
-# Equation 3 of the paper: the learning rate of step $t$, counted from 1.
+# A sentence has many good translations, so test sets often come with several references per sentence (Papineni et al.
+# 2002 had up to four). Then an n-gram of the hypothesis may count as often as in the *one* reference that has it most.
+# Example: *the* occurs twice in one reference and once in another, so it may count twice, not three times.
 #
-# $$\text{lr}(t) = d_\text{model}^{-0.5} \cdot \min\!\left(t^{-0.5},\; t \cdot \text{warmup}^{-1.5}\right)$$
+# Return the modified precision for runs of `n` words: such matches, added up over all sentences, divided by the number
+# of n-grams in all hypotheses. `references[i]` lists the references of `hypotheses[i]`. Without any n-grams it is 0.0.
 #
-# <details><summary>Hint 1: which of the two?</summary>
+# <details><summary>Hint 1: counting</summary>
 #
-# The smaller one. Before `warmup` that is the rising line, after it the falling root.
+# A `Counter` of tuples, `tuple(words[at : at + n])`, for the hypothesis and for each reference.
 # </details>
-# <details><summary>Hint 2: powers</summary>
+# <details><summary>Hint 2: several references</summary>
 #
-# `x ** -0.5` is $1/\sqrt{x}$.
+# Two `Counter`s have an operation that keeps the larger count of each n-gram. Join all references of a sentence by it.
 # </details>
-# <details><summary>Hint 3: a test of your own</summary>
+# <details><summary>Hint 3: then clip</summary>
 #
-# At `t = warmup` both terms are equal: $1/\sqrt{\text{warmup}}$.
+# … and one that keeps the smaller count. What remains are the matches. Divide only after the last sentence.
 # </details>
 
-# %% nbgrader={"grade_id": "learning-rate", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def learning_rate(step: int, d_model: int, warmup: int) -> float:
-    """Vaswani et al. 2017, equation 3."""
+# %% nbgrader={"grade_id": "several-references", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def modified_precision(hypotheses: list[list[str]], references: list[list[list[str]]], n: int) -> float:
+    """Clipped against the reference that has an n-gram most, pooled over all sentences."""
     ### BEGIN SOLUTION
-    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+    def n_grams(words):
+        return Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1))
+
+    matches = count = 0
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        most = Counter()
+        for reference in several:
+            most |= n_grams(reference)
+        found = n_grams(hypothesis)
+        matches += (found & most).total()
+        count += found.total()
+    return matches / count if count else 0.0
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-learning-rate", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("learning-rate", rtol=1e-4, atol=1e-9) as show:
-    for step in (1, 1000, 4000, 16000):
-        show(learning_rate(step, 512, 4000), f"step {step}, d_model 512, warmup 4000")
-    step, d_model, warmup = show.random_size(100, 900), 16 * show.random_size(2, 9), show.random_size(20, 90)
-    show(learning_rate(step, d_model, warmup), f"step {step}, d_model {d_model}, warmup {warmup}")
+# %% nbgrader={"grade_id": "check-several-references", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("several-references") as show:
+    known = ["the", "a", "orcs", "have", "come"]
+
+    def sentence(low, high):
+        return [known[word] for word in show.randint(0, 5, show.random_size(low, high)).tolist()]
+
+    one = [["the"] * 4 + ["orcs"]], [[["the", "orcs", "the", "a"], ["have", "the", "orcs"]]]
+    for n in (1, 2, 3):
+        hypotheses = [sentence(4, 14), sentence(4, 7), sentence(2, 3)]
+        references = [[sentence(5, 12) for _ in range(3)] for _ in hypotheses]
+        several = modified_precision(hypotheses, references, n)
+        show([modified_precision(*one, n), several], f"{n} words: one sentence, three sentences")
+    empty = modified_precision([["orcs"]], [[["orcs"]]], 2)
+    show([empty, modified_precision([sentence(8, 15)], [[sentence(8, 15)]], 1)], "no 2-grams; one reference")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, forbid, measured, mistake
 
 forbid("*", "txlib")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * max(step**-0.5, step * warmup**-1.5),
-        "You take the *larger* term. Then the rate starts huge, and grows without end after the warm-up.")
-mistake("learning-rate", lambda step, d_model, warmup: min(step**-0.5, step * warmup**-1.5),
-        "The factor $d_{model}^{-0.5}$ is missing: wide models get a smaller rate.")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * step**-0.5,
-        "There is no warm-up: the very first step has the highest rate of all.")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(step**-0.5, step / warmup),
-        "The rising line ends at 1, not where the falling curve begins: it is `step * warmup ** -1.5`.")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * step * warmup**-1.5,
-        "It only rises. Take the smaller of the two terms; the other one falls: `step ** -0.5`.")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(step**-0.5, step * warmup**-0.5),
-        "`warmup` has the power −0.5. The rising line is `step * warmup ** -1.5`.")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(step**-0.5, (step * warmup) ** -1.5),
-        "The power −1.5 takes in `step`. It belongs to `warmup` alone: `step * warmup ** -1.5`.")
-mistake("learning-rate", lambda step, d_model, warmup: min(d_model**-0.5 * step**-0.5, step * warmup**-1.5),
-        "$d_{model}^{-0.5}$ multiplies the first term only. It stands before the minimum, and scales both.")
-mistake("learning-rate", lambda step, d_model, warmup: warmup**0.5 * min(step**-0.5, step * warmup**-1.5),
-        "This has its peak at 1, as in the lesson's figure. Asked for is the rate itself, with $d_{model}^{-0.5}$.")
-mistake("learning-rate", lambda step, d_model, warmup: learning_rate(step, d_model, 4000),
-        "`warmup` is always 4000. Use the `warmup` you are given.")
-mistake("learning-rate", lambda step, d_model, warmup: learning_rate(step, 512, warmup),
-        "`d_model` is always 512. Use the `d_model` you are given.")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**-0.5 * min(1.0, step / warmup),
-        "It rises and then stays. Behind the warm-up the rate falls: `step ** -0.5`.")
-mistake("learning-rate", lambda step, d_model, warmup: torch.tensor(learning_rate(step, d_model, warmup)),
-        "The number is right, but a learning rate is a `float`, not a tensor.")
-mistake("learning-rate", lambda step, d_model, warmup: d_model**0.5 * min(step**-0.5, step * warmup**-1.5),
-        "`d_model` has the wrong sign in its power: you multiply by its root instead of dividing.")
-mistake("learning-rate", lambda step, d_model, warmup: learning_rate(step + 1, d_model, warmup),
-        "Your steps are one too late: `step` counts from 1 already.")
-alternative("learning-rate", lambda step, d_model, warmup:
-            (d_model * warmup) ** -0.5 * (step / warmup if step < warmup else (warmup / step) ** 0.5))
+forbid("several-references", ("sacrebleu", "nltk"))
+
+
+def precision(hypotheses, references, n, *, join="most", clip=True, pool=True, over="hypothesis", shorter=True):
+    def n_grams(words):
+        return Counter(tuple(words[at : at + n]) for at in range(len(words) - n + bool(shorter)))
+
+    all_matches, all_counts = [], []
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        counts = [n_grams(each) for each in several]
+        there = counts[0]
+        for each in counts[1:] if join != "first" else []:
+            there = there | each if join == "most" else there + each if join == "sum" else there & each
+        found = n_grams(hypothesis)
+        matches = (found & there).total() if clip else sum(k for gram, k in found.items() if gram in there)
+        if clip == "once":
+            matches = len(found.keys() & there.keys())
+        all_matches.append(matches)
+        all_counts.append(found.total() if over == "hypothesis" else there.total())
+    if not pool:
+        shares = [m / c if c else 0.0 for m, c in zip(all_matches, all_counts, strict=True)]
+        return sum(shares) / len(shares)
+    return sum(all_matches) / sum(all_counts) if sum(all_counts) else 0.0
+
+
+def of_distinct(hypotheses, references, n):
+    def n_grams(words):
+        return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
+
+    found = [n_grams(each) for each in hypotheses]
+    there = [set().union(*map(n_grams, several)) for several in references]
+    count = sum(map(len, found))
+    return sum(len(a & b) for a, b in zip(found, there, strict=True)) / count if count else 0.0
+
+
+mistake("several-references", lambda *a: precision(*a, clip=False),
+        "Nothing is clipped: *the the the* gets three points. An n-gram counts at most as often as a reference has it.")
+mistake("several-references", lambda *a: precision(*a, join="sum"),
+        "You add up the references' counts. What may count is the count of the *one* reference that has it most.")
+mistake("several-references", lambda *a: precision(*a, join="first"),
+        "Only the first reference is read. Join all of them.")
+mistake("several-references", lambda *a: precision(*a, join="least"),
+        "An n-gram counts only where *every* reference has it. One of them is enough: keep the larger count.")
+mistake("several-references", lambda *a: precision(*a, pool=False),
+        "This is the mean of the sentences' precisions. Add up matches and n-grams over all sentences, then divide once.")
+mistake("several-references", lambda *a: precision(*a, over="reference"),
+        "You divide by the references' n-grams: that is recall. Precision divides by the hypotheses'.")
+mistake("several-references", lambda *a: precision(*a, clip="once"),
+        "Each n-gram counts once at most. One that occurs twice in hypothesis and reference counts twice.")
+mistake("several-references", of_distinct,
+        "You count *different* n-grams, in sets. Repetitions count, up to the clip: use `Counter`s.")
+mistake("several-references", lambda *a: precision(*a, shorter=False),
+        "The last n-gram of each sentence is missing: there are `len(words) - n + 1` of them.")
+mistake("several-references", lambda hypotheses, references, n: modified_precision(hypotheses, references, 1),
+        "`n` is not used: these are single words each time.")
+mistake("several-references", lambda *a: 100 * modified_precision(*a), "A precision is a share, from 0 to 1.")
+
+
+def without_counters(hypotheses, references, n):
+    matches, count = 0, 0
+    for hypothesis, several in zip(hypotheses, references, strict=True):
+        runs = [[each[at : at + n] for at in range(len(each) - n + 1)] for each in (hypothesis, *several)]
+        for number, gram in enumerate(runs[0]):
+            count += 1
+            matches += runs[0][: number + 1].count(gram) <= max(other.count(gram) for other in runs[1:])
+    return matches / max(count, 1)
+
+
+alternative("several-references", without_counters)
 
 # %% [markdown]
-# ### Task 2 · Shift right   ●●○○○ · 8 minutes · 2 points
+# ### Task 2 · Read your own words   ●●○○○ · 10 minutes · 2 points
 #
-# In training the decoder reads the labels moved one place to the right, with `BOS` in front; the last label drops
-# out. Where a −100 remains, put `PAD`: −100 is no word, and has no embedding. The labels themselves must stay as they
-# were.
+# With teacher forcing the decoder reads only perfect beginnings. When it writes by itself, it meets its own mistakes, and
+# has never learned to go on from them. *Scheduled sampling* (Bengio et al. 2015) lets it read, now and then, its own
+# guess in place of the right word.
 #
-# <details><summary>Hint 1: two pieces</summary>
+# A first pass has made a guess for each label: `guesses[b, t]` is what the model would write where `labels[b, t]` is
+# right. Where `own[b, t]` is true, the decoder is to *read* that guess in place of that label. Return the decoder's
+# input: `BOS` first, all else one place to the right, the last place dropped out. Where the label is −100 the sentence
+# is over: `PAD`, whatever was guessed.
 #
-# A column of `BOS`, and all labels but the last column.
+# <details><summary>Hint 1: what first?</summary>
+#
+# Mix first, shift afterwards. Otherwise a guess stands beside the word it was made for.
 # </details>
-# <details><summary>Hint 2: which calls</summary>
+# <details><summary>Hint 2: mixing</summary>
 #
-# `torch.full_like`, `torch.cat` along `dim=1`, `masked_fill`.
+# `torch.where(condition, a, b)`. Which places take the guess? Those with `own`, where there is a word at all.
 # </details>
-# <details><summary>Hint 3: the first piece</summary>
+# <details><summary>Hint 3: shifting</summary>
 #
-# `torch.full_like(labels[:, :1], BOS)` is (batch, 1), filled with `BOS`.
+# A column of `BOS`, then all columns but the last.
 # </details>
 
-# %% nbgrader={"grade_id": "shift-right", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def shift_right(labels: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-    """What the decoder reads while it predicts the labels."""
+# %% nbgrader={"grade_id": "own-words", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def scheduled_inputs(
+    labels: Int[Tensor, "batch target"], guesses: Int[Tensor, "batch target"], own: Bool[Tensor, "batch target"]
+) -> Int[Tensor, "batch target"]:
+    """What the decoder reads: right words, and its own guesses where `own` says so."""
     ### BEGIN SOLUTION
-    shifted = torch.cat([torch.full_like(labels[:, :1], BOS), labels[:, :-1]], dim=1)
-    return shifted.masked_fill(shifted == -100, PAD)
+    mixed = torch.where(own, guesses, labels).masked_fill(labels == -100, PAD)
+    return torch.cat([torch.full_like(labels[:, :1], BOS), mixed[:, :-1]], dim=1)
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-shift-right", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("shift-right") as show:
-    n = show.random_size(3, 5)
-    words = show.randint(10, 99, 2, n)                             # (sentence, n)
-    labels = torch.full((2, n + 3), -100)                          # (sentence, n + 3)
-    labels[0, :n], labels[0, n] = words[0], EOS
-    labels[1, :n], labels[1, n + 1], labels[1, n + 2] = words[1], 55, EOS
-    labels[1, n] = 44
-    show(shift_right(labels), f"a sentence of {n} words, padded, and one of {n + 2}")
-    show(labels, "the labels afterwards")
-    show(shift_right(torch.tensor([[EOS]])), "an empty sentence")
+# %% nbgrader={"grade_id": "check-own-words", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("own-words") as show:
+    n = show.random_size(5, 9)
+    labels = show.randint(10, 99, 3, n + 3)                        # (sentence, n + 3)
+    labels[0, n], labels[1, n + 1], labels[2, n + 2] = EOS, EOS, EOS
+    labels[0, n + 1:], labels[1, n + 2:] = -100, -100
+    guesses = show.randint(100, 199, 3, n + 3)                     # (sentence, n + 3)
+    own = show.rand(3, n + 3) < 0.5                                # (sentence, n + 3)
+    show(scheduled_inputs(labels, guesses, own), f"sentences of {n}, {n + 1} and {n + 2} words, half of them own")
+    show([scheduled_inputs(labels, guesses, torch.zeros_like(own)), labels],
+         "none own: teacher forcing; the labels afterwards")
+    show(scheduled_inputs(labels, guesses, torch.ones_like(own)), "all own")
 
 # %% tags=["mistakes"]
-forbid("shift-right", ("transformers",))
+forbid("own-words", ("transformers",))
 
 
-def filled(shifted):
-    return shifted.masked_fill(shifted == -100, PAD)
+def shifted(x, start=BOS):
+    return torch.cat([torch.full_like(x[:, :1], start), x[:, :-1]], dim=1)
 
 
-def shift_in_place(labels):
-    labels[:, 1:] = labels[:, :-1].clone()
-    labels[:, 0] = BOS
-    return labels.masked_fill_(labels == -100, PAD)
+def mixed(labels, guesses, own):
+    return torch.where(own, guesses, labels).masked_fill(labels == -100, PAD)
 
 
-def shift_left(labels):
-    return filled(torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], EOS)], dim=1))
+def shift_first(labels, guesses, own):
+    read = shifted(labels).masked_fill(shifted(labels) == -100, PAD)
+    return torch.where(own, guesses, read).index_fill(1, torch.tensor([0]), BOS).masked_fill(read == PAD, PAD)
 
 
-def shifted_from(start, labels):
-    return torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+def choose_unshifted(labels, guesses, own):
+    read = torch.where(own, shifted(guesses), shifted(labels))
+    return read.masked_fill(shifted(labels) == -100, PAD)
 
 
-def filled_in_place(labels):
+def in_place(labels, guesses, own):
+    labels[own & (labels != -100)] = guesses[own & (labels != -100)]
     labels[labels == -100] = PAD
-    return shifted_from(BOS, labels)
+    return shifted(labels)
 
 
-mistake("shift-right", filled_in_place,
-        "The result is right, but your function has replaced the −100 in the labels themselves. The loss would count the "
-        "padding. Make a new tensor: `masked_fill` without the underscore.")
-mistake("shift-right", lambda labels: filled(shifted_from(EOS, labels)),
+mistake("own-words", shift_first,
+        "You shift the labels, and then mix in guesses that are not shifted: the decoder reads the guess for the word that "
+        "it is about to write. Mix first, shift afterwards.")
+mistake("own-words", choose_unshifted,
+        "Labels and guesses are shifted, but `own` is not: it speaks of labels, so it moves with them. Mix first.")
+mistake("own-words", lambda labels, guesses, own: shifted(mixed(labels, guesses, ~own)),
+        "It is the wrong way round: `own` is true where the *guess* is to be read.")
+mistake("own-words", lambda labels, guesses, own: shifted(torch.where(own, guesses, labels.masked_fill(labels == -100, PAD))),
+        "After a sentence's end there are guesses. Where the label is −100 put `PAD`, whatever was guessed.")
+mistake("own-words", lambda labels, guesses, own: shifted(torch.where(own & (labels != -100), guesses, labels)),
+        "A −100 is left in the decoder's input. It is no word: put `PAD` there.")
+mistake("own-words", lambda labels, guesses, own: shifted(mixed(labels, guesses, torch.zeros_like(own))),
+        "This is plain teacher forcing: the guesses are not used.")
+mistake("own-words", lambda labels, guesses, own: shifted(mixed(labels, guesses, torch.ones_like(own))),
+        "All words are guesses. Only where `own` is true.")
+mistake("own-words", lambda labels, guesses, own: mixed(labels, guesses, own),
+        "Nothing is shifted: position $t$ reads the word that it is to write.")
+mistake("own-words", lambda labels, guesses, own: shifted(mixed(labels, guesses, own), EOS),
         "The first token is `EOS`. It is the start token, `BOS`, that tells the decoder to begin.")
-mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(shifted_from(BOS, labels) == -100, EOS),
-        "You put `EOS` where a −100 remains. A sentence ends once; what follows is `PAD`.")
-mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(shifted_from(BOS, labels) == -100, BOS),
-        "You put `BOS` where a −100 remains. A sentence begins once; what follows its end is `PAD`.")
-mistake("shift-right", lambda labels: shifted_from(BOS, labels).masked_fill(labels == -100, PAD),
-        "An `EOS` has become `PAD`. You look for −100 in the labels; look for it in what you have shifted.")
-mistake("shift-right", lambda labels: filled(torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], PAD)], dim=1)),
-        "This shifts to the *left*, and there is no `BOS`: the decoder would read the word after the one it is to write.")
-mistake("shift-right", lambda labels: filled(torch.cat([torch.full_like(labels[:1], BOS), labels[:-1]], dim=0)),
-        "The *sentences* are shifted. Words stand along `dim=1`.")
-mistake("shift-right", lambda labels: filled(labels.roll(1, dims=1)),
-        "`roll` brings the *last* label to the front. The decoder must begin with `BOS`.")
-mistake("shift-right", lambda labels: filled(torch.cat([torch.full_like(labels[:, :1], PAD), labels[:, :-1]], dim=1)),
-        "The first token is padding. It is the start token, `BOS`, that tells the decoder to begin.")
-mistake("shift-right", lambda labels: torch.cat([torch.full_like(labels[:, :1], BOS), labels[:, :-1]], dim=1),
-        "A −100 is left in the decoder's input. It is no word: an embedding has no row −100. Put `PAD` there.")
-mistake("shift-right", lambda labels: filled(torch.cat([torch.full_like(labels[:, :1], BOS), labels], dim=1)),
+mistake("own-words", lambda labels, guesses, own: mixed(labels, guesses, own).roll(1, dims=1),
+        "`roll` brings the last column to the front. The decoder must begin with `BOS`.")
+mistake("own-words", lambda labels, guesses, own: torch.cat(
+            [torch.full_like(labels[:, :1], BOS), mixed(labels, guesses, own)], dim=1),
         "The result is one longer than the labels. Leave out the last column.")
-mistake("shift-right", lambda labels: filled(labels),
-        "Nothing is shifted. Position $t$ reads the very word that it is to write, and learns to copy.")
-mistake("shift-right", shift_left, "This shifts to the *left*: the decoder reads the word after the one it is to write.")
-mistake("shift-right", shift_in_place,
+mistake("own-words", in_place,
         "The result is right, but your function has overwritten the labels, which the loss still needs. Make a new tensor.")
-mistake("shift-right", lambda labels: filled(labels).index_fill(1, torch.tensor([0]), BOS),
-        "`BOS` replaces the first word instead of standing before it. All others must move one place.")
-alternative("shift-right", lambda labels: torch.nn.functional.pad(
-    labels.masked_fill(labels == -100, PAD), (1, 0), value=BOS)[:, :-1])
+
+
+def word_by_word(labels, guesses, own):
+    read = torch.full_like(labels, BOS)
+    for b in range(labels.shape[0]):
+        for t in range(1, labels.shape[1]):
+            over = labels[b, t - 1] == -100
+            read[b, t] = PAD if over else guesses[b, t - 1] if own[b, t - 1] else labels[b, t - 1]
+    return read
+
+
+alternative("own-words", word_by_word)
 
 # %% [markdown]
 # ### Task 3 · The decoder's mask   ●●○○○ · 8 minutes · 2 points
@@ -303,310 +379,262 @@ alternative("decoder-mask", lambda attention_mask: torch.stack(
     [torch.ones_like(row).outer(row).tril().bool()[None] for row in attention_mask]))
 
 # %% [markdown]
-# ### Task 4 · The smoothed loss   ●●●○○ · 13 minutes · 3 points
+# ### Task 4 · Learn from a teacher   ●●●○○ · 13 minutes · 3 points
 #
-# The target distribution gives $1 - \epsilon$ to the label and shares $\epsilon$ equally among *all* $V$ words, the label
-# included:
+# Label smoothing gives a share $\epsilon$ of the target to *all* words alike. But a large model, the *teacher*, knows
+# better which other words would do: *King* and *king*, say, not *King* and *sword*. A small model that learns from
+# its probabilities learns more per sentence (*distillation*: Hinton et al. 2015; for translation, Kim & Rush 2016).
 #
-# $$q(k) = (1 - \epsilon)\,[k = y] + \frac{\epsilon}{V} \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
+# With $\tau(k)$ the teacher's probability of word $k$ and $y$ the label:
 #
-# Return the mean over the labels that count. Labels of −100 don't. (`F.cross_entropy` does all that in one call; here
-# you are to write it with `log_softmax`. The check looks at numbers only, but a grader is told who calls it.)
+# $$q(k) = (1 - \epsilon)\,[k = y] + \epsilon\, \tau(k) \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
+#
+# Return the mean over the labels that count; those of −100 don't. You are given logits of both models. No gradient may
+# reach the teacher. Write it with `log_softmax` and `softmax`. (The check looks at numbers only, but a grader is told who
+# calls `F.cross_entropy` or `F.kl_div`.)
 #
 # <details><summary>Hint 1: throw away first</summary>
 #
-# `counted = labels != -100`; then `logits[counted]` is (counted, vocab), and `labels[counted]` is (counted,).
+# `counted = labels != -100`; index both logits and the labels with it.
 # </details>
 # <details><summary>Hint 2: two terms</summary>
 #
-# $\sum_k q(k) \log p(k)$ is $(1 - \epsilon) \log p(y)$ plus $\epsilon$ times the *mean* of all $\log p(k)$.
+# Put $q$ into the sum: one term picks $\log p(y)$, the other weighs *all* $\log p(k)$ with the teacher's probabilities.
 # </details>
-# <details><summary>Hint 3: log p of the labels</summary>
+# <details><summary>Hint 3: the pieces</summary>
 #
-# `log_p.gather(-1, labels[counted][:, None])[:, 0]`.
+# `gather` picks, `.detach()` stops gradients, and the second term is a sum over the vocabulary, not a mean.
 # </details>
 
-# %% nbgrader={"grade_id": "smoothed-loss", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def smoothed_loss(
-    logits: Float[Tensor, "batch target vocab"], labels: Int[Tensor, "batch target"], smoothing: float
+# %% nbgrader={"grade_id": "teacher", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def distilled_loss(
+    logits: Float[Tensor, "batch target vocab"],
+    teacher_logits: Float[Tensor, "batch target vocab"],
+    labels: Int[Tensor, "batch target"],
+    share: float,
 ) -> Float[Tensor, ""]:
-    """Mean cross-entropy with smoothed labels; -100 is not counted."""
+    """Mean cross-entropy with targets that are mixed with a teacher's probabilities; -100 is not counted."""
     ### BEGIN SOLUTION
     counted = labels != -100
     log_p = logits[counted].log_softmax(dim=-1)
+    teacher = teacher_logits[counted].detach().softmax(dim=-1)
     of_label = log_p.gather(-1, labels[counted][:, None])[:, 0]
-    return -((1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1)).mean()
+    return -((1 - share) * of_label + share * (teacher * log_p).sum(dim=-1)).mean()
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-smoothed-loss", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("smoothed-loss") as show:
+# %% nbgrader={"grade_id": "check-teacher", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("teacher") as show:
     n, vocab = show.random_size(4, 6), show.random_size(5, 9)
-    logits, labels = 2 * show.randn(2, n, vocab), show.randint(0, vocab, 2, n)
+    logits, teacher_logits = 2 * show.randn(2, n, vocab), 3 * show.randn(2, n, vocab)        # (2, n, vocab) each
+    labels = show.randint(0, vocab, 2, n)                          # (2, n)
     labels[1, 2:] = -100
-    show(smoothed_loss(logits, labels, 0.1), f"{n} and 2 words, vocabulary of {vocab}, smoothing 0.1")
-    show(smoothed_loss(logits, labels, 0.4), "the same with smoothing 0.4")
-    show(smoothed_loss(logits, labels, 0.0), "without smoothing")
+    show(distilled_loss(logits, teacher_logits, labels, 0.3), f"{n} and 2 words, vocabulary of {vocab}, share 0.3")
+    show([distilled_loss(logits, teacher_logits, labels, share) for share in (0.0, 1.0)],
+         "no teacher, and nothing but the teacher")
+    logits.requires_grad_(), teacher_logits.requires_grad_()
+    distilled_loss(logits, teacher_logits, labels, 0.5).backward()
+    show([logits.grad, teacher_logits.grad], "the gradients of both")
 
 # %% tags=["mistakes"]
-def smoothing_others(logits, labels, smoothing):
-    v = logits.shape[-1]
-    return smoothed_loss(logits, labels, smoothing * v / (v - 1))
+forbid("teacher", ("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss", "kl_div", "KLDivLoss"),
+       ("aten.nll_loss_forward", "aten.nll_loss_nd", "aten.cross_entropy_loss", "aten.kl_div"))
 
 
-def over_padding(logits, labels, smoothing):
-    return smoothed_loss(logits, labels, smoothing) * (labels != -100).float().mean()
+def two_terms(logits, teacher_logits, labels, share, *, counted=None, soft=lambda t: t.softmax(-1), stop=True,
+              of=lambda x: x.log_softmax(-1), over=torch.sum):
+    counted = labels != -100 if counted is None else counted
+    log_p, teacher = of(logits[counted]), soft(teacher_logits.detach()[counted] if stop else teacher_logits[counted])
+    of_label = log_p.gather(-1, labels.clamp(min=0)[counted][:, None])[:, 0]
+    return (1 - share) * of_label, share * over(teacher * log_p, dim=-1)
 
 
-def as_a_sum(logits, labels, smoothing):
-    return smoothed_loss(logits, labels, smoothing) * (labels != -100).sum()
+def mean_of(terms):
+    return -(terms[0] + terms[1]).mean()
 
 
-def without_log(logits, labels, smoothing):
-    counted = labels != -100
-    p = logits[counted].softmax(dim=-1)
-    of_label = p.gather(-1, labels[counted][:, None])[:, 0]
-    return -((1 - smoothing) * of_label + smoothing * p.mean(dim=-1)).mean()
+def its_choice(teacher):
+    return torch.nn.functional.one_hot(teacher.argmax(-1), teacher.shape[-1]).float()
 
 
-def from_logits(logits, labels, smoothing):
-    counted = labels != -100
-    of_label = logits[counted].gather(-1, labels[counted][:, None])[:, 0]
-    return -((1 - smoothing) * of_label + smoothing * logits[counted].mean(dim=-1)).mean()
+def from_the_teacher(logits, teacher_logits, labels, share):
+    return distilled_loss(logits, teacher_logits, labels, share) - share * entropy(teacher_logits[labels != -100])
 
 
-def with_sum(logits, labels, smoothing):
-    counted = labels != -100
-    log_p = logits[counted].log_softmax(dim=-1)
-    of_label = log_p.gather(-1, labels[counted][:, None])[:, 0]
-    return -((1 - smoothing) * of_label + smoothing * log_p.sum(dim=-1)).mean()
+def entropy(teacher):
+    return -(teacher.detach().softmax(-1) * teacher.detach().log_softmax(-1)).sum(-1).mean()
 
 
-def padding_as_word(logits, labels, smoothing):
-    return smoothed_loss(logits, labels.clamp(min=0), smoothing)
+def by_sentence(logits, teacher_logits, labels, share):
+    pairs = zip(logits[:, None], teacher_logits[:, None], labels[:, None], strict=True)
+    return torch.stack([distilled_loss(*each, share) for each in pairs]).mean()
 
 
-forbid("smoothed-loss", ("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss"),
-       ("aten.nll_loss_forward", "aten.nll_loss_nd", "aten.cross_entropy_loss"))
-mistake("smoothed-loss", smoothing_others,
-        "You share ε among the *other* V − 1 words. That is another definition; here the label gets its part of ε, too: "
-        "the mean runs over all V.")
-mistake("smoothed-loss", over_padding,
-        "The sum is right, but you divide it by all positions, padding too. Divide by the number of labels that count.")
-mistake("smoothed-loss", as_a_sum, "You return the sum. The task asks for the mean over the labels that count.")
-mistake("smoothed-loss", without_log, "These are probabilities, not their logarithms. Use `log_softmax`.")
-mistake("smoothed-loss", from_logits,
+def mixed_logits(logits, teacher_logits, labels, share):
+    mixed = (1 - share) * logits + share * teacher_logits.detach()
+    return distilled_loss(mixed, teacher_logits, labels, 0.0)
+
+
+def padded(labels):
+    return torch.ones_like(labels, dtype=torch.bool)
+
+
+mistake("teacher", lambda logits, teacher, labels, share: mean_of(
+            two_terms(logits, teacher, labels, share, soft=lambda t: torch.full_like(t, 1 / t.shape[-1]))),
+        "This is label smoothing: $\\epsilon$ is shared equally. Share it as the teacher's probabilities say.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, soft=lambda t: t)),
+        "The teacher's logits are used as if they were probabilities: `softmax` first.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, soft=its_choice)),
+        "You use only the teacher's *best* word. What it knows about all others is what there is to learn.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, stop=False)),
+        "A gradient reaches the teacher: it would learn to please its pupil. `.detach()` it.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, over=torch.mean)),
+        "The teacher's term is a mean over the vocabulary. Its probabilities are weights already: sum.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, of=lambda x: x.softmax(-1))),
+        "These are the pupil's probabilities, not their logarithms. Use `log_softmax`.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, of=lambda x: x)),
         "The logits are used as if they were log-probabilities. They are not normalised yet: `log_softmax` first.")
-mistake("smoothed-loss", with_sum, "ε is to be *shared* among all words: the mean of their log-probabilities, not the sum.")
-mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits, labels, 1 - smoothing),
-        "ε and 1 − ε are swapped: the label gets the small part.")
-mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits, labels, 0.0),
-        "The labels are not smoothed at all: this is the plain cross-entropy.")
-mistake("smoothed-loss", padding_as_word, "The labels of −100 are counted as if they were word 0. Leave them out.")
-mistake("smoothed-loss", lambda logits, labels, smoothing: -smoothed_loss(logits, labels, smoothing),
+mistake("teacher", lambda logits, teacher, labels, share: distilled_loss(logits, teacher, labels, 1 - share),
+        "The shares are swapped: $\\epsilon$ belongs to the teacher.")
+mistake("teacher", lambda logits, teacher, labels, share: mean_of(
+            two_terms(logits, teacher, labels, share, counted=padded(labels))),
+        "The labels of −100 are counted as if they were word 0. Leave them out.")
+mistake("teacher", lambda *a: -distilled_loss(*a),
         "The sign is missing. A log-probability is negative, a loss is positive.")
-
-
-def target_of(labels, vocab, smoothing):
-    """The labels that count, and q for each."""
-    label = labels[labels != -100]
-    return label, torch.full((len(label), vocab), smoothing / vocab)
-
-
-def overwritten(logits, labels, smoothing):
-    label, q = target_of(labels, logits.shape[-1], smoothing)
-    q[torch.arange(len(label)), label] = 1 - smoothing
-    return -(q * logits[labels != -100].log_softmax(dim=-1)).sum(dim=-1).mean()
-
-
-def over_the_vocabulary(logits, labels, smoothing):
-    return smoothed_loss(logits, labels, smoothing) / logits.shape[-1]
-
-
-def more_than_one(logits, labels, smoothing):
-    return smoothed_loss(logits, labels, smoothing) + smoothing * smoothed_loss(logits, labels, 0.0)
-
-
-def padding_in_one_term(logits, labels, smoothing):
-    everywhere = -logits.log_softmax(dim=-1).mean()
-    return (1 - smoothing) * smoothed_loss(logits, labels, 0.0) + smoothing * everywhere
-
-
-def by_sentence(logits, labels, smoothing):
-    each = [smoothed_loss(*pair, smoothing) for pair in zip(logits[:, None], labels[:, None], strict=True)]
-    return torch.stack(each).mean()
-
-
-def along_the_sentence(logits, labels, smoothing):
-    log_p, counted = logits.log_softmax(dim=1), labels != -100
-    of_label = log_p[counted].gather(-1, labels[counted][:, None])[:, 0]
-    return -((1 - smoothing) * of_label + smoothing * log_p[counted].mean(dim=-1)).mean()
-
-
-def beyond_the_floor(logits, labels, smoothing):
-    label, q = target_of(labels, logits.shape[-1], smoothing)
-    q[torch.arange(len(label)), label] += 1 - smoothing
-    return smoothed_loss(logits, labels, smoothing) + torch.xlogy(q, q).sum(dim=-1).mean()
-
-
-def each_word(logits, labels, smoothing):
-    log_p = logits[labels != -100].log_softmax(dim=-1)
-    of_label = log_p.gather(-1, labels[labels != -100][:, None])[:, 0]
-    return -((1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1))
-
-
-mistake("smoothed-loss", overwritten,
-        "The label's own share of ε is missing: you *set* its q to 1 − ε. Add 1 − ε to the ε / V that it has already.")
-mistake("smoothed-loss", over_the_vocabulary,
-        "You divide by V as well: a mean over words *and* vocabulary. Sum over the vocabulary; take the mean over the "
-        "labels that count.")
-mistake("smoothed-loss", more_than_one,
-        "The label keeps its full weight of 1. It gets 1 − ε, so that all of q adds up to 1.")
-mistake("smoothed-loss", padding_in_one_term,
-        "The term with ε counts the padding, too. Throw the labels of −100 away before both terms.")
-mistake("smoothed-loss", by_sentence,
+mistake("teacher", lambda logits, teacher, labels, share: distilled_loss(logits, teacher, labels, share)
+        * (labels != -100).sum(), "You return the sum. The task asks for the mean over the labels that count.")
+mistake("teacher", lambda logits, teacher, labels, share: distilled_loss(logits, teacher, labels, share)
+        * (labels != -100).float().mean(),
+        "The sum is right, but you divide it by all positions, padding too. Divide by the number of labels that count.")
+mistake("teacher", from_the_teacher,
+        "The teacher's entropy is subtracted (the *KL divergence*). It has the same gradient, but asked for is −Σ q log p.")
+mistake("teacher", by_sentence,
         "This is a mean of the sentences' means, so a word in a short sentence weighs more. Take one mean over all words.")
-mistake("smoothed-loss", along_the_sentence,
-        "The softmax runs along the sentence. A probability is shared out among the *vocabulary*: `dim=-1`.")
-mistake("smoothed-loss", beyond_the_floor,
-        "This is how far p is from q: the entropy of q is subtracted (the *KL divergence*). It has the same gradient, but "
-        "asked for is −Σ q log p as it stands.")
-mistake("smoothed-loss", each_word, "You return one loss a word. The task asks for their mean.")
-mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits, labels, 0.1),
-        "Your smoothing is always 0.1. Use the `smoothing` you are given.")
-mistake("smoothed-loss", lambda logits, labels, smoothing: smoothed_loss(logits, labels, smoothing).item(),
-        "The number is right, but without a tensor there is no gradient. Leave out `.item()`.")
-alternative("smoothed-loss", lambda logits, labels, smoothing: torch.nn.functional.cross_entropy(
-    logits.flatten(0, 1), labels.flatten(), ignore_index=-100, label_smoothing=smoothing))
+mistake("teacher", mixed_logits,
+        "You mix the logits of pupil and teacher. It is the *target* that is mixed: $q$, not $p$.")
+mistake("teacher", lambda logits, teacher, labels, share: distilled_loss(logits, teacher, labels, 0.1),
+        "The share is always 0.1. Use the `share` you are given.")
+
+
+def whole_target(logits, teacher_logits, labels, share):
+    real = labels != -100
+    label = torch.nn.functional.one_hot(labels.clamp(min=0), logits.shape[-1])
+    q = (1 - share) * label + share * teacher_logits.detach().softmax(-1)
+    return -(q * logits.log_softmax(-1)).sum(-1).masked_select(real).mean()
+
+
+alternative("teacher", whole_target)
 
 # %% [markdown]
-# ### Task 5 · Greedy decoding   ●●●●○ · 20 minutes · 3 points
+# ### Task 5 · Open investigation: a better search   ●●●●○ · 20 minutes · 4 points
 #
-# `step(written)` is a decoder: it takes all tokens written so far, (batch, length), `BOS` included, and returns logits
-# (batch, length, vocab); the logits at position $t$ predict the token *after* position $t$. It keeps no cache, so it
-# needs the whole beginning each time.
+# Here is a small, strange "language" of 8 words. After each beginning the next word has probabilities of its own, which
+# no rule foretells. A text has exactly 10 words. Which of the $8^{10}$ texts is the likeliest? Nobody can try them all: you may
+# ask for probabilities 60 times, each time for one beginning.
 #
-# Write the likeliest token, append it, go on. Stop when every sentence of the batch has its `EOS`, or after
-# `max_length` tokens. Return the tokens without `BOS`. What stands behind a sentence's first `EOS` must be `PAD`.
+# Write a search. Greedy asks 10 times and leaves the rest unused; it earns nothing. A beam of 4 asks 31 times, and what
+# it finds earns all the points. In between the grader counts in proportion, as the mean over 40 languages that you have not
+# seen. How you spend the 60 is yours: a wider beam, one that is wide at first, best first, looking ahead …
 #
-# <details><summary>Hint 1: the loop</summary>
+# To try an idea on languages of your own, add a cell like this:
 #
-# Begin with a column of `BOS`. Each round: logits, the last position, argmax over the vocabulary, append.
+# ```python
+# print(sum(score(number, search(Language(number))) for number in range(200)) / 200)
+# ```
+#
+# Greedy has about −8.0 there, a beam of 4 about −7.1. How far do you get?
+#
+# <details><summary>Hint 1: a start</summary>
+#
+# Write greedy first, and measure it. Then keep two beginnings in place of one.
 # </details>
-# <details><summary>Hint 2: finished sentences</summary>
+# <details><summary>Hint 2: the bookkeeping</summary>
 #
-# Keep `done`, (batch,), all `False` at first. Where it is `True`, write `PAD` instead of the argmax. Then update it:
-# `done | (word == EOS)`.
+# Keep pairs (sum of log-probabilities, words). One round: ask for each beginning, list all lengthened ones, sort, cut.
 # </details>
-# <details><summary>Hint 3: nearly the answer</summary>
+# <details><summary>Hint 3: what does it cost?</summary>
 #
-# `word = step(written)[:, -1].argmax(dim=-1).masked_fill(done, PAD)`
+# In the first round there is one beginning, later there are $k$: a beam of $k$ asks $1 + 9k$ times.
 # </details>
-
-# %% nbgrader={"grade_id": "greedy", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def greedy(step: Callable[[Tensor], Tensor], batch: int, max_length: int) -> Int[Tensor, "batch written"]:
-    """At each step the likeliest token, until all sentences have ended."""
-    ### BEGIN SOLUTION
-    written = torch.full((batch, 1), BOS)
-    done = torch.zeros(batch, dtype=torch.bool)
-    for _ in range(max_length):
-        word = step(written)[:, -1].argmax(dim=-1).masked_fill(done, PAD)
-        written = torch.cat([written, word[:, None]], dim=1)
-        done = done | (word == EOS)
-        if done.all():
-            break
-    return written[:, 1:]
-    ### END SOLUTION
-
-# %% [markdown]
-# The check decodes with this little model. Each next token depends on *all* tokens so far, and each sentence has an
-# end of its own.
 
 # %%
-def toy_decoder(ends: list[int], offset: int, vocab: int = 12) -> Callable[[Tensor], Tensor]:
-    """A decoder whose sentence i writes ends[i] words and then EOS."""
-
-    def step(written):                                             # (batch, length)
-        length = torch.arange(1, written.shape[1] + 1)             # (length,): tokens read at each position
-        word = 3 + (written.cumsum(dim=1) * 5 + length * offset) % (vocab - 3)   # (batch, length): from 3 on
-        word = torch.where(length > torch.tensor(ends)[:, None], EOS, word)      # (batch, length)
-        return 4 * torch.nn.functional.one_hot(word, vocab) - torch.linspace(0, 1, vocab)   # (batch, length, vocab)
-
-    return step
+WORDS, LENGTH, BUDGET = 8, 10, 60
 
 
-# %% nbgrader={"grade_id": "check-greedy", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("greedy") as show:
-    offset, long = show.random_size(1, 8), show.random_size(5, 20)
-    show(greedy(toy_decoder([3, long], offset), 2, 25), f"ends after 3 and {long} words; max_length 25")
-    offset, long = show.random_size(1, 8), show.random_size(5, 20)
-    show(greedy(toy_decoder([4, long + 3], offset), 2, long), f"ends after 4 and {long + 3} words; max_length {long}")
-    show(greedy(toy_decoder([0], offset), 1, 5), "an empty sentence")
+class Language:
+    """The log-probabilities of the next word, (8,), for each beginning; 60 times at most."""
+
+    def __init__(self, number: int, budget: int = BUDGET):
+        self.number, self.left = number, budget
+
+    def __call__(self, words: list[int]) -> Tensor:
+        if self.left == 0:
+            raise RuntimeError(f"you have asked {BUDGET} times already")
+        self.left -= 1
+        number = self.number
+        for word in words:
+            number = (number * 1_000_003 + word + 1) % 2**31
+        chance = torch.Generator().manual_seed(number)
+        return (1.5 * torch.randn(WORDS, generator=chance)).log_softmax(dim=-1)
+
+
+def score(number: int, words: list[int]) -> float:
+    """The log-probability of a text."""
+    language = Language(number, LENGTH)
+    return sum(language(words[:at])[word].item() for at, word in enumerate(words))
+
+
+# %% nbgrader={"grade_id": "search", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def search(language: Callable[[list[int]], Tensor]) -> list[int]:
+    """The likeliest text of 10 words that you can find with at most 60 calls of `language(words)`."""
+    ### BEGIN SOLUTION
+    going = [(0.0, [])]
+    for _ in range(LENGTH):
+        grown = []
+        for total, words in going:
+            for word, log_p in enumerate(language(words).tolist()):
+                grown.append((total + log_p, [*words, word]))
+        going = sorted(grown, reverse=True)[:6]
+    return going[0][1]
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-search", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
+with check("search", operators=False) as show:
+    numbers = show.randint(0, 1_000_000, 40).tolist()
+    show.tokens([search(Language(number)) for number in numbers], "a text in each of 40 languages")
 
 # %% tags=["mistakes"]
-def decode(step, batch, max_length, *, read=lambda w: w, at=-1, stop=all, keep_start=False, pad=True, words=torch.argmax):
-    written, done = torch.full((batch, 1), BOS), torch.zeros(batch, dtype=torch.bool)
-    for _ in range(max_length):
-        word = words(step(read(written))[:, at], dim=-1)
-        word = word.masked_fill(done, PAD) if pad else word
-        written = torch.cat([written, word[:, None]], dim=1)
-        done = done | (word == EOS)
-        if stop(done.tolist()):
-            break
-    return written if keep_start else written[:, 1:]
+def wide(language, beams, best=True, length=LENGTH):
+    going = [(0.0, [])]
+    for _ in range(length):
+        grown = [(total + log_p, [*words, word]) for total, words in going
+                 for word, log_p in enumerate(language(words).tolist())]
+        going = sorted(grown, reverse=best)[:beams]
+    return going[0][1]
 
 
-mistake("greedy", lambda *a: decode(*a, stop=lambda done: False),
-        "It never stops at `EOS`: it goes on to `max_length`. Leave the loop once every sentence has ended.")
-mistake("greedy", lambda *a: decode(*a, stop=any),
-        "It stops as soon as *one* sentence has ended. The others are cut off: wait for all.")
-mistake("greedy", lambda *a: decode(*a, read=lambda w: w[:, -1:]),
-        "Only the last token is handed to `step`. Without a cache it has forgotten the rest: give it all that is written.")
-mistake("greedy", lambda *a: decode(*a, at=0),
-        "You read the logits at the *first* position. Those predict the first word, again and again. Take the last: `[:, -1]`.")
-mistake("greedy", lambda *a: decode(*a, keep_start=True), "`BOS` is still in the result. Return what comes after it.")
-mistake("greedy", lambda *a: decode(*a, pad=False),
-        "Behind the first `EOS` of a finished sentence your result holds further tokens. They are no part of it: write `PAD`.")
-mistake("greedy", lambda *a: decode(*a, words=torch.argmin), "This takes the *least* likely token: `argmax`.")
-mistake("greedy", lambda step, batch, max_length: greedy(step, batch, max_length + 1),
-        "The result may be one token too long: `max_length` does not count `BOS`.")
+def likely_enough(shown, seed):
+    from txlib.grading.checking.inputs import Inputs
+
+    numbers, texts = Inputs(seed, "search").randint(0, 1_000_000, 40).tolist(), shown[0]
+    if len(texts) != len(numbers) or any(len(text) != LENGTH or not set(text) <= set(range(WORDS)) for text in texts):
+        return 0, f"A text has {LENGTH} words, numbers from 0 to {WORDS - 1}."
+
+    def mean_score(write):
+        return sum(score(number, write(number)) for number in numbers) / len(numbers)
+
+    by_number = dict(zip(numbers, texts, strict=True))
+    yours = mean_score(by_number.__getitem__)
+    greedy, beam = (mean_score(lambda number, k=k: wide(Language(number), k)) for k in (1, 4))
+    share = (yours - greedy) / (0.9 * (beam - greedy))
+    return max(0, min(share, 1)), f"Mean log-probability: yours {yours:.2f}, greedy {greedy:.2f}, a beam of 4 {beam:.2f}."
 
 
-def ended_early(step, batch, max_length, *, start=BOS, lose_end=False, remember=True, drop_last=False):
-    written, done = torch.full((batch, 1), start), torch.zeros(batch, dtype=torch.bool)
-    for _ in range(max_length):
-        word = step(written)[:, -1].argmax(dim=-1)
-        ends = done | (word == EOS)
-        word = word.masked_fill(ends if lose_end else done, PAD)
-        done = ends if remember else word == EOS
-        if drop_last and ends.all():
-            break
-        written = torch.cat([written, word[:, None]], dim=1)
-        if done.all():
-            break
-    return written[:, 1:]
-
-
-mistake("greedy", lambda *a: ended_early(*a, lose_end=True),
-        "The `EOS` itself has become `PAD`. Fill up what stands *behind* it: update `done` after the word is chosen.")
-mistake("greedy", lambda *a: ended_early(*a, remember=False),
-        "`done` forgets: it only knows who ended in this round. Once ended, always ended: `done | (word == EOS)`.")
-mistake("greedy", lambda *a: ended_early(*a, drop_last=True),
-        "The last column is missing. Append the tokens first, then leave the loop.")
-mistake("greedy", lambda *a: ended_early(*a, start=PAD), "Begin with a column of `BOS`, not of `PAD`.")
-mistake("greedy", lambda step, batch, max_length: greedy(step, batch, max_length - 1),
-        "The result may be one token short: `max_length` does not count `BOS`.")
-mistake("greedy", lambda *a: greedy(*a).tolist(), "The tokens are right, but asked for is a tensor. Leave out `.tolist()`.")
-
-
-def by_list(step, batch, max_length):
-    rows = [[BOS] for _ in range(batch)]
-    while len(rows[0]) <= max_length and not all(EOS in row for row in rows):
-        best = step(torch.tensor(rows)).argmax(dim=-1)[:, -1].tolist()
-        rows = [[*row, PAD if EOS in row else word] for row, word in zip(rows, best, strict=True)]
-    return torch.tensor(rows)[:, 1:]
-
-
-alternative("greedy", by_list)
+measured("search", likely_enough)
+mistake("search", lambda language: wide(language, 1), "This is greedy: it never looks back.")
+mistake("search", lambda language: wide(language, 4, best=False), "You keep the *least* likely beginnings.")
+mistake("search", lambda language: wide(language, 12), "A beam of 12 asks more than 60 times.")
+mistake("search", lambda language: wide(language, 4, length=9), "The text is a word short.")
+alternative("search", lambda language: wide(language, 5))
 
 # %%
 check.summary()

@@ -118,12 +118,12 @@ def test_the_library_and_its_data(run, installed):
     assert Path(where).is_relative_to(installed.parent) and version == txlib.__version__ and int(pairs) > 10_000
     assert run("txlib", "--version").split()[1] == txlib.__version__
     listed = run("txlib", "data")
-    assert "wesnoth" in listed and "translation-tiny" in listed
+    assert "wesnoth" in listed and "games-de-en" in listed
 
 
 @pytest.mark.slow
 def test_models_come_along_and_are_trained(run):
-    assert "king" in run("txlib", "translate", "--model", "translation-tiny", "Der König schläft.").lower()
+    assert "king" in run("txlib", "translate", "--model", "games-de-en", "Der König schläft.").lower()
     written = run("txlib", "generate", "--model", "glassllm-en", "--greedy", "Alice was")
     assert " ".join(written.split()).startswith("Alice was going to see")
     run("txlib", "train", "shakespeare", "--steps", 2, "--device", "cpu", "--out", "run")

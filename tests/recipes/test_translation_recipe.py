@@ -85,7 +85,7 @@ def test_a_tokenizer_of_another_run(run, few_sentences):
 
 @pytest.mark.slow
 def test_the_shipped_checkpoint_translates():
-    translator = load(shipped("translation-tiny"))
+    translator = load(shipped("games-de-en"))
     splits = translation("games", "de-en")
     sources, references = zip(*splits.test[:100], strict=True)
     assert bleu(translator.translate(sources, beams=1), references) > 12  # all of them: 17.8
