@@ -52,7 +52,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/exercise_04_heads.ipynb) | 60 + 55 |
 # | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/exercise_05_positions.ipynb) | 60 + 45 |
 # | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 60 + 45 |
-# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/exercise_07_transformer.ipynb) | 75 + 55 |
+# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/exercise_07_transformer.ipynb) | 75 + 65 |
 # | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/exercise_08_gpt.ipynb) | 75 + 55 |
 # | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 100 + 60 |
 # | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/exercise_11_bert.ipynb) | 100 + 55 |
