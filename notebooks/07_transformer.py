@@ -651,7 +651,7 @@ expect("BLEU after half a minute", bleu(first, english), 0, 6)
 #
 # Half a minute is not enough, and this is no fault of the code. Here is the same model after 7,500 steps on all
 # 29,300 training pairs, short and long. It comes with the course, in `data/checkpoints/games-de-en`. This command made
-# it, in XX minutes of one CPU core, and you can run it yourself:
+# it, in 28 minutes of one CPU core, and you can run it yourself:
 #
 # ```
 # txlib train translation --data games --preset course --steps 7500 --out runs/course
@@ -677,16 +677,18 @@ for index in show:
     print(f"{german[index]}\n     human: {english[index]}")
     print(f"      30 s: {first[index]}\n    30 min: {loaded[index]}")
 prove_bleu(loaded, "These translations")
-expect("BLEU after half an hour", bleu(loaded, english), 20, 35)
+expect("BLEU after half an hour", bleu(loaded, english), 22, 27)
 
 # %% [markdown]
 # These sentences were in no training set. Not all is right. But read the last lines against the German: subjects,
 # verbs and negations mostly arrive, in English order. Try a sentence of your own. The model knows orcs, elves, swords
-# and space ships better than taxes.
+# and space ships better than taxes. The last two are the pair that you have followed, and the same with the nouns
+# exchanged, on which lessons 04 and 05 needed a second head and positions:
 
 # %% tags=["nbval-ignore-output"]
 mine = ["Wo ist der König?", "Wir müssen die Orks besiegen!", "Ich habe kein Gold."]
-translate(model, mine)
+turned = ["Die Orks haben die Menschen angegriffen!", "Die Menschen haben die Orks angegriffen!"]
+translate(model, [*mine, *turned])
 
 # %% [markdown]
 # ### The chain of probabilities, in numbers
@@ -801,7 +803,9 @@ for row in (1, 3, 6):                                              # ▁orcs, �
 
 # %% [markdown]
 # Compare with lesson 03, where attention learned a dictionary on purpose. Here nobody asked for an alignment. It is
-# useful, so heads have it. XX
+# useful, so heads have it. All four find *Orks* for *orcs*. Before they write *attack*, all four look at *angegriffen*
+# most, past *die Menschen*, and three of them do so already for *have*: the participle at the end says that it is an
+# auxiliary. *ed*, which only goes on, has no partner, and its weights scatter.
 
 # %% [markdown]
 # ## 7 Break it: forget the causal mask
@@ -867,10 +871,10 @@ lost.load_state_dict(model.state_dict())
 without_positions = translate(lost.to(device()), german)
 for index in show[:4]:
     print(f"{german[index]:44} {without_positions[index]}")
-expect("BLEU without positions", bleu(without_positions, english), 5, 18)
+expect("BLEU without positions", bleu(without_positions, english), 5, 12)
 
 # %% [markdown]
-# About half of the BLEU is gone. Simple sentences survive, where each word follows from the last one and the source's
+# Two thirds of the BLEU are gone. Simple sentences survive, where each word follows from the last one and the source's
 # words in any order. In the others the decoder loses its place, and repeats or leaves out.
 
 # %% [markdown]
@@ -907,7 +911,13 @@ plots.lines(
 )
 
 # %% [markdown]
-# XX
+# One seed each: believe the gap, not its decimals. And read it rightly:
+#
+# - The paper's recipe is not bad. It was made for 100,000 steps of 25,000 target tokens each, 2,500 times the tokens that
+#   these runs saw. There it has time. What is younger mostly buys speed.
+# - All choices changed at once, so this does not say which one counts. Lesson 06 takes norm, rate and warm-up apart.
+# - The peak counts much. Equation 3 with a warm-up of 400 in place of 4,000 has a peak of $3.6 \cdot 10^{-3}$, three times
+#   as high. We tried that first: the same model then had a BLEU of 1.1 after twice as many steps.
 
 # %% [markdown]
 # ## 9 Open the library
@@ -966,8 +976,8 @@ searched = beam_search(
 by_beam = [vocabulary.decode(ids) for ids in searched]
 same = sum(by_beam[index] == text(words[1:]) for index, (_, (_, words)) in enumerate(found))
 print(f"the same as your beam: {same} of {len(found)}")
-expect("BLEU, greedy", bleu(loaded, english), 20, 35)
-expect("BLEU, beam of 4", bleu(by_beam, english), 20, 36)
+expect("BLEU, greedy", bleu(loaded, english), 22, 27)
+expect("BLEU, beam of 4", bleu(by_beam, english), 23, 29)
 
 # %% [markdown]
 # With 181 short sentences a difference of a point or two is within sampling noise. On all of it, short and long, both
