@@ -873,7 +873,7 @@ for index in show[:4]:
 expect("BLEU without positions", bleu(without_positions, english), 5, 12)
 
 # %% [markdown]
-# Two thirds of the BLEU are gone. Simple sentences survive, where each word follows from the last one and the source's
+# Nearly two thirds of the BLEU are gone. Simple sentences survive, where each word follows from the last one and the source's
 # words in any order. In the others the decoder loses its place, and repeats or leaves out.
 
 # %% [markdown]
