@@ -101,7 +101,9 @@ def region_text(source: str, region: str) -> str:
 
 def _split(source: str, region: str, instead: str | None = None) -> tuple[list[str], list[str]]:
     """The lines outside and inside a region."""
-    outside, within, inside = [], [], False
+    outside: list[str] = []
+    within: list[str] = []
+    inside = False
     for line in source.splitlines():
         mark = MARK.fullmatch(line)
         if not mark or mark["region"] != region:

@@ -48,11 +48,11 @@ def check_notebook(
     except kernels.Stopped as reason:
         stopped = str(reason)
     displayed = {verdict.task: verdict for verdict in _verdicts(notebook)}
-    missing = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
+    unseen = f"Not reached: {stopped}." if stopped else "Its check cell is missing or changed."
     verdicts = [
         displayed.get(task["id"])
         or Verdict(
-            task["id"], task["title"], "unknown", 0, task["points"], (missing,), elsewhere=bool(task.get("measured"))
+            task["id"], task["title"], "unknown", 0, task["points"], (unseen,), elsewhere=bool(task.get("measured"))
         )
         for task in recordings["tasks"]
     ]

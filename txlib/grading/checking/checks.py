@@ -250,8 +250,11 @@ class Checks:
         return Summary(self.exercise, self._verdicts, learner=self._exercise is not None)
 
     def _save(self, verdict: Verdict) -> str:
-        name, rows = self.exercise["exercise"], []
-        for each in self.exercise["tasks"]:
+        exercise = self.exercise
+        if exercise is None:
+            return ""
+        name, rows = exercise["exercise"], []
+        for each in exercise["tasks"]:
             if each.get("measured"):  # nothing here can tell whether it is done
                 continue
             mine = each["id"] == verdict.task

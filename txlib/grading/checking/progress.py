@@ -63,7 +63,7 @@ class Progress:
 def progress() -> Progress:
     """The learner's results so far, in the order of the exercises."""
     course, found = _course(), _read(progress_path())
-    return replace(found, exercises=course and len(list(course.glob("exercises/*.ipynb"))))
+    return replace(found, exercises=len(list(course.glob("exercises/*.ipynb"))) if course else None)
 
 
 def progress_path() -> Path:

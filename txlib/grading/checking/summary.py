@@ -26,7 +26,9 @@ class Summary:
         self._next = next_lesson(exercise["exercise"]) if learner and exercise else None
         self._hand_in = learner
         self._title = exercise["title"] if exercise else "The recordings are not loaded: run all cells"
-        self.points = self.max_points = self.elsewhere = 0
+        self.points: int | float = 0
+        self.max_points: int | float = 0
+        self.elsewhere: int | float = 0
         self._rows = []
         for task in exercise["tasks"] if exercise else ():
             verdict = verdicts.get(task["id"]) or Verdict(task["id"], task["title"], "unanswered")

@@ -120,25 +120,25 @@ def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = No
         kind, lines = ("unanswered", _stub_lines(bundle)) if is_stub(bundle) else _gathered(recording, bundle)
         return Verdict(task, title, kind, 0, points, lines, elsewhere=True)
     comparison = comparison or compared(bundle, reference)
-    earned = comparison.share
-    if earned == 1:
+    earned, differs = comparison.share, comparison.differs
+    if earned == 1 or differs is None:
         return Verdict(task, title, "right", points, points)
     if is_stub(bundle) and not earned:
         return Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle))
     whole = whole_mistake(bundle, recording)
     by_result = {} if whole else mistakes_by_result(bundle, recording, comparison)
     if whole:
-        lines = (whole, *_difference(bundle, reference, comparison.differs))
+        lines = (whole, *_difference(bundle, reference, differs))
     else:
         lines = _several(bundle, reference, comparison, by_result)
     if earned:
         right = f"{comparison.right} of {len(comparison.parts)} results are right."
         lines = (*lines[:1], right, *lines[1:]) if whole else (right, *lines)
     kind = "partial" if earned else "mistake" if whole or by_result else "wrong"
-    if kind == "wrong" and bundle["error"] and comparison.differs[0] >= len(bundle["shown"]):
+    if kind == "wrong" and bundle["error"] and differs[0] >= len(bundle["shown"]):
         kind = "error"
     sentences = (whole,) if whole else tuple(by_result)
-    matrices = _matrices(bundle, reference, comparison.differs[0])
+    matrices = _matrices(bundle, reference, differs[0])
     return Verdict(task, title, kind, earned * points, points, lines, matrices, bool(whole), sentences)
 
 
@@ -234,7 +234,7 @@ def _stub_lines(bundle: dict) -> tuple[str, ...]:
 
 def _error_lines(bundle: dict) -> tuple[str, ...]:
     error = bundle["error"]
-    lines = (f"Your answer raised `{error['error']}`: {error['message']}".rstrip(": "),)
+    lines: tuple[str, ...] = (f"Your answer raised `{error['error']}`: {error['message']}".rstrip(": "),)
     if error.get("line"):
         inside = f"In `{error['function']}`, line" if error.get("function") else "In this check, line"
         lines += (f"{inside} {error['line']}: `{error['code']}`",)

@@ -90,7 +90,9 @@ class _Submission:
             self._judge(self._run(seed, rebuild(self.assignment, self.answers), secret=self.secret))
         for task in self.assignment.tasks:
             others = self._others(task) if self._wants_alone(task) else None
-            for seed in self.seeds if others is not None else ():
+            if others is None:
+                continue
+            for seed in self.seeds:
                 notebook = rebuild_alone(self.assignment, task, self.answers, others[seed])
                 self._judge(self._run(seed, notebook, task.id, secret=True))
         outcomes, junit = judge(self.assignment, self.job.reference, self.runs, self.outcomes)

@@ -24,7 +24,9 @@ JUNIT_VARIABLE = re.compile(r' (?:time|timestamp|hostname)="[^"]*"')  # what dif
 
 def judge(assignment: Assignment, reference: Reference, runs: list[Run], outcomes: dict) -> tuple[dict, str]:
     """The outcomes of the runs, by (task, seed, alone or not), as far as pytest confirms them; and the JUnit report."""
-    items, names = {}, {}
+    items: dict[int, list] = {}
+    names: dict[tuple[str, str], tuple] = {}
+    tasks = {task.id: task for task in assignment.tasks}
     for run in runs:
         for task in assignment.tasks:
             key = (task.id, run.seed, run.only is not None)
@@ -36,7 +38,7 @@ def judge(assignment: Assignment, reference: Reference, runs: list[Run], outcome
         return outcomes, ""
     passed, junit = _pytest(reference, items)
     right = {names[each] for each in passed if each in names}
-    return {key: _confirmed(each, key in right, assignment.task(key[0])) for key, each in outcomes.items()}, junit
+    return {key: _confirmed(each, key in right, tasks[key[0]]) for key, each in outcomes.items()}, junit
 
 
 def task_result(

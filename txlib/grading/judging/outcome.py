@@ -72,8 +72,8 @@ def outcomes_of(assignment: Assignment, run: Run, reference: Reference) -> dict[
 def _outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
     executed = run.executed
     if executed.stopped_at in (task.check, *task.answers):
-        verdict = "timeout" if executed.late else "error"
-        return Outcome(verdict, lines=(f"Its cell ended the run: {executed.stopped}.",))
+        why = f"Its cell ended the run: {executed.stopped}."
+        return Outcome("timeout" if executed.late else "error", lines=(why,))
     outputs = executed.outputs.get(task.check)
     if outputs is None:
         return Outcome("stopped", lines=(f"Not reached: {executed.stopped}.",) if executed.stopped else ())
@@ -82,6 +82,7 @@ def _outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
     recordings = reference.recordings if run.secret or not reference.open else reference.open
     recording = recordings[run.seed][task.id]
     displayed = bundles(outputs)
+    problem: str | None
     if len(displayed) != 1:
         problem = f"its check displayed {len(displayed)} bundles of evidence instead of one"
     else:
