@@ -239,6 +239,25 @@ def test_bert(head, tmp_path):
     assert load_pretrained(tmp_path / "ours").config == ours.config
 
 
+@pytest.mark.parametrize("head", BERT_HEADS)
+@torch.no_grad()
+def test_every_bert_takes_a_mask(head, tmp_path):
+    """A window as a rule equals the same window as a matrix in transformers."""
+    theirs = bert(head, num_labels=2 if head == "BertForQuestionAnswering" else 5)
+    ours, x = there(theirs, tmp_path), ids(3, 4, 7) if head == "BertForMultipleChoice" else ids(3, 7)
+    place = torch.arange(7)
+    near = ((place[:, None] - place[None, :]).abs() <= 1).expand(x.numel() // 7, 1, 7, 7)  # (batch, 1, query, key)
+    matrix = torch.zeros(near.shape).masked_fill(~near, torch.finfo(torch.float32).min)
+    if head == "BertForMultipleChoice":  # theirs takes no matrix: read the choices one by one
+        scores = theirs.classifier(theirs.bert(x.flatten(0, 1), attention_mask=matrix).pooler_output).view(3, 4)
+        assert_close(ours(x, mask=sliding_window(1)).logits, scores, **close)
+        return
+    mine, other = ours(x, mask=sliding_window(1)), theirs(x, attention_mask=matrix)
+    for field, value in vars(mine).items():
+        if value is not None:
+            assert_close(value, getattr(other, field), **close)
+
+
 @torch.no_grad()
 def test_bert_predicts_a_number(tmp_path):
     theirs = bert("BertForSequenceClassification", num_labels=1)

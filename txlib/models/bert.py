@@ -7,11 +7,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from txlib.attention import Mask
 from txlib.labels import IGNORED
 from txlib.layers.feedforward import find_activation
 from txlib.layers.norm import make_norm
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput, initialise
-from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.outputs import Output, output
+
+Both = tuple[Tensor, Tensor]  # scores, or labels, of a task that asks for two things
 
 
 @output
@@ -69,6 +72,7 @@ class BertForPreTraining(EncoderHead):
         position_ids: Int[Tensor, "#batch length"] | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
         next_sentence_label: Int[Tensor, "batch"] | None = None,
+        mask: Mask | None = None,
     ) -> PreTrainingOutput:
         """Both guesses; with both labels, the sum of both losses.
 
@@ -76,13 +80,18 @@ class BertForPreTraining(EncoderHead):
             labels: the token that stood there, and -100 where none is asked for.
             next_sentence_label: 0 where B follows A, 1 where it is a random sentence.
         """
-        out = self.base(input_ids, attention_mask, token_type_ids, position_ids)
-        tokens = self.predictions(out.last_hidden_state, self.base.embedding.weight)
-        is_next = self.next_sentence(out.pooler_output)
-        loss = None
-        if labels is not None and next_sentence_label is not None:
-            loss = cross_entropy(tokens, labels) + cross_entropy(is_next, next_sentence_label)
-        return PreTrainingOutput(prediction_logits=tokens, seq_relationship_logits=is_next, loss=loss)
+        both = both_of(labels, next_sentence_label)
+        return super().forward(input_ids, attention_mask, token_type_ids, position_ids, both, mask)
+
+    def score(self, out: EncoderOutput) -> Both:
+        tokens = self.predictions(out.last_hidden_state, self.base.embedding.weight)  # (batch, length, vocab)
+        return tokens, self.next_sentence(out.pooler_output)
+
+    def loss(self, logits: Both, labels: Both) -> Float[Tensor, ""]:
+        return super().loss(logits[0], labels[0]) + super().loss(logits[1], labels[1])
+
+    def output(self, logits: Both, loss: Float[Tensor, ""] | None) -> PreTrainingOutput:
+        return PreTrainingOutput(prediction_logits=logits[0], seq_relationship_logits=logits[1], loss=loss)
 
 
 class BertForMaskedLM(EncoderHead):
@@ -157,10 +166,6 @@ class BertForMultipleChoice(EncoderHead):
         super().__init__(config, base)
         self.classifier = self.linear(1)
 
-    def score(self, out: EncoderOutput) -> Float[Tensor, "batch_choices 1"]:
-        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
-        return self.classifier(self.drop(out.pooler_output))
-
     def forward(
         self,
         input_ids: Int[Tensor, "batch choices length"],
@@ -168,15 +173,17 @@ class BertForMultipleChoice(EncoderHead):
         token_type_ids: Int[Tensor, "batch choices length"] | None = None,
         position_ids: Int[Tensor, "batch choices length"] | None = None,
         labels: Int[Tensor, "batch"] | None = None,
+        mask: Mask | None = None,
     ) -> HeadOutput:
         """As the other heads, with one more axis; labels: the number of the right choice."""
-        marks = (
-            None if each is None else each.flatten(0, 1) for each in (attention_mask, token_type_ids, position_ids)
-        )
-        mask, segments, positions = marks  # (batch · choices, length) each
-        scores = super().forward(input_ids.flatten(0, 1), mask, segments, positions).logits
-        logits = scores.view(input_ids.shape[:2])
-        return HeadOutput(logits=logits, loss=None if labels is None else self.loss(logits, labels))
+        given = (input_ids, attention_mask, token_type_ids, position_ids)
+        flat = (None if each is None else each.flatten(0, 1) for each in given)  # (batch · choices, length) each
+        scores = self.score(self.base(*flat, mask)).view(input_ids.shape[:2])
+        return self.output(scores, None if labels is None else self.loss(scores, labels))
+
+    def score(self, out: EncoderOutput) -> Float[Tensor, "batch_choices 1"]:
+        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
+        return self.classifier(self.drop(out.pooler_output))
 
 
 class BertForQuestionAnswering(EncoderHead):
@@ -198,15 +205,27 @@ class BertForQuestionAnswering(EncoderHead):
         position_ids: Int[Tensor, "#batch length"] | None = None,
         start_positions: Int[Tensor, "batch"] | None = None,
         end_positions: Int[Tensor, "batch"] | None = None,
+        mask: Mask | None = None,
     ) -> SpanOutput:
-        """A start and an end logit for each token; positions outside the input are not counted."""
-        hidden = self.base(input_ids, attention_mask, token_type_ids, position_ids).last_hidden_state
-        start, end = self.span(hidden).unbind(dim=-1)  # (batch, length) each
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            loss = (self.loss(start, start_positions) + self.loss(end, end_positions)) / 2
-        return SpanOutput(start_logits=start, end_logits=end, loss=loss)
+        """A start and an end logit for each token; with both positions, the mean of both losses. Positions outside
+        the input are not counted.
+        """
+        both = both_of(start_positions, end_positions)
+        return super().forward(input_ids, attention_mask, token_type_ids, position_ids, both, mask)
 
-    def loss(self, logits: Float[Tensor, "batch length"], labels: Int[Tensor, "batch"]) -> Float[Tensor, ""]:
-        outside = (labels < 0) | (labels >= logits.shape[-1])
-        return super().loss(logits, labels.masked_fill(outside, IGNORED))
+    def score(self, out: EncoderOutput) -> Both:
+        start, end = self.span(out.last_hidden_state).unbind(dim=-1)  # (batch, length) each
+        return start, end
+
+    def loss(self, logits: Both, labels: Both) -> Float[Tensor, ""]:
+        length = logits[0].shape[-1]
+        inside = [each.masked_fill((each < 0) | (each >= length), IGNORED) for each in labels]
+        return (super().loss(logits[0], inside[0]) + super().loss(logits[1], inside[1])) / 2
+
+    def output(self, logits: Both, loss: Float[Tensor, ""] | None) -> SpanOutput:
+        return SpanOutput(start_logits=logits[0], end_logits=logits[1], loss=loss)
+
+
+def both_of(first: Tensor | None, second: Tensor | None) -> Both | None:
+    """Two kinds of labels as one, or None where either is missing."""
+    return None if first is None or second is None else (first, second)

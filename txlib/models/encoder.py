@@ -119,7 +119,8 @@ class Encoder(nn.Module):
 
 
 class EncoderHead(nn.Module):
-    """An encoder with a task: subclasses make scores of what it says, and perhaps a loss of their own.
+    """An encoder with a task: subclasses make scores of what it says, and perhaps a loss and an output of their own.
+    Where a task's labels have other names, its `forward` says them, and hands them on as one.
 
     Args:
         base: an encoder to build on, e.g. a pre-trained one; None for a new one.
@@ -144,18 +145,22 @@ class EncoderHead(nn.Module):
         """How wrong they are."""
         return cross_entropy(logits, labels)
 
+    def output(self, logits: Float[Tensor, "batch *scores"], loss: Float[Tensor, ""] | None) -> Output:
+        """What the model returns, in the field's names."""
+        return HeadOutput(logits=logits, loss=loss)
+
     def forward(
         self,
         input_ids: Int[Tensor, "batch length"],
         attention_mask: Int[Tensor, "batch length"] | None = None,
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         position_ids: Int[Tensor, "#batch length"] | None = None,
-        labels: Int[Tensor, "batch *length"] | Float[Tensor, "batch"] | None = None,
+        labels: Int[Tensor, "batch *length"] | Float[Tensor, "batch"] | tuple[Tensor, ...] | None = None,
         mask: Mask | None = None,
-    ) -> HeadOutput:
+    ) -> Output:
         """Scores, and with labels their loss. The rest is as in `Encoder`."""
         logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids, mask))
-        return HeadOutput(logits=logits, loss=None if labels is None else self.loss(logits, labels))
+        return self.output(logits, None if labels is None else self.loss(logits, labels))
 
     def linear(self, outputs: int) -> nn.Linear:
         """A head's last layer."""
