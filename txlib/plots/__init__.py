@@ -3,7 +3,7 @@
 Each function returns a `Picture`, which a notebook shows when it is a cell's last value.
 """
 
-from txlib.plots.bert import head_kinds, input_sum, readers
+from txlib.plots.bert import architectures, head_kinds, input_sum, readers, task_heads
 from txlib.plots.charts import bars, landscapes, lines, ranges
 from txlib.plots.decoder import decoders, shared_heads
 from txlib.plots.diagrams import multihead
@@ -20,6 +20,7 @@ from txlib.plots.transformer import costs, encoder_decoder
 __all__ = [
     "PALETTE",
     "Picture",
+    "architectures",
     "bars",
     "block",
     "candidates",
@@ -42,6 +43,7 @@ __all__ = [
     "readers",
     "rearranging",
     "shared_heads",
+    "task_heads",
     "tokens",
     "turns",
     "vectors",

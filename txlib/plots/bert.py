@@ -12,7 +12,7 @@ from txlib.plots.matrices import _cells
 from txlib.plots.picture import GREY, PALETTE, WIDEST, Picture, drawing, fit, headline, panels
 from txlib.plots.shapes import arrow, box
 
-FROM_LEFT, FROM_RIGHT, BOTH_WAYS = PALETTE[0], PALETTE[1], PALETTE[2]
+FROM_LEFT, FROM_RIGHT, BOTH_WAYS, CROSS = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
 READ: dict[str, Any] = {"width": 1.0, "head": 11, "gap": 10, "alpha": 0.8}  # an arrow from one circle to another
 INCH = 0.48  # inches: the narrowest box of a token
@@ -90,7 +90,7 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
 def head_kinds(
     kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str, alt: str, size: int | float = 0.24
 ) -> Picture:
-    """A measure of every head of a model, one panel per measure, one row per layer, on a scale from 0 to 1.
+    """A measure of every head of a model: a panel per measure, a row per layer, on one scale of colours from 0 to 1.
 
     Args:
         kinds: name of the measure → its value for each head.
@@ -99,8 +99,8 @@ def head_kinds(
     """
     layers, heads = next(iter(kinds.values())).shape
     with drawing():
-        down, across, size = fit(len(kinds), heads, size, smallest=0.2, margin=0.9, gap=0.35)
-        width, height = 0.9 + across * (0.35 + size * heads), 0.4 + down * (0.9 + size * layers)
+        down, across, size = fit(len(kinds), heads, size, smallest=0.2, margin=1.6, gap=0.35)
+        width, height = 1.6 + across * (0.35 + size * heads), 0.4 + down * (0.9 + size * layers)
         figure, all_axes = panels(len(kinds), width=width, height=height, columns=across, sharey=True)
         for number, (axes, (name, values)) in enumerate(zip(all_axes, kinds.items(), strict=True)):
             _cells(axes, values, numbers=False, limit=1.0)
@@ -111,8 +111,80 @@ def head_kinds(
             axes.tick_params(length=0)
             best = divmod(int(values.argmax()), heads)
             axes.add_patch(Circle(best[::-1], 0.62, fill=False, edgecolor=PALETTE[1], linewidth=1.8, clip_on=False))
+        scale = figure.colorbar(all_axes[0].images[0], ax=all_axes, fraction=0.05, pad=0.02, aspect=14)
+        scale.outline.set_visible(False)
         headline(figure, title)
         return Picture(figure, alt)
+
+
+def task_heads(tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, title: str, alt: str) -> Picture:
+    """One encoder and a head for each task: what goes in, and at which places the head reads (Devlin et al. 2019,
+    figure 4).
+
+    Args:
+        tasks: name → (the tokens, what the head says at each; "" where it does not look).
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    with drawing():
+        down = -(-len(tasks) // 2)
+        figure, all_axes = panels(len(tasks), width=WIDEST, height=0.4 + 2.1 * down, columns=2)
+        for axes, (name, (tokens, answers)) in zip(all_axes, tasks.items(), strict=True):
+            places = [1.25 * i for i in range(len(tokens))]
+            axes.set(xlim=(-0.8, 1.25 * 5 + 0.8), ylim=(-0.5, 3.6))
+            axes.axis("off")
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            box(axes, places[-1] / 2, 1.4, places[-1] + 0.9, 0.5, "the pre-trained encoder", TOKEN, alpha=0.45)
+            for x, token, answer in zip(places, tokens, answers, strict=True):
+                box(axes, x, 0.0, 0.96, 0.46, token, fontsize=8.5)
+                arrow(axes, (x, 0.3), (x, 1.05))
+                if answer:
+                    arrow(axes, (x, 1.75), (x, 2.4))
+                    box(axes, x, 2.75, 0.96, 0.46, answer, SEGMENT, alpha=0.7, fontsize=8.5)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def architectures(words: Sequence[str], written: Sequence[str], *, title: str, alt: str) -> Picture:
+    """Encoder, decoder and encoder–decoder side by side: which vector reads which.
+
+    Args:
+        words: what is read. written: what the encoder–decoder writes; the decoder goes on from `words` with it.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    n, m = len(words), len(written)
+    with drawing():
+        shares = {"width_ratios": [n, n + m, n + m]}
+        figure, (encoder, decoder, both) = panels(3, width=WIDEST, height=3.4, gridspec_kw=shares)
+        for axes, name, width in (
+            (encoder, "encoder: BERT", n),
+            (decoder, "decoder: GPT", n + m),
+            (both, "encoder–decoder: T5", n + m),
+        ):
+            axes.set_title(name, fontweight="normal", fontsize=11, loc="center")
+            axes.set(aspect="equal", ylim=(-0.8, 3.4), xlim=(-0.6, width - 0.4))
+            axes.axis("off")
+        sees_all = [(i, j) for i in range(n) for j in range(n)]
+        _layer(encoder, words, sees_all, BOTH_WAYS)
+        _layer(decoder, [*words, *written], [(i, j) for i in range(n + m) for j in range(n + m) if i <= j], FROM_LEFT)
+        _layer(both, words, sees_all, BOTH_WAYS)
+        _layer(both, written, [(i, j) for i in range(m) for j in range(m) if i <= j], FROM_LEFT, left=n)
+        for j in range(n, n + m):
+            arrow(both, (j, 1.5), (j, 3.0), FROM_LEFT, **READ)
+            for i in range(n):
+                arrow(both, (i, 1.5), (j, 3.0), CROSS, **READ)
+            _node(both, j, 3.0, CROSS)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def _layer(axes: Axes, words: Sequence[str], read: Sequence[tuple[int, int]], colour: str, left: int = 0) -> None:
+    """One layer above a row of words; j reads i for each (i, j)."""
+    for i, j in read:
+        arrow(axes, (left + i, 0), (left + j, 1.5), colour, **READ)
+    for i, word in enumerate(words):
+        axes.text(left + i, -0.5, word, ha="center", va="center", fontsize=9, color=GREY)
+        for layer in range(2):
+            _node(axes, left + i, 1.5 * layer, colour if layer else GREY)
 
 
 def _places(wide: Sequence[float], segments: Sequence[int], *, longest: float) -> list[tuple[int, float]]:
