@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 11 · BERT
 #
-# Five tasks, 14 points, about 55 minutes. They belong to lesson [11 BERT](../notebooks/11_bert.ipynb). Run the cells from
+# Five tasks, 16 points, about 70 minutes. They belong to lesson [11 BERT](../notebooks/11_bert.ipynb). Run the cells from
 # the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
@@ -11,6 +11,8 @@ seed = 0
 mode = "learn"
 
 # %%
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -18,22 +20,24 @@ from torch import Tensor
 from txlib.grading import check
 
 # %% [markdown]
-# ### Task 1 · The corruption   ●●○○○ · 10 minutes · 3 points
+# ### Task 1 · Hide whole words   ●●●○○ · 12 minutes · 3 points
 #
-# Build the input and the labels of masked language modelling. All that is random comes in from outside, so that the
-# result is certain:
+# Hide the `ulet` of `Cap · ulet`, and the rest gives it away. Later versions of BERT choose *words*: all pieces of a word
+# are chosen, or none. What a chosen piece becomes is decided for each piece apart, as in the lesson. All that is random
+# comes in from outside, so that the result is certain:
 #
-# - a token is *chosen* where `pick` is below 0.15, unless it is special;
-# - where a token is chosen, `dice` decides: below 0.8 it becomes `mask_id`; from 0.8 to below 0.9 it becomes the token of
+# - `word` says which word a token belongs to: 0, 1, 2 …, or −1 for special tokens, which are never chosen;
+# - word `w` is chosen where `pick[w]` is below 0.15;
+# - for a chosen token, `dice` decides: below 0.8 it becomes `mask_id`; from 0.8 to below 0.9 it becomes the token of
 #   `other`; from 0.9 on it stays;
 # - the label of a chosen token is the token itself, everywhere else it is −100.
 #
 # `ids` itself must not change.
 #
-# <details><summary>Hint 1: what is chosen?</summary>
+# <details><summary>Hint 1: from words to tokens?</summary>
 #
-# `chosen = (pick < 0.15) & ~special`. Both the input and the labels start from it. (The brackets are needed: `&` binds
-# more tightly than `<`.)
+# Indexing spreads what words have over their tokens: `pick[word]` has one number per token. But an index of −1 means the
+# *last* word: what is −1 has to be ruled out by itself.
 # </details>
 # <details><summary>Hint 2: how to replace without changing ids?</summary>
 #
@@ -41,134 +45,124 @@ from txlib.grading import check
 # </details>
 # <details><summary>Hint 3: which labels?</summary>
 #
-# The tokens of the *original* text, for all three kinds of chosen ones: also for those that stay.
+# Those of all pieces of a chosen word, also of the pieces that stay.
 # </details>
 
-# %% nbgrader={"grade_id": "corrupt", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def corrupt(
-    ids: Int[Tensor, "batch n"],
-    special: Bool[Tensor, "batch n"],
-    pick: Float[Tensor, "batch n"],
-    dice: Float[Tensor, "batch n"],
-    other: Int[Tensor, "batch n"],
+# %% nbgrader={"grade_id": "hide-words", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def hide_words(
+    ids: Int[Tensor, "n"],
+    word: Int[Tensor, "n"],
+    pick: Float[Tensor, "words"],
+    dice: Float[Tensor, "n"],
+    other: Int[Tensor, "n"],
     mask_id: int,
-) -> tuple[Int[Tensor, "batch n"], Int[Tensor, "batch n"]]:
+) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"]]:
     """What the model sees, and the labels."""
     ### BEGIN SOLUTION
-    chosen = (pick < 0.15) & ~special
-    labels = ids.masked_fill(~chosen, -100)
+    chosen = (pick < 0.15)[word] & (word >= 0)                     # (n,)
     seen = ids.masked_fill(chosen & (dice < 0.8), mask_id)
     seen = torch.where(chosen & (dice >= 0.8) & (dice < 0.9), other, seen)
-    return seen, labels
+    return seen, ids.masked_fill(~chosen, -100)
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-corrupt", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("corrupt") as show:
-    n = show.random_size(90, 110)
-    ids, other = show.randint(10, 1000, 6, n), show.randint(10, 1000, 6, n)
-    special, pick, dice = show.rand(6, n) < 0.2, 0.5 * show.rand(6, n), show.rand(6, n)
-    seen, labels = corrupt(ids, special, pick, dice, other, 7)
-    show(seen, f"six texts of {n} tokens: what the model sees")
-    show(labels, "and the labels")
-    show(ids, "ids, afterwards")
+# %% nbgrader={"grade_id": "check-hide-words", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("hide-words") as show:
+    for _ in range(3):
+        words = show.random_size(60, 80)
+        lengths = show.randint(1, 5, words)
+        word = torch.cat([torch.tensor([-1]), torch.arange(words).repeat_interleave(lengths), torch.tensor([-1])])
+        pick = torch.cat([0.5 * show.rand(words - 1), torch.zeros(1)])
+        ids, other = show.randint(10, 1000, len(word)), show.randint(10, 1000, len(word))
+        seen, labels = hide_words(ids, word, pick, show.rand(len(word)), other, 7)
+        show(seen, f"{words} words: what the model sees")
+        show(labels, "and the labels")
+        show(ids, "ids, afterwards")
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
 
-forbid("*", "txlib")
+for task in ("hide-words", "join-pair", "corrupt-spans", "pseudo-likelihood"):
+    forbid(task, "txlib")
 
 
-def corrupted(chosen, masked, replaced, labelled=None):
-    """A corruption with other rules; each takes (chosen or special, pick, dice)."""
-    def answer(ids, special, pick, dice, other, mask_id):
-        where = chosen(special, pick, dice)
-        seen = ids.masked_fill(where & masked(dice), mask_id)
-        seen = torch.where(where & replaced(dice), other, seen)
-        return seen, ids.masked_fill(~(where if labelled is None else labelled(where, dice)), -100)
+def hidden(chosen, masked=lambda dice: dice < 0.8, replaced=lambda dice: (dice >= 0.8) & (dice < 0.9), labelled=None):
+    """An answer with other rules; `chosen` takes (word, pick, dice)."""
+    def answer(ids, word, pick, dice, other, mask_id):
+        where = chosen(word, pick, dice)
+        seen = torch.where(where & replaced(dice), other, ids.masked_fill(where & masked(dice), mask_id))
+        return seen, ids.masked_fill(~(where if labelled is None else where & labelled(word, dice)), -100)
     return answer
 
 
-def ordinary(special, pick, dice):
-    return (pick < 0.15) & ~special
+def whole(word, pick, dice):
+    return (pick < 0.15)[word] & (word >= 0)
 
 
-def low(dice):
-    return dice < 0.8
+def is_first(word):
+    return torch.cat([torch.tensor([True]), word[1:] != word[:-1]])
 
 
-def between(dice):
-    return (dice >= 0.8) & (dice < 0.9)
+def one_dice(ids, word, pick, dice, other, mask_id):
+    first = is_first(word).nonzero()[:, 0]
+    return hide_words(ids, word, pick, dice[first[is_first(word).cumsum(0) - 1]], other, mask_id)
 
 
-def in_place(ids, special, pick, dice, other, mask_id):
-    seen, labels = corrupt(ids, special, pick, dice, other, mask_id)
+def labels_of_seen(ids, word, pick, dice, other, mask_id):
+    seen, labels = hide_words(ids, word, pick, dice, other, mask_id)
+    return seen, torch.where(labels == -100, labels, seen)
+
+
+def zeros_elsewhere(ids, word, pick, dice, other, mask_id):
+    seen, labels = hide_words(ids, word, pick, dice, other, mask_id)
+    return seen, labels.masked_fill(labels == -100, 0)
+
+
+def in_place(ids, word, pick, dice, other, mask_id):
+    seen, labels = hide_words(ids, word, pick, dice, other, mask_id)
     ids.copy_(seen)
     return ids, labels
 
 
-def everywhere(ids, special, pick, dice, other, mask_id):
-    seen = torch.where(between(dice), other, ids.masked_fill(low(dice), mask_id))
-    return seen, corrupt(ids, special, pick, dice, other, mask_id)[1]
-
-
-def labels_of_seen(ids, special, pick, dice, other, mask_id):
-    seen, labels = corrupt(ids, special, pick, dice, other, mask_id)
-    return seen, torch.where(labels == -100, labels, seen)
-
-
-def all_labels(ids, special, pick, dice, other, mask_id):
-    return corrupt(ids, special, pick, dice, other, mask_id)[0], ids.clone()
-
-
-def zeros_elsewhere(ids, special, pick, dice, other, mask_id):
-    seen, labels = corrupt(ids, special, pick, dice, other, mask_id)
-    return seen, labels.masked_fill(labels == -100, 0)
-
-
-mistake("corrupt", corrupted(lambda special, pick, dice: pick < 0.15, low, between),
-        "Special tokens are corrupted, too. `[CLS]`, `[SEP]` and padding are never chosen: `& ~special`.")
-mistake("corrupt", corrupted(ordinary, low, between, lambda chosen, dice: chosen & low(dice)),
-        "Only the masked tokens have labels. The model is asked for *all* chosen ones, also where it sees a random token "
+mistake("hide-words", hidden(lambda word, pick, dice: (pick < 0.15)[word]),
+        "Special tokens are chosen, too: their word is −1, and as an index that means the *last* word. `& (word >= 0)`.")
+mistake("hide-words", hidden(lambda word, pick, dice: whole(word, pick, dice) & is_first(word)),
+        "Only the first piece of a chosen word is chosen. The rest would give it away: all its pieces are.")
+mistake("hide-words", hidden(lambda word, pick, dice: torch.cat([pick, pick.new_ones(len(word))])[: len(word)] < 0.15),
+        "`pick` is read per token, but it has one number per *word*: `pick[word]`.")
+mistake("hide-words", one_dice,
+        "The whole word shares the dice of its first piece. Each piece is decided by its own.")
+mistake("hide-words", hidden(whole, labelled=lambda word, dice: dice < 0.8),
+        "Only the masked pieces have labels. The model is asked for *all* chosen ones, also where it sees a random token "
         "or the right one.")
-mistake("corrupt", corrupted(ordinary, low, between, lambda chosen, dice: chosen & (dice < 0.9)),
-        "The tokens that stay have no label. They are chosen, so they count: that they look untouched is the point.")
-mistake("corrupt", corrupted(ordinary, lambda dice: dice < 2, lambda dice: dice > 2),
-        "Every chosen token is masked. Only those with `dice` below 0.8 are.")
-mistake("corrupt", corrupted(ordinary, low, lambda dice: dice >= 0.8),
-        "All chosen tokens that are not masked become random. From 0.9 on they stay what they are.")
-mistake("corrupt", corrupted(ordinary, low, lambda dice: dice >= 0.9),
+mistake("hide-words", hidden(whole, lambda dice: dice < 2, lambda dice: dice > 2),
+        "Every chosen piece is masked. Only those with `dice` below 0.8 are.")
+mistake("hide-words", hidden(whole, replaced=lambda dice: dice >= 0.9),
         "Random and kept are exchanged: from 0.8 to below 0.9 a token becomes `other`, from 0.9 on it stays.")
-mistake("corrupt", labels_of_seen,
+mistake("hide-words", hidden(whole, replaced=lambda dice: dice >= 0.8),
+        "All chosen pieces that are not masked become random. From 0.9 on they stay what they are.")
+mistake("hide-words", labels_of_seen,
         "The labels are taken from the corrupted text. Then the right answer to `[MASK]` is `[MASK]`. Take them from `ids`.")
-mistake("corrupt", all_labels,
-        "Every token has a label. Then 85 % of the task is copying what stands there. Where nothing is chosen, it is −100.")
-mistake("corrupt", zeros_elsewhere,
+mistake("hide-words", zeros_elsewhere,
         "The label of what is not chosen is 0. That is a token. −100 is what cross-entropy leaves out.")
-mistake("corrupt", corrupted(ordinary, low, lambda dice: dice < 0.9),
-        "Where `dice` is below 0.8, the mask is overwritten by `other`. Random are those from 0.8 to below 0.9 only.")
-mistake("corrupt", everywhere,
-        "Tokens that are not chosen are replaced, too. `dice` decides about chosen ones only: `chosen & (dice < 0.8)`.")
-mistake("corrupt", in_place,
-        "`ids` has changed. Whoever called you still needs the text: make a new tensor, with `clone()`, `masked_fill` or "
-        "`torch.where`.")
+mistake("hide-words", in_place,
+        "`ids` has changed. Whoever called you still needs the text: make a new tensor, with `masked_fill` or `torch.where`.")
 
 
-def by_index(ids, special, pick, dice, other, mask_id):
+def by_loops(ids, word, pick, dice, other, mask_id):
     seen, labels = ids.clone(), torch.full_like(ids, -100)
-    chosen = (pick < 0.15) & ~special
-    labels[chosen] = ids[chosen]
-    seen[chosen & (dice < 0.8)] = mask_id
-    replaced = chosen & (dice >= 0.8) & (dice < 0.9)
-    seen[replaced] = other[replaced]
+    for i, w in enumerate(word.tolist()):
+        if w >= 0 and pick[w] < 0.15:
+            labels[i] = ids[i]
+            seen[i] = mask_id if dice[i] < 0.8 else other[i] if dice[i] < 0.9 else ids[i]
     return seen, labels
 
 
-alternative("corrupt", by_index)
+alternative("hide-words", by_loops)
 
 # %% [markdown]
 # ### Task 2 · Two sentences, one row   ●●○○○ · 10 minutes · 3 points
 #
-# Build `[CLS] a [SEP] b [SEP]` and its segments: 0 up to and with the first `[SEP]`, 1 behind it. The row must not have
+# Build `[CLS] a [SEP] b [SEP]` and its segments: 0 up to and with the first `[SEP]`, 1 after it. The row must not have
 # more than `max_length` tokens. Where it would, take tokens away from the *end of the longer* of the two sentences, one
 # after the other, until it fits; where both are equally long, from `b`. Without `b` (`None`) the row is `[CLS] a [SEP]`.
 #
@@ -293,7 +287,7 @@ mistake("join-pair", joined(fairly, lambda a, b: [0] * (len(a) + 1) + [1] * (len
 mistake("join-pair", joined(fairly, lambda a, b: [0] * (len(a) + 2) + [1] * len(b) + [0]),
         "The last `[SEP]` has segment 0. It closes `b`, so it belongs to segment 1.")
 mistake("join-pair", joined(fairly, lambda a, b: [0] * (len(a) + len(b) + 3)),
-        "Every token has segment 0. Behind the first `[SEP]` it is 1.")
+        "Every token has segment 0. After the first `[SEP]` it is 1.")
 mistake("join-pair", sep_alone,
         "A single sentence has two `[SEP]`. Where `b` is `None`, the row is `[CLS] a [SEP]`.")
 mistake("join-pair", three_alone,
@@ -318,312 +312,284 @@ def by_lengths(a, b, cls_id, sep_id, max_length):
 alternative("join-pair", by_lengths)
 
 # %% [markdown]
-# ### Task 3 · Labels for word pieces   ●●○○○ · 10 minutes · 2 points
+# ### Task 3 · T5's way to damage a text   ●●●○○ · 12 minutes · 3 points
 #
-# A tagger has a tag for each *word*, but reads *pieces*. Give the labels of the row `[CLS] pieces [SEP]`: the first piece
-# of a word has the word's tag; its further pieces, `[CLS]` and `[SEP]` have −100. If the row would be longer than
-# `max_length`, cut the pieces, so that `[SEP]` still fits.
+# T5 (Raffel et al. 2020, §3.1.4) is an encoder–decoder. It hides *stretches* of a text, each behind *one* mark, and its
+# decoder writes what stood there. Given the tokens and the stretches as pairs (first, length), in order and apart, return
 #
-# <details><summary>Hint 1: one word</summary>
+# - the input: the text, with each stretch replaced by a mark. The marks are `first_mark`, `first_mark - 1`, …, as T5
+#   numbers them from the top of its vocabulary downwards;
+# - the target: for each stretch its mark and then its tokens; at the end one more mark, the next in order.
 #
-# `[tag] + [-100] * (count - 1)`, with `count` pieces.
+# *Thank you for inviting me to your party*, with *for inviting* and *party* hidden, becomes `Thank you <X> me to your <Y>`
+# and `<X> for inviting <Y> party <Z>`.
+#
+# <details><summary>Hint 1: one pass</summary>
+#
+# Remember where the last stretch ended, `done = 0` at first. What stands between `done` and `first` goes into the input.
 # </details>
-# <details><summary>Hint 2: many words</summary>
+# <details><summary>Hint 2: which mark?</summary>
 #
-# Go through tags and counts together with `zip`, and append to one list.
+# `for number, (first, length) in enumerate(spans)`: the mark is `first_mark - number`.
 # </details>
-# <details><summary>Hint 3: too long?</summary>
+# <details><summary>Hint 3: after the last stretch</summary>
 #
-# At most `max_length - 2` labels of pieces. A word may lose some of its pieces.
+# The rest of the text belongs to the input, and the mark `first_mark - len(spans)` to the target.
 # </details>
 
-# %% nbgrader={"grade_id": "label-pieces", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def label_pieces(tags: list[int], counts: list[int], max_length: int) -> list[int]:
-    """The label of each token of the row; word i has the tag tags[i] and consists of counts[i] pieces."""
+# %% nbgrader={"grade_id": "corrupt-spans", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def corrupt_spans(
+    ids: list[int], spans: list[tuple[int, int]], first_mark: int
+) -> tuple[list[int], list[int]]:
+    """What the encoder reads, and what the decoder is to write."""
     ### BEGIN SOLUTION
-    labels = []
-    for tag, count in zip(tags, counts, strict=True):
-        labels += [tag] + [-100] * (count - 1)
-    return [-100, *labels[: max_length - 2], -100]
+    seen, target, done = [], [], 0
+    for number, (first, length) in enumerate(spans):
+        mark = first_mark - number
+        seen += [*ids[done:first], mark]
+        target += [mark, *ids[first : first + length]]
+        done = first + length
+    return seen + ids[done:], [*target, first_mark - len(spans)]
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-label-pieces", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
-with check("label-pieces") as show:
-    n = show.random_size(6, 9)
-    tags, counts = show.randint(0, 4, n).tolist(), [3, 1, 4, *show.randint(1, 4, n - 3).tolist()]
-    show(label_pieces(tags, counts, 64), f"{n} words")
-    for max_length in (6, 8):
-        show(label_pieces(tags, counts, max_length), f"{n} words, max_length {max_length}")
-    show(label_pieces(tags, [1] * n, n + 2), f"{n} words of one piece, max_length {n + 2}")
+# %% nbgrader={"grade_id": "check-corrupt-spans", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("corrupt-spans") as show:
+    for stretches in (2, 4, 1, 0):
+        n = show.random_size(20, 30)
+        ids = show.randint(10, 99, n).tolist()
+        cuts = sorted(show.permutation(n - 4)[: 2 * stretches].tolist())
+        spans = [(first + 1, last - first) for first, last in zip(cuts[::2], cuts[1::2])]
+        show(corrupt_spans(ids, spans, 999), f"{n} tokens, stretches {spans}")
+    show(corrupt_spans(ids, [(0, 3), (n - 2, 2)], 500), f"{n} tokens, the first three and the last two")
 
 # %% tags=["mistakes"]
-def labelled(word, front=-100, behind=-100):
-    """Labels where `word(tag, count)` gives those of one word."""
-    def answer(tags, counts, max_length):
-        labels = [label for tag, count in zip(tags, counts) for label in word(tag, count)]
-        return [front, *labels[: max_length - 2], behind]
+def spans_with(mark=lambda first_mark, number: first_mark - number, ending=True, per_token=False, rest=True):
+    """Span corruption with other rules."""
+    def answer(ids, spans, first_mark):
+        seen, target, done = [], [], 0
+        for number, (first, length) in enumerate(spans):
+            marks = [mark(first_mark, number)]
+            seen += [*ids[done:first], *(marks * length if per_token else marks)]
+            target += [*marks, *ids[first : first + length]]
+            done = first + length
+        return seen + (ids[done:] if rest else []), target + ([mark(first_mark, len(spans))] if ending else [])
     return answer
 
 
-def first_only(tag, count):
-    return [tag] + [-100] * (count - 1)
+def last_inclusive(ids, spans, first_mark):
+    return corrupt_spans(ids, [(first, max(1, length - 1)) for first, length in spans], first_mark)
 
 
-def without_marks(tags, counts, max_length):
-    return label_pieces(tags, counts, max_length + 2)[1:-1]
+def as_ends(ids, spans, first_mark):
+    seen, target, done = [], [], 0
+    for number, (first, last) in enumerate(spans):
+        seen += [*ids[done:first], first_mark - number]
+        target += [first_mark - number, *ids[first:last]]
+        done = last
+    return seen + ids[done:], [*target, first_mark - len(spans)]
 
 
-def sep_cut_off(tags, counts, max_length):
-    return label_pieces(tags, counts, 10**6)[:max_length]
+mistake("corrupt-spans", spans_with(mark=lambda first_mark, number: first_mark),
+        "All stretches have the same mark. The decoder could not say which one it fills: the second is `first_mark - 1`.")
+mistake("corrupt-spans", spans_with(mark=lambda first_mark, number: first_mark + number),
+        "The marks count upwards. They count down, from the top of the vocabulary.")
+mistake("corrupt-spans", spans_with(ending=False),
+        "The target's last mark is missing. It tells the decoder where the last stretch ends.")
+mistake("corrupt-spans", spans_with(per_token=True),
+        "Each token has a mark. A whole stretch is replaced by *one*: how long it is, the decoder has to find out.")
+mistake("corrupt-spans", spans_with(rest=False),
+        "The text after the last stretch is lost. It belongs to the input.")
+mistake("corrupt-spans", as_ends,
+        "The second number is read as the place where the stretch ends. It is its *length*: `ids[first : first + length]`.")
+mistake("corrupt-spans", last_inclusive,
+        "Stretches are one token too short. From `first` on there are `length` tokens: `ids[first : first + length]`.")
+mistake("corrupt-spans", lambda ids, spans, first_mark: (corrupt_spans(ids, spans, first_mark)[0], list(ids)),
+        "The target is the whole text. T5's decoder writes only what is missing, with its marks. (BART's writes all.)")
 
 
-def whole_words(tags, counts, max_length):
-    labels = []
-    for tag, count in zip(tags, counts):
-        if len(labels) + count > max_length - 2:
-            break
-        labels += first_only(tag, count)
-    return [-100, *labels, -100]
+def backwards(ids, spans, first_mark):
+    seen, target = list(ids), [first_mark - len(spans)]
+    for number in reversed(range(len(spans))):
+        first, length = spans[number]
+        target = [first_mark - number, *seen[first : first + length], *target]
+        seen[first : first + length] = [first_mark - number]
+    return seen, target
 
 
-mistake("label-pieces", labelled(lambda tag, count: [tag] * count),
-        "Every piece has the word's tag. Then long words count more than short ones. Only the *first* piece speaks for "
-        "its word.")
-mistake("label-pieces", labelled(lambda tag, count: [-100] * (count - 1) + [tag]),
-        "The *last* piece has the tag. It is the first one.")
-mistake("label-pieces", labelled(lambda tag, count: [tag] + [0] * (count - 1)),
-        "Further pieces have the label 0. That is a tag, and the loss would count it. −100 is what it leaves out.")
-mistake("label-pieces", labelled(first_only, 0, 0),
-        "`[CLS]` and `[SEP]` have the label 0. They are no words: −100.")
-mistake("label-pieces", labelled(lambda tag, count: [tag] + [-100] * count),
-        "Each word has one label too many. The first of its `count` pieces has the tag: `count - 1` are left.")
-mistake("label-pieces", lambda tags, counts, max_length: label_pieces(tags, counts, max_length)[:-1],
-        "The label of `[SEP]` is missing. It is −100, at the end of every row.")
-mistake("label-pieces", without_marks,
-        "`[CLS]` and `[SEP]` have no label at all. Then every label stands one place too far left.")
-mistake("label-pieces", sep_cut_off,
-        "Cut at `max_length`, the last label belongs to a piece, but the row ends with `[SEP]`. Leave room for it.")
-mistake("label-pieces", lambda tags, counts, max_length: label_pieces(tags, counts, 10**6),
-        "The row is longer than `max_length`. Cut the pieces' labels at `max_length - 2`.")
-mistake("label-pieces", whole_words,
-        "A word that does not fit whole is left out. Its first pieces are in the row, so their labels must be, too.")
-alternative("label-pieces", lambda tags, counts, max_length: [
-    -100, *[tag if i == 0 else -100 for tag, count in zip(tags, counts) for i in range(count)][: max_length - 2], -100])
+alternative("corrupt-spans", backwards)
 
 # %% [markdown]
-# ### Task 4 · The best span   ●●●○○ · 12 minutes · 3 points
+# ### Task 4 · How likely is a sentence?   ●●●○○ · 14 minutes · 3 points
 #
-# A span head gives each token a score to be the answer's first and a score to be its last. Return the pair
-# `(first, last)` with the highest sum of both scores, such that
+# A GPT gives each text a probability. A BERT does not, but it can be asked for every token in turn: hide token $i$, and only
+# this one, and note the log-probability of what stood there. The sum over all ordinary tokens is the
+# *pseudo-log-likelihood* (Salazar et al. 2020), and ranks sentences well:
 #
-# - first ≤ last;
-# - the span has at most `longest` tokens;
-# - both ends are tokens of the context, where `context` is True, not of the question.
+# $$\text{PLL}(x) = \sum_i \log p(x_i \mid x \text{ without } x_i)$$
 #
-# In every check the best pair is unique. Return two ints.
+# `model(rows)` takes rows of tokens (rows, n) and returns logits (rows, n, vocab). Call it *once*, with one row for each
+# ordinary token: where `special` is True, nothing is hidden and nothing counts. The check counts the calls.
 #
-# <details><summary>Hint 1: all pairs at once</summary>
+# <details><summary>Hint 1: the rows</summary>
 #
-# `start[:, None] + end[None, :]` is a table: row first, column last.
+# `places = (~special).nonzero()[:, 0]`, and `ids.repeat(len(places), 1)` is a copy of the text per place.
 # </details>
-# <details><summary>Hint 2: which pairs may be?</summary>
+# <details><summary>Hint 2: one mask in each row</summary>
 #
-# `last - first` must be at least 0 and at most `longest - 1`. Give all others the score −∞.
+# `rows[torch.arange(len(places)), places] = mask_id`.
 # </details>
-# <details><summary>Hint 3: where is the maximum?</summary>
+# <details><summary>Hint 3: what to read</summary>
 #
-# `int(table.argmax())` counts through the whole table, row after row. `divmod(index, n)` gives row and column.
+# In row r only the place that is hidden there: `logits[torch.arange(len(places)), places]`, then `log_softmax`, and of
+# these the entries of the true tokens.
 # </details>
 
-# %% nbgrader={"grade_id": "best-span", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def best_span(
-    start: Float[Tensor, "n"], end: Float[Tensor, "n"], context: Bool[Tensor, "n"], longest: int
-) -> tuple[int, int]:
-    """The first and the last token of the best span."""
+# %% nbgrader={"grade_id": "pseudo-likelihood", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def pseudo_likelihood(
+    model: Callable[[Int[Tensor, "rows n"]], Float[Tensor, "rows n vocab"]],
+    ids: Int[Tensor, "n"],
+    special: Bool[Tensor, "n"],
+    mask_id: int,
+) -> Float[Tensor, ""]:
+    """The sum of the log-probabilities of all ordinary tokens, each hidden in turn."""
     ### BEGIN SOLUTION
-    n = len(start)
-    score = start[:, None] + end[None, :]                          # (first, last)
-    length = torch.arange(n)[None, :] - torch.arange(n)[:, None] + 1             # (first, last)
-    allowed = (length >= 1) & (length <= longest) & context[:, None] & context[None, :]
-    return divmod(int(score.masked_fill(~allowed, float("-inf")).argmax()), n)
+    places = (~special).nonzero()[:, 0]                            # (rows,)
+    row = torch.arange(len(places))
+    rows = ids.repeat(len(places), 1)                              # (rows, n)
+    rows[row, places] = mask_id
+    logp = model(rows)[row, places].log_softmax(dim=-1)            # (rows, vocab)
+    return logp[row, ids[places]].sum()
     ### END SOLUTION
 
-# %% nbgrader={"grade_id": "check-best-span", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("best-span") as show:
-    for longest in (1, 3, 5):
-        found = []
-        for _ in range(12):
-            n = show.random_size(14, 20)
-            context = torch.arange(n) >= 5
-            found.append(best_span(3 * show.randn(n), 3 * show.randn(n), context, longest))
-        show(found, f"twelve texts, at most {longest} tokens")
+# %% nbgrader={"grade_id": "check-pseudo-likelihood", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
+with check("pseudo-likelihood") as show:
+    for _ in range(3):
+        n, vocab, calls = show.random_size(7, 12), 20, []
+        table, mix = show.randn(vocab, 16), 0.5 * show.randn(n, n)
+
+        def model(rows):
+            calls.append(tuple(rows.shape))
+            return torch.tanh(mix @ table[rows]) @ table.T         # every place reads every token
+
+        ids = torch.cat([torch.tensor([0]), show.randint(3, vocab, n - 2), torch.tensor([1])])
+        show(pseudo_likelihood(model, ids, ids < 2, 2), f"a text of {n} tokens, two of them special")
+        show(calls, "shapes that the model was called with")
 
 # %% tags=["mistakes"]
-def searched(allowed):
-    """A search where `allowed(length, first in context, last in context, longest)` says which pairs may be."""
-    def answer(start, end, context, longest):
-        n = len(start)
-        length = torch.arange(n)[None, :] - torch.arange(n)[:, None] + 1
-        may = allowed(length, context[:, None], context[None, :], longest)
-        return divmod(int((start[:, None] + end[None, :]).masked_fill(~may, float("-inf")).argmax()), n)
+def scored(hide=True, all_places=False, mean=False, log=True, every=False):
+    """A score with other rules."""
+    def answer(model, ids, special, mask_id):
+        places = torch.arange(len(ids)) if all_places else (~special).nonzero()[:, 0]
+        row, rows = torch.arange(len(places)), ids.repeat(len(places), 1)
+        if every:
+            rows[:, places] = mask_id
+        elif hide:
+            rows[row, places] = mask_id
+        logits = model(rows)[row, places]
+        found = (logits.log_softmax(dim=-1) if log else logits)[row, ids[places]]
+        return found.mean() if mean else found.sum()
     return answer
 
 
-def each_alone(start, end, context, longest):
-    return int(start.masked_fill(~context, -1e9).argmax()), int(end.masked_fill(~context, -1e9).argmax())
+def one_by_one(model, ids, special, mask_id):
+    total = torch.zeros(())
+    for place in (~special).nonzero()[:, 0].tolist():
+        rows = ids[None].clone()
+        rows[0, place] = mask_id
+        total = total + model(rows)[0, place].log_softmax(dim=-1)[ids[place]]
+    return total
 
 
-def start_first(start, end, context, longest):
-    first = int(start.masked_fill(~context, -1e9).argmax())
-    return first, first + int(end[first : first + longest].argmax())
+def all_read(model, ids, special, mask_id):
+    places = (~special).nonzero()[:, 0]
+    row, rows = torch.arange(len(places)), ids.repeat(len(places), 1)
+    rows[row, places] = mask_id
+    logp = model(rows).log_softmax(dim=-1)
+    return logp.gather(-1, ids.repeat(len(places), 1)[..., None])[..., 0][:, ~special].sum()
 
 
-def zero_instead(start, end, context, longest):
-    n = len(start)
-    length = torch.arange(n)[None, :] - torch.arange(n)[:, None] + 1
-    may = (length >= 1) & (length <= longest) & context[:, None] & context[None, :]
-    return divmod(int(((start - 4)[:, None] + (end - 4)[None, :]).masked_fill(~may, 0.0).argmax()), n)
+def cumulative(model, ids, special, mask_id):
+    places = (~special).nonzero()[:, 0]
+    row, rows = torch.arange(len(places)), ids.repeat(len(places), 1)
+    rows = rows.masked_fill((torch.arange(len(ids)) >= places[:, None]) & ~special, mask_id)
+    return model(rows)[row, places].log_softmax(dim=-1)[row, ids[places]].sum()
 
 
-def multiplied(start, end, context, longest):
-    n = len(start)
-    length = torch.arange(n)[None, :] - torch.arange(n)[:, None] + 1
-    may = (length >= 1) & (length <= longest) & context[:, None] & context[None, :]
-    return divmod(int((start[:, None] * end[None, :]).masked_fill(~may, float("-inf")).argmax()), n)
+mistake("pseudo-likelihood", scored(hide=False),
+        "Nothing is hidden: the model sees each token that it is asked for. Put `mask_id` in its place.")
+mistake("pseudo-likelihood", scored(every=True),
+        "All ordinary tokens are hidden at once. In each row *one* is: the others are its context.")
+mistake("pseudo-likelihood", cumulative,
+        "All later tokens are hidden, too. That is how a GPT reads; here both sides may be seen.")
+mistake("pseudo-likelihood", scored(all_places=True),
+        "Special tokens are hidden and counted, too. They stand in every text: leave them out.")
+mistake("pseudo-likelihood", scored(mean=True),
+        "This is the mean per token. Asked for is the sum.")
+mistake("pseudo-likelihood", scored(log=False),
+        "These are logits. Make them log-probabilities first: `log_softmax`.")
+mistake("pseudo-likelihood", all_read,
+        "You read all places of each row. In a row only the hidden place is a guess; at the others the model sees the "
+        "answer.")
+mistake("pseudo-likelihood", one_by_one,
+        "Right, but the model is called once per token. Make one batch of all rows, and call it once.")
 
 
-mistake("best-span", each_alone,
-        "Start and end are chosen each for itself. Then the end can stand before the start. Search over *pairs*.")
-mistake("best-span", start_first,
-        "You fix the best start, and then look for the best end. A slightly worse start may have a far better end: "
-        "compare the *sums* of all pairs.")
-mistake("best-span", searched(lambda length, first, last, longest: (length.abs() <= longest) & first & last),
-        "Ends before starts are allowed. A span needs first ≤ last.")
-mistake("best-span", searched(lambda length, first, last, longest: (length >= 1) & first & last),
-        "There is no limit to the length. At most `longest` tokens: `last - first + 1 <= longest`.")
-mistake("best-span", searched(lambda length, first, last, longest: (length >= 1) & (length <= longest + 1) & first & last),
-        "One token too long: from first to last there are `last - first + 1` tokens.")
-mistake("best-span", searched(lambda length, first, last, longest: (length > 1) & (length <= longest + 1) & first & last),
-        "Spans of a single token are missing, and the limit is one too far. first = last is a span, of one token.")
-mistake("best-span", searched(lambda length, first, last, longest: (length >= 1) & (length <= longest)),
-        "The answer may stand in the question. Both ends must be where `context` is True.")
-mistake("best-span", searched(lambda length, first, last, longest: (length <= 1) & (length > 1 - longest) & first & last),
-        "Your spans run backwards: the last token stands before the first. In the table the row is first, the column last.")
-mistake("best-span", multiplied,
-        "The scores are multiplied. They are logits: two negative ones would make a large product. Add them.")
-mistake("best-span", zero_instead,
-        "Forbidden pairs get the score 0. Scores may be negative, and then 0 wins. Use −∞.")
+def by_eye(model, ids, special, mask_id):
+    places = torch.arange(len(ids))[~special]
+    rows = torch.where(torch.arange(len(ids)) == places[:, None], mask_id, ids)
+    logits = model(rows)
+    return -torch.nn.functional.cross_entropy(
+        torch.stack([logits[r, place] for r, place in enumerate(places)]), ids[places], reduction="sum")
 
 
-def by_loops(start, end, context, longest):
-    places = [(first, last) for first in range(len(start)) for last in range(first, min(len(start), first + longest))
-              if context[first] and context[last]]
-    return max(places, key=lambda place: (start[place[0]] + end[place[1]]).item())
-
-
-alternative("best-span", by_loops)
+alternative("pseudo-likelihood", by_eye)
 
 # %% [markdown]
-# ### Task 5 · Find the offset heads   ●●●●○ · 13 minutes · 3 points
+# ### Task 5 · Investigate: what does it read?   ●●●●○ · 25 minutes · 4 points
 #
-# A head with offset $-1$ looks at the token before, one with $+1$ at the token behind. Given the weights of several heads
-# on one text, find each head's strongest offset, key minus query, among $-3 \dots 3$: the one with the largest *mean*
-# weight over all queries *that have such a key*. The first token has none before it, and must not count for $-1$.
+# An open question, with no single right answer. The course comes with a small pre-trained BERT (lesson 11 §5). Choose one
+# question, or put your own, and answer it by a measurement of yours, on at least 200 places in texts that the model has
+# not read:
 #
-# Return the offsets (int64) and their mean weights.
+# - How far does it look? Hide one token, and replace all others that are more than $k$ places away by random tokens.
+#   From which $k$ on does it guess as well as with the whole text?
+# - Which side tells more? Damage only the left, or only the right.
+# - What is hard? Compare names, verbs and small words, or frequent and rare tokens.
+# - Does `[MASK]` matter? Put a random token there instead of the mask, or leave the place out.
 #
-# <details><summary>Hint 1: where do these weights stand?</summary>
+# Begin with this in a cell of your own (here you may use txlib):
 #
-# On a diagonal: `weight.diagonal(offset, dim1=-2, dim2=-1)` has the entries with key − query = offset, n − |offset| of
-# them.
-# </details>
-# <details><summary>Hint 2: all offsets</summary>
+# ```python
+# from txlib import load_pretrained
+# from txlib.course.lesson import shipped
+# from txlib.data import verses
+# from txlib.text import BytePairEncoder
 #
-# Take the mean of each of the seven diagonals, and stack them: (heads, 7).
-# </details>
-# <details><summary>Hint 3: which one?</summary>
+# model = load_pretrained(shipped("bert-tiny"), dtype=torch.float32).eval()
+# pieces = BytePairEncoder.load(shipped("bert-tiny") / "tokenizer.json")
+# texts = [modern for _, modern in verses().test]
+# logits = model(torch.tensor([pieces.encode(" And God [MASK] unto Moses.")])).prediction_logits
+# ```
 #
-# `max(dim=-1)` gives the largest mean and its place, 0 to 6. The offset is that place minus 3.
-# </details>
+# Then write below, in six to ten sentences: your question, what you measured and on how many places, the numbers beside
+# those of a rival or of chance, how far they could move by chance, and what they do *not* show.
 
-# %% nbgrader={"grade_id": "find-offset", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def find_offset(weight: Float[Tensor, "heads n n"]) -> tuple[Int[Tensor, "heads"], Float[Tensor, "heads"]]:
-    """Each head's strongest offset among -3 … 3, and its mean weight. n is at least 4."""
-    ### BEGIN SOLUTION
-    means = [weight.diagonal(offset, dim1=-2, dim2=-1).mean(dim=-1) for offset in range(-3, 4)]
-    strength, place = torch.stack(means, dim=-1).max(dim=-1)       # (heads,) each
-    return place - 3, strength
-    ### END SOLUTION
+# %% [markdown] nbgrader={"grade_id": "investigate-reading", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# How far does it look? I hid one ordinary token in each of 400 verses of the test split and replaced all tokens more than k
+# places away by random ones, except [CLS] and [SEP]. I expected a rise with k that levels off within a sentence's part,
+# and measured the share guessed correctly for k = 1, 2, 4, 8 and all, the same places each time. The rival is the
+# most frequent token, about 6 %. Each share of 400 has a standard deviation of at most 2.5 points, so I call two shares
+# different from 5 points on. The first k whose share is within that of the whole text is my answer. It does not show that
+# farther tokens are never used: random tokens also mislead, so part of the loss may be their doing and not the lack of
+# context. Leaving them out instead would change the positions. Verses are short, too.
+# <!-- END SOLUTION -->
 
-# %% nbgrader={"grade_id": "check-find-offset", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("find-offset") as show:
-    n = show.random_size(7, 10)
-    query, key = torch.arange(n)[:, None], torch.arange(n)[None, :]
-    clear = torch.stack([3.0 * (key - query == offset) for offset in (-3, -1, 0, 2, 3)])
-    show(find_offset((clear + 0.3 * show.randn(5, n, n)).softmax(dim=-1)), f"five heads with a clear offset, n = {n}")
-    show(find_offset((1.5 * show.randn(12, n, n)).softmax(dim=-1)), f"twelve untrained heads, n = {n}")
-    show(find_offset((2 * show.randn(6, 4, 4)).softmax(dim=-1)), "six untrained heads, n = 4")
-
-# %% tags=["mistakes"]
-def offsets(mean, low=-3, high=3, turn=1):
-    """A search where `mean(weight, offset)` gives the strength of an offset."""
-    def answer(weight):
-        strength, place = torch.stack([mean(weight, offset) for offset in range(low, high + 1)], dim=-1).max(dim=-1)
-        return turn * (place + low), strength
-    return answer
-
-
-def along(weight, offset):
-    return weight.diagonal(offset, dim1=-2, dim2=-1)
-
-
-def not_itself(weight):
-    means = torch.stack([along(weight, offset).mean(dim=-1) for offset in range(-3, 4)], dim=-1)
-    means[:, 3] = float("-inf")
-    strength, place = means.max(dim=-1)
-    return place - 3, strength
-
-
-def of_winners(weight):
-    n = weight.shape[-1]
-    offset = (weight.argmax(dim=-1) - torch.arange(n)).clamp(-3, 3).mode(dim=-1).values
-    return offset, torch.stack([along(w, int(o)).mean() for w, o in zip(weight, offset)])
-
-
-mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).sum(dim=-1) / weight.shape[-1]),
-        "You divide by n. The diagonal of offset o has n − |o| entries: queries without such a key must not count.")
-mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).sum(dim=-1)),
-        "You compare sums. Long diagonals then win by their length; take means.")
-mistake("find-offset", offsets(lambda weight, offset: along(weight.transpose(-2, -1), offset).mean(dim=-1)),
-        "The sign is the wrong way round. The offset is key minus query: looking at the token before is −1.")
-mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).amax(dim=-1)),
-        "You take the largest single weight of each diagonal. One lucky token is no habit: take the mean.")
-mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean(dim=-1), low=0),
-        "Offsets to the left are missing. Search −3 to 3.")
-mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean(dim=-1), high=0),
-        "Offsets to the right are missing. In BERT a head can look ahead: search −3 to 3.")
-mistake("find-offset", offsets(lambda weight, offset: along(weight, offset).mean(dim=-1), high=2),
-        "Offset 3 is missing. `range(-3, 3)` ends at 2: write `range(-3, 4)`.")
-mistake("find-offset", not_itself, "Offset 0 is missing: a head may look at the token itself.")
-mistake("find-offset", lambda weight: (find_offset(weight)[0] + 3, find_offset(weight)[1]),
-        "This is the place in the list, 0 to 6. Subtract 3 to get the offset.")
-mistake("find-offset", of_winners,
-        "You count where the largest weight of each query stands. Asked for is the largest *mean weight*: a head can put "
-        "40 % on the token before every time, and never the most.")
-mistake("find-offset", offsets(lambda weight, offset: torch.stack([
-            weight[:, q, (q + offset) % weight.shape[-1]] for q in range(weight.shape[-1])]).mean(dim=0)),
-        "Your places wrap around: for offset −1 the first query looks at the *last* token. Queries without such a key must "
-        "not count.")
-
-
-def by_distance(weight):
-    n = weight.shape[-1]
-    distance = torch.arange(n)[None, :] - torch.arange(n)[:, None]
-    means = torch.stack([weight[:, distance == offset].mean(dim=-1) for offset in range(-3, 4)], dim=-1)
-    return means.argmax(dim=-1) - 3, means.amax(dim=-1)
-
-
-alternative("find-offset", by_distance)
+# %% [markdown] tags=["rubric"]
+# 1 point: a question that a measurement can answer, on at least 200 places in unseen text, all else kept equal. 1 point:
+# numbers for each condition, beside a rival or chance. 1 point: how far they move by chance (about 2 to 3.5 points of
+# standard deviation for 200 to 400 places), and only larger differences are called so. 1 point: what they do not
+# show, such as a side effect of the damage, the kind of text, the size of the model.
 
 # %%
 check.summary()

@@ -1,17 +1,19 @@
-"""The figures of lesson 11."""
+"""The figures of lessons 11 and 12."""
 
 import pytest
 import torch
 
 from txlib import plots
+from txlib.attention import causal, everything
+
+
+def arrows(axes):
+    return sum(getattr(text, "arrow_patch", None) is not None for text in axes.texts)
 
 
 def test_readers_draws_an_arrow_for_all_that_is_read():
     figure = plots.readers(words=3, title="A title", alt="A description")
     gpt, elmo, bert = figure.axes
-
-    def arrows(axes):
-        return sum(text.arrow_patch is not None for text in axes.texts if hasattr(text, "arrow_patch"))
 
     assert arrows(gpt) == 2 * 6  # two layers; word j reads the words up to j
     assert arrows(bert) == 2 * 9
@@ -37,11 +39,12 @@ def test_a_long_input_has_a_row_of_boxes_for_each_segment():
 def test_head_kinds_circles_the_strongest_head():
     values = torch.zeros(2, 3)
     values[1, 2] = 0.5
-    (axes,) = plots.head_kinds({"next": values}, title="", alt="").axes
+    axes, scale = plots.head_kinds({"next": values}, title="", alt="").axes
     (circle,) = axes.patches
     assert circle.center == (2, 1)
     assert axes.images[0].get_clim() == (0, 1)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
+    assert scale.get_ylim() == (0, 1)  # the colours say which number they are
 
 
 @pytest.mark.parametrize("words", [2, 6])
@@ -49,3 +52,20 @@ def test_readers_fits_its_words(words):
     for axes in plots.readers(words=words, title="", alt="").axes:
         low, high = axes.get_xlim()
         assert all(low < circle.center[0] < high for circle in axes.patches)
+
+
+def test_a_head_is_drawn_where_it_reads():
+    tasks = {"tags": (["[CLS]", "Rome"], ["", "name"]), "label": (["[CLS]", "yes"], ["good", ""])}
+    tags, label = plots.task_heads(tasks, title="", alt="").axes
+    assert arrows(tags) == arrows(label) == 2 + 1  # into the encoder; out of it
+    heights = {text.get_text(): text.get_position() for text in tags.texts}
+    assert heights["name"][1] > heights["the pre-trained encoder"][1] > heights["Rome"][1]
+    assert heights["name"][0] == heights["Rome"][0]
+
+
+def test_three_architectures_read_as_their_masks_say():
+    figure = plots.architectures(["a", "b"], ["c", "d", "e"], title="", alt="A description")
+    encoder, decoder, both = figure.axes
+    assert arrows(encoder) == everything().pairs(2)
+    assert arrows(decoder) == causal().pairs(5)
+    assert arrows(both) == everything().pairs(2) + causal().pairs(3) + 3 * 2 + 3  # and cross-attention, and upwards
