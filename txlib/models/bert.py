@@ -84,6 +84,7 @@ class BertForPreTraining(EncoderHead):
         return super().forward(input_ids, attention_mask, token_type_ids, position_ids, both, mask)
 
     def score(self, out: EncoderOutput) -> Both:
+        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
         tokens = self.predictions(out.last_hidden_state, self.base.embedding.weight)  # (batch, length, vocab)
         return tokens, self.next_sentence(out.pooler_output)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -141,11 +142,11 @@ class EncoderHead(nn.Module):
         """The logits."""
         raise NotImplementedError
 
-    def loss(self, logits: Float[Tensor, "batch *scores"], labels: Tensor) -> Float[Tensor, ""]:
+    def loss(self, logits: Float[Tensor, "batch *scores"], labels: Any) -> Float[Tensor, ""]:
         """How wrong they are."""
         return cross_entropy(logits, labels)
 
-    def output(self, logits: Float[Tensor, "batch *scores"], loss: Float[Tensor, ""] | None) -> Output:
+    def output(self, logits: Float[Tensor, "batch *scores"], loss: Float[Tensor, ""] | None) -> HeadOutput:
         """What the model returns, in the field's names."""
         return HeadOutput(logits=logits, loss=loss)
 
@@ -157,7 +158,7 @@ class EncoderHead(nn.Module):
         position_ids: Int[Tensor, "#batch length"] | None = None,
         labels: Int[Tensor, "batch *length"] | Float[Tensor, "batch"] | tuple[Tensor, ...] | None = None,
         mask: Mask | None = None,
-    ) -> Output:
+    ) -> Any:  # what `output` makes; `__call__` says which
         """Scores, and with labels their loss. The rest is as in `Encoder`."""
         logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids, mask))
         return self.output(logits, None if labels is None else self.loss(logits, labels))
