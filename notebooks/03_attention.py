@@ -531,7 +531,7 @@ plots.lines(
     title="What share of its attention a word gives to its best key", xlabel="training step",
     ylabel="share of the best key",
     alt="Share of the best key during training. The three scaled runs begin below 0.4 and rise to "
-    "about 0.6. The three unscaled ones begin near 0.87 and stay between 0.8 and 0.9.",
+    "about 0.6. The three unscaled ones begin near 0.87 and end between 0.8 and 0.91.",
 )
 
 # %% [markdown]

@@ -71,13 +71,13 @@ mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * riva
 mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share)) * math.sqrt(d_k),
         "Right for one rival. With more, each of them takes its share: the sum below the fraction has 1 + `rivals` terms.")
 mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * (rivals + 1)) * math.sqrt(d_k),
-        "You count the good key as a rival of itself. Its share is $e^g$ divided by $e^g$ + `rivals`.")
+        "You count the good key as a rival of itself. Its share is e^g, divided by e^g + `rivals`.")
 mistake("margin", lambda share, rivals, d_k: math.log(share * rivals) * math.sqrt(d_k),
         "You compare the share with 1. Compare it with what the rivals get together, 1 − `share`.")
 mistake("margin", lambda share, rivals, d_k: math.log10(share / (1 - share) * rivals) * math.sqrt(d_k),
-        "That is a logarithm to base 10. The softmax uses $e$: take the natural one, `math.log`.")
+        "That is a logarithm to base 10. The softmax uses e: take the natural one, `math.log`.")
 mistake("margin", lambda share, rivals, d_k: math.log2(share / (1 - share) * rivals) * math.sqrt(d_k),
-        "That is a logarithm to base 2. The softmax uses $e$: take the natural one, `math.log`.")
+        "That is a logarithm to base 2. The softmax uses e: take the natural one, `math.log`.")
 mistake("margin", lambda share, rivals, d_k: share / (1 - share) * rivals * math.sqrt(d_k),
         "That is the *ratio* of the exponentials. The difference of the scores is its logarithm.")
 mistake("margin", lambda share, rivals, d_k: -math.log(share / (1 - share) * rivals) * math.sqrt(d_k),
@@ -134,7 +134,7 @@ mistake("prefix-mask", lambda n, prefix: past(n),
         "This is the causal mask. Inside the question, a query may also look ahead, to the question's other words.")
 mistake("prefix-mask", lambda n, prefix: past(n) | before(n, prefix).T,
         "The question's *queries* see everything, the answer too. It is the question's *keys* that are seen by all: the "
-        "condition is on $j$.")
+        "condition is on j.")
 mistake("prefix-mask", lambda n, prefix: past(n) | before(n, prefix + 1),
         "One word too many: positions 0 to `prefix` − 1 are the question, so it is `<`, not `<=`.")
 mistake("prefix-mask", lambda n, prefix: past(n) & before(n, prefix),
@@ -144,9 +144,9 @@ mistake("prefix-mask", lambda n, prefix: before(n, prefix),
 mistake("prefix-mask", lambda n, prefix: ~(past(n) | before(n, prefix)),
         "This is `True` where looking is *forbidden*. In this course `True` means may attend.")
 mistake("prefix-mask", lambda n, prefix: past(n).T | before(n, prefix),
-        "The answer's words look at the *future*. Row $i$ belongs to query $i$; it may see $j \\le i$.")
+        "The answer's words look at the *future*. Row i belongs to query i; it may see j ≤ i.")
 mistake("prefix-mask", lambda n, prefix: torch.ones(n, n).tril(-1).bool() | before(n, prefix),
-        "A word of the answer may look at itself, too: $j \\le i$.")
+        "A word of the answer may look at itself, too: j ≤ i.")
 mistake("prefix-mask", lambda n, prefix: (past(n) | before(n, prefix)).float(),
         "The pattern is right, but these are numbers. A mask is boolean.")
 mistake("prefix-mask", lambda n, prefix: torch.ones(n, n).bool(), "Everything is `True`: nothing is hidden.")
@@ -331,7 +331,7 @@ def combined(out, share):
 mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.softmax(dim=0)),
         "Query 2 is `nan`: where nothing may be seen in any part, the softmax divides 0 by 0.")
 mistake("in-pieces", lambda out, log_sum: combined(out, log_sum.exp() / log_sum.exp().sum(dim=0)),
-        "Right as long as the numbers are small. $e^{1000}$ is infinite, and infinite by infinite is `nan`: let the softmax "
+        "Right as long as the numbers are small. e^1000 is infinite, and infinite by infinite is `nan`: let the softmax "
         "do it. (And where nothing may be seen, you divide 0 by 0.)")
 mistake("in-pieces", lambda out, log_sum: out.mean(dim=0),
         "You average the parts. A part with better matching keys counts for more.")

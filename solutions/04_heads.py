@@ -530,7 +530,7 @@ def neighbours(words: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
 # %% nbgrader={"grade_id": "check-program-heads", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("program-heads") as show:
     for _ in range(2):
-        words, places = show.random_size(4, 12), show.random_size(16, 90)
+        words, places = show.random_size(4, 15), show.random_size(60, 120)
         ids = show.randint(0, words, places)
         x = torch.cat([F.one_hot(ids, words), torch.eye(places)], dim=1)       # (n, words + places)
         heard = two_heads(x, *neighbours(words, places))[1:-1].unflatten(1, (2, words))
@@ -560,10 +560,11 @@ def by_words(words, places):
 
 
 mistake("program-heads", programmed(1, -1),
-        "Left and right are exchanged. Rows are queries: row $i$ of `w_q` says where place $i$ looks, and left is $i - 1$.")
-mistake("program-heads", programmed(sharp=1.0),
-        "The right places, but too soft: a score of 1 against 0 gives only $e$ times the weight, less after the division by "
-        "√d_k, and words that stand in many places add up. Multiply the queries by a large number.")
+        "Left and right are exchanged. Rows are queries: row i of `w_q` says where place i looks, and left is i − 1.")
+for soft in (1.0, 10.0):
+    mistake("program-heads", programmed(sharp=soft),
+            "The right places, but too soft: a score of 1 against 0 gives only e times the weight, less after the division by "
+            "√d_k, and words that stand in many places add up. Multiply the queries by a large number.")
 mistake("program-heads", programmed(0, 0),
         "Every word finds itself: its query is its own place, or queries and keys are shifted alike, which cancels. Shift one "
         "of them.")
