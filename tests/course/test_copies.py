@@ -1,5 +1,6 @@
 """A learner's copies: the newest version comes in, and nothing that somebody did is lost."""
 
+import os
 import shutil
 
 import pytest
@@ -155,3 +156,10 @@ def test_whose_notebook_is_meant(course, copies):
     assert copies.yours(original) == original
     shutil.rmtree(copies.folder)
     assert Copies(course).yours(original) == original
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_course_that_belongs_to_somebody_else(course):
+    course.chmod(0o555)
+    with pytest.raises(PermissionError, match="into a folder of your own"):
+        Copies(course).refresh()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from txlib.files import locked, write_atomically
+from txlib.files import Folder, locked, write_atomically, write_together
 from txlib.grading.authoring.answers import put_answers, read_answers
 from txlib.grading.authoring.check_notebook import NotebookError, read_notebook
 from txlib.kernels import write_notebook
@@ -137,7 +137,12 @@ class Copies:
     @contextmanager
     def _taken(self) -> Iterator[dict[str, str]]:
         """The hashes of the originals, by name; written back at the end. One process at a time."""
-        self.folder.mkdir(exist_ok=True)
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except PermissionError:
+            raise PermissionError(
+                f"{self.folder} can't be made: put the course, or a clone of it, into a folder of your own"
+            ) from None
         with locked(self.folder / ".lock"):
             try:
                 taken = json.loads((self.folder / TAKEN).read_text(encoding="utf-8"))
@@ -161,9 +166,8 @@ def _answers(path: Path) -> dict[str, str]:
 
 def _copy(path: Path, to: Path) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
-    temporary = to.with_name(f".{to.name}.new")
-    temporary.write_bytes(path.read_bytes())
-    temporary.replace(to)
+    with Folder(to.parent) as folder:
+        write_together([(folder, to.name, path.read_bytes())], sync=False)
 
 
 def _digest(path: Path) -> str:

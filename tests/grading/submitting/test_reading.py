@@ -82,6 +82,15 @@ def test_an_honest_submission(read, filled):
     assert abs(time.time() - _seconds(submission.submitted)) < 60
 
 
+def test_what_may_be_edited_and_deleted_is_no_matter(read, edited):
+    notebook, cells = edited
+    for cell in cells.values():
+        assert cell["metadata"].pop("deletable", None) is not None or cell["cell_type"] == "code"
+        cell["metadata"] = {key: value for key, value in cell["metadata"].items() if key not in ("editable", "txlib")}
+    submission = read(notebook)
+    assert (submission.status, submission.answers, submission.notes) == ("graded", ANSWERS, ())
+
+
 def _seconds(iso):
     assert iso.endswith("+00:00")
     return datetime.fromisoformat(iso).timestamp()
