@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import nbformat
 import pytest
 from small_course import ANSWER, EXERCISE, LESSON, SOLUTION, change, sources, write_exercise, write_lesson
 
@@ -33,6 +34,20 @@ def test_what_is_untouched_follows_the_course(course, copies):
     for name in (LESSON, EXERCISE):
         assert (copies.folder / name).read_bytes() == (course / name).read_bytes()
     assert not (copies.folder / SOLUTION).exists() and not earlier(copies)
+
+
+def test_what_an_exercise_reads_comes_along(course):
+    notebook = nbformat.read(course / EXERCISE, as_version=4)
+    notebook.cells[0].metadata["data"] = ["../texts", "numbers.txt", "../../elsewhere"]
+    nbformat.write(notebook, course / EXERCISE)
+    for name in ("texts/one.txt", "exercises/numbers.txt", "../elsewhere", "other/two.txt"):
+        (course / name).parent.mkdir(exist_ok=True)
+        (course / name).write_text(name)
+    copies = Copies(course)
+    copies.refresh()
+    for name in ("texts/one.txt", "exercises/numbers.txt"):
+        assert (copies.folder / name).read_text() == name
+    assert not (copies.folder / "other").exists()
 
 
 def test_what_is_touched_stays_while_the_course_does(course, copies):

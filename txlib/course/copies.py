@@ -8,6 +8,7 @@ The course's own files stay as they came. So git, or a newer archive unpacked ov
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,6 +17,7 @@ from pathlib import Path
 from txlib.files import Folder, locked, write_atomically, write_together
 from txlib.grading.authoring.answers import put_answers, read_answers
 from txlib.grading.authoring.check_notebook import NotebookError, read_notebook
+from txlib.grading.authoring.data import named_data
 from txlib.kernels import write_notebook
 
 FOLDER, EARLIER = "my_work", "earlier"
@@ -95,9 +97,11 @@ class Copies:
         return f"{name} was changed outside {FOLDER}; it is kept as {kept}"
 
     def originals(self) -> dict[str, Path]:
-        """The files that are copied, by name; of a lesson or a solution not its source."""
-        found = {PAGE: self.course / PAGE} if (self.course / PAGE).is_file() else {}
-        for path in sorted(path for part in PARTS for path in (self.course / part).rglob("*")):
+        """The files that are copied, by name: not the source of a lesson or a solution, but what an exercise reads."""
+        paths = [self.course / PAGE, *(path for part in PARTS for path in (self.course / part).rglob("*"))]
+        paths += [path for notebook in self.course.glob("exercises/*.ipynb") for path in _data(notebook)]
+        found = {}
+        for path in sorted(path for path in paths if path.is_relative_to(self.course)):
             name = path.relative_to(self.course)
             hidden = any(part.startswith((".", "__")) for part in name.parts)
             if path.is_file() and not hidden and not (path.suffix == ".py" and path.with_suffix(".ipynb").exists()):
@@ -162,6 +166,16 @@ def _answers(path: Path) -> dict[str, str]:
         return read_answers(read_notebook(path))
     except NotebookError:  # broken, so there is nothing to go by
         return {}
+
+
+def _data(exercise: Path) -> list[Path]:
+    """The files that an exercise's cells read, from folders beside its own, too."""
+    try:
+        places = named_data(read_notebook(exercise))
+    except NotebookError:
+        return []
+    named = [Path(os.path.normpath(exercise.parent / place)) for place in places]
+    return [path for each in named for path in (each, *each.rglob("*"))]
 
 
 def _copy(path: Path, to: Path) -> None:
