@@ -772,7 +772,7 @@ print(f"loss of the table of pairs: {pairs:.2f} nats per letter")
 
 # %% [markdown]
 # Now train. Decide first: rank *none*, *learned*, *sinusoidal*, *ALiBi*, *Shaw*, *skewed* and *rotary*. Which will come out
-# lowest, and which no better than the table of pairs? (The answer is folded away below the next cell but one.)
+# lowest, and which no better than the table of pairs? (The answer is folded away below.)
 
 # %% tags=["nbval-ignore-output"]
 torch.set_num_threads(1)                             # for models this small, more threads only wait
