@@ -162,6 +162,35 @@ def test_the_same_run_again_grades_nobody(course, inbox, graded):
     assert files(out) == before and ledger(out) == entries
 
 
+def test_after_a_review_only_its_page_is_made_anew(course, inbox, graded, tmp_path, monkeypatch):
+    """No sandbox, no reference: what it said is known."""
+    from txlib.grading.running import grader
+
+    out = Path(shutil.copytree(graded[0], tmp_path / "out", copy_function=shutil.copy2))
+    pages = {path.name: path.stat().st_mtime_ns for path in (out / "feedback").iterdir()}
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.override("bob", "causal-mask", 1, "Half of it stands.")
+    monkeypatch.setattr(grader, "make_reference", lambda *given: pytest.fail("the reference ran again"))
+    again = grader.grade(course.source, inbox, out)
+    assert again.fresh == 0
+    (bob,) = (each for each in again.results if each.submission == "bob")
+    assert [task.points for task in bob.tasks] == [1, 3]
+    changed = {path.name for path in (out / "feedback").iterdir() if path.stat().st_mtime_ns != pages[path.name]}
+    assert changed == {"bob.html"}
+    assert "Half of it stands." in (out / "feedback" / "bob.html").read_text(encoding="utf-8")
+
+
+def test_a_withdrawn_submission_s_page_goes_and_its_grade_stays(course, inbox, graded, tmp_path):
+    from txlib.grading.running.grader import grade
+
+    out, left = (Path(shutil.copytree(each, tmp_path / each.name)) for each in (graded[0], inbox))
+    (left / "bob.ipynb").unlink()
+    grade(course.source, left, out)
+    assert not (out / "feedback" / "bob.html").exists() and (out / "feedback" / "ada.html").exists()
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        assert book.history("bob")
+
+
 def test_only_what_changed_is_graded_again(course, inbox, graded, tmp_path):
     out, changed = tmp_path / "out", tmp_path / "inbox"
     shutil.copytree(graded[0], out)

@@ -122,8 +122,9 @@ def _caused(assignment: Assignment, task: GradedTask, run: Run, outcome: Outcome
             if errors and (follows or other is task):
                 failure = failure_of(source, str(errors[0].get("ename")), str(errors[0].get("evalue")))
                 words = failure.words(f"your answer{'' if other is task else f' to *{other.title}*'}")
-                rest = () if follows else outcome.lines
-                return replace(outcome, verdict="error", lines=(words, *rest), known=False)
+                if follows:  # of what is not there, no check says anything
+                    outcome = replace(outcome, lines=(), matrices=None, parts=())
+                return replace(outcome, verdict="error", lines=(words, *outcome.lines), known=False)
     return outcome
 
 

@@ -2,8 +2,10 @@
 
 import base64
 import binascii
+import json
 import re
 import struct
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -11,12 +13,13 @@ from markupsafe import Markup
 from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.notebooks import released_name
 from txlib.grading.checking.verdict import side_by_side
-from txlib.grading.pages.page import ISOLATION, MAX_LINE, cut, page
+from txlib.grading.pages.page import ISOLATION, MAX_LINE, cut, key_of, page
 from txlib.grading.pages.prose import hints, prose, sentence, untitled
 from txlib.grading.records.result import VERDICTS, Note, Result, TaskResult
 from txlib.grading.submitting.notebook import STATUSES
 from txlib.grading.text import markup, number, plural
 
+HEAD = 500  # characters of a page in which its key stands
 MAX_PIXELS = 20_000_000  # of a figure
 
 LOOKS = {  # verdict: symbol, and the tone of its words
@@ -42,6 +45,19 @@ UNSHOWN = (
 ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, save it, and hand it in again."
 
 
+def is_page_of(path: Path, result: Result, assignment: Assignment) -> bool:
+    """Whether a file is the page that `feedback_page` would make."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return _key(result, assignment) in file.read(HEAD)
+    except (OSError, ValueError):
+        return False
+
+
+def _key(result: Result, assignment: Assignment) -> str:
+    return key_of(json.dumps(result.data() | {"junit": ""}, sort_keys=True), assignment.hash, str(assignment.path))
+
+
 def feedback_page(result: Result, assignment: Assignment) -> str:
     """The page for a learner: one HTML file."""
     tasks = [_task(task, assignment) for task in result.tasks]
@@ -49,6 +65,7 @@ def feedback_page(result: Result, assignment: Assignment) -> str:
     return page(
         "feedback.html",
         {
+            "key": _key(result, assignment),
             "result": result,
             "assignment": assignment,
             "tasks": tasks,

@@ -5,12 +5,14 @@ the templates escape by default, and the few pieces that are HTML are made besid
 """
 
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from txlib import __version__
 from txlib.grading.text import number, plural, printable
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -22,6 +24,14 @@ ISOLATION = {
     "limits-only": "under limits of memory and time, not in a sealed sandbox",
     "none": "without a sandbox",
 }
+
+
+def key_of(*parts: str) -> str:
+    """A short hash of what a page is made of: these parts, and the pages' own templates."""
+    whole = sha256()
+    for part in (*parts, __version__, *(path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.iterdir()))):
+        whole.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
+    return whole.hexdigest()[:32]
 
 
 def page(template: str, content: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ sound whenever its writer dies. One process writes at a time; reading is always 
 
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,6 +84,18 @@ class Grades(Ledger):
                 isolation=isolation,
                 seeds=as_json(seeds),
             )
+
+    def as_graded(self, assignment: Any) -> Any:
+        """The `Assignment` with what its reference said of it in an earlier run; None where none got so far."""
+        data = self._assignment(assignment.hash)
+        if not data:
+            return None
+        known = {each["id"]: each for each in data["tasks"]}
+        tasks = tuple(
+            replace(task, kind=known[task.id]["kind"], forbidden=tuple(known[task.id]["forbidden"]))
+            for task in assignment.tasks
+        )
+        return replace(assignment, tasks=tasks, due=data["due"])
 
     def finish_run(self, run: int) -> None:
         """Write down that a run has come to its end: from now on its pages may be in anybody's hands."""

@@ -112,10 +112,14 @@ def grade(
                 watch(submission.name, "queued", None)
         drawn = book.seeds(as_written.hash, seeds, fresh=bool(ungraded)) if isinstance(seeds, int) else seeds
         hidden = (as_written.path.parent, folder, out)
-        evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, drawn)
-        stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden, dict(as_written.data)))
-        run_one = partial(execute, limits=limits)
-        graded_by, reference = make_reference(as_written, drawn, run_one, evidence.result)
+        # Where nobody is to be graded, as after a review, what the reference said of the assignment is known.
+        graded_by, reference = None if ungraded else book.as_graded(as_written), None
+        if graded_by is None:
+            evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, drawn)
+            data = dict(as_written.data)
+            stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden, data))  # meanwhile
+            run_one = partial(execute, limits=limits)
+            graded_by, reference = make_reference(as_written, drawn, run_one, evidence.result)
         run = book.start_run(graded_by, environment, isolation, drawn)
         source = graded_by.path.read_text(encoding="utf-8")
         todo = [
@@ -132,12 +136,15 @@ def grade(
                 result = _not_graded(done, result)
             else:
                 book.add(run, result)
-            write_submission(out, book.with_reviews(result), graded_by, pages_for)
+            reviewed = book.with_reviews(result)
+            write_submission(out, reviewed, graded_by, pages_for)
             results.append(result)
-            watch(name, "graded", result)
+            watch(name, "graded", reviewed)
         results = sorted(map(book.with_reviews, results), key=lambda result: result.submission)
         missing = roster.missing(each.given for each in handed_in) if roster else []
         write_reports(out, results, graded_by, missing, pages_for)
+        graded_ever = {each.submission for each in book.latest(graded_by.hash)}
+        _remove_withdrawn(out, graded_ever - {each.submission for each in results})
         book.finish_run(run)
     return Graded(graded_by, tuple(results), isolation, drawn, len(todo), tuple(missing))
 
@@ -152,11 +159,14 @@ def describe_environment() -> str:
 
 
 def write_submission(out: Path, result: Result, assignment: Assignment, pages_for: str = "me") -> None:
-    """One submission's page and JUnit report."""
-    from txlib.grading.pages.feedback import feedback_page
+    """One submission's page and JUnit report; a page that would be the same stays."""
+    from txlib.grading.pages.feedback import feedback_page, is_page_of
 
-    page = feedback_page(result, assignment)
-    _write(out / "feedback" / f"{result.submission}.html", page, READERS[pages_for])
+    path = out / "feedback" / f"{result.submission}.html"
+    if not is_page_of(path, result, assignment):
+        _write(path, feedback_page(result, assignment), READERS[pages_for])
+    path.parent.chmod(READERS[pages_for])
+    path.chmod(READERS[pages_for] & 0o666)
     if result.junit:
         _write(out / "junit" / f"{result.submission}.xml", result.junit)
 
@@ -179,6 +189,13 @@ def write_reports(
     write_atomically(out / "summary.html", summary_page(results, assignment, similar=similar, missing=missing), PRIVATE)
     if pages_for != "me":
         out.chmod(stat.S_IMODE(out.stat().st_mode) | READERS[pages_for] & 0o011)  # to pass through to the pages
+
+
+def _remove_withdrawn(out: Path, names: set[str]) -> None:
+    """Remove the pages and reports of submissions that are not there any more; the gradebook keeps their grades."""
+    for name in names:
+        (out / "feedback" / f"{name}.html").unlink(missing_ok=True)
+        (out / "junit" / f"{name}.xml").unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str, mode: int = READERS["me"]) -> None:
