@@ -1097,7 +1097,8 @@ plots.costs(
 # For big on French the first version of the paper, and the printed one, has 41.0, which the two better ensembles beat.
 # The later versions on arXiv have 41.8, in the table and the abstract; their §6.1 still says 41.0.
 #
-# The abstract speaks of "a small fraction of the training costs of the best models". Where does that hold?
+# The caption of the table says "at a fraction of the training cost", the abstract even "a small fraction", of the result
+# on French. Where does that hold?
 
 # %%
 costs = {name: (german, french) for name, _, _, german, french in table}
@@ -1219,7 +1220,8 @@ for ours in ("Transformer base", "Transformer big"):
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762): now
 # you can read all of it. Sections 3.1, 3.4, 5.1 to 5.4 and 6.1 are this lesson. Beside it,
 # [The Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/) (Rush 2018; Huang et al. 2022) goes
-# through the same paper line by line, each paragraph with its code: post-norm's wiring apart, you will know every piece.
+# through the same paper paragraph by paragraph, each with its code. You will know every piece; it, too, puts the norm
+# first.
 #
 # **Do** the exercise [07_transformer](../exercises/exercise_07_transformer.ipynb). Part II of the course goes on with half of
 # this model: a decoder without an encoder.
