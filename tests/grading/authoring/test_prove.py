@@ -13,6 +13,7 @@ def run(*sources):
     return CliRunner().invoke(app, ["validate", *map(str, sources)])
 
 
+@pytest.mark.slow
 def test_an_exercise(course):
     found = validate(course.source)
     assert found.problems == []

@@ -114,6 +114,7 @@ def test_prompts_and_checks_cannot_be_damaged_by_accident(notebook):
     assert kinds == {"check": fixed, "markdown": fixed, "recordings": fixed}
 
 
+@pytest.mark.slow
 def test_answers_are_never_overwritten(txlib, variant, tmp_path):
     source = variant()
     target = release(source, run_solution=False).exercise

@@ -534,6 +534,7 @@ PAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_browser_shows_it_on_a_phone_without_a_request_or_a_complaint(browser, tmp_path, name):
     file = tmp_path / "page.html"
