@@ -1,6 +1,7 @@
 """The encoder–decoder as a drawing, and what translators cost and are worth."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,7 +82,7 @@ def _label(axes: Axes, systems: Mapping[str, tuple[float, float]], highlight: st
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
     for name, place in sorted(systems.items(), key=lambda each: -each[1][0]):  # the right edge has least room
         ours = highlight and highlight in name
-        style = {"color": PALETTE[1], "fontweight": "bold"} if ours else {"color": GREY}
+        style: dict[str, Any] = {"color": PALETTE[1], "fontweight": "bold"} if ours else {"color": GREY}
         for x, y, ha, va in ((0, 7, "center", "bottom"), (8, -1, "left", "center"), (-8, -1, "right", "center")):
             text = axes.annotate(name, place, (x, y), textcoords="offset points", ha=ha, va=va, fontsize=9, **style)
             covered = text.get_window_extent()
@@ -99,7 +100,7 @@ def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]]) 
     """Words, embedding, positions and the block that is repeated; gives the height at which its stream leaves it."""
     top = FIRST + UNIT * len(parts) + 0.06
     corner, size = (stream - BRANCH - WIDTH / 2 - 0.2, FIRST - 0.2), (BRANCH + WIDTH / 2 + 0.75, top - FIRST + 0.12)
-    style = {"facecolor": "#f4f4f4", "edgecolor": "#bdbdbd", "zorder": 0}
+    style: dict[str, Any] = {"facecolor": "#f4f4f4", "edgecolor": "#bdbdbd", "zorder": 0}
     axes.add_patch(FancyBboxPatch(corner, *size, "round,pad=0.06", **style))
     axes.text(corner[0] + 0.04, corner[1] + size[1] - 0.02, "N ×", ha="left", va="top", fontsize=12, fontweight="bold")
     axes.text(stream, 0.0, words, ha="center", va="center", style="italic")

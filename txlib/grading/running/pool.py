@@ -125,9 +125,7 @@ class _Worker:
         """Kill the process; its thread sees it, and ends."""
         self.lost = True
         self._jobs.put(None)
-        if self._process.pid is not None:
-            self._process.kill()
-            self._process.join(DYING)
+        self._kill()
 
     def _converse(self) -> None:
         """Start the process, then hand it one job after the other, and on what it says."""
@@ -135,7 +133,7 @@ class _Worker:
             self._process.start()
             self._other_end.close()
             self._tell(self._pipe.recv())  # that it is there
-            while (job := self._jobs.get()) is not None:
+            while not self.lost and (job := self._jobs.get()) is not None:
                 self._pipe.send(job)
                 while isinstance(report := self._pipe.recv(), _Step):
                     self._tell(report)
@@ -148,8 +146,12 @@ class _Worker:
             self._tell(Failed(in_words(reason)))
         finally:
             self._pipe.close()
-            if self.lost and self._process.pid is not None:  # it may have been given up before it was there
-                self._process.kill()
+            self._kill()  # it may have been given up before it was there
+
+    def _kill(self) -> None:
+        if self._process.pid is not None and self._process.is_alive():
+            self._process.kill()
+            self._process.join(DYING)
 
     def _tell(self, report: Report) -> None:
         self._reports.put((self, report))
