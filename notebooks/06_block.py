@@ -707,7 +707,7 @@ def landscape(model, points=13):
 # %% [markdown]
 # One point of the grid: move the weights, and look at the loss.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 def loss_at(model, start, first, second, x, y, batch):
     for weight, here, one, two in zip(model.parameters(), start, first, second, strict=True):
         weight.copy_(here + x * one + y * two)
@@ -753,7 +753,7 @@ plots.landscapes(
 #
 # One learning rate $\eta$ for all. But how different are the gradients that it has to serve?
 
-# %%
+# %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 model = CharacterModel(pre_norm, blocks=6, length=16)
 loss_of(model, *batch_of_text(8, 16)).backward()
