@@ -121,6 +121,18 @@ def test_answers_in_both_places(clone, publish):
     assert {first.read_bytes(), second.read_bytes()} == {before[EXERCISE], before[f"my_work/{EXERCISE}"]}
 
 
+def test_a_copy_without_answers_gives_way_and_is_kept(clone, publish):
+    copy = clone / "my_work" / EXERCISE
+    copy.write_bytes((clone / EXERCISE).read_bytes())
+    change(copy, "cell-1", "# Notes of mine")
+    notes = copy.read_bytes()
+    change(clone / EXERCISE, "causal-mask", ANSWER)
+    publish()
+    update(clone)
+    assert sources(copy)["causal-mask"] == ANSWER
+    assert notes in [path.read_bytes() for path in (clone / "my_work/earlier").rglob("exercise_*")]
+
+
 def test_own_changes_that_are_not_in_the_way(clone, publish):
     (clone / "pyproject.toml").write_text("[project]\nname = 'txlib-course'\n# mine\n")
     publish()

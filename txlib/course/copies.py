@@ -93,6 +93,8 @@ class Copies:
         original, copy = self.course / name, self.folder / name
         kept = self._keep(original, name)
         if _answers(original) and not (copy.exists() and _answers(copy)):
+            if copy.exists():
+                self._keep(copy, name)
             _copy(original, copy)
         return f"{name} was changed outside {FOLDER}; it is kept as {kept}"
 
