@@ -6,7 +6,8 @@
 # course and prove that both give the same numbers.
 #
 # **Every cell runs on a laptop**, without a GPU and without the internet. Click into the cell below and press
-# **Shift + Enter**. It runs, and the next cell is selected.
+# **Shift + Enter**. It runs, and the next cell is selected. (What stands below a cell before you run it was printed on
+# our machine. Yours takes its place.)
 
 # %% [markdown]
 # ## 1 Is everything in place?
@@ -46,21 +47,23 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 #
 # | Part | Lesson | | Minutes |
 # | --- | --- | --- | --- |
-# | I Attention | [01 From text to tensors](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 45 |
-# | | 02 Recurrent nets and Bahdanau attention | coming | |
-# | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/exercise_03_attention.ipynb) | 45 + 45 |
-# | | [04 Many heads, and cross-attention](04_heads.ipynb) | [exercise](../exercises/exercise_04_heads.ipynb) | 60 + 55 |
-# | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/exercise_05_positions.ipynb) | 60 + 45 |
-# | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 60 + 45 |
+# | I Attention | [01 From text to tensors](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 65 |
+# | | 02 Sequence to sequence: recurrent nets and Bahdanau attention | coming | |
+# | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/exercise_03_attention.ipynb) | 50 + 70 |
+# | | [04 Many heads, self- and cross-attention](04_heads.ipynb) | [exercise](../exercises/exercise_04_heads.ipynb) | 75 + 75 |
+# | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/exercise_05_positions.ipynb) | 70 + 65 |
+# | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 60 + 65 |
 # | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/exercise_07_transformer.ipynb) | 75 + 65 |
-# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/exercise_08_gpt.ipynb) | 75 + 55 |
-# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 100 + 60 |
-# | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/exercise_11_bert.ipynb) | 100 + 55 |
-# | | [13 Today's decoder](13_todays_decoder.ipynb) | [exercise](../exercises/exercise_13_todays_decoder.ipynb) | 75 + 55 |
-# | | [14 Mixture of experts](14_experts.ipynb) | [exercise](../exercises/exercise_14_experts.ipynb) | 60 + 50 |
-# | | 13 The Universal Transformer | coming | |
-# | III Beyond text | 14 vision · 15 music · 16 sets and arrays | coming | |
-# | IV Efficiency | 17 the quadratic wall · 18 sparse patterns · 19 low rank and kernels · 20 FlashAttention · 21 training at scale | coming | |
+# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/exercise_08_gpt.ipynb) | 75 + 80 |
+# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 75 + 75 |
+# | | [10 Decoding fast](10_decoding.ipynb) | [exercise](../exercises/exercise_10_decoding.ipynb) | 75 + 75 |
+# | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/exercise_11_bert.ipynb) | 65 + 70 |
+# | | [12 Fine-tuning](12_finetuning.ipynb) | [exercise](../exercises/exercise_12_finetuning.ipynb) | 75 + 70 |
+# | | [13 Today's decoder](13_todays_decoder.ipynb) | [exercise](../exercises/exercise_13_todays_decoder.ipynb) | 75 + 75 |
+# | | [14 Mixture of experts](14_experts.ipynb) | [exercise](../exercises/exercise_14_experts.ipynb) | 70 + 70 |
+# | | 15 The Universal Transformer | coming | |
+# | III Beyond text | 16 vision · 17 music · 18 sets and arrays | coming | |
+# | IV Efficiency | 19 the quadratic wall · 20 sparse patterns · 21 low rank and kernels · 22 FlashAttention · 23 training at scale | coming | |
 #
 # Each lesson says which earlier ones it rests on. **You need** Python, some torch (`nn.Module`, `backward()`), matrix
 # products and the chain rule. Begin with [01](01_text.ipynb), or, if you came for attention, with [03](03_attention.ipynb).
@@ -79,9 +82,10 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | $d_k$ | `d_k`, `head_dim` | width of one head's queries and keys, $d_{\text{model}} / h$ |
 # | $d_v$ | `d_v` | width of one head's values, mostly equal to $d_k$ |
 # | $d_{\text{ff}}$ | `d_ff` | width in the middle of the feed-forward network |
-# | $N$ | `layers` | number of blocks in a stack |
+# | $L$ | `layers` | number of blocks in a stack (the paper's $N$; from lesson 08 on, $N$ counts parameters, in 14 experts) |
 # | $V$ | `vocab_size` | number of tokens in the vocabulary |
 # | $Q, K, V$ | `q`, `k`, `v` | queries, keys, values, one row per token |
+# | logit | `logits` | a score before the softmax: of a key, or of a token of the vocabulary |
 # | $\alpha_{ij}$ | `weight[i, j]` | what query $i$ takes from key $j$; each row sums to 1 |
 #
 # Three habits go with it:
