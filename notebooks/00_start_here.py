@@ -52,7 +52,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/exercise_03_attention.ipynb) | 50 + 70 |
 # | | [04 Many heads, self- and cross-attention](04_heads.ipynb) | [exercise](../exercises/exercise_04_heads.ipynb) | 75 + 75 |
 # | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/exercise_05_positions.ipynb) | 70 + 65 |
-# | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 60 + 65 |
+# | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 75 + 65 |
 # | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/exercise_07_transformer.ipynb) | 75 + 65 |
 # | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/exercise_08_gpt.ipynb) | 75 + 80 |
 # | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 75 + 75 |
