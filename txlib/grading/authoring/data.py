@@ -24,21 +24,21 @@ def named_data(notebook: Any) -> list:
 
 def find_data(notebook: Any, source: Path) -> tuple[Data, list[str]]:
     """A source's data, and what is wrong with how it names them."""
-    found, problems = [], []
+    data, problems = [], []
     for place in named_data(notebook):
         path = source.parent / str(place)
         if problem := _problem(place, path, source):
             problems.append(f"data {place!r}: {problem}")
         else:
-            found.append((posixpath.normpath(place), path.resolve()))
-    places = [place for place, _ in found]
+            data.append((posixpath.normpath(place), path.resolve()))
+    places = [place for place, _ in data]
     problems += [
         f"data {place!r} is named twice, or lies in {other!r}"
         for i, place in enumerate(places)
         for j, other in enumerate(places)
         if i != j and (place.startswith(f"{other}/") or place == other and i > j)
     ]
-    return tuple(found), problems
+    return tuple(data), problems
 
 
 def digest_of(data: Data) -> list[str]:

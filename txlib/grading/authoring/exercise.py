@@ -113,15 +113,15 @@ def dependencies(exercise: Exercise) -> dict[str, tuple[str, ...]]:
     used = {
         task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source) for task in exercise.tasks
     }
-    found = {}
+    by_task = {}
     for task in bound:
         depends: set[str] = set()
         new = {task}
         while new:
             new = {each for one in new for each in bound if each not in depends | {task} and used[one] & bound[each]}
             depends |= new
-        found[task] = tuple(each for each in bound if each in depends)
-    return found
+        by_task[task] = tuple(each for each in bound if each in depends)
+    return by_task
 
 
 class _Reader:

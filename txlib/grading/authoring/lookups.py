@@ -28,12 +28,12 @@ def looked_up(path: Path | str, *, timeout: int | float = 600) -> dict[str, list
     return in_fresh_process("txlib.grading.authoring.lookups", path, {"seeds": FRESH_SEEDS}, timeout)
 
 
-def lookup_problems(found: list[dict]) -> list[str]:
+def lookup_problems(earning: list[dict]) -> list[str]:
     """A task's line for the author: which table earns most, how often, and what to do; none where none earns."""
-    if not found:
+    if not earning:
         return []
-    seeds = {each["seed"] for each in found}
-    best = max(found, key=lambda each: each["share"])
+    seeds = {each["seed"] for each in earning}
+    best = max(earning, key=lambda each: each["share"])
     often = f"on {len(seeds)} of {len(FRESH_SEEDS)} fresh seeds values that were seen before earn points"
     return [f"{often}: {best['how']}, up to {best['share']:.0%}. Let its inputs vary more from seed to seed"]
 
@@ -41,7 +41,7 @@ def lookup_problems(found: list[dict]) -> list[str]:
 def _try_all(exercise: Exercise, seeds: list[int]) -> dict[str, list[dict]]:
     namespace, public, _ = reference_run(exercise, exercise.seed, hidden=False)
     tables = {task.id: _tables(exercise, task, namespace) for task in exercise.tasks}
-    found: dict[str, list[dict]] = {task.id: [] for task in exercise.tasks}
+    earning: dict[str, list[dict]] = {task.id: [] for task in exercise.tasks}
     earlier: list[dict] = []
     for seed in seeds:
         namespace, fresh, _ = reference_run(exercise, seed, hidden=True)
@@ -52,9 +52,9 @@ def _try_all(exercise: Exercise, seeds: list[int]) -> dict[str, list[dict]]:
             tried += [("those of another seed, as a page of feedback tells them", run[task.id]) for run in earlier]
             for how, bundle in tried:
                 if earned := share(bundle, expected):
-                    found[task.id].append({"seed": seed, "how": how, "share": earned})
+                    earning[task.id].append({"seed": seed, "how": how, "share": earned})
         earlier.append(reference_run(exercise, seed, hidden=False)[1])  # pages quote no hidden test
-    return found
+    return earning
 
 
 def _from_values(public: dict, expected: dict) -> Iterator[tuple[str, dict]]:

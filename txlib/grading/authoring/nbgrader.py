@@ -169,13 +169,13 @@ class _Reader:
         """Every cell's metadata in schema 3; none where nbgrader has nothing to do with the cell."""
         for number, cell in enumerate(self.notebook.cells, 1):
             try:
-                found = upgraded(cell.metadata.get("nbgrader", {}))
+                meta = upgraded(cell.metadata.get("nbgrader", {}))
             except (ValueError, TypeError) as reason:
                 self._problem(number, cell, str(reason))
-                found = None
+                meta = None
             cell.metadata.pop("nbgrader", None)
-            if found is not None:
-                cell.metadata["nbgrader"] = found
+            if meta is not None:
+                cell.metadata["nbgrader"] = meta
 
     def _form(self, number: int, cell: Any) -> None:
         """What nbgrader refuses when it makes the learners' version."""

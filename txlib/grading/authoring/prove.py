@@ -63,18 +63,18 @@ def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Task
     reports = []
     for task in exercise.tasks:
         if task.id in result["measured"]:
-            found = _measured(task, opened, {seed: shares[task.id, seed] for seed in hidden})
+            report = _measured(task, opened, {seed: shares[task.id, seed] for seed in hidden})
         else:
-            found = _compared(task, opened, hidden, recordings[task.id])
-            found = replace(found, problems=(*found.problems, *lookup_problems(lookups[task.id])))
+            report = _compared(task, opened, hidden, recordings[task.id])
+            report = replace(report, problems=(*report.problems, *lookup_problems(lookups[task.id])))
         stub = verdict_of(recordings[task.id], result["stub"][task.id])
-        problems = [*found.problems, *stub_problems(result["stub"][task.id])]
+        problems = [*report.problems, *stub_problems(result["stub"][task.id])]
         problems += [
             f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
         ]
         reports.append(
             replace(
-                found,
+                report,
                 stub_points=stub.points,
                 seconds=result["seconds"][task.id],
                 problems=tuple(dict.fromkeys(problems)),
@@ -126,8 +126,8 @@ def _measured(task: Task, opened: dict, shares: dict[int, list[dict]]) -> TaskRe
     problems = task_problems(task.id, opened, measured=True)
     problems += [
         f"on seed {seed}: {problem}"
-        for seed, found in shares.items()
-        for problem in share_problems(task.id, opened, found)
+        for seed, worth in shares.items()
+        for problem in share_problems(task.id, opened, worth)
     ]
     worth = [[each.get("share", math.nan) for each in found[:-1]] for found in shares.values()]  # seeds, answers
     reference, *others = zip(*worth, strict=True)
@@ -209,8 +209,8 @@ def _tested(assignment: Assignment) -> list[TaskReport]:
         problems = []
         if points != task.points:
             errors = [f": {each['ename']}: {each['evalue']}" for each in outputs if each["output_type"] == "error"]
-            said = f"the reference gets {points:g} of {task.points:g} points{''.join(errors[:1])}"
-            problems.append(said.splitlines()[0])
+            problem = f"the reference gets {points:g} of {task.points:g} points{''.join(errors[:1])}"
+            problems.append(problem.splitlines()[0])
         if stub_points:
             problems.append(f"the empty stub gets {stub_points:g} points")
         reports.append(
@@ -245,5 +245,5 @@ def _run(assignment: Assignment, notebook: Any) -> tuple[dict[str, list], dict[s
     return {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}, seconds
 
 
-def _share(found: tuple[bool, ...]) -> str:
-    return f"{sum(found)} of {len(found)}" if found else "–"
+def _share(flags: tuple[bool, ...]) -> str:
+    return f"{sum(flags)} of {len(flags)}" if flags else "–"

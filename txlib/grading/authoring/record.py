@@ -98,9 +98,9 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
     namespace, reference, seconds = runs[0]
     notes = author_notes(exercise, namespace)
     for task in exercise.tasks:
-        if found := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
+        if other := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
             raise RecordingError(
-                f"task {task.id}: its check shows a value of type {found[1]}, which can't be "
+                f"task {task.id}: its check shows a value of type {other[1]}, which can't be "
                 "compared; show tensors, numbers, texts or lists"
             )
         if task.id in notes.measured:
@@ -159,13 +159,13 @@ class _Heard:
         A task is left out where its own reference, with nothing but this, shows something else: where functions
         change what they are given, draw random numbers, are asked for gradients, or aren't functions at all.
         """
-        found = {}
+        known = {}
         for task in self.exercise.tasks:
             packed = {other: each.packed() for other, each in self.calls[task.id].items()}
             with contextlib.suppress(RecordingError):
                 if packed and same(reference[task.id], self._alone(task, packed, seed)):
-                    found[task.id] = packed
-        return found
+                    known[task.id] = packed
+        return known
 
     def _alone(self, task: Task, packed: dict[str, dict[str, str]], seed: int) -> dict:
         """The task's bundle in a notebook that knows the tasks it uses by heart."""
@@ -217,12 +217,12 @@ def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list
     broken: dict[str, list[str]] = {}
     for each in notes.forbidden:
         task = exercise.task(each.task)
-        found = forbidden_names(exercise.notebook.cells[task.answer].source, each.names)
+        called = forbidden_names(exercise.notebook.cells[task.answer].source, each.names)
         if each.operators:
             bundle, _ = check_run(exercise, task, namespace, hidden=True, operators=True)
-            found += sorted(set(bundle["operators"] or ()) & set(each.operators))
-        if found:
-            broken[task.id] = broken.get(task.id, []) + found
+            called += sorted(set(bundle["operators"] or ()) & set(each.operators))
+        if called:
+            broken[task.id] = broken.get(task.id, []) + called
     return broken
 
 

@@ -90,7 +90,7 @@ def _scatters(axes: Any) -> list[dict]:
 def _bars(axes: Any) -> list[dict]:
     from matplotlib.container import BarContainer
 
-    found = []
+    bars = []
     for container in axes.containers:
         if isinstance(container, BarContainer):
             lying = container.orientation == "horizontal"
@@ -101,8 +101,8 @@ def _bars(axes: Any) -> list[dict]:
                 for each in container.patches
             ]
             numbers = np.asarray(boxes, dtype=np.float64).reshape(-1, 2)
-            found.append({"positions": numbers[:, 0], "heights": numbers[:, 1], "lying": lying})
-    return found
+            bars.append({"positions": numbers[:, 0], "heights": numbers[:, 1], "lying": lying})
+    return bars
 
 
 def _images(axes: Any) -> list[np.ndarray]:

@@ -99,7 +99,7 @@ def by_heart(function: Callable, packed: str) -> Callable:
         asked = _evidence(_arguments(function, args, kwargs))
         value = exactly.get(json.dumps(asked))
         if value is None and asked is not None:
-            value = next((said for known, said in rows if not compare(asked, known, RTOL, ATOL)), None)
+            value = next((answer for known, answer in rows if not compare(asked, known, RTOL, ATOL)), None)
         if value is None:
             raise NotKnown(f"`{function.__name__}` is called in another way than the reference does")
         return restored(value)

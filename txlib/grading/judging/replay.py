@@ -23,16 +23,16 @@ def bundles(outputs: list) -> list:
     return [output["data"][MIME] for output in outputs if MIME in (output.get("data") or {})]
 
 
-def difference(found: list, expected: dict) -> str | None:
+def difference(displayed: list, expected: dict) -> str | None:
     """What is wrong with the evidence that a check cell displayed, in words; None where it is as expected.
 
     There must be exactly one bundle, well formed, of this task and this seed. Default is wrong.
     """
-    if len(found) != 1:
-        return f"its check displayed {len(found)} bundles of evidence instead of one"
-    if problem := valid_bundle(found[0], expected["task"], expected["seed"]):
+    if len(displayed) != 1:
+        return f"its check displayed {len(displayed)} bundles of evidence instead of one"
+    if problem := valid_bundle(displayed[0], expected["task"], expected["seed"]):
         return problem
-    differs = first_difference(found[0], expected)
+    differs = first_difference(displayed[0], expected)
     return differs and differs[1]
 
 

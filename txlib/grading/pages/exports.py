@@ -77,13 +77,13 @@ def canvas_csv(results: Iterable[Result], roster: str, title: str) -> tuple[str,
     own = [name for name in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section") if name in header]
     column = next((name for name in header if re.fullmatch(rf"{re.escape(title)} \(\d+\)", name)), title)
     people = [row for row in rows if row["ID"].strip().isdigit()]
-    found, left_out = _matched(results, people, Roster.of(*map(canvas_names, people)))
-    most = {_number(result.max_score) for _, result in found}
+    matched, left_out = _matched(results, people, Roster.of(*map(canvas_names, people)))
+    most = {_number(result.max_score) for _, result in matched}
     for row in rows:
         if row["Student"].strip() == "Points Possible":
             _same_points(row.get(column, ""), most, "Canvas")
     written = [[*own, column], ["    Points Possible", *[""] * (len(own) - 1), *most]]
-    written += [[*(row[name] for name in own), _number(result.score)] for row, result in found]
+    written += [[*(row[name] for name in own), _number(result.score)] for row, result in matched]
     return _table(written), left_out
 
 
@@ -104,8 +104,8 @@ def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[tuple[
 
     needed = ("Identifier", "Grade", "Last modified (grade)")
     header, rows = _table_of(roster, needed, "the grading worksheet that Moodle gives in English")
-    found, left_out = _matched(results, rows, Roster.of(*map(moodle_names, rows)))
-    for row, result in found:
+    matched, left_out = _matched(results, rows, Roster.of(*map(moodle_names, rows)))
+    for row, result in matched:
         _same_points(row.get("Maximum grade", ""), {_number(result.max_score)}, "Moodle")
         row["Grade"] = _number(result.score)
         if "Feedback comments" in header:
@@ -247,17 +247,17 @@ def _matched(
                     "several in the roster bear this name" if people else "nobody in the roster bears this name",
                 )
             )
-    found = []
+    matched = []
     for row, several in sorted(claimed.items()):
         named = [result for result in several if not number_in(result.submission)] or several
         if len(named) == 1:
-            found.append((rows[row], named[0]))
+            matched.append((rows[row], named[0]))
         left_out += [
             (result.submission, "several submissions of one person")
             for result in several
             if len(named) > 1 or result is not named[0]
         ]
-    return found, sorted(left_out)
+    return matched, sorted(left_out)
 
 
 def _comment(result: Result) -> str:

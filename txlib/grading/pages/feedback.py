@@ -122,8 +122,8 @@ def _meta(heading: str) -> list[str]:
     """Difficulty and minutes out of a prompt's heading, `Task 2 · Scores   ●●○○○ · 5 minutes · 2 points`."""
     level = re.search("[●○]{2,}", heading)
     minutes = re.search(r"\d+ minutes?", heading)
-    said = [f"difficulty {level[0].count('●')} of {len(level[0])}"] if level else []
-    return said + ([f"about {minutes[0]}"] if minutes else [])
+    words = [f"difficulty {level[0].count('●')} of {len(level[0])}"] if level else []
+    return words + ([f"about {minutes[0]}"] if minutes else [])
 
 
 def _apart(task: TaskResult) -> str:

@@ -34,7 +34,7 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
     first. Left out are short answers and very long ones, those that don't parse, and those that very many have alike.
     """
     usual = max(USUAL[0], USUAL[1] * len(answers))
-    found: list[tuple[int, Similar]] = []
+    pairs: list[tuple[int, Similar]] = []
     for task, stub in stubs.items():
         given = len(_nodes(stub))
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
@@ -49,13 +49,13 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
             alike[other] += len(groups[one])
         for nodes, names in groups.items():
             if alike[nodes] <= usual:
-                found += [(len(nodes), Similar(task, names[0], other, 1.0)) for other in names[1:]]
+                pairs += [(len(nodes), Similar(task, names[0], other, 1.0)) for other in names[1:]]
         for one, other, share in near:
             if max(alike[one], alike[other]) <= usual:
                 first, second = sorted((groups[one][0], groups[other][0]))
-                found.append((len(one), Similar(task, first, second, min(round(share, 2), 0.99))))
-    found.sort(key=lambda each: (-each[1].similarity, -each[0], each[1].task, each[1].one, each[1].other))
-    return [similar for _, similar in found[:MOST]]
+                pairs.append((len(one), Similar(task, first, second, min(round(share, 2), 0.99))))
+    pairs.sort(key=lambda each: (-each[1].similarity, -each[0], each[1].task, each[1].one, each[1].other))
+    return [similar for _, similar in pairs[:MOST]]
 
 
 def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], float]]:
