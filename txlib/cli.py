@@ -192,9 +192,8 @@ def validate(
         tasks, points = len(found.assignment.tasks), found.assignment.points
         print(f"{source}: {plural(tasks, 'task')}, {plural(points, 'point')}")
         print("  " + found.table().replace("\n", "\n  "))
-        problems += [
-            f"{found.assignment.name}: {problem}" for problem in (*found.problems, *rehearse(found.assignment))
-        ]
+        wrong = found.problems or rehearse(found.assignment)
+        problems += [f"{found.assignment.name}: {problem}" for problem in wrong]
     for problem in problems:
         print(f"txlib: {problem}", file=sys.stderr)
     if problems:
