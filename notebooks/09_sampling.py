@@ -157,8 +157,9 @@ def draw(logits, ids):
 drawn = decode(write("Alice was", draw, new=10))
 plots.choices(
     steps, title="Drawn, not always the likeliest: " + drawn.replace("\n", "⏎"),
-    alt="Ten columns, one per step. Each lists the four likeliest next tokens with their probabilities, and the "
-    "drawn one in a frame, which is sometimes not among the four. Together: " + drawn,
+    alt="Ten columns, one per step. Each lists the four likeliest next tokens with their "
+    "probabilities, and the drawn one in a frame, which is sometimes not among the four. "
+    "Together: " + drawn,
 )
 
 # %% [markdown]
@@ -235,8 +236,9 @@ for T in (0.01, 1.0, 100.0, 1e6):
 plots.candidates(
     {f"T = {T:g}": panel(z, temperature(z, T)) for T in (0.5, 0.8, 1.5)},
     title="A low temperature sharpens, a high one feeds the tail",
-    alt="Three panels with the same twelve rows. At T = 0.5 the first tokens gain, and all others together fall "
-    "from 0.64 to 0.2; at 0.8 a little of that; at T = 1.5 the row of others rises to 0.82.",
+    alt="Three panels with the same twelve rows. At T = 0.5 the first tokens gain, and all "
+    "others together fall from 0.64 to 0.2; at 0.8 a little of that; at T = 1.5 the row of "
+    "others rises to 0.82.",
 )
 
 # %% [markdown]
@@ -251,14 +253,14 @@ def entropy(logits):                                               # (..., vocab
 
 grid = torch.logspace(-1, 1, 41)                                   # (41,)
 curves = {
-    f"“{prompt} …”": (grid.tolist(), [entropy(temperature(next_logits(prompt), T)).item() for T in grid])
-    for prompt in ("Alice was", "The March")
+    f"“{prompt} …”": (grid.tolist(), [entropy(temperature(logits, T)).item() for T in grid])
+    for prompt, logits in (("Alice was", z), ("The March", next_logits("The March")))
 }
 plots.lines(
     curves | {"ln V": ([0.1, 10], [math.log(V)] * 2)}, xscale="log", dashed=["ln V"],
     title="Entropy rises with temperature, up to ln V", xlabel="temperature T", ylabel="entropy (nats)",
-    alt="Entropy against temperature from 0.1 to 10 for two prompts. Both rise from near 0 to near ln V = 6.9. The "
-    "prompt The March stays near 0 much longer.",
+    alt="Entropy against temperature from 0.1 to 10 for two prompts. Both rise from near 0 to "
+    "near ln V = 6.9. The prompt The March stays near 0 much longer.",
 )
 
 # %% [markdown]
@@ -299,7 +301,7 @@ for T in (0.5, 1.0, 2.0):
 
 # %%
 def top_k(logits, k):                                              # (..., vocab)
-    least = logits.topk(k).values[..., -1:]                        # (..., 1): the last that may stay
+    least = logits.topk(k).values[..., -1:]  # (..., 1): the last that may stay
     return logits.masked_fill(logits < least, -torch.inf)
 
 
@@ -314,8 +316,8 @@ def top_k(logits, k):                                              # (..., vocab
 # %%
 def top_p(logits, p):                                              # (..., vocab)
     share, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
-    before = share.cumsum(dim=-1) - share                          # (..., vocab): what likelier ones have
-    out = (before >= p).float()                                    # in the sorted order, so put it back:
+    before = share.cumsum(dim=-1) - share  # (..., vocab): what likelier ones have
+    out = (before >= p).float()  # in the sorted order, so put it back:
     out = torch.zeros_like(out).scatter(-1, order, out).bool()     # (..., vocab)
     return logits.masked_fill(out, -torch.inf)
 
@@ -342,8 +344,9 @@ plots.candidates(
         "peaked, top-p 0.8": panel(peaked, top_p(peaked, 0.8)),
     },
     title="One k cannot fit both; p can", width=10.5,
-    alt="Four panels. On the flat distribution, top-k with k = 5 cuts off most of the good candidates, top-p keeps "
-    "many. On the peaked one, top-k keeps four tokens of next to no probability, top-p keeps only the first.",
+    alt="Four panels. On the flat distribution, top-k with k = 5 cuts off most of the good "
+    "candidates, top-p keeps many. On the peaked one, top-k keeps four tokens of next to no "
+    "probability, top-p keeps only the first.",
 )
 
 # %%
@@ -375,8 +378,8 @@ def min_p(logits, p):                                              # (..., vocab
 for kind, logits in (("flat", flat), ("peaked", peaked)):
     for T in (1.0, 1.5):
         warm = temperature(logits, T)                              # (vocab,)
-        counts = top_p(warm, 0.8).isfinite().sum(), min_p(warm, 0.1).isfinite().sum()
-        print(f"{kind:6} at T = {T}: top-p 0.8 keeps {counts[0]:3}, min-p 0.1 keeps {counts[1]:2}")
+        nucleus, near_best = (kept.isfinite().sum() for kept in (top_p(warm, 0.8), min_p(warm, 0.1)))
+        print(f"{kind:6} at T = {T}: top-p 0.8 keeps {nucleus:3}, min-p 0.1 keeps {near_best:2}")
 
 # %% [markdown]
 # On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one.
@@ -388,7 +391,8 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
 # %%
 hot_first = top_p(temperature(flat, 1.5), 0.8)                     # (vocab,) each
 filter_first = temperature(top_p(flat, 0.8), 1.5)
-for label, logits in (("temperature, then top-p", hot_first), ("top-p, then temperature", filter_first)):
+orders = {"temperature, then top-p": hot_first, "top-p, then temperature": filter_first}
+for label, logits in orders.items():
     print(f"{label}: {logits.isfinite().sum():3} tokens may be drawn, entropy {entropy(logits):.2f}")
 
 # %% [markdown]
@@ -400,7 +404,8 @@ for label, logits in (("temperature, then top-p", hot_first), ("top-p, then temp
 # %%
 for prompt in ("Alice was", "The March"):
     z = next_logits(prompt)                                        # (vocab,)
-    print(f"“{prompt} …”: logits from {z.min():.1f} to {z.max():.1f}; {(z < 0).float().mean():.0%} are negative")
+    negative = (z < 0).float().mean()
+    print(f"“{prompt} …”: logits from {z.min():.1f} to {z.max():.1f}; {negative:.0%} are negative")
 
 # %% [markdown]
 # Divide −5 by 1.2, and it becomes −4.2: *likelier* than before. So a negative logit has to be multiplied.
@@ -415,10 +420,11 @@ def penalise(logits, ids, penalty):                                # (vocab,); i
 
 
 z, ids = next_logits(HUMAN), torch.tensor(encode(HUMAN)).unique()  # (vocab,), (seen,)
-right, wrong = penalise(z, ids, 1.5), z.scatter(0, ids, z[ids] / 1.5)   # (vocab,); wrong: just divided
+right, wrong = penalise(z, ids, 1.5), z.scatter(0, ids, z[ids] / 1.5)  # (vocab,); wrong: just divided
 order = ids[z[ids].argsort(descending=True)]                       # (seen,): the likeliest first
 for id in order[[0, 1, -2, -1]].tolist():
-    print(f"{name(id):5} logit {z[id]:5.1f}   penalised {right[id]:5.1f}   just divided {wrong[id]:5.1f}")
+    print(f"{name(id):5} logit {z[id]:5.1f}   penalised {right[id]:5.1f}", end="   ")
+    print(f"just divided {wrong[id]:5.1f}")
 
 # %% [markdown]
 # The sign is a problem only because logits have no zero point of their own: add 10 to all of them, and the softmax is
@@ -430,12 +436,12 @@ for id in order[[0, 1, -2, -1]].tolist():
 # The **presence penalty** asks whether a token was there, the **frequency penalty** how often.
 
 # %%
-def penalise_counts(logits, ids, presence=0.0, frequency=0.0):     # (vocab,); ids: what has been written
+def penalise_counts(logits, ids, presence=0.0, frequency=0.0):  # (vocab,); ids: what has been written
     counts = ids.bincount(minlength=V)                             # (vocab,)
     return logits - presence * (counts > 0) - frequency * counts
 
 
-shift = 10.0                                                       # the same distribution, other logits
+shift = 10.0  # the same distribution, other logits
 written = torch.tensor(encode(HUMAN))                              # (length,)
 for label, change in (("repetition 1.5", lambda z: penalise(z, written, 1.5)),
                       ("presence 1", lambda z: penalise_counts(z, written, presence=1.0)),
@@ -462,8 +468,9 @@ plots.candidates(
         "penalty 1.5": panel(z, penalise(z, ids, 1.5)),
     },
     title="Five ways to change one distribution", width=11,
-    alt="Five panels with the same twelve rows. Temperature 0.7 raises the first tokens a little. Top-k, top-p and min-p "
-    "cut the list off at different places. The penalty lowers tokens that stood in the text and raises the others.",
+    alt="Five panels with the same twelve rows. Temperature 0.7 raises the first tokens a "
+    "little. Top-k, top-p and min-p cut the list off at different places. The penalty lowers "
+    "tokens that stood in the text and raises the others.",
 )
 
 # %% [markdown]
@@ -532,7 +539,7 @@ def beam(prompt, beams, new=60):
         batch = torch.tensor([ids for _, ids in going])            # (beam, length)
         log_p = model(batch).logits[:, -1].log_softmax(dim=-1)     # (beam, vocab)
         total = torch.tensor([score for score, _ in going])[:, None] + log_p
-        best = total.flatten().topk(beams)                         # (beams,): over all beams and tokens
+        best = total.flatten().topk(beams)  # (beams,): over all beams and tokens
         places = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         going = [(score, [*going[place // V][1], place % V]) for score, place in places]
     return going[0][1]
@@ -545,10 +552,10 @@ def beam(prompt, beams, new=60):
 
 # %%
 @torch.no_grad()
-def log_p_of(ids, start):                                          # the first `start` ids are the prompt
+def log_p_of(ids, start):  # the first `start` ids are the prompt
     log_p = model(torch.tensor([ids])).logits[0].log_softmax(dim=-1)   # (length, vocab)
     written = torch.tensor(ids[start:])                            # (new,)
-    return log_p[start - 1 : -1].gather(-1, written[:, None])[:, 0]    # (new,): row i predicts i + 1
+    return log_p[start - 1 : -1].gather(-1, written[:, None])[:, 0]  # (new,): row i predicts i + 1
 
 
 prompt = "Alice was"
@@ -590,8 +597,9 @@ plots.lines(
      for way in ("16 beams", "top-p 0.9", "human")},
     title="A person surprises, a beam does not", xlabel="the 60 tokens, least probable first",
     ylabel="probability the model gave it", yscale="log",
-    alt="Probability of each of 60 tokens, sorted, logarithmic. The line of the beam lies highest and never falls below "
-    "about one percent. The human line begins below one in a thousand and stays below the others nearly everywhere.",
+    alt="Probability of each of 60 tokens, sorted, logarithmic. The line of the beam lies "
+    "highest and never falls below about one percent. The human line begins below one in a "
+    "thousand and stays below the others nearly everywhere.",
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -677,27 +685,28 @@ plots.lines(
     roads, marker="o", height=4.4, mark=("human", measured["human"][0]),
     title="Three dials, one road", xlabel="perplexity (left: predictable)",
     ylabel="distinct-3 over 32 texts (up: diverse)",
-    alt="Three curves of distinct-3 against perplexity, for temperature, top-p and top-k. All rise from the lower left, "
-    "predictable and alike, to the upper right, diverse and surprising. They nearly coincide, and end in one point, pure "
-    "sampling. A vertical line marks the perplexity of the human text, at the right.",
+    alt="Three curves of distinct-3 against perplexity, for temperature, top-p and top-k. All "
+    "rise from the lower left, predictable and alike, to the upper right, diverse and "
+    "surprising. They nearly coincide, and end in one point, pure sampling. A vertical line "
+    "marks the perplexity of the human text, at the right.",
 )
 
 # %% [markdown]
 # The three curves nearly coincide: with this judge, one dial is as good as another, and only its setting counts. Is one
-# of them a little higher? Before you believe a ranking, draw other texts. The perplexities nearest to 12, with three
-# seeds each:
+# of them a little higher? Before you believe a ranking, compare at the same perplexity, here near 13, and draw other
+# texts, with three seeds each:
 
 # %% tags=["nbval-ignore-output"]
-near = {"temperature": (0.7, lambda z: temperature(z, 0.7)), "top-p": (0.8, lambda z: top_p(z, 0.8)),
-        "top-k": (20, lambda z: top_k(z, 20))}
+near = {"temperature": (0.75, lambda z: temperature(z, 0.75)),
+        "top-p": (0.75, lambda z: top_p(z, 0.75)), "top-k": (18, lambda z: top_k(z, 18))}
 for dial, (value, change) in near.items():
     drawn = [write_many(change, seed=seed) for seed in (1, 2, 3)]
     found = [f"{quality(each):.1f}, {distinct(each.tolist(), 3):.1%}" for each in drawn]
     print(f"{dial:11} {value:4}:  ", "   ".join(found))
 
 # %% [markdown]
-# Differences between dials are about as large as those between seeds, so there is no ranking to believe. And the road
-# bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
+# Perplexity and distinct-3 differ between the dials as they do between seeds. So there is no ranking to believe. And the
+# road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
 # diversity, but half of the perplexity or more. Below that, the texts become more and more alike. Settings like
 # $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. (The dotted line is the perplexity of one human
 # text of 60 tokens, so a rough mark.) The numbers, perplexity and distinct-3:
@@ -827,17 +836,18 @@ show_source(keep_top_k, keep_top_p, keep_min_p, penalise_repetition, library_cou
 # %%
 torch.manual_seed(0)
 rows = 3 * torch.randn(50, V)                                      # (batch, vocab)
-counts = torch.poisson(0.1 * torch.ones(50, V)).long()             # (batch, vocab): how often written
-texts = [torch.arange(V).repeat_interleave(row) for row in counts]               # the tokens themselves
-ours = torch.stack([penalise(z, ids, 1.3) for z, ids in zip(rows, texts, strict=True)])
-counted = torch.stack([penalise_counts(z, ids, 0.5, 0.2) for z, ids in zip(rows, texts, strict=True)])
+times = torch.poisson(0.1 * torch.ones(50, V)).long()  # (batch, vocab): how often written
+history = [torch.arange(V).repeat_interleave(row) for row in times]      # the tokens themselves
+ours = torch.stack([penalise(z, ids, 1.3) for z, ids in zip(rows, history, strict=True)])
+counted = [penalise_counts(z, ids, 0.5, 0.2) for z, ids in zip(rows, history, strict=True)]
 prove_equal(temperature(rows, 0.7), apply_temperature(rows, 0.7), what="Both temperatures")
 for label, mine, theirs in (("top-k", top_k(rows, 20), keep_top_k(rows, 20)),
                             ("top-p", top_p(rows, 0.8), keep_top_p(rows, 0.8)),
                             ("min-p", min_p(rows, 0.1), keep_min_p(rows, 0.1))):
     prove_equal(mine.softmax(dim=-1), theirs.softmax(dim=-1), what=f"Both {label}")
-prove_equal(ours, penalise_repetition(rows, counts > 0, 1.3), what="Both repetition penalties")
-prove_equal(counted, library_counts(rows, counts, 0.5, 0.2), what="Both penalties by counts")
+prove_equal(ours, penalise_repetition(rows, times > 0, 1.3), what="Both repetition penalties")
+theirs = library_counts(rows, times, 0.5, 0.2)
+prove_equal(torch.stack(counted), theirs, what="Both penalties by counts")
 
 # %% [markdown]
 # `Sampling` puts them in order, `stream` is the loop, with a cache, ends and seeds. Here is its source.
@@ -930,11 +940,11 @@ plots.bars(
 )
 
 # %% [markdown]
-# Bruno is a boy, and gets *her*: he stands beside Sylvie in most sentences of his book. The Hatter and the Duchess get
-# the same. Of Anqi the model knows nothing, and still it has an opinion: that of its books, where the person who
-# forgets things is mostly a girl called Alice. **A completion is not a fact about Anqi, but about the training text.**
-# Where a text says *he* of doctors and *she* of nurses, so does the model, and a sampler with a low temperature says it
-# *more* often than the text did, since the likelier word takes all:
+# Bruno is a boy, and gets *her*; perhaps because in his book he is seldom without Sylvie, his sister. Even the Hatter
+# does. Of Anqi the model knows nothing, and still it has an opinion: that of its books, which are mostly about a girl
+# called Alice. **A completion is not a fact about Anqi, but about the training text.** Where a text says *he* of
+# doctors and *she* of nurses, so does the model, and with a low temperature it says so *more* often than the text did,
+# since the likelier word takes all:
 
 # %%
 both = scores("Alice forgot all about", [" her", " his"])[0]       # (answer,)
@@ -964,7 +974,7 @@ QUESTIONS = {
 }
 PERSONS = list(QUESTIONS.values())
 asked = {question: scores(f"“{question}” said Alice. “It was", PERSONS) for question in QUESTIONS}
-free, lengths = scores("“It was", PERSONS)                         # (answer,) each: without a question
+free, lengths = scores("“It was", PERSONS)  # (answer,) each: without a question
 
 
 def right_answers(score):
@@ -1011,7 +1021,8 @@ ANSWERS = [" not very nice", " very nice"]                         # label 0, la
 labels = torch.tensor([review.label for review in data.test])      # (review,)
 found = [scores(review.text.capitalize() + " It was", ANSWERS)
          for review in progress(data.test, "reading reviews")]
-sums, lengths = torch.stack([each for each, _ in found]), found[0][1]            # (review, answer), (answer,)
+sums = torch.stack([each for each, _ in found])                    # (review, answer)
+lengths = found[0][1]                                              # (answer,)
 free = scores("It was", ANSWERS)[0]                                # (answer,): without a review
 readings = {"sum": sums, "mean per token": sums / lengths, "calibrated": sums - free}
 
@@ -1022,7 +1033,8 @@ for way, score in readings.items():
     accuracy[way] = (said == labels).float().mean().item()
     often = said.float().mean()
     print(f"{way:14} accuracy {accuracy[way]:.1%}; says “very nice” of {often:.0%} of the reviews")
-print(f"chance 50 %; with {len(labels)} reviews it wanders by ± {2 * math.sqrt(0.25 / len(labels)):.1%}")
+spread = 2 * math.sqrt(0.25 / len(labels))
+print(f"chance 50 %; with {len(labels)} reviews it wanders by ± {spread:.1%}")
 
 # %% [markdown]
 # All three are at chance. The sum always says *very nice*, as one word less is likelier. The mean nearly always.
@@ -1095,27 +1107,28 @@ target, elsewhere = passages[:, -16:], passages.roll(50, dims=0)   # (passage, 1
 
 
 @torch.no_grad()
-def nats(before):                                                  # (passage, k): what stands before the target
-    before = torch.cat([before[:, :-1], passages[:, 111:112]], dim=1)            # the last token is always its own
-    logits = model(torch.cat([before, target], dim=1)).logits[:, -17:-1]         # (passage, 16, vocab)
-    return F.cross_entropy(logits.transpose(1, 2), target, reduction="none").mean(dim=1)         # (passage,)
+def nats(before):                                                  # (passage, k): before the target
+    before = torch.cat([before[:, :-1], passages[:, 111:112]], dim=1)  # the last is always its own
+    logits = model(torch.cat([before, target], dim=1)).logits[:, -17:-1]   # (passage, 16, vocab)
+    each = F.cross_entropy(logits.transpose(1, 2), target, reduction="none")     # (passage, 16)
+    return each.mean(dim=1)                                        # (passage,)
 
 
 # %% tags=["nbval-ignore-output"]
-lengths = [1, 2, 4, 8, 16, 32, 64, 112]
+spans = [1, 2, 4, 8, 16, 32, 64, 112]
 losses = {
-    "from another place": [nats(elsewhere[:, 112 - k : 112]).mean().item() for k in lengths],
-    "from the same text": [nats(passages[:, 112 - k : 112]).mean().item() for k in lengths],
+    "from another place": [nats(elsewhere[:, 112 - k : 112]).mean().item() for k in spans],
+    "from the same text": [nats(passages[:, 112 - k : 112]).mean().item() for k in spans],
 }
 plots.lines(
-    {label: (lengths, values) for label, values in losses.items()}, xscale="log", marker="o",
+    {label: (spans, values) for label, values in losses.items()}, xscale="log", marker="o",
     title="It learns from its context, a little", xlabel="tokens of context", ylabel="nats per token",
-    alt="Loss on the same 16 tokens against the tokens of context. With context from the same text it falls steadily; with "
-    "as much context from another place it hardly changes.",
+    alt="Loss on the same 16 tokens against the tokens of context. With context from the same "
+    "text it falls steadily; with as much context from another place it hardly changes.",
 )
 
 # %% tags=["nbval-ignore-output"]
-gain = nats(passages[:, :112]) - nats(passages[:, 111:112])        # (passage,): paired, so the passage drops out
+gain = nats(passages[:, :112]) - nats(passages[:, 111:112])        # (passage,): pairs
 error = gain.std() / len(gain) ** 0.5
 print(f"112 tokens of context against 1: {gain.mean():.3f} nats per token, ± {2 * error:.3f}")
 expect("Nats per token gained by the context", -gain.mean().item(), 0.08, 0.25)
@@ -1149,12 +1162,14 @@ def few_shot(shots, seed):
 for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
     right, both = zip(*(few_shot(shots, seed) for seed in range(3)), strict=True)
     each = "  ".join(f"{share:.0%}" for share in right)
-    print(f"{shots} examples: right {each}   (chance 50 %);  she or he at all: {statistics.mean(both):.0%}")
+    print(f"{shots} examples: right {each} (chance 50 %);", end="  ")
+    print(f"she or he at all: {statistics.mean(both):.0%}")
 
 # %% [markdown]
 # The two columns say different things. *She or he at all* rises: from the examples the model has taken the **form**,
-# which words come here. *Right* stays at chance: it has not taken the **task**. Min et al. (2022) found that large
-# models, too, owe much of what examples give them to the form; but they do take the task.
+# which words come here. *Right* stays at chance (48 names wander by ± 14 %): it has not taken the **task**. Min et al.
+# (2022) found that large models, too, owe much of what examples give them to the form: labels drawn at random hurt them
+# little. But their answers are far from chance.
 #
 # So let one that can. GPT-2 small has 124 million parameters and has read eight million web pages. It is not part of
 # the course (548 MB), but if you are online, load it once, and run this cell again:
@@ -1164,8 +1179,10 @@ for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
 # ```
 
 # %% tags=["nbval-ignore-output"]
-CAPITALS = dict(France="Paris", Germany="Berlin", Spain="Madrid", Russia="Moscow", Japan="Tokyo", Egypt="Cairo",
-                England="London", Austria="Vienna", Greece="Athens", Ireland="Dublin", Cuba="Havana", Iran="Tehran")
+CAPITALS = dict(
+    France="Paris", Germany="Berlin", Spain="Madrid", Russia="Moscow", Japan="Tokyo", Egypt="Cairo",
+    England="London", Austria="Vienna", Greece="Athens", Ireland="Dublin", Cuba="Havana", Iran="Tehran",
+)
 
 
 def capitals(writer, shots, seed):
@@ -1178,6 +1195,7 @@ def capitals(writer, shots, seed):
     return sum(answer in text for answer, text in zip(CAPITALS.values(), said, strict=True))
 
 
+# %% tags=["nbval-ignore-output"]
 writers = {"ours": writer}
 if folder := gpt2():
     writers["GPT-2 small"] = Writer(load_pretrained(folder), load_tokenizer(folder))

@@ -9,7 +9,7 @@
 # - round weights to 8 bits and fewer, and measure what that costs;
 # - build speculative decoding, derive its rule, and test that its texts are distributed as before.
 #
-# **You need** lessons 03 to 06, 08 and 09. **It takes** about 75 minutes to read and try; after section 4 is a good
+# **You need** lessons 03 to 06, 08 and 09. **It takes** about 60 minutes to read and try; after section 5 is a good
 # place for a break. All cells together run in about a minute on a laptop. Nothing is trained here.
 
 # %% [markdown]
@@ -98,7 +98,7 @@ for length in (8, 128, 1024):
 # %%
 def project(layer, x, offset=0):                                   # x (batch, n, d_model)
     q, k, v = (layer.split(part(x)) for part in (layer.query, layer.key, layer.value))
-    return layer.rotary(q, offset=offset), layer.rotary(k, offset=offset), v     # (batch, heads, n, d_k)
+    return layer.rotary(q, offset=offset), layer.rotary(k, offset=offset), v  # (batch, heads, n, d_k)
 
 
 def mix(layer, q, k, v, allowed):                                  # (batch, heads, n, d_k) each
@@ -133,8 +133,9 @@ plots.heatmap(
     torch.cat(moved), title="The mask keeps the past as it was", xlabel="token", ylabel="",
     rows=[f"{kind}, block {i}" for kind in ("causal", "no mask") for i in range(4)],
     columns=[tokenizer.tokenizer.id_to_token(id) for id in ids],
-    alt="A table of relative changes, rows: four blocks with the causal mask and four without, columns: tokens. With "
-    "the causal mask only the last three columns are not 0. Without it the keys of all tokens move from block 1 on.",
+    alt="A table of relative changes, rows: four blocks with the causal mask and four without, "
+    "columns: tokens. With the causal mask only the last three columns are not 0. Without it "
+    "the keys of all tokens move from block 1 on.",
 )
 
 # %%
@@ -163,13 +164,13 @@ prove_equal(newest[0, 0, 0], whole[0, 0, -1], what="The new query alone and the 
 
 
 # %%
-def attend_cached(layer, x, cache, number, forget=False):          # cache: number of the layer → (k, v)
+def attend_cached(layer, x, cache, number, forget=False):  # cache: number of the layer → (k, v)
     past = cache[number][0].shape[2] if number in cache else 0
     q, k, v = project(layer, x, offset=0 if forget else past)      # (batch, heads, new, d_k) each
     if past:
         k, v = (torch.cat(pair, dim=2) for pair in zip(cache[number], (k, v), strict=True))
-    cache[number] = k, v                                           # (batch, kv_heads, past + new, d_k)
-    allowed = causal().shift(past).dense(x.shape[1], past + x.shape[1])          # (1, 1, new, past + new)
+    cache[number] = k, v  # (batch, kv_heads, past + new, d_k)
+    allowed = causal().shift(past).dense(x.shape[1], past + x.shape[1])  # (1, 1, new, past + new)
     return mix(layer, q, k, v, allowed)                            # (batch, new, d_model)
 
 
@@ -207,7 +208,7 @@ prove_equal(torch.cat(parts, dim=1), uncached, tolerance=1e-4, what="Logits with
 
 # %%
 def write_cached(ids, new=25, forget=False):
-    cache, news = {}, torch.tensor([ids])                          # (1, new): first the prompt, then one token
+    cache, news = {}, torch.tensor([ids])  # (1, new): first the prompt, then one token
     for _ in range(new):
         news = forward(news, cache, forget)[:, -1:].argmax(dim=-1)               # (1, 1)
         ids = [*ids, news.item()]
@@ -262,8 +263,8 @@ plots.lines(
     {"without cache": (lengths, slow), "with cache": (lengths, fast)}, xscale="log", yscale="log",
     marker="o", title="With a cache, the next token costs far less",
     xlabel="tokens so far", ylabel="milliseconds per token",
-    alt="Milliseconds for one token against the length, logarithmic. Without a cache it rises with the length, with a "
-    "cache it is far lower and rises much less.",
+    alt="Milliseconds for one token against the length, logarithmic. Without a cache it rises "
+    "with the length, with a cache it is far lower and rises much less.",
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -276,7 +277,7 @@ expect("Times faster with the cache, at 1,024 tokens", slow[-1] / fast[-1], 4, 2
 
 
 # %%
-def cache_bytes(config, n, each=2):                                # each: bytes per number; 2 in half precision
+def cache_bytes(config, n, each=2):  # each: bytes per number; 2 in half precision
     block = config.block
     return 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim * n * each
 
@@ -324,7 +325,7 @@ with torch.no_grad():
     alone = torch.cat([model(torch.tensor([row])).logits[:, -1].softmax(dim=-1) for row in rows])
 
 
-def misplaced(p, q):                                               # (..., vocab) each: the share that differs
+def misplaced(p, q):  # (..., vocab) each: the share that differs
     return (p - q).abs().sum(dim=-1) / 2                           # (...,)
 
 
@@ -375,7 +376,8 @@ from txlib.layers import BlockConfig
 torch.manual_seed(0)
 small = BlockConfig(64, 4, 256, position="learned")
 gpt2 = GPT(GPTConfig(V, small, layers=2, max_length=64, init_std=0.5)).eval()
-places = {"by columns": torch.arange(n).expand(3, n), "by real tokens": (mask.cumsum(dim=1) - 1).clamp(min=0)}
+places = {"by columns": torch.arange(n).expand(3, n),
+          "by real tokens": (mask.cumsum(dim=1) - 1).clamp(min=0)}
 allowed = mask.bool()[:, None, None, :] & causal().dense(n)        # (batch, 1, n, n)
 with torch.no_grad():
     own = torch.cat([gpt2(torch.tensor([row])).logits[:, -1].softmax(dim=-1) for row in rows])
@@ -403,11 +405,11 @@ with torch.no_grad():
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 square, array = torch.randn(2048, 2048), torch.ones(100_000_000)   # 16 MB, 400 MB
-rate = 2 * 2048**3 / milliseconds(lambda: square @ square, 5) * 1000             # operations per second
+rate = 2 * 2048**3 / milliseconds(lambda: square @ square, 5) * 1000  # operations per second
 reading = 4 * len(array) / milliseconds(array.sum, 5) * 1000       # bytes per second
 balance = rate / reading
-print(f"{rate / 1e9:.0f} GFLOP/s, {reading / 1e9:.0f} GB/s: it can do {balance:.0f} operations", end=" ")
-print(f"while one byte arrives; an even batch would be {2 * balance:.0f} texts")
+print(f"{rate / 1e9:.0f} GFLOP/s, {reading / 1e9:.0f} GB/s:", end=" ")
+print(f"{balance:.0f} operations while one byte arrives; even at {2 * balance:.0f} texts")
 del array
 
 # %% [markdown]
@@ -428,8 +430,8 @@ with torch.no_grad():
         took.append(milliseconds(lambda: big(torch.zeros(B, 1, dtype=torch.long)), 5))
 limit = [1000 * max(2 * weights * B / rate, 4 * weights / reading) for B in batches]
 for B, measured, least in zip(batches, took, limit, strict=True):
-    print(f"{B:2} texts: {measured:5.1f} ms per step, {1000 * B / measured:4.0f} tokens per second", end="")
-    print(f"   (at best {least:5.1f} ms)")
+    print(f"{B:2} texts: {measured:5.1f} ms per step (at best {least:5.1f} ms),", end=" ")
+    print(f"{1000 * B / measured:4.0f} tokens per second")
 
 # %% tags=["nbval-ignore-output"]
 speeds = {
@@ -440,8 +442,9 @@ plots.lines(
     {label: (batches, values) for label, values in speeds.items()}, xscale="log", yscale="log",
     marker="o", dashed=["at best"], title="First a text more is nearly free, then it is not",
     xlabel="texts in the batch, B", ylabel="tokens per second, together",
-    alt="Tokens per second against the batch size, both logarithmic. The dashed limit rises in proportion to the batch, "
-    "then becomes level where arithmetic takes longer than reading. The measured line runs along below it.",
+    alt="Tokens per second against the batch size, both logarithmic. The dashed limit rises in "
+    "proportion to the batch, then becomes level where arithmetic takes longer than reading. "
+    "The measured line runs along below it.",
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -468,7 +471,7 @@ expect("Tokens per second: 16 texts against 1", speeds["measured"][4] / speeds["
 
 
 # %%
-def quantise(weight, bits=8, dim=1):                               # (out, in); dim=None: one step for all
+def quantise(weight, bits=8, dim=1):  # (out, in); dim=None: one step for all
     largest = weight.abs().max() if dim is None else weight.abs().amax(dim, keepdim=True)
     step = largest / (2 ** (bits - 1) - 1)                         # (out, 1), or a number
     return (weight / step).round().to(torch.int8), step
@@ -528,10 +531,12 @@ for label, values in ladders.items():
 plots.lines(
     {label: (widths, values) for label, values in ladders.items()}
     | {"32 bits": ([2, 8], [perplexity(model)] * 2)},
-    yscale="log", marker="o", dashed=["32 bits"], title="Eight bits cost nothing, four little, two everything",
+    yscale="log", marker="o", dashed=["32 bits"],
+    title="Eight bits cost nothing, four little, two everything",
     xlabel="bits per weight", ylabel="perplexity on the human text",
-    alt="Perplexity against bits per weight from 2 to 8. Down to about 5 bits both lines lie on the dashed line of the "
-    "unrounded model; at 4 one step per row stays close while one per matrix leaves it; below 3 bits both rise steeply.",
+    alt="Perplexity against bits per weight from 2 to 8. Down to about 5 bits both lines lie on "
+    "the dashed line of the unrounded model; at 4 one step per row stays close while one per "
+    "matrix leaves it; below 3 bits both rise steeply.",
 )
 
 # %% [markdown]
@@ -550,18 +555,18 @@ layer, x = torch.nn.Linear(8192, 8192, bias=False), torch.randn(1, 8192)        
 q, step = quantise(layer.weight.detach())
 ways = {"float32": lambda: layer(x), "int8, unpacked first": lambda: F.linear(x, q * step)}
 try:
-    ways["int8, special kernel"] = PackedLinear(layer.weight, None, "int8").eval().forward
-    ways["int8, special kernel"] = lambda packed=ways["int8, special kernel"]: packed(x)
+    packed = PackedLinear(layer.weight, None, "int8").eval()
+    ways["int8, special kernel"] = lambda: packed(x)
 except ValueError as error:
-    print(error)
+    print(error)  # no such kernel on this processor
 with torch.no_grad():
     for label, way in ways.items():
         print(f"{label:22} {milliseconds(way, 5):6.1f} ms")
 del layer, q
 
 # %% [markdown]
-# Bytes are the limit only for what is good at everything else. With a good kernel, a quarter of the bytes is nearly a
-# quarter of the time, and unpacking first is slower than not rounding at all.
+# With a good kernel, a quarter of the bytes takes a quarter of the time or less. Unpacking first is slower than not
+# rounding at all.
 #
 # ## 8 Speculative decoding
 #
@@ -601,8 +606,8 @@ del big
 
 # %%
 def keep_or_redraw(guess, q, p):                                   # guess (n,); q, p (vocab,)
-    refused = torch.rand(len(guess)) * q[guess] >= p[guess]        # (n,): kept with probability p / q
-    missing = (p - q).clamp(min=0)                                 # (vocab,): multinomial normalises
+    refused = torch.rand(len(guess)) * q[guess] >= p[guess]  # (n,): kept with probability p / q
+    missing = (p - q).clamp(min=0)  # (vocab,): multinomial normalises
     return torch.where(refused, missing.multinomial(len(guess), replacement=True), guess)
 
 
@@ -637,10 +642,11 @@ def redraw_from_p(guess, q, p):
     return torch.where(refused, p.multinomial(len(guess), replacement=True), guess)
 
 
-rules = {"the rule": keep_or_redraw, "from p itself": redraw_from_p, "keep all": lambda guess, q, p: guess}
+rules = {"the rule": keep_or_redraw, "from p itself": redraw_from_p,
+         "keep all": lambda guess, q, p: guess}
 for label, rule in rules.items():
     counts = rule(q.multinomial(100_000, replacement=True), q, p).bincount(minlength=4)
-    print(f"{label:14} χ² = {chi_square(counts, p):8,.1f}   (right: about 3, give or take {6**0.5:.1f})")
+    print(f"{label:14} χ² = {chi_square(counts, p):8,.1f}   (right: 3, give or take {6**0.5:.1f})")
 
 # %% [markdown]
 # Drawing from $p$ after a refusal looks natural, and is wrong: what was kept already has its share of $p$.
@@ -665,11 +671,11 @@ def write_many(prompt, count, new, seed):
 
 
 beginnings = ["Alice", "The", "“", "It was", "She", "Sylvie"]
-counts = torch.zeros(V, V)                                         # (token, next)
+pair_counts = torch.zeros(V, V)                                    # (token, next)
 for seed, beginning in enumerate(progress(beginnings, "writing texts to count in")):
     texts = write_many(beginning, 64, 100, seed)                   # (text, length)
     pair = texts[:, :-1].flatten(), texts[:, 1:].flatten()
-    counts.index_put_(pair, torch.ones(len(pair[0])), accumulate=True)
+    pair_counts.index_put_(pair, torch.ones(len(pair[0])), accumulate=True)
 
 # %% [markdown]
 # Pairs that never occurred must stay possible, so add a little of how often each token occurs at all. Then $\alpha$: how
@@ -677,8 +683,8 @@ for seed, beginning in enumerate(progress(beginnings, "writing texts to count in
 # and the model up to 127. Guess before you look.
 
 # %%
-overall = (counts.sum(dim=0) + 1) / (counts.sum() + V)             # (vocab,): each token's share
-table = counts + 5 * overall                                       # (token, next)
+overall = (pair_counts.sum(dim=0) + 1) / (pair_counts.sum() + V)   # (vocab,): each token's share
+table = pair_counts + 5 * overall                                  # (token, next)
 table = table / table.sum(dim=-1, keepdim=True)
 tested = write_many("The Queen", 48, 80, seed=99)                  # (text, length): not counted
 with torch.no_grad():
@@ -704,33 +710,42 @@ expect("α of 4 bits", alphas["itself in 4 bits"], 0.84, 0.94)
 
 
 # %%
-def checked(guesses, q, p, generator):                             # q: rows (vocab,); p (guess + 1, vocab)
+def checked(guesses, q, p, generator):  # q: rows (vocab,); p (guess + 1, vocab)
     for place, guess in enumerate(guesses):
         chance = torch.rand((), generator=generator)
-        if chance * q[place][guess] >= p[place, guess]:            # refused: draw what is missing, and stop
+        if chance * q[place][guess] >= p[place, guess]:  # refused: draw what is missing, and stop
             missing = (p[place] - q[place]).clamp(min=0)           # (vocab,)
             return [*guesses[:place], missing.multinomial(1, generator=generator).item()]
-    return [*guesses, p[-1].multinomial(1, generator=generator).item()]          # all kept: one for free
+    return [*guesses, p[-1].multinomial(1, generator=generator).item()]  # all kept: one for free
+
+
+# %% [markdown]
+# The loop around it. `shape` makes probabilities of logits, and any sampler of lesson 09 may stand there.
+
+
+# %%
+def cropped(cache, length):
+    return {layer: [each[:, :, :length] for each in pair] for layer, pair in cache.items()}
 
 
 def speculate(ids, draft, new, ahead=4, seed=0, shape=lambda logits: logits.softmax(dim=-1)):
-    generator, cache, end, calls = torch.Generator().manual_seed(seed), {}, len(ids) + new, 0
+    generator = torch.Generator().manual_seed(seed)
+    cache, calls, end = {}, 0, len(ids) + new
     while len(ids) < end:
         guesses, q = [], []
         for _ in range(min(ahead, end - len(ids) - 1)):
             q.append(shape(draft([*ids, *guesses])))               # (vocab,)
             guesses.append(q[-1].multinomial(1, generator=generator).item())
         past = cache[0][0].shape[2] if cache else 0
-        news = torch.tensor([[*ids, *guesses][past:]])             # (1, new): what the cache does not hold
+        news = torch.tensor([[*ids, *guesses][past:]])             # (1, new): not in the cache yet
         p = shape(forward(news, cache)[0, -len(guesses) - 1 :])    # (guess + 1, vocab)
         ids, calls = [*ids, *checked(guesses, q, p, generator)], calls + 1
-        cache = {layer: [each[:, :, : len(ids) - 1] for each in pair] for layer, pair in cache.items()}
+        cache = cropped(cache, len(ids) - 1)  # the newest token was not read yet
     return ids, calls
 
 
 # %% [markdown]
-# `shape` makes probabilities of logits, and any sampler of lesson 09 may stand there. Greedy choice is a distribution
-# as well: all probability on the likeliest token. Then the text must be the very same:
+# Greedy choice is a distribution as well: all probability on the likeliest token. Then the text must be the very same:
 
 
 # %%
@@ -758,10 +773,11 @@ with torch.no_grad():
     first = model(torch.tensor([start])).logits[0, -1].softmax(dim=-1)           # (vocab,)
     every = torch.cat([torch.tensor([start]).expand(V, -1), torch.arange(V)[:, None]], dim=1)
     second = first @ model(every).logits[:, -1].softmax(dim=-1)    # (vocab,)
-draws = [speculate(start, pairs, 2, ahead=2, seed=seed)[0][-1] for seed in progress(range(1500), "writing")]
-counts = torch.tensor(draws).bincount(minlength=V)                 # (vocab,)
+seeds = progress(range(1500), "writing")
+draws = [speculate(start, pairs, 2, ahead=2, seed=seed)[0][-1] for seed in seeds]
+drawn = torch.tensor(draws).bincount(minlength=V)                  # (vocab,)
 often = second * len(draws) >= 10                                  # (vocab,)
-observed = torch.cat([counts[often], counts[~often].sum()[None]])  # (outcome,)
+observed = torch.cat([drawn[often], drawn[~often].sum()[None]])    # (outcome,)
 expected = torch.cat([second[often], second[~often].sum()[None]])  # (outcome,)
 freedom = len(observed) - 1
 spread = (2 * freedom) ** 0.5
@@ -800,8 +816,9 @@ plots.lines(
     per_call, marker="o", dashed=["table, formula", "4 bits, formula"],
     title="A better draft is worth looking further ahead", xlabel="guesses per call, γ",
     ylabel="tokens per call",
-    alt="Tokens per call against guesses per call, measured and by the formula. With the table of pairs it is level near "
-    "1.7 from four guesses on. With the model in 4 bits it rises to about 6 at eight guesses.",
+    alt="Tokens per call against guesses per call, measured and by the formula. With the table "
+    "of pairs it is level near 1.7 from four guesses on. With the model in 4 bits it rises "
+    "to about 6 at eight guesses.",
 )
 
 # %% [markdown]
@@ -812,7 +829,8 @@ plots.lines(
 # $$\frac{1 - \alpha^{\gamma+1}}{(1 - \alpha)(\gamma c + 1)}$$
 
 # %%
-costs = {"the table of pairs": {"free": 0.0}, "itself in 4 bits": {"bytes decide, c = 1/8": 1 / 8, "no kernel, c = 1": 1.0}}
+costs = {"the table of pairs": {"free": 0.0},
+         "itself in 4 bits": {"bytes decide, c = 1/8": 1 / 8, "no kernel, c = 1": 1.0}}
 for label, kinds in costs.items():
     alpha = alphas[label]
     for cost, c in kinds.items():
@@ -826,10 +844,10 @@ for label, kinds in costs.items():
 # which are saved just as well:
 
 # %% tags=["nbval-ignore-output"]
-alone = milliseconds(lambda: speculate(start, None, 100, ahead=0), 3)
+plain = milliseconds(lambda: speculate(start, None, 60, ahead=0), 7)
 for label, draft in (("the table of pairs", pairs), ("itself in 4 bits", four_bits)):
-    ours = milliseconds(lambda: speculate(start, draft, 100), 3)
-    print(f"{label:20} {alone / ours:.2f} times as fast as without a draft")
+    ours = milliseconds(lambda: speculate(start, draft, 60), 7)
+    print(f"{label:20} {plain / ours:.2f} times as fast as without a draft")
 
 # %% [markdown]
 # ## 9 Open the library
@@ -850,7 +868,8 @@ show_source(accept)
 together = generate(model, rows, max_new_tokens=20)
 separately = [generate(model, [row], max_new_tokens=20)[0] for row in rows]
 print("together as alone:          ", together == separately)
-print("with the cache as without:  ", together == generate(model, rows, max_new_tokens=20, use_cache=False))
+uncached = generate(model, rows, max_new_tokens=20, use_cache=False)
+print("with the cache as without:  ", together == uncached)
 (greedy,) = generate(model, [rabbit], max_new_tokens=25)
 print("the same as our cached loop:", rabbit + greedy == write_cached(rabbit))
 theirs = library_speculate(model, pairs, rabbit, max_new_tokens=25)
@@ -862,19 +881,22 @@ print("as many calls as ours:      ", calls == theirs.calls)
 # And its rule in the case of section 8.1, 20,000 times:
 
 # %%
-generator = torch.Generator().manual_seed(0)
+generator = torch.Generator().manual_seed(1)
 q = torch.tensor([[0.60, 0.25, 0.10, 0.05]])                       # (guess, vocab)
 p = torch.tensor([[0.30, 0.30, 0.10, 0.30]]).expand(2, 4)          # (guess + 1, vocab)
 guess = q[0].multinomial(20_000, replacement=True, generator=generator)
-counts = torch.tensor([accept([each], q, p, generator)[0] for each in guess.tolist()]).bincount(minlength=4)
-print(f"χ² = {chi_square(counts, p[0]):.1f}, expected 3 give or take {6**0.5:.1f}")
+results = torch.tensor([accept([each], q, p, generator)[0] for each in guess.tolist()])
+found = chi_square(results.bincount(minlength=4), p[0])
+print(f"χ² = {found:.1f}, expected 3 give or take {6**0.5:.1f}")
 
 # %% [markdown]
 # A draft may be a function, as here, or another decoder with the same tokens, which then has a cache of its own:
 
 # %%
-found = library_speculate(model, coarse, start, ahead=8, max_new_tokens=80, sampling=Sampling(top_p=0.9), seed=0)
-print(f"{len(found.tokens)} tokens in {found.calls} calls; {found.accepted} of {found.guessed} guesses kept")
+options = dict(ahead=8, max_new_tokens=80, sampling=Sampling(top_p=0.9), seed=0)
+found = library_speculate(model, coarse, start, **options)
+print(f"{len(found.tokens)} tokens in {found.calls} calls;", end=" ")
+print(f"{found.accepted} of {found.guessed} guesses kept")
 
 # %% [markdown]
 # ## 10 Quiz
