@@ -251,6 +251,10 @@ def entropy(logits):                                               # (..., vocab
     return -torch.special.xlogy(p, p).sum(dim=-1)                  # (...,); xlogy: 0 · ln 0 is 0
 
 
+for T in (0.3, 0.5, 0.7, 1.0, 1.5, 3.0):
+    print(f"T = {T}: {entropy(temperature(z, T)):.2f} nats")
+
+# %%
 grid = torch.logspace(-1, 1, 41)                                   # (41,)
 curves = {
     f"“{prompt} …”": (grid.tolist(), [entropy(temperature(logits, T)).item() for T in grid])
@@ -681,6 +685,16 @@ for dial in progress(dials, "three dials, six settings each, 32 texts"):
     samples[dial] = {value: write_many(change) for value, change in dials[dial].items()}
     found = samples[dial].values()
     roads[dial] = [quality(each) for each in found], [distinct(each.tolist(), 3) for each in found]
+
+# %% [markdown]
+# Each setting with its perplexity and distinct-3:
+
+# %% tags=["nbval-ignore-output"]
+for dial, values in dials.items():
+    found = zip(values, *roads[dial], strict=True)
+    print(f"{dial:12}", "   ".join(f"{value:g}: {x:.0f}, {y:.0%}" for value, x, y in found))
+
+# %% tags=["nbval-ignore-output"]
 plots.lines(
     roads, marker="o", height=4.4, mark=("human", measured["human"][0]),
     title="Three dials, one road", xlabel="perplexity (left: predictable)",
@@ -709,12 +723,9 @@ for dial, (value, change) in near.items():
 # road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
 # diversity, but half of the perplexity or more. Below that, the texts become more and more alike. Settings like
 # $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. (The dotted line is the perplexity of one human
-# text of 60 tokens, so a rough mark.) The numbers, perplexity and distinct-3:
+# text of 60 tokens, so a rough mark.)
 
 # %% tags=["nbval-ignore-output"]
-for dial, values in dials.items():
-    found = zip(values, *roads[dial], strict=True)
-    print(f"{dial:12}", "   ".join(f"{value:g}: {x:.0f}, {y:.0%}" for value, x, y in found))
 cold, warm = (list(zip(*roads["temperature"], strict=True))[place] for place in (0, -1))
 expect("Perplexity at T = 0.3", cold[0], 4, 9)
 expect("Distinct-3 at T = 0.3", cold[1], 0.4, 0.75)
@@ -933,6 +944,9 @@ choice = {}
 for who in PEOPLE:
     both = scores(f"{who} forgot all about", [" her", " his"])[0].softmax(dim=-1)    # (answer,)
     choice[who] = both[0].item()
+print("her:", ", ".join(f"{who} {share:.0%}" for who, share in choice.items()))
+
+# %%
 plots.bars(
     choice, title="The choice follows what was read, not who it is", format="{:.0%}",
     xlabel="probability of “her”, against “his”",

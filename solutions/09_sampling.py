@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Exercise 09 · Sampling
 #
-# Five tasks and an investigation, 18 points, about 75 minutes. They belong to lesson [09 Sampling](../notebooks/09_sampling.ipynb). Run
-# the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you
-# like.
+# Six tasks, 18 points, about 85 minutes; the last one is an open investigation. They belong to lesson
+# [09 Sampling](../notebooks/09_sampling.ipynb). Run the cells from the top; fill in where it says *your turn*,
+# then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
@@ -603,7 +603,7 @@ def one_by_one(logits, ids, prompt, lengths):
 alternative("answers", one_by_one)
 
 # %% [markdown]
-# ### Investigation · Which dial would you ship?   ●●●○○ · 20 minutes or more · 4 points
+# ### Task 6 · Investigate: which dial would you ship?   ●●●●○ · 20 minutes · 4 points
 #
 # An open question; there is no single right answer. Lesson 09 found that temperature, top-p and top-k lie on one road
 # between quality and diversity. *Does min-p, typical sampling (task 4), or a penalty leave that road?* Choose one of

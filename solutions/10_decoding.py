@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 10 · Decoding fast
 #
-# Five tasks and an investigation, 18 points, about 75 minutes. They belong to lesson
+# Six tasks, 18 points, about 85 minutes; the last one is an open investigation. They belong to lesson
 # [10 Decoding fast](../notebooks/10_decoding.ipynb). Run the cells from the top; fill in where it says *your turn*,
 # then run the check below it. You may check as often as you like.
 #
@@ -538,7 +538,7 @@ def draft_by_draft(guesses, q, p, chance):
 alternative("verify", draft_by_draft)
 
 # %% [markdown]
-# ### Investigation · When does guessing pay?   ●●●●○ · 20 minutes or more · 4 points
+# ### Task 6 · Investigate: when does guessing pay?   ●●●●○ · 20 minutes · 4 points
 #
 # An open question; there is no single right answer. *How does the gain of speculative decoding depend on the sampler?*
 # Take the lesson's loop or `txlib.generation.speculate` (here you may), the small model, and a draft: the table of pairs
