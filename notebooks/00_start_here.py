@@ -55,8 +55,8 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 75 + 65 |
 # | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/exercise_07_transformer.ipynb) | 75 + 65 |
 # | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/exercise_08_gpt.ipynb) | 75 + 80 |
-# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 75 + 75 |
-# | | [10 Decoding fast](10_decoding.ipynb) | [exercise](../exercises/exercise_10_decoding.ipynb) | 75 + 75 |
+# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 75 + 85 |
+# | | [10 Decoding fast](10_decoding.ipynb) | [exercise](../exercises/exercise_10_decoding.ipynb) | 60 + 85 |
 # | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/exercise_11_bert.ipynb) | 65 + 70 |
 # | | [12 Fine-tuning](12_finetuning.ipynb) | [exercise](../exercises/exercise_12_finetuning.ipynb) | 75 + 70 |
 # | | [13 Today's decoder](13_todays_decoder.ipynb) | [exercise](../exercises/exercise_13_todays_decoder.ipynb) | 75 + 75 |
