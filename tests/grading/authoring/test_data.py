@@ -64,6 +64,7 @@ def test_what_can_t_be_data_is_refused_by_name(source, named, words):
         read_exercise(source(named))
 
 
+@pytest.mark.slow
 def test_release_hands_it_out_and_check_asks_for_it(source):
     released = release(source(), run_solution=False)
     folder = released.exercise.parent
@@ -78,6 +79,7 @@ def test_release_hands_it_out_and_check_asks_for_it(source):
         check_notebook(released.exercise)
 
 
+@pytest.mark.slow
 def test_what_lies_above_is_the_author_s_to_bring(source, tmp_path):
     released = release(source(), tmp_path / "elsewhere" / "out", run_solution=False)
     assert [words for words in released.warnings if "learners need more at ../more" in words]
@@ -121,6 +123,7 @@ def test_data_can_be_read_and_not_written_and_nothing_beside_it_is_seen(source):
 
 
 @pytest.mark.skipif(probe().level != "sealed", reason="no sealed sandbox here")
+@pytest.mark.slow
 def test_what_comes_with_txlib_is_there_without_a_word(source):
     reads = (
         "import txlib\nfrom txlib.data import shakespeare\nfrom txlib.root import DATA\n"

@@ -36,8 +36,8 @@ def test_every_task_rules_out_the_library(name):
         ("03_attention", "best-few", "import torch.nn.functional as F\nF.scaled_dot_product_attention"),
         ("04_heads", "cross-attention", "torch.nn.MultiheadAttention"),
         ("05_positions", "skew", "import txlib.attention as t\nt.skew(x)"),
-        ("06_block", "layer-norm", "import torch.nn.functional as F\nF.layer_norm"),
-        ("06_block", "layer-norm", "getattr(torch, 'group_norm')"),
+        ("06_block", "head-norm", "import torch.nn.functional as F\nF.layer_norm"),
+        ("06_block", "head-norm", "getattr(torch, 'group_norm')"),
         ("07_transformer", "several-references", "import math\nfrom sacrebleu import corpus_bleu"),
         ("13_todays_decoder", "rms-norm", "F.rms_norm"),
     ],
@@ -62,9 +62,11 @@ def assembled(*parts):
         ),
         (
             "06_block",
-            "layer-norm",
-            "layer_norm",
-            lambda x, gain, bias, eps: assembled("layer", "_norm")(x, x.shape[-1:], gain, bias, eps),
+            "head-norm",
+            "head_norm",
+            lambda x, heads, gain, bias, eps: assembled("layer", "_norm")(
+                x.unflatten(-1, (heads, -1)), gain.shape, gain, bias, eps
+            ).flatten(-2),
         ),
         (
             "06_block",

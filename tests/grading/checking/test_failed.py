@@ -36,6 +36,7 @@ def test_an_answer_that_is_not_python_is_named_and_not_the_name_error(told):
     )
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_names_its_line(told):
     verdicts = told({"causal-mask": f"{RIGHT}\n\nprint(causal_mask('3'))"})
     assert verdicts["causal-mask"].kind == "right"
@@ -45,6 +46,7 @@ def test_a_cell_that_fails_names_its_line(told):
     assert rest == "What stands below that line was not run."
 
 
+@pytest.mark.slow
 def test_an_older_version_is_called_so(notebook, tmp_path):
     """The right answer was run; then it was broken, and the check run again."""
     cells = {cell.id: cell for cell in notebook.cells}
@@ -63,6 +65,7 @@ def test_an_older_version_is_called_so(notebook, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_task_that_rests_on_a_broken_one_says_so(told):
     verdicts = told(
         {

@@ -113,19 +113,20 @@ def grade(
         drawn = book.seeds(as_written.hash, seeds, fresh=bool(ungraded)) if isinstance(seeds, int) else seeds
         hidden = (as_written.path.parent, folder, out)
         # Where nobody is to be graded, as after a review, what the reference said of the assignment is known.
-        graded_by, reference = None if ungraded else book.as_graded(as_written), None
+        graded_by = None if ungraded else book.as_graded(as_written)
+        todo: list[Job] = []
         if graded_by is None:
             evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, drawn)
             data = dict(as_written.data)
             stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden, data))  # meanwhile
             run_one = partial(execute, limits=limits)
             graded_by, reference = make_reference(as_written, drawn, run_one, evidence.result)
+            source = graded_by.path.read_text(encoding="utf-8")
+            todo = [
+                Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
+                for submission in ungraded
+            ]
         run = book.start_run(graded_by, environment, isolation, drawn)
-        source = graded_by.path.read_text(encoding="utf-8")
-        todo = [
-            Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
-            for submission in ungraded
-        ]
         work = on_cluster(todo, client) if client else on_this_machine(todo, jobs or JOBS)
         for done, result in work:
             name = done.submission.name
