@@ -7,7 +7,7 @@
 #
 # **Every cell runs on a laptop**, without a GPU and without the internet. Click into the cell below and press
 # **Shift + Enter**. It runs, and the next cell is selected. (What stands below a cell before you run it was printed on
-# our machine. Yours takes its place.)
+# our machine. Yours takes its place: Lab opens a copy of your own, in `my_work`.)
 
 # %% [markdown]
 # ## 1 Is everything in place?
