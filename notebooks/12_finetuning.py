@@ -147,7 +147,7 @@ plots.task_heads(
 # | span | `[CLS] question [SEP] text [SEP]` | $\text{softmax}_i(S \cdot T_i)$ and $\text{softmax}_i(E \cdot T_i)$ over the places |
 # | multiple choice | `[CLS] A [SEP] B_c [SEP]` for each $c$ | $\text{softmax}_c(v \cdot C_c)$ over the choices |
 #
-# (Devlin et al. 2019, §4 and figure 4.) With $d = 128$ and two labels, $W$ has 258 numbers. The encoder below has
+# (Devlin et al. 2019, §4 and figure 4.) With $d = 128$ and two labels the new layer has 258 numbers, biases included. The encoder below has
 # more than a million.
 
 # %% [markdown]
@@ -586,7 +586,7 @@ expect("Right ending of four", share_right(chosen, test), 0.31, 0.52)
 #
 # ### 8.1 Start, delimiter, extract
 #
-# A year before BERT's paper, GPT-1 was fine-tuned in the same way, with one linear layer (Radford et al. 2018, §3.2). It
+# Some months before BERT, GPT-1 was fine-tuned in the same way, with one linear layer (Radford et al. 2018, §3.2). It
 # reads from the left, so the layer cannot read the first token. Which one, then? Count what each place has seen:
 
 # %%
@@ -615,8 +615,8 @@ for task, a, b in (("classification", "i love it", []),
 
 # %% [markdown]
 # Of a similarity, the vectors of both rows are added before the linear layer; of a choice, each row gets a score, and a
-# softmax runs over them. While it is fine-tuned, the model also goes on with its old task, predicting the next token: the loss is $L_\text{task} + 0.5
-# L_\text{language}$ (§3.2, §4.1). GPT-2, with more than ten times the parameters (1.5 billion against 117 million), was
+# softmax runs over them. While it is fine-tuned, the model also goes on with its old task, predicting the next token:
+# the loss is $L_\text{task} + 0.5 L_\text{language}$ (§3.2, §4.1). GPT-2, with more than ten times the parameters (1.5 billion against 117 million), was
 # no longer fine-tuned in its paper at all: it is given the task as text (lesson 09).
 #
 # ### 8.2 The benchmarks by name
@@ -640,8 +640,7 @@ for task, a, b in (("classification", "i love it", []),
 # each of them, by the heads that you have just built. Which gain is largest? Compare the small tasks with the large ones.
 #
 # **Beyond English**: *XLM-R* (Conneau et al. 2019) is RoBERTa on 100 languages at once. Fine-tuned on English questions
-# only, it answers in others. On XNLI, which is MNLI in 15 languages, it
-# reached about 80 % on average over them.
+# only, it answers in others. On XNLI, which is MNLI in 15 languages, it reached about 80 % on average over them.
 #
 # ## 9 What do its heads look at?
 #
@@ -824,8 +823,8 @@ for kind in ("article → noun", "adjective → noun", "object → preposition",
 expect("Best head beyond the best offset, mean of five", mean(list(grammar.values())), -0.1, 0.6)
 
 # %% [markdown]
-# In our small BERT the best heads are right where the best offset is, and nowhere else: they are the offset heads of
-# section 9.1. It has no grammar to speak of. MiniLM is another matter: there the best heads find the noun of an article in
+# In our small BERT the best heads are right about as often as the best offset: they are the offset heads of section 9.1.
+# It has no grammar to speak of. MiniLM is another matter: there the best heads find the noun of an article in
 # 91 % (the best offset: 49 %), that of an adjective in 90 % (67 %), the verb of a subject in 99 % (60 %), and that of an
 # object in 95 % (44 %). Nobody has told MiniLM what an object is. (Our sentences are simple, all of one kind. Clark et al.
 # used real ones.)
@@ -904,8 +903,8 @@ plots.architectures(
 #
 # **T5** (Raffel et al. 2020) says every task as text to text: `cola sentence: he are here` in, `unacceptable` out. It is
 # pre-trained by *span corruption*: some stretches of the input are replaced by one mark each, and the decoder writes what
-# stood there. *Flan-T5* is T5, fine-tuned on hundreds of tasks said as instructions. **BART** (Lewis et al. 2020) is damaged
-# in more ways, sentences shuffled too, and writes the whole text anew.
+# stood there. *Flan-T5* is T5, fine-tuned on hundreds of tasks said as instructions. **BART** (Lewis et al. 2020) reads a text
+# that is damaged in more ways, its sentences shuffled, too, and writes the whole text anew.
 #
 # **Speech** is only another way to fill the first row. Whisper (Radford et al. 2022) cuts sound into 100 frames per second,
 # each the loudness in 80 bands of pitch. Two convolutions halve their number, and 30 seconds become 1,500 vectors of width

@@ -464,7 +464,7 @@ alternative("find-offset", by_distance)
 # </details>
 # <details><summary>Hint 2: a classifier without a loop</summary>
 #
-# Least squares on the targets −1 and 1, with decay λ: $w = (X^\\top X + \\lambda I)^{-1} X^\\top y$ on centred
+# Least squares on the targets −1 and 1, with decay λ: $w = (X^\top X + \lambda I)^{-1} X^\top y$ on centred
 # columns, `torch.linalg.solve`.
 # </details>
 # <details><summary>Hint 3: back into one layer</summary>
