@@ -62,7 +62,7 @@ def encode(sentences, ids):
 
 # %% [markdown]
 # In this course $n$ is the length of the sequence that asks, and $m$ the length of the *memory*, the sequence that
-# answers. Here the German side will be the memory.
+# answers. From section 8 on, the German side is the memory.
 
 # %%
 splits = translation("games", max_words=12)
@@ -79,8 +79,9 @@ print(f"{len(pairs):,} pairs to learn from, {len(held_out)} to test; "
 # %% [markdown]
 # ### First try: compare the words as they are
 #
-# Take vectors in which words that are used alike are alike. Lesson 01 made such vectors from counts: which words stand
-# within two places of each other, how much more often than chance, and the 64 strongest directions of that table.
+# Take vectors in which words that are used alike are alike. Lesson 01 made such vectors from counts: which words
+# stand within two places of each other, how much more often than chance, and the strongest directions of that table.
+# Here we keep 64 of them, and make all vectors equally long.
 #
 # Then comes the simplest self-attention there is, with nothing to learn: each word asks with its own vector, and is
 # found by its own vector. The scores are $x_i \cdot x_j / \sqrt d$. Guess first: in the row of *attacked*, which word
@@ -101,7 +102,8 @@ u, s, _ = torch.svd_lowrank(ppmi, q=64, niter=4)            # (word, 64), (64,)
 vector = F.normalize(u * s.sqrt(), dim=-1) * 64**0.5        # (word, 64): all equally long
 
 # %% [markdown]
-# Here are the scores of the six words with each other, and the weights that the softmax makes of them.
+# Here are the scores of the six words with each other, and the weights that the softmax makes of them. (The scores
+# are drawn divided by 8, so that a word has 1 with itself; the softmax gets them undivided.)
 
 # %% tags=["nbval-ignore-output"]
 sentence = words("The orcs have attacked the humans.")
@@ -152,10 +154,11 @@ expect("Weight on itself", own, 0.85, 1.0)
 #
 # $$q_i \cdot k_j = x_i \, \underbrace{W^Q (W^K)^\top}_{M} \, x_j^\top$$
 #
-# That is a **bilinear form**: linear in $x_i$, and linear in $x_j$. The table $M$, $d_\text{model} \times
-# d_\text{model}$, says how much feature $a$ of the one who asks wants feature $b$ of the one who answers. Our first try
-# was the special case where $M$ is the identity. (Luong et al. 2015 score with such an $M$ directly; lesson 02's
-# additive score has a small network in its place.)
+# That is a **bilinear form**: linear in $x_i$, and linear in $x_j$. The table $M$,
+# $d_\text{model} \times d_\text{model}$, says how much feature $a$ of the one who asks wants feature $b$ of the one
+# who answers. Our first try was the special case where $M$ is the identity. (Luong et al. 2015,
+# [arXiv:1508.04025](https://arxiv.org/abs/1508.04025), section 3.1, score with such an $M$ directly. Bahdanau's
+# additive score, named at the end of lesson 03, has a small network in its place.)
 #
 # Why two matrices, and not one $M$? Count.
 
@@ -171,8 +174,8 @@ print(f"numbers to learn: {w_q.numel() + w_k.numel():,} in the two, {M.numel():,
 print(f"to multiply for one new word: {2 * d_model * d_k:,}, or {d_model * d_model:,}")
 
 # %% [markdown]
-# $M$ has **low rank**, at most $d_k$: a head compares words in $d_k$ respects only. In exchange it has fewer numbers to
-# learn, and compares short vectors. One head that wants one thing needs no more.
+# $M$ has **low rank**, at most $d_k$: a head compares words in $d_k$ respects only. In exchange it has fewer numbers
+# to learn, and compares short vectors. For one want, that is often enough.
 #
 # ### What happens when words change places
 #
@@ -316,9 +319,11 @@ for name, attend in (("as they are", AsTheyAre), ("one projection", SharedProjec
 expect("The last way's worst start", min(left), 0.85, 1.0)
 
 # %% [markdown]
-# As they are, words mostly find themselves, and no word but its own is heard. One projection for both roles gets part of the way, and not from every
-# start equally far. Its scores are mutual, so to look left everywhere, each pair of neighbours must match better than
-# the pair after it; that ladder is long. With a query *and* a key, "I look for the place before mine" is one matrix.
+# As they are, words mostly find themselves, and the word on the left can only be guessed from the word itself. One
+# projection for both roles gets part of the way, and not from every start equally far. Its scores are mutual: if word
+# 4 matches word 3 well, word 3 matches word 4 just as well. To look left, word 4 must match word 3 better than word
+# 5, and word 5 must match word 4 better than word 6. So each pair of neighbours must match better than the pair after
+# it, and that ladder is long. With a query *and* a key, "I look for the place before mine" is one matrix.
 #
 # ## 3 One row, two wants
 #
@@ -354,7 +359,7 @@ expect("Share of words that name both neighbours, one head, best start", both_on
 
 # %% [markdown]
 # What does the head look at? Here are its weights for our sentence. (The first and the last row mean nothing: those
-# words were never asked.)
+# words were never asked. And *attacked* is too rare for this vocabulary: the model sees it as a 1.)
 
 
 # %% tags=["nbval-ignore-output"]
@@ -381,9 +386,9 @@ look(one[0], "One head: one row for two neighbours",
 # %% [markdown]
 # ## 4 The idea in one picture
 #
-# Do not make one wide query, key and value. Cut each into $h$ narrow strips, and let each set of strips attend on its
-# own, with its own weights. This is a *head*. At the end put the heads' answers side by side again, and mix them with
-# one more projection.
+# Do not use the wide query, key and value whole. Cut each into $h$ narrow strips, and let each set of strips attend
+# on its own, with its own weights. This is a *head*. At the end put the heads' answers side by side again, and mix
+# them with one more projection.
 
 # %%
 plots.multihead(
@@ -408,9 +413,9 @@ plots.multihead(
 # \times d_\text{model}$. Mostly, and here, $d_v = d_k = d_\text{model} / h$; then $W^O$ is square. In self-attention
 # $Q$, $K$ and $V$ are all the same $x$.
 #
-# Each head has its own scale, too: its dot products add up $d_k = d_\text{model}/h$ products, so its scores are divided
-# by $\sqrt{d_\text{model}/h}$, not by $\sqrt{d_\text{model}}$. `attention` does that by itself: it reads the width from
-# the queries that it is given.
+# The scale belongs to the head, too, not to the model: a head's dot products add up $d_k = d_\text{model}/h$
+# products, so they are divided by $\sqrt{d_\text{model}/h}$, not by $\sqrt{d_\text{model}}$. `attention` does that by
+# itself: it reads the width from the queries that it is given.
 #
 # Written down word for word, with a loop over the heads:
 
@@ -460,8 +465,8 @@ look(two[0], "Two heads, two rows for each word",
      "nearly all weight of one stands just left of the diagonal, and of the other just right.")
 
 # %% [markdown]
-# One looks left, the other right. Nobody told the heads to share out the work. It was the only way to bring the loss
-# down. (Again, look at the rows between the first and the last.)
+# One looks left, the other right. Nobody told the heads to share out the work. They came to it because it brings the
+# loss down. (Again, look at the rows between the first and the last.)
 
 # %% [markdown]
 # ## 6 Build it: all heads at once
@@ -545,7 +550,7 @@ def join(x):                                                # (batch, heads, n, 
 prove_equal(join(split(q, heads)), q, what="Split and joined again, and the original")
 
 # %% [markdown]
-# **Step 5: the output projection** $W^O$. Until here no head has heard of any other. $W^O$ mixes their columns.
+# **Step 5: the output projection** $W^O$. Up to here no head has heard from any other. $W^O$ mixes their columns.
 
 # %%
 out = output(join(mixed))                                   # (batch, n, d_model)
@@ -569,10 +574,10 @@ prove_equal(out, looped(x), what="All heads at once and the loop of the equation
 # %% [markdown]
 # ### Break it: how far does the mix-up go?
 #
-# Wrong shapes stop a program. Wrong order does not, so you need a test. Here is a good one: use a causal mask, and ask
-# by gradient which words each output depends on. Query $i$ may attend to key $j$ where $j \le i$: itself and its past,
-# everything up to the diagonal, nothing beyond. (Some write $j < i$. Then a word could not see itself, and the first
-# word could see nothing.)
+# Wrong shapes stop a program. Wrong order does not, so you need a test. Here is a good one: use a causal mask, and
+# ask by gradient which words each output depends on: where the gradient is 0, a word has no influence. Query $i$ may
+# attend to key $j$ where $j \le i$: itself and its past, everything up to the diagonal, nothing beyond. (Some write
+# $j < i$. Then a word could not see itself, and the first word could see nothing.)
 
 # %%
 def influence(split, join):
@@ -587,7 +592,8 @@ def influence(split, join):
 
 
 # %% [markdown]
-# Three versions: the right one; one that merges the heads before it transposes; one that takes the shortcut both ways.
+# Three versions: the right one; one that splits correctly, but merges the heads without transposing back; one that
+# takes the shortcut both ways.
 
 # %%
 def split_wrong(x, heads):
@@ -620,9 +626,9 @@ plots.heads(
 # Merged too early, the model reads the future through a mask that forbids it. It will score wonderfully in training,
 # and fail when it has to write by itself.
 #
-# With both shortcuts the mask holds, by luck. A head is now a short stretch of the text, so a word sees itself and at
-# most the word before it, and the rest of its past is gone. The two mistakes hide each other in `join(split(x)) == x`,
-# and a test for the future alone would pass. So test both halves.
+# With both shortcuts the mask holds, by luck: all pieces still lie in the order of the text. A head is now a short
+# stretch of the text, so a word sees itself and at most the word before it, and the rest of its past is gone. The two
+# mistakes hide each other in `join(split(x)) == x`, and a test for the future alone would pass. So test both halves.
 
 # %% [markdown]
 # ## 7 What more heads cost
@@ -686,9 +692,9 @@ class ManyHeads(nn.Module):
 
 
 # %% [markdown]
-# Try it on a batch of three real pairs. $n$ and $m$ differ, and German sentences shorter than $m$ are padded. The mask
-# belongs to the *keys*: it says which German words are real. Its shape is (batch, 1, 1, m): the same for each head and
-# each query.
+# Try it on a batch of three real pairs. $n$ and $m$ differ, and German sentences shorter than $m$ are padded. (So are
+# the English ones, but what a padding query finds is never read.) The mask belongs to the *keys*: it says which
+# German words are real. Its shape is (batch, 1, 1, m): the same for each head and each query.
 
 # %%
 torch.manual_seed(0)
@@ -725,9 +731,9 @@ print(f"without a mask the output changes by {change:.0%}")
 #
 # > Der König ist tot. → *the* ? *is*
 #
-# The query is made of the two neighbours and the place of the gap. It must find, in the German sentence, the word that
-# belongs there. The answer is read from what attention returns, and from nothing else. Each word of a sentence is
-# hidden in its turn, all at once.
+# The query is made of the two neighbours and the place of the gap. It must find, in the German sentence, the word
+# that belongs there. The answer is read from what attention returns, and from nothing else. Each word of a sentence
+# is hidden in turn, and these $n$ gaps are $n$ queries, asked at once.
 
 
 # %%
@@ -827,7 +833,8 @@ def draw(number):
 draw(english_test.index("I am the king of this domain!"))
 
 # %% [markdown]
-# Heads differ: in row *king*, some put nearly all their weight on *könig*, others none.
+# Heads differ: in row *king*, some put nearly all their weight on *könig*, others next to none. (Row *domain* means
+# little: the word is too rare to have been asked for in training.)
 #
 # One sentence can be lucky, so we count over all test sentences. For common words with a known translation, what share
 # of a head's weight goes to the translation of the *hidden* word, which the query has not seen? And to the translation
@@ -868,11 +875,12 @@ for name, ids in asked.items():
 expect("Best head's share on the hidden word", share(target_test, weight).amax().item(), 0.4, 0.85)
 
 # %% [markdown]
-# So the heads have shared out the work. Some are finders: about half of their weight, or more, goes to a word that the
-# query has never seen, only inferred from the gap's surroundings. Others hit it far less often.
+# So the heads have shared out the work. Some are finders: about half of their weight, or more, goes to a word that
+# the query has never seen, only inferred from the gap's surroundings. The others put little more on it than chance
+# would.
 #
-# Are those superfluous? Turn a head off, by setting its columns of $W^O$ to zero, and see how much worse the model
-# gets.
+# Are those superfluous? Turn a head off, by setting to zero the part of $W^O$ that its answer meets (in torch,
+# columns of `weight`, which is stored as (out, in)), and see how much worse the model gets.
 
 # %% tags=["nbval-ignore-output"]
 import copy
@@ -893,16 +901,18 @@ plots.bars(
 )
 
 # %% [markdown]
-# The best finder is missed most. But the others are missed as well: what stands beside the word you need, and at the
-# other places of the sentence, helps to choose and to inflect it. A single head would have to put all of that into one
-# average.
+# The best finder is missed most. The second finder is missed no more than the rest, presumably because the first
+# still finds the word without it. But those that find little are missed as well: what stands beside the word you
+# need, and at the other places of the sentence, helps to choose and to inflect it. A single head would have to put
+# all of that into one average.
 
 # %% [markdown]
 # ## 10 Break it: how many heads?
 #
 # Same width, same parameters, same data; only $h$ changes. More heads are more ways to look, but they are narrower:
-# with 32, each query and key has 4 entries to describe what it looks for. Guess how new sentences go: does the loss
-# fall all the way to 32, or does it turn? (Three starts each, with a shorter training, so that it takes half a minute.)
+# with 32, each query and key has 4 entries to describe what it looks for. Guess how it goes on new sentences: does
+# the loss fall all the way to 32, or does it turn? (Three starts each, with a shorter training, so that it takes half
+# a minute.)
 
 # %% tags=["nbval-ignore-output"]
 def three_losses(attend, steps=300, batch=32):
@@ -936,7 +946,7 @@ plots.lines(
 # starts do. It does not turn. In the paper it does. Vaswani et al. (table 3, rows A) measured a model a hundred times
 # as large, in BLEU, a score of translations from 0 to 100 that lesson 07 explains. Its optimum was 8 to 16 heads; 1
 # head was 0.9 worse than the best, and 32 fell back by 0.4. How many heads are best depends on the task and on the
-# width; that one is too few does not.
+# width. In both of these, one is too few.
 #
 # ### Break it: the trap, in training
 #
@@ -957,16 +967,16 @@ print("wrong split: loss " + "  ".join(f"{each:.2f}" for each in mixed_up))
 expect("What the wrong reshape costs, at least", min(mixed_up) - max(losses[4]), 0.1, 2.0)
 
 # %% [markdown]
-# No error, no `nan`, and the loss goes down. Just a model that is worse than it should be. This is what most
-# mistakes in attention look like.
+# No error, no `nan`, and the loss goes down. Just a model that is worse than it should be: it has four heads, and a
+# higher loss than the right model with one. This is what most mistakes in attention look like.
 
 # %% [markdown]
 # ## 11 Open the library
 #
 # `txlib`'s module is the same five steps; find them in `forward`. New are biases, and `kv_heads` and `cache`, which
 # the next two sections explain. Pass over the rest for now: `rotary` and `position_bias` tell positions (lesson 05),
-# `mechanism` and `pattern` are places for other kinds of attention, `joined` is a faster way to keep three projections,
-# `stretch` another scale; `qk_norm` and `dropout` help in training.
+# `mechanism` and `pattern` are places for other kinds of attention, `head_dim` and `memory_dim` set widths, `scale`
+# (inside: `stretch`) another scale; `qk_norm` and `dropout` help in training.
 
 # %%
 from txlib.attention import KeyValueCache, MultiHeadAttention, padding, recording
@@ -1077,7 +1087,8 @@ expect("What sharing costs", sum(shared) / 3 - mean[8], -0.1, 0.3)
 
 # %% [markdown]
 # One set of keys and values for eight heads costs about half of what a single head costs, and makes the cache eight
-# times smaller. Between the two, with a few key heads, Ainslie et al. found a quality close to that of the full set.
+# times smaller. (It also has fewer parameters than the other two, which may be part of the cost.) Between the two,
+# with a few key heads, Ainslie et al. found a quality close to that of the full set.
 
 # %% [markdown]
 # ## 13 Word by word: the key–value cache
@@ -1149,8 +1160,8 @@ for n in (16, 64, 256):
 # %% [markdown]
 # ## 14 What it costs
 #
-# Back to section 7: the four projections cost $8nd^2$ operations, scores and mixing $4n^2d$. Which one rules? They are
-# equal at $n = 2d$. Here for $d_\text{model} = 512$, as in the paper:
+# Back to section 7: the four projections cost $8nd^2$ operations, scores and mixing $4n^2d$. Which is larger? They
+# are equal at $n = 2d$. Here for $d_\text{model} = 512$, as in the paper:
 
 # %%
 lengths, d = [16, 64, 256, 1024, 4096, 16384], 512
@@ -1201,7 +1212,8 @@ plots.bars(
 
 # %% [markdown]
 # It does, on a CPU: time grows with the number of heads, because $hn^2$ weights are written to memory, read, and
-# exponentiated. Counting operations is not the whole story when memory is the bottleneck. Lesson 22 builds on this.
+# exponentiated. Where they no longer fit into the processor's caches, it can leap, as in lesson 03. Counting
+# operations is not the whole story when memory is the bottleneck. Lesson 22 will build on this.
 
 # %% [markdown]
 # ## 15 Quiz
