@@ -68,8 +68,8 @@ plots.bars(
 )
 
 # %% [markdown]
-# That is all a language model ever says: one number per token of the vocabulary. Text is made by a loop around it. *Predict, choose,
-# append*, and again. The obvious choice is the likeliest token. That is **greedy search**:
+# That is all a language model ever says: one number per token of the vocabulary. Text is made by a loop around it:
+# *predict, choose, append*, and again. The obvious choice is the likeliest token. That is **greedy search**:
 
 
 # %%
@@ -94,8 +94,8 @@ print(decode(write("Once upon a time", greedy)))
 #
 # $$\text{distinct-}n = \frac{\text{different groups of } n \text{ tokens}}{\text{all groups of } n \text{ tokens}}$$
 #
-# (Li et al. 2016.) A text that never repeats itself has 1. For comparison, the beginning of *Alice's Adventures in
-# Wonderland* itself, which a human wrote.
+# (After Li et al. 2016, who divide by the number of tokens.) A text that never repeats itself has 1. For comparison,
+# the beginning of *Alice's Adventures in Wonderland* itself, which a human wrote.
 
 
 # %%
@@ -137,8 +137,8 @@ print(f"human {'':28} distinct-4: {distinct([encode(HUMAN)]):.0%}")
 # ## 2 The idea in one picture
 #
 # At each step there are many ways to go on. Greedy always takes the top row. Here is another way: *draw* the token,
-# each with its own probability. The frame shows which was drawn. One token that is not the likeliest, and the whole text
-# takes another course.
+# each with its own probability. The frame shows which was drawn. One token that is not the likeliest, and the whole
+# text takes another course.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -218,9 +218,9 @@ def panel(before, after, shown=11):                                # logits (voc
 # go to 1, and each of the $V$ tokens gets $1/V$. At $T = 1$ nothing changes.
 #
 # The name is from physics. A molecule that can be in states of energy $E_i$ is in state $i$ with a probability
-# proportional to $e^{-E_i / kT}$ (Boltzmann's distribution; $k$ is a constant). Put $z_i = -E_i$, and it is our formula.
-# Cold matter sits in its lowest state, hot matter is everywhere: a crystal, a gas. (Ackley, Hinton and Sejnowski took
-# the word over in 1985, for the Boltzmann machine.)
+# proportional to $e^{-E_i / kT}$ (Boltzmann's distribution; $k$ is a constant). Put $z_i = -E_i$, choose units in
+# which $k = 1$, and it is our formula. Cold matter sits in its lowest state, hot matter is everywhere: a crystal, a
+# gas. (Ackley, Hinton and Sejnowski took the word over in 1985, for the Boltzmann machine.)
 
 
 # %%
@@ -389,8 +389,9 @@ for kind, logits in (("flat", flat), ("peaked", peaked)):
 # On the peaked one, at T = 1.5, the nucleus has grown from one token to two hundred; min-p still keeps the one.
 #
 # **Order matters.** Here the temperature comes first, so that the filters see the warmed distribution; so it is in
-# `transformers` and in ours. llama.cpp filters first and applies the temperature last: its tail is cut as the model
-# itself saw it, however hot the rest then becomes. The same three numbers mean different things in the two:
+# `transformers` and in ours. llama.cpp, unless told otherwise, filters first and applies the temperature last: its
+# tail is cut as the model itself saw it, however hot the rest then becomes. The same three numbers mean different
+# things in the two:
 
 # %%
 hot_first = top_p(temperature(flat, 1.5), 0.8)                     # (vocab,) each
@@ -402,8 +403,8 @@ for label, logits in orders.items():
 # %% [markdown]
 # ### 3.6 Three penalties, and a trap
 #
-# Another idea: lower only what already stood in the text. Keskar et al. (2019, §4.1) divide the logits of such tokens by
-# a penalty of about 1.2. There is a trap. Logits have a sign:
+# Another idea: lower only what already stood in the text. Keskar et al. (2019, §4.1) divide the logits of such tokens
+# by a penalty of about 1.2. There is a trap. Logits have a sign:
 
 # %%
 for prompt in ("Alice was", "The March"):
@@ -719,11 +720,11 @@ for dial, (value, change) in near.items():
     print(f"{dial:11} {value:4}:  ", "   ".join(found))
 
 # %% [markdown]
-# Perplexity and distinct-3 differ between the dials as they do between seeds. So there is no ranking to believe. And the
-# road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
+# Perplexity and distinct-3 differ between the dials as they do between seeds. So there is no ranking to believe. And
+# the road bends. From pure sampling you can go back to a temperature of 0.7, or a nucleus of 0.8, and lose little
 # diversity, but half of the perplexity or more. Below that, the texts become more and more alike. Settings like
-# $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. (The dotted line is the perplexity of one human
-# text of 60 tokens, so a rough mark.)
+# $T = 0.7$ or $p = 0.9$, which you will often meet, lie about that bend. (The dotted line is the perplexity of one
+# human text of 60 tokens, so a rough mark.)
 
 # %% tags=["nbval-ignore-output"]
 cold, warm = (list(zip(*roads["temperature"], strict=True))[place] for place in (0, -1))
@@ -759,7 +760,7 @@ for dial, value in (("temperature", 0.3), ("temperature", 0.7), ("top-p", 0.8), 
 # ## 6 When to stop, and what to show
 #
 # **The end token.** A model can end a text itself, if texts in training ended with a special token. This model's
-# vocabulary has one. How likely is it, at its best place in all the texts we have?
+# vocabulary has one. How likely is it, at its best place in 64 of the texts that we have drawn?
 
 # %% tags=["nbval-ignore-output"]
 drawn = torch.cat([samples["temperature"][1.0], samples["top-p"][0.9]])          # (64, new)
@@ -955,10 +956,10 @@ plots.bars(
 
 # %% [markdown]
 # Bruno is a boy, and gets *her*; perhaps because in his book he is seldom without Sylvie, his sister. Even the Hatter
-# does. Of Anqi the model knows nothing, and still it has an opinion: that of its books, which are mostly about a girl
-# called Alice. **A completion is not a fact about Anqi, but about the training text.** Where a text says *he* of
-# doctors and *she* of nurses, so does the model, and with a low temperature it says so *more* often than the text did,
-# since the likelier word takes all:
+# and the King lean that way. Of Anqi the model knows nothing, and still it leans a little: to the side of its books,
+# which are mostly about a girl called Alice. **A completion is not a fact about Anqi, but about the training text.**
+# Where a text says *he* of doctors and *she* of nurses, so does the model, and with a low temperature it says so
+# *more* often than the text did, since the likelier word takes all:
 
 # %%
 both = scores("Alice forgot all about", [" her", " his"])[0]       # (answer,)
@@ -1091,16 +1092,16 @@ expect("Accuracy for the order of words", right / 150, 0.75, 1)
 
 # %% [markdown]
 # The method works; what is missing is knowledge. This model has read a few children's books and no review, and it has
-# 0.85 million parameters to keep them in. GPT-2 has 1,800 times as many and has read eight million web pages; asked
-# like this about a text, it was as good as, or better than, three of four systems trained on 127,000 examples
-# (Radford et al. 2019, CoQA, abstract). So whatever model you use, measure it on a test set, write chance beside it,
-# and try a simple baseline.
+# 0.85 million parameters to keep them in. The largest GPT-2 has 1,800 times as many and has read eight million web
+# pages; prompted with a text and questions about it, it was as good as, or better than, three of four systems trained
+# on 127,000 examples (Radford et al. 2019, CoQA, abstract). So whatever model you use, measure it on a test set,
+# write chance beside it, and try a simple baseline.
 #
 # ### 8.4 In-context learning
 #
 # A prompt can do more than ask. Show some examples in it, *then* ask: no weight changes, and still the model may do
 # better. This is **in-context learning** (Brown et al. 2020): *zero-shot* without examples, *one-shot* with one,
-# *few-shot* with some. For GPT-3 (175 billion parameters; their table 3.2 and 3.3):
+# *few-shot* with some. For GPT-3 (175 billion parameters; their tables 3.2 and 3.3):
 #
 # | | zero-shot | one-shot | few-shot |
 # | --- | --- | --- | --- |
@@ -1148,9 +1149,12 @@ print(f"112 tokens of context against 1: {gain.mean():.3f} nats per token, ± {2
 expect("Nats per token gained by the context", -gain.mean().item(), 0.08, 0.25)
 
 # %% [markdown]
-# That is in-context learning in its first sense: names, line lengths and words of the passage are taken up. The second
-# sense is a *task* that only the examples tell. A name, a colon, *he* or *she*; some lines of this, then a name alone.
-# The model has read of them all. How often is it right after 0, 1, 2, 4, 8 examples?
+# That is in-context learning in its first sense: what the passage says before makes the rest easier. Look at the
+# figure for where it comes from. About two thirds are there after eight tokens: that is ordinary reading of the last
+# few words. The rest comes slowly, from further back. And the control? As many tokens from another place gain only
+# 0.03. (What is taken up is not a whole sentence: in section 4 even a fifth copy surprised the model as much as the
+# first.) The second sense is a *task* that only the examples tell. A name, a colon, *he* or *she*; some lines of
+# this, then a name alone. The model has read of them all. How often is it right after 0, 1, 2, 4, 8 examples?
 
 # %%
 import random
@@ -1181,9 +1185,10 @@ for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
 
 # %% [markdown]
 # The two columns say different things. *She or he at all* rises: from the examples the model has taken the **form**,
-# which words come here. *Right* stays at chance (48 names wander by ± 14 %): it has not taken the **task**. Min et al.
-# (2022) found that large models, too, owe much of what examples give them to the form: labels drawn at random hurt them
-# little. But their answers are far from chance.
+# which words come here. *Right* stays at chance: one draw of 16 names wanders by ± 25 %, so one 75 % among fifteen
+# proves nothing, and the three of a row together by ± 14 %. It has not taken the **task**. Min et al. (2022) found
+# that large models, too, owe much of what examples give them to the form: labels drawn at random hurt them little.
+# But their answers are far from chance.
 #
 # So let one that can. GPT-2 small has 124 million parameters and has read eight million web pages. It is not part of
 # the course (548 MB), but if you are online, load it once, and run this cell again:
@@ -1260,8 +1265,8 @@ for label, each in writers.items():
 # Their *probabilities* depend on all others, but the ratio of two does not.
 # </details>
 #
-# **3. One library applies top-p before the temperature, another after it. At T = 1.5 and $p = 0.9$, which one draws from
-# more tokens?**
+# **3. One library applies top-p before the temperature, another after it. At T = 1.5 and $p = 0.9$, which one draws
+# from more tokens?**
 #
 # <details><summary>A. The one that filters first</summary>
 #

@@ -88,7 +88,7 @@ for length in (8, 128, 1024):
 # its own embedding. Its output is a mixture of values up to $i$. So its vector in the stream depends on tokens
 # $0 \dots i$ only; that vector is all that the second block makes its key and value from; and so on upwards, block by
 # block. Whatever is appended later, **the keys and values of the past stay as they are**. Without the mask this is
-# false: each position would see the new token, and everything would change.
+# false: each position would see the new token, and from the second block on everything would change.
 #
 # To see it, we run the model through its parts by hand (the blocks of lesson 06, the rotation of lesson 05), and note
 # the keys. Two heads of queries share one head of keys and values here, `repeat_interleave` hands them out; lesson 13
@@ -247,8 +247,9 @@ for new in (8, 16, 32):
     print(f"{slow / fast:4.1f} times fewer; the formulas agree: {(slow, fast) == formula}")
 
 # %% [markdown]
-# Now the clock: milliseconds for *one more* token after $n$. With the cache it rises more slowly: only the one new
-# query meets all keys.
+# Now the clock: milliseconds for *one more* token after $n$. With the cache it hardly rises at this size: only the
+# one new query meets all keys. (Without it, our own `forward` is timed here. It writes out all scores, so at 1,024
+# tokens it is slower than the library's model in section 1, with torch's own attention.)
 
 # %% tags=["nbval-ignore-output"]
 lengths, slow, fast = [64, 128, 256, 512, 1024], [], []
@@ -269,6 +270,7 @@ plots.lines(
 expect("Times faster with the cache, at 1,024 tokens", slow[-1] / fast[-1], 4, 2000)
 
 # %% [markdown]
+# (The library's model, without a cache, took 38 ms for this in section 1. Against that it is still about 30 times.)
 # Nothing is free. The cache holds a key and a value, for each layer, each key–value head, each of the $n$ positions:
 #
 # $$\text{bytes} = 2 \cdot L \cdot h_\text{kv} \cdot d_k \cdot n \cdot \text{bytes per number}$$
@@ -412,9 +414,10 @@ print(f"Reading and arithmetic take equally long at {2 * balance:.0f} texts")
 del array
 
 # %% [markdown]
-# With one text the intensity is ½ operation per byte. So the arithmetic units do next to nothing: one token waits for
-# *memory*. On GPUs the gap is wider still. An A100 computes 312 TFLOP/s in 16 bits and reads 2.0 TB/s (its data sheet):
-# 153 operations per byte. In 16 bits, intensity is $B$: with fewer than about 150 texts at once it mostly waits.
+# With one text the intensity is ½ operation per byte, and this machine could do several meanwhile. So its arithmetic
+# units are idle most of the time: one token waits for *memory*. On GPUs the gap is wider still. An A100 with 80 GB
+# computes 312 TFLOP/s in 16 bits and reads 2.0 TB/s (its data sheet): 153 operations per byte. In 16 bits, intensity
+# is $B$: with fewer than about 150 texts at once it mostly waits.
 #
 # Check it with the clock. Our little model fits into the processor's own memory, so it would prove nothing. Take
 # GPT-2 small's twelve blocks instead, with random weights: what they say does not matter here. Before you look: how
@@ -454,10 +457,13 @@ expect("Tokens per second: 16 texts against 1", speeds["measured"][4] / speeds["
 
 # %% [markdown]
 # The dashed line is called a **roofline**: sloping where memory limits, level where arithmetic does. Under the slope,
-# more texts cost little. (Where the measured line dips, torch has no good way to multiply a batch of that size here.) That is the first lever. It makes a *server* fast, but not *your* text: one token
-# still takes one reading of all weights. (And each text brings its own cache to be read, which is not shared; at long
-# contexts that limits the batch.) There are two levers for a single text: make the weights smaller, or get more than
-# one token out of each reading. Sections 7 and 8.
+# more texts cost little: in the run stored here, a step for 4 texts took one and a half times as long as a step for
+# 1, and even 16 texts took only two and a half times. A roofline is a limit: what is measured stays below it, here
+# most of all for small batches. Nor is it as smooth: 2 texts took no less time than 4, since torch multiplies some
+# numbers of rows better than others. That is the first lever. It makes a *server* fast, but not *your* text: one
+# token still takes one reading of all weights. (And each text brings its own cache to be read, which is not shared;
+# at long contexts that limits the batch.) There are two levers for a single text: make the weights smaller, or get
+# more than one token out of each reading. Sections 7 and 8.
 
 # %% [markdown]
 # ## 7 Fewer bits
@@ -569,13 +575,14 @@ with torch.no_grad():
 del layer, q
 
 # %% [markdown]
-# With a good kernel, a quarter of the bytes takes a quarter of the time or less. Unpacking first is slower than not
-# rounding at all.
+# With a good kernel, a quarter of the bytes takes a quarter of the time or less. Unpacking first is far slower than
+# not rounding at all.
 #
 # ## 8 Speculative decoding
 #
-# The other lever: more than one token for each reading of the weights. Section 6 says that several *texts* cost no
-# more than one. Several *positions* of one text don't either:
+# The other lever: more than one token for each reading of the weights. Section 6 says that several *texts* cost
+# little more than one, as they share that reading. Several *positions* of one text share it, too. How much longer
+# will a call with five of them take?
 
 # %% tags=["nbval-ignore-output"]
 with torch.no_grad():
@@ -585,9 +592,11 @@ expect("Five tokens in one call, against one", five / one, 0.8, 3)
 del big
 
 # %% [markdown]
-# But we do not have the next five tokens: that is the point of decoding. So *guess* them, with something cheap: the
-# **draft**. Then call the model once with all guesses. It says at each place what it would have predicted, so we see
-# which guesses were good. Keep those up to the first bad one. (Leviathan et al. 2023; Chen et al. 2023.)
+# In the run stored here, five took about twice as long as one. If only reading counted, they would be free; twice is
+# still far from five times. But we do not have the next five tokens: that is the point of decoding. So *guess* them,
+# with something cheap: the **draft**. Then call the model once with all guesses. It says at each place what it would
+# have predicted, so we see which guesses were good. Keep those up to the first bad one. (Leviathan et al. 2023; Chen
+# et al. 2023.)
 #
 # With greedy choice it is plain what a good guess is: the model's own likeliest token. But with sampling?
 #
@@ -658,7 +667,7 @@ for label, rule in rules.items():
 # ### 8.2 A draft for nothing
 #
 # What could guess cheaply? A smaller model with the same tokens; the model's own first layers; the text itself, if it
-# repeats. The cheapest that is worth anything is a table: which token follows which? Let the model write some
+# repeats. The cheapest that is worth anything is a table: which token follows which? Let the model write a few
 # hundred texts, and count its pairs.
 
 
@@ -682,9 +691,9 @@ for seed, beginning in enumerate(progress(beginnings, "writing texts to count in
     pair_counts.index_put_(pair, torch.ones(len(pair[0])), accumulate=True)
 
 # %% [markdown]
-# Pairs that never occurred must stay possible, so add a little of how often each token occurs at all. Then $\alpha$: how
-# large is $\sum_x \min(p(x), q(x))$ on average, on texts that were not counted? The draft knows one token of the past,
-# and the model up to 127. Guess before you look.
+# Pairs that never occurred must stay possible, so add a little of how often each token occurs at all. Then $\alpha$:
+# how large is $\sum_x \min(p(x), q(x))$ on average, on texts that were not counted? The draft knows one token of the
+# past, and the model up to 127. Guess before you look.
 
 # %%
 overall = (pair_counts.sum(dim=0) + 1) / (pair_counts.sum() + V)   # (vocab,): each token's share
@@ -788,6 +797,9 @@ spread = (2 * freedom) ** 0.5
 print(f"χ² = {chi_square(observed, expected):.0f}, expected {freedom} give or take {spread:.0f}")
 
 # %% [markdown]
+# Is that too much? 38 lies 1.4 *give-or-takes* above what is expected. By chance alone, about one test in ten goes so
+# far.
+#
 # ### 8.4 How many tokens per call?
 #
 # Suppose each guess is kept with probability $\alpha$, whatever happened before. The first of $\gamma$ guesses counts
@@ -827,8 +839,9 @@ plots.lines(
 
 # %% [markdown]
 # With the table, more than about four guesses are wasted: $1/(1-\alpha) = 1.7$ is the limit. With the better draft it
-# is 9. But a better draft costs more. If it takes the share $c$ of a call per guess, then time falls by the factor
-# (Leviathan et al., theorem 3.8)
+# is 9. But a better draft costs more. If it takes the share $c$ of a call per guess, and a call with guesses takes no
+# longer than one without, as where only reading counts, then the text comes faster by the factor (Leviathan et al.,
+# theorem 3.8)
 #
 # $$\frac{1 - \alpha^{\gamma+1}}{(1 - \alpha)(\gamma c + 1)}$$
 
@@ -843,9 +856,10 @@ for label, kinds in costs.items():
         print(f"{label:19} {cost:22} best γ = {best:2}: {factor[best]:.2f} times as fast")
 
 # %% [markdown]
-# So a good draft with a good kernel would make it about three times as fast, and the same draft without one only
-# slower. And here, with the clock? Our model is too small to wait for memory, but each call has fixed costs, and some of
-# them are saved:
+# So a good draft with a good kernel would make it up to three times as fast, and the same draft without one only
+# slower. (*Up to*, because a call with guesses may take longer: above, five positions took twice as long as one.) And
+# here, with the clock? Our model is too small to wait for memory, but each call has fixed costs, and some of them are
+# saved:
 
 # %% tags=["nbval-ignore-output"]
 ways = {"no draft": (None, 0), "the table of pairs": (pairs, 4), "itself in 4 bits": (four_bits, 4)}
@@ -858,8 +872,9 @@ for label, ms in clock.items():
     print(f"{label:20} {ms:4.0f} ms for 60 tokens: {clock['no draft'] / ms:.2f} times as fast")
 
 # %% [markdown]
-# The table gains little or nothing where reading the weights is not what you wait for; the draft without a kernel loses.
-# *Tokens per call* is a property of draft and model; *tokens per second* is one of the machine, too.
+# The table gains little where reading the weights is not what you wait for (a tenth in the run stored here, perhaps
+# nothing on your machine); the draft without a kernel loses. *Tokens per call* is a property of draft and model;
+# *tokens per second* is one of the machine, too.
 
 # %% [markdown]
 # ## 9 Open the library
