@@ -439,7 +439,7 @@ broken = {
 }
 
 # %% [markdown]
-# Two hundred steps for each, from the same start. Before you run it: which loss will be the lowest?
+# Two hundred steps for each, with the same batches. Have you decided? Then run it.
 
 # %% tags=["nbval-ignore-output"]
 models, curves = {}, {}
@@ -618,10 +618,11 @@ plots.bars(
 # %% [markdown]
 # ### Operations: $2N$ forward, $6N$ to train
 #
-# $N$ is the number of parameters. Each parameter of a matrix takes part in one multiplication and one addition for each token: $2N$ operations. Backward
-# does that twice, once for the gradient of the input and once for that of the weight: $6N$ in all. On top come attention's
-# scores and mixing, which have no parameters: $4 n d$ a token and block forward, three times that in training. (Pairs that
-# the mask hides are counted, too.) Count them with torch's counter, on GPT-2 small with a full context:
+# $N$ is the number of parameters. Each parameter of a matrix takes part in one multiplication and one addition for each
+# token: $2N$ operations. Backward does that twice, once for the gradient of the input and once for that of the weight:
+# $6N$ in all. On top come attention's scores and mixing, which have no parameters: $4 n d$ per token and block forward,
+# three times that in training. (Pairs that the mask hides are counted, too.) Count them with torch's counter, on GPT-2
+# small with a full context:
 
 # %%
 from torch.utils.flop_counter import FlopCounterMode
@@ -648,8 +649,9 @@ for name, n, d in (("GPT-2 small", 1024, 768), ("GPT-3 175b", 2048, 12_288), ("G
     print(f"{name:23} scores and mixing cost {n / (6 * d):.0%} of what the blocks' matrices cost")
 
 # %% [markdown]
-# So $6ND$ is a good rule as long as the context is short beside $6d$. GPT-3: $6 \cdot 175 \cdot 10^9 \cdot 300 \cdot 10^9 = 3.1 \cdot
-# 10^{23}$. A machine with $10^{14}$ operations per second would need a hundred years.
+# So $6ND$ is a good rule as long as the context is short beside $6d$. GPT-3:
+# $6 \cdot 175 \cdot 10^9 \cdot 300 \cdot 10^9 = 3.15 \cdot 10^{23}$. A machine with $10^{14}$ operations per second
+# would need a hundred years.
 
 # %% [markdown]
 # ### Memory
@@ -677,7 +679,8 @@ print(generation_memory(build(GPT3["175b"]), 1, 2048, dtype=torch.float16))
 # ### Does size pay?
 #
 # Kaplan et al. (2020) found that the loss falls as a power of the number of parameters, over more than six orders of
-# magnitude. We can try three sizes, with equally many steps. Do not look for their law in three points, look for the direction.
+# magnitude. We can try three sizes, with equally many steps: two small models, and ours from section 5. Do not look for
+# their law in three points, look for the direction.
 
 # %% tags=["nbval-ignore-output"]
 sizes = {}
@@ -699,25 +702,26 @@ expect("From the smallest to the middle one, the loss falls by", smallest - midd
 expect("From the middle one to ours, by", middle - large, 0.05, 0.5)
 
 # %% [markdown]
-# Larger models learn more from the same text. They also cost more: ours took about ten times the operations of the middle
-# one. How to share a budget between size and text is what *scaling laws* are about. Kaplan et al. (2020) put most of it
-# into size. Two years later Hoffmann et al. (2022, "Chinchilla") measured again, with a learning rate that fitted each
-# length of training, and found that both should grow alike: about 20 tokens per parameter. By that rule GPT-3 was read
-# far too little:
+# Larger models learn more from the same text. They also cost more: ours took about ten times the operations of the
+# middle one. How to divide a budget of operations between size and text is what *scaling laws* are about. Kaplan et al.
+# (2020) put most of it into size. Two years later Hoffmann et al. (2022, "Chinchilla") measured again, with a learning
+# rate that fitted each length of training, and found that both should grow alike: about 20 tokens per parameter. By
+# that rule GPT-3 has read far too little:
 
 # %%
 for name, N, D in (("GPT-3", 175e9, 300e9), ("Chinchilla", 70e9, 1.4e12), ("Llama 3.1 8B", 8e9, 15e12)):
     print(f"{name:13} {D / N:6,.1f} tokens per parameter, {6 * N * D:.1e} operations")
 
 # %% [markdown]
-# Llama 3.1 goes far beyond 20 on purpose: a model that will be *used* a great deal should be small, even if its training
-# is not the cheapest way to that loss. What a model of today cost is often not known: the sizes of GPT-4 and of its
-# successors have never been published. (ChatGPT was GPT-3.5, fine-tuned on conversations and by people's preferences.)
+# Llama 3.1 goes far beyond 20 on purpose: a model that will be *used* a great deal should be small, even if its
+# training is not the cheapest way to that loss. (Its 8 billion parameters took more operations than Chinchilla's 70
+# billion.) What a model of today cost is often not known: the sizes of GPT-4 and of its successors have never been
+# published. (The first ChatGPT was GPT-3.5, fine-tuned on conversations and by people's preferences.)
 #
 # ### And with too little text?
 #
-# The same text can be read again and again. Here are 8,000 characters, read by a model with 28,000 parameters in its
-# blocks, and by one with more than twenty times as many:
+# The same text can be read again and again. Here are 8,000 characters, read about nineteen times (300 steps of 8
+# windows of 64), by a model with 28,000 parameters in its blocks, and by one with more than twenty times as many:
 
 # %% tags=["nbval-ignore-output"]
 for d, blocks in ((48, 1), (128, 3)):
@@ -729,7 +733,8 @@ for d, blocks in ((48, 1), (128, 3)):
           f"{validation(reader):.2f} on the unseen play")
 
 # %% [markdown]
-# The larger one knows its 8,000 characters better, and the unseen play worse: it *overfits*. That is the other half of
+# The larger one knows its 8,000 characters better, and the unseen play worse: it *overfits*. Even the small one reads
+# the unseen play no better than the table of pairs (2.52), which has counted the whole text. That is the other half of
 # scaling: size pays as long as there is text for it.
 #
 # Half a minute is short. **Train it longer:** `txlib train shakespeare` trains such a model for as long as you like, shows its

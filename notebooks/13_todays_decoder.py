@@ -400,7 +400,7 @@ def rotate_halves(x, **options):                                   # (..., n, d_
 # ### Two layouts: the same up to an order of rows
 #
 # Queries come out of a matrix. Row $r$ of it makes dimension $r$ of the query. So if we put the rows of *each head* in
-# another order, evens first and odds behind, the query's dimensions change places in the same way, and what were
+# another order, evens first and odds after them, the query's dimensions change places in the same way, and what were
 # neighbours are now halves. Do it to queries and keys alike, and every score stays what it was: a dot product does not
 # mind the order of its terms.
 
@@ -463,7 +463,7 @@ expect("What rotary gains", table["SwiGLU"].loss - table["rotary"].loss, 0.1, 0.
 #
 # ## 7 Swap 4: no biases
 #
-# GPT-2 adds a bias behind every matrix. PaLM (Chowdhery et al. 2022, section 2) and Llama leave them all out; the
+# GPT-2 adds a bias after every matrix. PaLM (Chowdhery et al. 2022, section 2) and Llama leave them all out; the
 # authors of PaLM report that large models then train more steadily. No model of ours is large enough to check that. But
 # does anything get lost?
 
@@ -599,18 +599,20 @@ for name, (blocks, heads, pairs, d_k, context) in real.items():
 # ### Two more ways to a small cache
 #
 # **Windows in some layers.** Gemma 3 (2025) lets five of six layers see the last 1,024 tokens only, and the sixth sees
-# all. A window's cache holds a window. For 131,072 tokens the cache shrinks to
+# the whole past. A window's cache holds a window. For 131,072 tokens the cache shrinks to
 
 # %%
 context, window = 131_072, 1024
 print(f"{(5 * window + context) / (6 * context):.1%} of what six full layers would keep")
 
 # %% [markdown]
-# In `txlib` that is one mask in the block's config, `mask=sliding_window(1024)`, and the cache forgets by itself.
+# In `txlib` the block's config takes one mask per layer: `mask=(sliding_window(1023),) * 5 + (causal(),)` for six
+# layers (1,023 back, and the token itself). The cache forgets by itself.
 #
-# **Latent attention** (DeepSeek-V2, 2024, section 2.1). Sharing a pair makes heads alike. Why not keep all heads apart,
-# and store something small from which their keys and values can be *computed*? From the token $x$ make one short vector,
-# $c = W_{down}\, x$, and store only that. Each head's key is $W_{UK}\, c$, its value $W_{UV}\, c$:
+# **Latent attention** (DeepSeek-V2, 2024, section 2.1). Heads that share a pair differ in their queries only. Why not
+# keep all heads apart, and store something small from which their keys and values can be *computed*? From the token's
+# vector $x$ make one short vector, $c = W_{down}\, x$, the *latent* one, and store only that. Each head has matrices
+# $W_{UK}$ and $W_{UV}$ of its own (U for up): its key is $W_{UK}\, c$, its value $W_{UV}\, c$.
 
 # %%
 torch.manual_seed(0)
@@ -622,9 +624,10 @@ k, v = c @ up_key.mT, c @ up_value.mT                              # (heads, n, 
 written_out = (q @ k.mT / d_k**0.5).softmax(dim=-1) @ v            # (heads, 1, d_k)
 
 # %% [markdown]
-# Is not all saved memory paid for by computing the keys anew for each token that is written? No: a score is
-# $q \cdot (W_{UK}\, c) = (W_{UK}^\top q) \cdot c$. Turn the *query* instead, and attend to the stored vectors themselves.
-# Values likewise: mix first, project once.
+# But then, must all keys be computed anew for each token that is written? No: a score is
+# $q \cdot (W_{UK}\, c) = (W_{UK}^\top q) \cdot c$. So multiply the one *query* by $W_{UK}^\top$ instead (`turned`,
+# though nothing is rotated here), and attend to the stored vectors themselves. Values likewise: mix the stored vectors
+# first, then multiply once by $W_{UV}$.
 
 # %%
 turned = q @ up_key                                                # (heads, 1, latent)
@@ -635,9 +638,12 @@ print(f"numbers per token and layer: keys and values {2 * heads * d_k}, latent {
 print(f"DeepSeek-V2, 128 heads of 128: keys and values {2 * 128 * 128:,}, latent {512 + 64}")
 
 # %% [markdown]
-# In this form it is multi-query attention with one wide key, yet each head had a key of its own. The 64 are the price
-# of rotary positions: a turn that depends on the place stands between $W_{UK}$ and the query, and nothing can be moved
-# past it. So DeepSeek adds one small key for all heads that alone is turned.
+# 57 times less. (With 60 layers and 2-byte numbers, that is 69 KB per token instead of 3.9 MB.) In this form it is
+# multi-query attention with one wide key, which is the value, too; yet each head has, in effect, a key of its own.
+#
+# 512 is the latent vector. The other 64 are the price of rotary positions: a rotation, another one for each place,
+# would stand between $W_{UK}$ and the query, and $W_{UK}$ could not be moved past it. So DeepSeek does not rotate those
+# keys. It adds one small key, the same for all heads, that alone is rotated.
 
 # %% [markdown]
 # ## 9 Two more parts that you will meet
@@ -826,8 +832,8 @@ with torch.no_grad():
 
 # %% [markdown]
 # How well does it read? Its loss on real English: the opening of *Alice's Adventures in Wonderland*, which it has
-# learned from, then texts that it has never seen: today's Bible, Shakespeare, reviews of dresses. `loss_by_place` cuts
-# a text into windows of n tokens and keeps the places apart; we need that in section 13.
+# learned from, then texts that it has never seen: the Bible in today's English, Shakespeare, reviews of dresses.
+# `loss_by_place` cuts a text into windows of n tokens and keeps the places apart; we need that in section 13.
 
 # %%
 opening = (
@@ -848,9 +854,9 @@ def loss_by_place(model, text, n=128):
 
 
 # %% [markdown]
-# Four texts, 20,000 characters of each but the opening. Compare them per *character*: where the vocabulary knows few of
-# a text's words, it cuts them into many small tokens, which are easier to guess one by one. A model that knows nothing
-# has $\ln 1024 = 6.93$ nats per token.
+# Four texts, 20,000 characters of each but the opening, which is only three lines. Compare them per *character*: where
+# the vocabulary knows few of a text's words, it cuts them into many small tokens, which are easier to guess one by one.
+# A model that knows nothing has $\ln 1024 = 6.93$ nats per token.
 
 # %%
 def nats(model, text):
@@ -882,8 +888,8 @@ plots.bars(
 
 # %% [markdown]
 # Per token the reviews look worst by far. But their tokens are longer, 2.7 characters against 2.1 in Shakespeare, and
-# a longer token is harder to guess. Per character Shakespeare is the hardest of the four. Losses per token of two
-# texts, or of two vocabularies, do not compare.
+# a longer token is harder to guess. Per character Shakespeare is the hardest of the four. So never compare losses per
+# token between two texts, or two vocabularies.
 
 # %% [markdown]
 # Are your numbers the usual ones?
@@ -976,7 +982,7 @@ print(f"mean squares of the token vectors: {mean_squares.min():.4f} to {mean_squ
 
 # %% [markdown]
 # Beside such numbers 1e-5 vanishes as 1e-6 does, while 0.01 is as large as they are. So this model cannot tell you
-# whether you have read its eps rightly. One with smaller numbers could.
+# whether you have read its eps correctly. One with smaller numbers could.
 
 # %% [markdown]
 # ## 13 Longer than ever before
@@ -989,10 +995,11 @@ print(f"mean squares of the token vectors: {mean_squares.min():.4f} to {mean_squ
 #   was; no angle is new, but neighbours are now a quarter of a step apart.
 # - **Raise the base**: with a larger base the slow pairs turn more slowly, so that at 512 they have not left the known
 #   angles, while the fast pairs, which tell neighbours apart, stay as they are. (Code Llama, Rozière et al. 2023, went
-#   from 10,000 to a million. You will meet it as *NTK-aware* scaling.)
+#   from 10,000 to a million. You will also meet the idea under the name *NTK-aware* scaling.)
 #
-# **YaRN** (Peng et al. 2023) joins the two, pair by pair: it interpolates the slow pairs, leaves the fast ones alone, and
-# sharpens the softmax a little. Llama 3.1 does nearly the same.
+# **YaRN** (Peng et al. 2023) decides pair by pair: it interpolates the slow pairs, leaves the fast ones alone, takes
+# something between for those in the middle, and sharpens the softmax a little. Llama 3.1 does nearly the same, without
+# the sharpening.
 
 # %%
 longer = {
@@ -1040,9 +1047,8 @@ expect("What the larger base saves beyond 128", beyond["as it is"] - beyond["bas
 #
 # In `txlib` there is one decoder, `GPT`. What you swapped by class, its config says by name: `norm="rms"`,
 # `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`. (Its `qk_norm=True` takes layer norm, as
-# Dehghani et al. do.) `rotary_scaling` is a third way to reach beyond the trained length, that of Llama 3.1: only the
-# slow pairs turn more slowly; the fast ones, which tell neighbours apart, stay as they are. The parts, as the library
-# has them:
+# Dehghani et al. do.) `rotary_scaling` is the third way of section 13 to reach beyond the trained length, as Llama 3.1
+# has it: only the slow pairs turn more slowly. The parts, as the library has them:
 
 # %%
 from txlib.layers import BlockConfig, FeedForward, Rotary
