@@ -830,6 +830,8 @@ for d, blocks in ((48, 1), (128, 3)):
 # - The causal mask makes one pass equal to $n$ passes. A loss that is too good means that it leaks.
 # - $N = V d + n d + L(12 d^2 + 13 d) + 2d$ parameters, $2N$ operations per token forward, $6N$ to train.
 # - Activations are most of the memory in training; when it writes, keys and values grow with the text.
+# - Size pays as long as there is text for it: about 20 tokens per parameter for the cheapest training, far more for a
+#   model that will be used a lot. With too little text, a large model overfits.
 #
 # **Read** Radford et al. 2018, *Improving Language Understanding by Generative Pre-Training*, section 3.1. Radford et al. 2019,
 # *Language Models are Unsupervised Multitask Learners*, sections 2 and 2.3. Brown et al. 2020, *Language Models are Few-Shot

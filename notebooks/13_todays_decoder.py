@@ -1247,7 +1247,8 @@ for pairs in (8, 64):
 # - Llama is GPT-2's wiring with other parts: RMS norm, SwiGLU, rotary positions, shared keys and values, no biases.
 # - Measured on small models: rotary lowers the loss, shared pairs halve the cache at no cost, the rest is noise here.
 # - Rotary's two layouts are the same up to the order of the query and key rows within each head.
-# - The cache is 2 · blocks · pairs · $d_k$ numbers per token; grouped queries divide it by the size of a group.
+# - The cache is 2 · blocks · pairs · $d_k$ numbers per token; grouped queries divide it by the size of a group. Windows
+#   in most layers, or one latent vector for all heads, make it smaller still.
 # - A checkpoint is names, shapes and numbers. What is wired wrongly still loads and still writes: compare numbers.
 #
 # **Read** Touvron et al. 2023, *LLaMA*, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), section 2. Zhang &
