@@ -637,7 +637,7 @@ with FlopCounterMode(display=False) as both:
 for name, factor, counter in (("forward", 1, forward), ("training", 3, both)):
     rule, scores = factor * 2 * N, factor * 4 * n * d * blocks
     counted = counter.get_total_flops() / n
-    print(f"{name:8} counted {counted / 1e6:4.0f} million a token; {2 * factor}N {rule / 1e6:.0f}, with scores {(rule + scores) / 1e6:.0f}")
+    print(f"{name:8} counted {counted / 1e6:4.0f} million per token; {2 * factor}N {rule / 1e6:.0f}, with scores {(rule + scores) / 1e6:.0f}")
 
 # %% [markdown]
 # The rule of thumb leaves out the scores, here 15 % on top of it. And elsewhere? Compare them with the blocks' matrices

@@ -445,11 +445,11 @@ speeds = {
 }
 plots.lines(
     {label: (batches, values) for label, values in speeds.items()}, xscale="log", yscale="log",
-    marker="o", dashed=["at best"], title="First a text more is nearly free, then it is not",
+    marker="o", dashed=["at best"], title="Many texts share one reading of the weights",
     xlabel="texts in the batch, B", ylabel="tokens per second, together",
     alt="Tokens per second against the batch size, both logarithmic. The dashed limit rises in "
     "proportion to the batch, then becomes level where arithmetic takes longer than reading. "
-    "The measured line runs along below it.",
+    "The measured line lies below it, furthest at small batches.",
 )
 
 # %% tags=["nbval-ignore-output"]

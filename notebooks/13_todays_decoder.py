@@ -1109,7 +1109,7 @@ print(" " * 12, *(f"{name:26}" for name in three))
 for field in fields(BlockConfig):
     values = [getattr(config.block, field.name) for config in three.values()]
     if len(set(map(str, values))) > 1 and "dropout" not in field.name:
-        said = [f"{v.experts} experts, {v.top_k} a token" if isinstance(v, MixtureConfig) else v for v in values]
+        said = [f"{v.experts} experts, {v.top_k} per token" if isinstance(v, MixtureConfig) else v for v in values]
         print(f"{field.name:12}", *(f"{each!s:26}" for each in said))
 
 # %% [markdown]

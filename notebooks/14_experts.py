@@ -225,7 +225,7 @@ for N, parameter, operation in zip(counts, size, work, strict=True):
 plots.lines(
     {"parameters": (counts, size), "operations per token": (counts, work)}, xscale="log", yscale="log", marker="o",
     title="Parameters grow, operations stay", xlabel="experts", ylabel="times one network",
-    alt="Two lines over 1 to 32 experts, logarithmic. Parameters rise in a straight line from 1 to 32. Operations a "
+    alt="Two lines over 1 to 32 experts, logarithmic. Parameters rise in a straight line from 1 to 32. Operations per "
     "token stay at 1, with a rise of a few percent at 32 experts, for the router.",
 )
 
@@ -847,7 +847,7 @@ in_experts = sum(parameters(module.experts) for module in mixtral.modules() if i
 ffn = config.block.ffn
 active = total - in_experts * (ffn.experts - ffn.top_k) // ffn.experts
 print(f"{config.layers} blocks, d_model {config.block.d_model:,}, {ffn.experts} experts of d_ff {config.block.d_ff:,}, "
-      f"{ffn.top_k} a token")
+      f"{ffn.top_k} per token")
 print(f"in all {total:,}; of these in experts {in_experts:,} ({in_experts / total:.0%})")
 print(f"a token uses {active:,}")
 

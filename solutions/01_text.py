@@ -660,7 +660,7 @@ alternative("nearest", by_sorting)
 #
 #
 # A vocabulary is good for the text that it was learned from. How good, and what does it cost elsewhere? Learn three of the
-# same size with `BytePairEncoder.train`: from plays, from clothing reviews, and from half of each. Measure bytes per token on
+# same size with `BytePairEncoder.train([text], size)`: from plays, from clothing reviews, and from half of each. Measure bytes per token on
 # *unseen* text of both kinds. Which would you take for a model that must read both, and what do you pay for it, in percent?
 #
 # Then change one thing of your choice and say beforehand what you expect: the size, the shares of the mixture, the
@@ -684,15 +684,15 @@ def bytes_per_token(encoder: BytePairEncoder, text: str) -> float:
 
 # %% [markdown] nbgrader={"grade_id": "whose-vocabulary", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# 300,000 characters to learn from, 50,000 unseen ones to measure, bytes per token:
+# The first 300,000 characters to learn from, the first 50,000 unseen ones to measure, bytes per token:
 #
 # | learned from | size 600: plays | reviews | size 2,000: plays | reviews |
 # | --- | --- | --- | --- | --- |
-# | plays | 2.04 | 2.15 | 2.60 | 2.80 |
-# | reviews | 1.84 | 2.61 | 2.20 | 3.84 |
-# | half of each | 1.99 | 2.51 | 2.54 | 3.63 |
+# | plays | 1.96 | 2.15 | 2.51 | 2.80 |
+# | reviews | 1.79 | 2.61 | 2.14 | 3.84 |
+# | half of each | 1.92 | 2.51 | 2.44 | 3.63 |
 #
-# The mixture costs 2 % on plays and 4 to 5 % on reviews; the wrong vocabulary costs 10 to 15 % on plays and 18 to 27 % on
+# The mixture costs 2 to 3 % on plays and 4 to 5 % on reviews; the wrong vocabulary costs 9 to 15 % on plays and 18 to 27 % on
 # reviews. So I take the mixture. I expected a larger size to make the choice matter less. It matters more: the first merges
 # are the same English everywhere, the later ones are *petite* and *thou*.
 # <!-- END SOLUTION -->

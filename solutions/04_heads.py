@@ -614,7 +614,8 @@ def share_named(wants: tuple[int, ...], heads: int, seed: int, d_model: int = 48
     return (logits.argmax(dim=-1) == asked).float().mean().item()
 
 # %% [markdown]
-# For example `share_named((-1, 1), heads=1, seed=0)`. Distances go up to 3. First write down what you expect. Then measure, in
+# For example `share_named((-1, 1), heads=1, seed=0)`. Distances go up to 3, and the 48 columns can be cut into 1, 2, 3, 4, 6 or 8
+# heads. First write down what you expect. Then measure, in
 # cells of your own: several numbers of wants against several numbers of heads, three seeds each. Then think of one change
 # that could tell two explanations apart (another width, more steps, wants of another kind …), say what you expect, and
 # measure it, too.

@@ -403,9 +403,9 @@ alternative("pack", lambda documents, end_id, n: torch.stack([
 # %% [markdown]
 # ### Task 5 · The loss of a long text   ●●●●○ · 15 minutes · 3 points
 #
-# A text is longer than the context. Cut into windows one behind the other, each window starts without any past, which
+# A text is longer than the context. Cut into windows one after the other, each window starts without any past, which
 # makes the model look worse than it is. Better: let windows overlap. They start at 0, `stride`, 2 · `stride` …; each
-# reads up to `context` tokens and predicts the one behind each. Count only predictions that no earlier window has made,
+# reads up to `context` tokens and predicts the one after each. Count only predictions that no earlier window has made,
 # so that each token but the first counts once. Return the mean, in nats.
 #
 # `model` takes ids of shape (1, n), n at most `context`, and returns logits of shape (1, n, vocab). `stride` is at most
@@ -451,7 +451,7 @@ with check("stride") as show:
         return 2 * x @ scores                                      # (1, n, 9)
 
     ids = show.randint(0, 9, 30 + show.random_size(1, 2))
-    show(strided_loss(toy, ids, 8, 8), "windows one behind the other")
+    show(strided_loss(toy, ids, 8, 8), "windows one after the other")
     show(strided_loss(toy, ids, 8, 3), "context 8, stride 3")
     show(strided_loss(toy, ids[:6], 8, 3), "a text shorter than a window")
 
@@ -519,7 +519,7 @@ def inside_windows(model, ids, context, stride):
 mistake("stride", everything_counts,
         "Predictions in the overlap count twice or more. Count only those that no earlier window has made.")
 mistake("stride", lambda model, ids, context, stride: strided_loss(model, ids, context, context),
-        "The stride has no effect: the windows stand one behind the other. Start them at 0, stride, 2 · stride …")
+        "The stride has no effect: the windows stand one after the other. Start them at 0, stride, 2 · stride …")
 mistake("stride", mean_of_means,
         "A mean of the windows' means. The windows have different numbers of new predictions: add up all, divide once.")
 mistake("stride", first_window_cut,
@@ -556,7 +556,7 @@ alternative("stride", gathered)
 #
 #
 # A context of 128 tokens does not mean that 128 tokens are used. `loss_by_place` gives the loss of the shipped Llama at
-# each place of its windows: at place 0 it has seen one token, at place 127 all 128.
+# each place of its windows: at place 0 it has seen one token, at place 126, the last, 127.
 #
 # Where does the curve become flat? Compare Shakespeare with clothing reviews. Then find out *what* is used: give the model the same last 16 tokens, and in front of them the right past, a past
 # from elsewhere in the same play, or the right past with its tokens shuffled. Which loses how much? What does the model
@@ -590,9 +590,9 @@ def loss_by_place(windows: Int[Tensor, "window length"]) -> Float[Tensor, "place
 
 # %% [markdown] nbgrader={"grade_id": "use-of-the-past", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# Mean loss by tokens seen, nats (150,000 characters each):
+# Mean loss by tokens seen, nats (all of both texts):
 #
-# | tokens seen | 1 | 2 | 3–4 | 5–8 | 9–16 | 17–32 | 33–64 | 65–128 |
+# | tokens seen | 1 | 2 | 3–4 | 5–8 | 9–16 | 17–32 | 33–64 | 65–127 |
 # | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 # | Shakespeare | 5.48 | 5.00 | 4.90 | 4.91 | 4.81 | 4.84 | 4.80 | 4.77 |
 # | reviews | 6.03 | 5.69 | 5.52 | 5.44 | 5.58 | 5.60 | 5.55 | 5.58 |

@@ -542,8 +542,9 @@ alternative("verify", draft_by_draft)
 #
 # An open question; there is no single right answer. *How does the gain of speculative decoding depend on the sampler?*
 # Take the lesson's loop or `txlib.generation.speculate` (here you may), the small model, and a draft: the table of pairs
-# from the lesson, or a better idea. Vary one thing: the temperature, top-p, the number of guesses, the draft, or the kind
-# of text. Measure the share of guesses kept, or the tokens per call, with at least three seeds for each setting.
+# from the lesson (sections 8.2 and 8.3; you may copy its cells), or a better idea. Vary one thing: the temperature,
+# top-p, the number of guesses, the draft, or the kind of text. Measure the share of guesses kept, or the tokens per
+# call, with at least three seeds for each setting; a share needs a few hundred guesses to be worth a comparison.
 # **Guess the outcome before you measure.** Then write here:
 #
 # 1. what you varied, what you expected, and why;

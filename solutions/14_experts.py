@@ -56,8 +56,8 @@ def gates(scores: Float[Tensor, "tokens experts"], k: int) -> Float[Tensor, "tok
 with check("gates") as show:
     experts = show.random_size(5, 8)
     scores = 2 * show.randn(4, experts)
-    show(gates(scores, 2), f"{experts} experts, two a token")
-    show(gates(scores, 3), "the same, three a token")
+    show(gates(scores, 2), f"{experts} experts, two per token")
+    show(gates(scores, 3), "the same, three per token")
     show(gates(show.randn(3, 4), 4), "four of four experts")
 
 # %% tags=["mistakes"]
@@ -312,7 +312,7 @@ alternative("dropped", by_rank)
 # </details>
 # <details><summary>Hint 2: which weight?</summary>
 #
-# `weights[token, choice]`, one number a row. With `[:, None]` behind it multiplies the expert's answer.
+# `weights[token, choice]`, one number per row. `[:, None]` after it lets it multiply the expert's answer.
 # </details>
 # <details><summary>Hint 3: bringing back</summary>
 #
@@ -566,7 +566,7 @@ alternative("active", summed_up)
 # Suppose that a router is perfectly fair: each token goes to one of $N$ experts by pure chance. Even then some experts
 # are asked more often than others, and with a capacity factor of 1 tokens are dropped.
 #
-# How large must the factor be so that fewer than 1 % are dropped? Measure it for 64, 256, 1,024 and 4,096 tokens, with 8
+# How large must the factor be so that fewer than 1 % are dropped? Measure it for 64, 512 and 4,096 tokens, with 8
 # experts and with 64. Then find the rule: which *one* number, made of tokens and experts, decides? Say why in two or
 # three sentences, and what follows for a model that writes one token at a time.
 #
@@ -579,14 +579,14 @@ alternative("active", summed_up)
 #
 # | tokens | 8 experts | 64 experts |
 # | --- | --- | --- |
-# | 64 | 2 (0.1 %; 1.1 % at 1.5) | 3 or more |
-# | 256 | 1.25 (0.4 %) | 2 (0.8 %) |
-# | 1,024 | 1.25 (0.0 %) | 1.5 (0.3 %) |
+# | 64 | 2 (0.1 %; 1.1 % at 1.5) | more than 3 (2.4 %) |
+# | 512 | 1.25 (0.1 %) | 2 (0.1 %; 1.7 % at 1.5) |
 # | 4,096 | 1.25 (0.0 %) | 1.25 (0.1 %) |
 #
-# What decides is tokens per expert, $M/N$: 256 tokens with 8 experts behave as 2,048 with 64. An expert is asked
+# What decides is tokens per expert, $M/N$: 64 tokens with 8 experts behave as 512 with 64, and 512 with 8 as 4,096
+# with 64. An expert is asked
 # $M/N$ times on average, with a spread of about $\sqrt{M/N}$, so relative to its room the luck is $1/\sqrt{M/N}$. With
-# 32 per expert that is 18 %, and a factor of 1.25 nearly covers it; with one per expert it is 100 %. A model that writes
+# 64 per expert that is 13 %, and a factor of 1.25 covers it; with one per expert it is 100 %. A model that writes
 # one token at a time has far fewer tokens than experts: a fixed capacity makes no sense there, and nothing is dropped.
 # <!-- END SOLUTION -->
 

@@ -323,10 +323,12 @@ def test_a_killed_run_leaves_nothing_behind(course, inbox, seeded, tmp_path, mon
     shutil.copytree(seeded, out)
     private = place / "XDG_RUNTIME_DIR" / "txlib-grade"
     try:
-        for seconds in (3, 6):
+        for seconds in (0.5, 2):
             process = subprocess.Popen(
                 command(course, inbox, out), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
             )
+            while process.poll() is None and not any(path.is_dir() for path in private.glob("*")):
+                time.sleep(0.05)  # until it has made its folder
             time.sleep(seconds)
             family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
             process.kill()
