@@ -18,6 +18,8 @@ import asyncio, json, sys
 from jupyterlab.labapp import LabApp
 from txlib.course.lab import prepare
 
+pytestmark = pytest.mark.slow
+
 prepare(author=sys.argv[1] == "author")
 server = LabApp.initialize_server(argv=["--ServerApp.port=0", "--ServerApp.open_browser=False"])
 

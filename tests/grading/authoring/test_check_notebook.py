@@ -10,6 +10,8 @@ from txlib.grading import progress
 from txlib.grading.authoring.check_notebook import NotebookError, check_notebook
 from txlib.grading.evidence.values import MIME
 
+pytestmark = pytest.mark.slow
+
 DAMAGED = nbformat.v4.new_code_cell('check.load("""\nAAAA\n""")')
 
 

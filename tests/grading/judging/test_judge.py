@@ -286,6 +286,7 @@ def strange(bundle, random):
 
 @pytest.mark.parametrize("task", ["causal-mask", "attention"])
 @pytest.mark.parametrize("only", [False, True])
+@pytest.mark.slow
 def test_of_a_run_that_held_a_secret_a_page_tells_a_counted_number_of_things(graded_by, recorded, task, only):
     """Whatever hostile code shows, prints, raises, or how it ends: what its page says is one of `messages`."""
     assignment, reference = graded_by

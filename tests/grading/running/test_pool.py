@@ -13,7 +13,7 @@ from txlib.grading.running import pool
 from txlib.grading.running.pool import Failed, on_this_machine
 from txlib.grading.sandbox import Limits
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = [pytest.mark.usefixtures("unchecked"), pytest.mark.slow]
 
 
 def jobs_for(*submissions):

@@ -20,6 +20,8 @@ import os, sys, time
 from txlib.grading.sandbox import Limits, Nursery
 from txlib.grading.sandbox.kernel import Cell, Kernel
 
+pytestmark = pytest.mark.slow
+
 print("started", flush=True)
 with Nursery() as nursery:
     print("warm", flush=True)

@@ -341,6 +341,7 @@ def test_no_orphan_survives_a_killed_client(nursery, run):
 
 
 @pytest.mark.parametrize("target", ["grader", "bubblewrap"])
+@pytest.mark.slow
 def test_no_orphan_survives_a_killed_grader(target):
     environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
     grader = subprocess.Popen(

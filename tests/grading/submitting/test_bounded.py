@@ -18,6 +18,8 @@ from txlib.grading.submitting.finding import HandedIn, find_submissions
 from txlib.grading.submitting.notebook import MAX_BYTES
 from txlib.grading.submitting.reading import read_submission
 
+pytestmark = pytest.mark.slow
+
 ROOM = MAX_BYTES - 1000
 ANSWER = "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()"
 
