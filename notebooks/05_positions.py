@@ -199,11 +199,12 @@ for word in ("orcs", "have", "attacked", "humans"):                # each found 
     print(f"{word:8} what it finds differs by {change:.0%} of its length")
 
 # %% [markdown]
-# These weights are random, and they happen to make *attacked* look mostly at the first *the*, so it changes least. But there
-# is a difference now, and training can enlarge it.
+# These weights are random, and they happen to make *attacked* look mostly at the first *the*, so it changes least. But
+# there is a difference now, and training can enlarge it.
 #
-# A row of the table learns only from sentences long enough to reach it. Row 8 and later keep their random start values, and for the
-# 13th word of a sentence there is no row at all. Remember this for section 9.
+# A row of the table learns only from sentences long enough to reach it. Were all sentences of 8 words, row 8 and later
+# would keep their random start values. And for the 13th word of a sentence there is no row at all. Remember this for
+# section 9.
 
 # %% [markdown]
 # ## 4 Sinusoidal: places from a formula
@@ -600,8 +601,9 @@ prove_equal(turned_q.norm(dim=-1), one_q.norm().expand(103),
 # ### Two layouts, one idea
 #
 # Which two entries make a pair does not matter, as long as queries and keys agree. The paper pairs neighbours: (0, 1),
-# (2, 3), … Llama's checkpoints pair across the halves: (0, d/2), (1, d/2 + 1), … One is the other with its dimensions
-# reordered. Mix them up when loading a model, and it speaks nonsense without an error.
+# (2, 3), … and so did Llama's own code. Files converted for `transformers` pair across the halves: (0, $d_k/2$),
+# (1, $d_k/2 + 1$), … One is the other with its dimensions reordered. Mix them up when loading a model, and it speaks
+# nonsense without an error.
 
 
 # %%
@@ -630,9 +632,9 @@ print("without reordering, the scores differ by up to",
 # $$\text{score}_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} - \text{slope}_t\,|j - i| \qquad\qquad
 # \text{slope}_t = 2^{-8t/h}, \quad t = 1 \dots h$$
 #
-# Each of the $h$ heads has its own fixed slope (the paper's $m$). Steep heads see the last dozen words, flat
-# heads see far. (That is for $h$ a power of two; the library handles others.) To see the slopes alone, make all words
-# alike, and look at the weights of the last of 40 queries.
+# Each of the $h$ heads has its own fixed slope (the paper's $m$). A steep head sees little but the last dozen
+# words, a flat one sees far. (That is for $h$ a power of two; the library handles others.) To see the slopes alone,
+# make all words alike, and look at the weights of the last of 40 queries.
 
 
 # %%
@@ -874,13 +876,15 @@ for kind, low, high in (("Shaw", -0.1, 0.1), ("ALiBi", -0.1, 0.1), ("learned", 0
     expect(f"What {kind} loses beyond 32", later[kind], low, high)
 
 # %% [markdown]
-# Read the table slowly; it holds a surprise.
+# Read the table slowly; it holds a surprise. (Places are counted from 1 here, as in the figure.) Three of the seven
+# end up worse than the table of pairs, which costs 2.38.
 #
-# - **Learned** fails at once, as predicted: rows from 32 on have never been trained.
+# - **None** falls back to just that table. It knows no places that could be new to it.
+# - **Learned** fails at once, as predicted: the rows of the 33rd place and all later ones have never been trained.
 # - **Sinusoidal** fails at once, too. Its rows exist, but the model has never met their slow hands at those angles.
 #   A formula gives a *value* for every place. It does not give the model *practice* with it.
-# - **Rotary** knows distances only, and still it fails. At place 100 there are distances down to −99, which never
-#   occurred in training, and turn the slow pairs to angles never seen.
+# - **Rotary** knows distances only, and still it fails: more slowly, but in the end worst of all. At place 100 there
+#   are distances down to −99. None beyond −31 occurred in training, and they turn the slow pairs to angles never seen.
 # - **Skewed** has the same problem, but milder: its rows for far distances still have their random start values.
 # - **Shaw** stays flat, thanks to clipping: every distance beyond 8 uses a row that was trained often.
 # - **ALiBi** stays flat, and this is what it was made for: what is far is quietly faded out.
@@ -987,8 +991,8 @@ except ValueError as error:
 #
 # Now rotary inside `MultiHeadAttention`. First whole, against your own functions with its weights. Then word by word
 # with a cache, as a decoder writes. The third word arrives alone, as a tensor of length 1. It must be turned as
-# position 2, not as position 0: the length of the cache is its *offset*. Keys in the cache have been turned already. (One
-# word at a time needs no mask, as you know from lesson 04.)
+# position 2, not as position 0: the length of the cache is its *offset*. Keys in the cache have been turned already.
+# (One word at a time needs no mask, as you know from lesson 04. A causal one does no harm.)
 
 # %%
 layer = MultiHeadAttention(64, 4, rotary=Rotary(16))

@@ -206,9 +206,9 @@ with torch.no_grad():
         print(f"cosine between x and {name:8}: {F.cosine_similarity(sent, out, dim=-1).mean():.2f}")
 
 # %% [markdown]
-# Back to the figure. The words still drift together, since each layer adds some of the common average. But slowly, and training can work
-# against it, because now the gradient arrives. How large is it, compared with a model that has no layer at all, where
-# the output *is* the input?
+# Back to the figure. The words still drift together, since each layer adds some of the common average. But they drift
+# slowly, and training can work against it, because now the gradient arrives. How large is it, compared with a model
+# that has no layer at all, where the output *is* the input?
 
 # %%
 nothing = pull(0)                                        # the gradient when the output is the input
@@ -1020,10 +1020,10 @@ expect("Best post-norm loss with warm-up, at 3e-3", ending[2, 3].min().item(), 2
 expect("Best post-norm loss at 1e-2", ending[3, 2:].min().item(), 3.05, 3.3)
 
 # %% [markdown]
-# Read it column by column. **Pre-norm** learns best at 3e-3 and 1e-2; at 3e-4 it is only slow, and a warm-up costs it time,
-# no more. **Post-norm** without warm-up does not learn well at any of the four rates: the low ones are slow, the high ones
-# stop at the frequencies. With a warm-up it learns at 3e-3, from two seeds out of three in our run; at 1e-2 this warm-up is too
-# short. The paper's own is 4,000 steps long, for a rate that peaks at 7e-4.
+# Read it column by column. **Pre-norm** learns best at 3e-3 and 1e-2; at 3e-4 it is only slow, and a warm-up costs it
+# time, no more. **Post-norm** without warm-up does not learn well at any of the four rates: the low ones are slow, the
+# high ones stop at the frequencies. With a warm-up it learns at 3e-3, with two of the three seeds in our run; at 1e-2
+# this warm-up is too short. The paper's own is 4,000 steps long, for a rate that peaks at 7e-4.
 #
 # What happens to the runs that stop? Look at 3e-3. You know what to look for: do the vectors still tell the characters
 # apart?
@@ -1153,9 +1153,10 @@ print("post-norm, warm-up, detached norm:", *(f"{loss:.2f}" for loss in detached
 expect("Best of three with detached norm, post-norm", min(detached), 3.0, 3.4)
 
 # %% [markdown]
-# The numbers on the way forward are the same, yet no seed learns any more. So there, layer norm helps by its *gradient*: as
-# Xu et al. found, the derivatives of mean and variance matter more than the tidy numbers. They centre the gradient, and
-# shrink it where the vector is long.
+# With the same weights, the numbers on the way forward are the same, yet no seed learns any more. So there, layer norm
+# helps by its *gradient*: as Xu et al. found, the derivatives of mean and variance matter more than the tidy numbers.
+# That of the mean centres the gradient. That of the variance takes out the part that points along the normalised
+# vector, and so makes the gradient smaller. (Both norms divide it by the deviation.)
 
 # %% [markdown]
 # ## 8 Open the library
