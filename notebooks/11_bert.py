@@ -124,7 +124,7 @@ plots.bars(
 )
 
 # %% [markdown]
-# Each side alone is worth about as much as the other, and together they are worth far more than one of them. That
+# The right side alone tells a little more than the left, and together they are worth far more than one of them. That
 # *both* is hardly ahead of *joined* is the weakness of counting: most pairs of neighbours it has met once or
 # twice or never, and few counts say little.
 #
@@ -197,10 +197,10 @@ print(f"ways from word 0 to itself: {others[0, 0]:.0f} in one layer, {twice[0, 0
 #
 # ### 4.1 Masked language modelling
 #
-# First we need words as numbers. Lesson 01's byte-pair encoding has learned 4,096 word pieces from the three texts of
-# this lesson: the Bible in both Englishes, reviews of women's clothing, and Shakespeare. They come with a BERT that you
-# will meet in section 5. The last five tokens are special. `[UNK]`, *unknown*, is for pieces that a vocabulary cannot
-# write; ours is made of bytes and can write everything. The other four you will meet soon.
+# First we need words as numbers. Lesson 01's byte-pair encoding has a vocabulary of 4,096 tokens, from the three texts
+# of this lesson: the Bible in both Englishes, reviews of women's clothing, and Shakespeare. They come with a BERT that
+# you will meet in section 5. The last five tokens are special. `[UNK]`, *unknown*, is for pieces that a vocabulary
+# cannot write; ours is made of bytes and can write everything. The other four you will meet soon.
 
 # %%
 clothing = reviews("stars")                                        # Review(text, label)
@@ -216,9 +216,10 @@ print([pieces.token(id) for id in encode("The king's dress was unbelievable.")])
 print(len(pieces), "tokens; special:", pieces.special_tokens)
 
 # %% [markdown]
-# **Words without spaces.** Chinese and Japanese write none. BERT's own tokenizer, *WordPiece*, first cuts at spaces, and
-# so it takes every Chinese character as a word of its own. Ours falls back to bytes, three for most such characters.
-# Here is the Bible's first line, *In the beginning God created the heavens and the earth*:
+# **Words without spaces.** Chinese and Japanese write none. Before BERT's own tokenizer, *WordPiece*, cuts a text at
+# its spaces, it puts spaces around every Chinese character, so each is a word of its own. Ours falls back to bytes,
+# three for most such characters. Here is the Bible's first line, *In the beginning God created the heavens and the
+# earth*:
 
 # %%
 chinese = "起初，神创造天地。"
@@ -247,7 +248,7 @@ print("asked for:", [pieces.token(id) for id in ids[chosen].tolist()])
 
 # %% [markdown]
 # **Step 2: replace.** Of the chosen ones, 80 % become `[MASK]`, 10 % become a random token, and 10 % stay what they
-# are. `corrupt` does both steps. It chooses anew, so other tokens than above.
+# are. `corrupt` does both steps. It draws anew, so its choice is not the one above.
 
 
 # %%
@@ -280,8 +281,8 @@ for name, part in became.items():
     print(f"{name:14} {shares[0]:5.1%} of the chosen, {shares[1]:4.0%} of the rest")
 
 # %% [markdown]
-# **Why 80–10–10?** When BERT is *used*, there is no `[MASK]` in its input. A model that has been asked about `[MASK]`
-# only needs no good vector for any other token. So some of the chosen ones do not look chosen:
+# **Why 80–10–10?** When BERT is *used*, there is no `[MASK]` in its input. A model that is asked only where it sees
+# `[MASK]` needs no good vector for any other token. So some of the chosen ones do not look chosen:
 #
 # - the *random* ones teach it not to trust what it sees. Any token may be wrong, so each vector must hold what the
 #   context says;
@@ -289,7 +290,7 @@ for name, part in became.items():
 #
 # The random ones are 1.5 % of all tokens, too few to spoil the text. In section 5 you can measure what they taught.
 # How much it matters in the end: less than one would think. In the paper's appendix C.2, 100 % `[MASK]` is as good
-# for sentence pairs, and costs half a point in tagging.
+# for sentence pairs, and in tagging it costs half a point with fine-tuning, nearly a whole one with frozen vectors.
 
 # %% [markdown]
 # ### 4.2 Next-sentence prediction
@@ -561,9 +562,9 @@ expect("Masked tokens right", share["ours, 80 steps"], 0.05, 0.2)
 
 # %% [markdown]
 # Be honest: this is a BERT in its first seconds. It has learned which tokens are frequent, and uses their neighbours
-# hardly at all. A reader that only *counts* left and right neighbours guesses far more. Masked tokens teach slowly: our
-# run asked for some 11,000 of them. The real one made a million steps: nine tenths of them at length 128, with about
-# 4,900 questions each, the last tenth at length 512, with about 20,000 (appendix A.2).
+# hardly at all. A reader that only *counts* left and right neighbours guesses far better. Masked tokens teach slowly:
+# our run asked for some 11,000 of them. The real one made a million steps: nine tenths of them at length 128, with
+# about 4,900 questions each, the last tenth at length 512, with about 20,000 (appendix A.2).
 #
 # ### What patience buys
 #
@@ -630,9 +631,9 @@ for name, part in places.items():
     print(f"saw {name:17} right {right:4.0%}   repeats what it saw {repeated:4.0%}")
 
 # %% [markdown]
-# At a `[MASK]`, two in five. Where the token was kept, it says so nearly always. Where it sees a random token, it
-# repeats it hardly ever; it finds what stood there as often as if the place were masked. It has learned to doubt what
-# does not fit, which is what the random tokens are for.
+# At a `[MASK]`, two in five are right. Where the token was kept, it repeats it nearly always. Where it sees a random
+# token, it hardly ever repeats it; it finds what stood there as often as if the place were masked. It has learned to
+# doubt what does not fit, which is what the random tokens are for.
 #
 # Now ask it yourself: one gap, its four best guesses.
 
@@ -905,7 +906,7 @@ print(f"vectors that moved: {((before - after).abs().amax(dim=-1) > 1e-4).sum()}
 # <details><summary>B. The vectors of tokens that are not <code>[MASK]</code> have never been trained to predict
 # anything</summary>
 #
-# Right, and when the model is used, there are no other tokens. The paper found the loss small (appendix C.2).
+# Right, and when the model is used, its input has only such tokens. The paper found the loss small (appendix C.2).
 # </details>
 # <details><summary>C. The labels leak</summary>
 #

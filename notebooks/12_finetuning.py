@@ -147,8 +147,8 @@ plots.task_heads(
 # | span | `[CLS] question [SEP] text [SEP]` | $\text{softmax}_i(S \cdot T_i)$ and $\text{softmax}_i(E \cdot T_i)$ over the places |
 # | multiple choice | `[CLS] A [SEP] B_c [SEP]` for each $c$ | $\text{softmax}_c(v \cdot C_c)$ over the choices |
 #
-# (Devlin et al. 2019, §4 and figure 4.) With $d = 128$ and two labels the new layer has 258 numbers, biases included. The encoder below has
-# more than a million.
+# (Devlin et al. 2019, §4 and figure 4.) With $d = 128$ and two labels the new layer has 258 numbers, biases included.
+# The encoder below has more than a million.
 
 # %% [markdown]
 # ## 4 Build it
@@ -220,8 +220,9 @@ def of_tags(tagged):
 
 
 # %% [markdown]
-# Multiple choice asks for data with choices. We make them as SWAG does (Zellers et al. 2018), which the paper uses: the
-# beginning of a verse, and four endings. One is its own, the others are those of verses nearby.
+# Multiple choice asks for data with choices. We make some in the manner of SWAG (Zellers et al. 2018), which the paper
+# uses: the beginning of a verse, and four endings. One is its own, the others are those of verses nearby. (SWAG's wrong
+# endings are written by a language model.)
 
 # %%
 def halves(text):                                              # cut at the comma next to the middle
@@ -273,7 +274,9 @@ def targets(drawn):
 
 
 # %% [markdown]
-# All of them, once forward, on two real examples each, with the pre-trained encoder. (A multiple choice is four rows.)
+# The first four, once forward, on two real examples each, with the pre-trained encoder; multiple choice follows in
+# section 7, four rows for each question. A new head can only guess: expect about $\log 2 = 0.7$ with two labels, and
+# $\log n$ with $n$ places, 5.2 for 186.
 
 # %% tags=["nbval-ignore-output"]
 TASKS = {                                          # examples, loss, outputs, does it read `pooled`?
@@ -392,7 +395,7 @@ scores["features"] = [
 
 # %% [markdown]
 # And the same architecture trained as a whole, 80 steps, from random weights and from the pre-trained ones. Each on the
-# three draws, with three seeds:
+# three draws, with another seed for each:
 
 # %% tags=["nbval-ignore-output"]
 for name in ("from random weights", "fine-tuned"):
@@ -421,13 +424,14 @@ expect("Right, features", mean(scores["features"]), 0.6, 0.8)
 expect("Right, fine-tuned", mean(scores["fine-tuned"]), 0.62, 0.8)
 
 # %% [markdown]
-# From random weights, 400 reviews bring it not far beyond a coin: the architecture alone is worth little. Both ways of
-# using the reading bring it to where counting words is. Which of the two is better, three draws do not say, nor that
-# either beats the rival: the differences are within chance. So simple a rival is hard to beat for a BERT of a million
-# parameters that has read a million words.
+# From random weights, 400 reviews and 80 steps bring it not beyond a coin: the architecture alone is worth little. Both
+# ways of using the reading bring it to where counting words is. Which of the two is better, three draws do not say, nor
+# that either beats the rival: the differences are within chance. So simple a rival is hard to beat for a BERT of a
+# million parameters that has read a million words.
 #
 # For BERT-base, on names in news (CoNLL, section 8), the paper's Table 7 has F1 96.4 fine-tuned, and with features 96.1
-# from the last four layers joined, 94.9 from the last layer, 91.0 from the embeddings. So features lose little, and
+# from the last four layers joined, 94.9 from the last layer, 91.0 from the embeddings. (All on the development set. On
+# the features stands more than a linear layer there: two layers of a recurrent network.) So features lose little, and
 # they have merits: one encoder serves all tasks, each text is read once, nothing in the encoder can be unlearned.
 # Fine-tuning needs no search for the right layer, and adapts `pooled`, which was made for the next sentence, to yours.
 
@@ -468,7 +472,7 @@ hits_small, said_small, _ = tag_counts(tagger, [of_tags(tagged) for tagged in sm
 print(f"in small letters {said_small} words tagged, {hits_small} of them names; before {said} and {hits}")
 
 # %% [markdown]
-# Two of three that it found are lost. So it does, for the most part; the others stand where names stand.
+# Seven in ten of those that it found are lost. So it does, for the most part; the others stand where names stand.
 #
 # **Spans.** The best span is the pair of places with the highest sum of scores, the end not before the start. Two
 # questions to the answer: is it a speaker's name at all? And is it the right one?
@@ -580,8 +584,8 @@ expect("Right ending of four", share_right(chosen, test), 0.31, 0.52)
 
 # %% [markdown]
 # Two in five, where a guess gets one in four, and 31 % could still be luck with 200 questions. An ending nearby is about
-# the same matter, often with the same names. On SWAG, BERT-base gets 81.6 %, a network on ELMo's features 59.1 %, GPT-1
-# 78.0 % (Table 4 of the paper).
+# the same matter, often with the same names. On SWAG's development set BERT-base gets 81.6 %, and a network on ELMo's
+# features 59.1 %; GPT-1 gets 78.0 % on its test set (Table 4 of the paper).
 #
 # ## 8 How GPT-1 did it, and how models are compared
 #
@@ -617,8 +621,8 @@ for task, a, b in (("classification", "i love it", []),
 # %% [markdown]
 # Of a similarity, the vectors of both rows are added before the linear layer; of a choice, each row gets a score, and a
 # softmax runs over them. While it is fine-tuned, the model also goes on with its old task, predicting the next token:
-# the loss is $L_\text{task} + 0.5 L_\text{language}$ (§3.2, §4.1). GPT-2, with more than ten times the parameters (1.5 billion against 117 million), was
-# no longer fine-tuned in its paper at all: it is given the task as text (lesson 09).
+# the loss is $L_\text{task} + 0.5 L_\text{language}$ (§3.2, §4.1). GPT-2, with more than ten times the parameters (1.5
+# billion against 117 million), was no longer fine-tuned in its paper at all: it is given the task as text (lesson 09).
 #
 # ### 8.2 The benchmarks by name
 #
@@ -636,12 +640,14 @@ for task, a, b in (("classification", "i love it", []),
 # | RTE | does B follow from A? | 2,500 | pair | 56.0 | 66.4 | 70.1 |
 #
 # (Devlin et al. 2019, Table 1: accuracy, but F1 for QQP and MRPC, Spearman's correlation for STS-B, and Matthews' for
-# CoLA. MNLI is the *matched* half.) Beside GLUE stand **SQuAD** (Rajpurkar et al. 2016), 100,000 questions whose answer
-# is a span of Wikipedia, **CoNLL-2003** for tags of names, and **SWAG** for multiple choice. BERT was fine-tuned for
-# each of them, by the heads that you have just built. Which gain is largest? Compare the small tasks with the large ones.
+# CoLA. MNLI is the *matched* half; GLUE's ninth task, WNLI, is left out.) Besides GLUE there are **SQuAD** (Rajpurkar
+# et al. 2016), 100,000 questions whose answer is a span of Wikipedia, **CoNLL-2003** for tags of names, and **SWAG**
+# for multiple choice. BERT was fine-tuned for each of them, by the heads that you have just built. Which gain is
+# largest? Compare the small tasks with the large ones.
 #
-# **Beyond English**: *XLM-R* (Conneau et al. 2019) is RoBERTa on 100 languages at once. Fine-tuned on English questions
-# only, it answers in others. On XNLI, which is MNLI in 15 languages, it reached about 80 % on average over them.
+# **Beyond English**: *XLM-R* (Conneau et al. 2019) is RoBERTa on 100 languages at once. Fine-tuned on English examples
+# only, it does the task in the others, too. On XNLI, which is MNLI in 15 languages, it reached about 80 % on average
+# over them.
 #
 # ## 9 What do its heads look at?
 #
@@ -826,11 +832,12 @@ for kind in ("article → noun", "adjective → noun", "object → preposition",
 expect("Best head beyond the best offset, mean of five", mean(list(grammar.values())), -0.1, 0.6)
 
 # %% [markdown]
-# In our small BERT the best heads are right about as often as the best offset: they are the offset heads of section 9.1.
-# It has no grammar to speak of. MiniLM is another matter: there the best heads find the noun of an article in
-# 91 % (the best offset: 49 %), that of an adjective in 90 % (67 %), the verb of a subject in 99 % (60 %), and that of an
-# object in 95 % (44 %). Nobody has told MiniLM what an object is. (Our sentences are simple, all of one kind. Clark et al.
-# used real ones.)
+# In our small BERT the best heads are right about as often as the best offset, for they are offset heads themselves:
+# head 1 of layer 1 looks at the next token (section 9.1), and head 4 mostly two tokens back, which our measures do not
+# show. It has no grammar to speak of. MiniLM is another matter: there the best heads find the noun of an article in 91
+# % (the best offset: 49 %), that of an adjective in 90 % (67 %), the verb of a subject in 99 % (60 %), and that of an
+# object in 95 % (44 %). Nobody has told MiniLM what an object is. (Our sentences are simple, all of one kind. Clark et
+# al. used real ones.)
 #
 # ### 9.3 What is *it*?
 #
@@ -904,16 +911,17 @@ plots.architectures(
 # | use it for | labels, tags, spans, search | chat, code, all that can be said as text to continue | translation, summaries, dictation |
 # | cost of writing | cannot | one token at a time, cached | likewise; the input is read once |
 #
-# **T5** (Raffel et al. 2020) says every task as text to text: `cola sentence: he are here` in, `unacceptable` out. It is
-# pre-trained by *span corruption*: some stretches of the input are replaced by one mark each, and the decoder writes what
-# stood there. *Flan-T5* is T5, fine-tuned on hundreds of tasks said as instructions. **BART** (Lewis et al. 2020) reads a text
-# that is damaged in more ways, its sentences shuffled, too, and writes the whole text anew.
+# **T5** (Raffel et al. 2020) says every task as text to text: `cola sentence: he are here` in, `unacceptable` out. It
+# is pre-trained by *span corruption*: some stretches of the input are replaced by one mark each, and the decoder writes
+# what stood there. *Flan-T5* (Chung et al. 2022) is T5, fine-tuned on some 1,800 tasks said as instructions. **BART**
+# (Lewis et al. 2020) reads a text that is damaged in more ways, its sentences shuffled, too, and writes the whole text
+# anew.
 #
-# **Speech** is only another way to fill the first row. Whisper (Radford et al. 2022) cuts sound into 100 frames per second,
-# each the loudness in 80 bands of pitch. Two convolutions halve their number, and 30 seconds become 1,500 vectors of width
-# $d$. From there on it is the encoder of lesson 07, and a decoder writes the words. HuBERT (Hsu et al. 2021) is BERT on
-# sound: it hides stretches of its 50 vectors per second and guesses the *cluster* of what it does not hear, since sound has
-# no vocabulary.
+# **Speech** is only another way to fill the first row. Whisper (Radford et al. 2022) cuts sound into 100 frames per
+# second, each the loudness in 80 bands of frequency. Two convolutions halve their number, and 30 seconds become 1,500
+# vectors of width $d$. From there on it is the encoder of lesson 07, and a decoder writes the words. HuBERT (Hsu et al.
+# 2021) is BERT on sound: it hides stretches of its 50 vectors per second and guesses the *cluster* of what it does not
+# hear, since sound has no vocabulary.
 #
 # **Why did decoders win, where one model is to do all?** They are asked at every token, they can write, and a task said as
 # text needs no head. Where the answer is a label or a vector, an encoder of a hundredth of the size is often as good, and
