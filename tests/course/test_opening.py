@@ -10,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+pytestmark = pytest.mark.slow
 COURSE = Path(__file__).parents[2]
 PARTS = ("notebooks", "exercises", "solutions", "lab")
 # What JupyterLab's own server finds below its folder, and what its contents manager says to each notebook.
@@ -17,8 +18,6 @@ ASK = """
 import asyncio, json, sys
 from jupyterlab.labapp import LabApp
 from txlib.course.lab import prepare
-
-pytestmark = pytest.mark.slow
 
 prepare(author=sys.argv[1] == "author")
 server = LabApp.initialize_server(argv=["--ServerApp.port=0", "--ServerApp.open_browser=False"])
