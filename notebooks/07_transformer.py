@@ -94,9 +94,11 @@ plots.encoder_decoder(
 # 2. *cross-attention*: queries from the decoder, keys and values from the memory. What do I need from the source?
 # 3. *feed-forward*: think about it.
 #
-# At the right is the one wire that we change: pre-norm in place of post-norm (lesson 06).
+# At the right is the one wire that we change: pre-norm in place of post-norm (lesson 06). (Our positions come in
+# elsewhere, too: not added at the bottom, but by rotating queries and keys, as in lesson 05.)
 #
-# As an equation, the model is a chain of conditional probabilities. With source $x$ and target $y_1 \dots y_n$:
+# As an equation, the model is a chain of conditional probabilities. With source $x$ and target $y_1 \dots y_n$, where
+# $y_n$ is the sign for the end:
 #
 # $$p(y \mid x) = \prod_{t=1}^{n} p(y_t \mid y_1 \dots y_{t-1}, x)$$
 
@@ -117,7 +119,8 @@ print([vocabulary.token(id) for id in vocabulary.encode("Die Zwergenkönige schl
 
 # %% [markdown]
 # A batch is a matrix. `collate` appends an `EOS` to each sentence and fills the short ones up: the source with `PAD`,
-# and the *labels*, which the decoder is to write, with −100, which no loss counts. Here is our pair, with a shorter one.
+# and the *labels*, which the decoder is to write, with −100, which no loss counts. Here is our pair, with a shorter
+# one.
 
 # %%
 encoded = list(zip(*(vocabulary.encode_batch(side) for side in zip(*short.train)), strict=True))
@@ -248,10 +251,10 @@ class Transformer(nn.Module):
 # %% [markdown]
 # Our model is small: $d = 192$ with 4 heads, three blocks in each stack. Some choices are younger than the paper. You
 # know pre-norm (lesson 06) and rotary positions instead of added sinusoids (lesson 05; `rotary_half` is the layout in
-# halves). New are `qk_norm`, a norm on each query and key before they are multiplied, and `zero_output`: the last matrix
-# of each sub-layer starts at 0, so that at first each block only passes its input on. There are no biases, and below,
-# Muon and a rate that falls in a straight line take the place of the paper's recipe. Section 8 shows what all this is
-# worth.
+# halves). New are `qk_norm`, a norm on each query and key before they are multiplied, and `zero_output`: the last
+# matrix of each sub-layer starts at 0, so that at first each block only passes its input on. There are no biases, and
+# below, Muon and a rate that falls in a straight line take the place of the paper's recipe. Section 8 shows what all
+# this is worth.
 
 # %%
 config = BlockConfig(
@@ -266,8 +269,8 @@ print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters")
 
 # %% [markdown]
 # Do the masks hold? Change the last target word: no earlier prediction may change. Change the padding: nothing may
-# change. A model right after its start would pass for the wrong reason, since its blocks do nothing yet. So we shake all
-# weights first.
+# change. A model right after its start would pass for the wrong reason, since its blocks do nothing yet. So we shake
+# all weights first.
 
 
 # %%
@@ -304,8 +307,9 @@ prove_equal(predictions(other_padding, read), plain, what="With other padding, a
 #
 # $$q(k) = (1 - \epsilon)\,[k = y] + \frac{\epsilon}{V} \qquad\qquad \text{loss} = -\sum_k q(k) \log p(k)$$
 #
-# Why? Plain cross-entropy is never content: it gets better as long as the right word's logit grows, without end. With
-# smoothing there is a best logit, and beyond it the loss rises.
+# ($[k = y]$ is 1 for the right word and 0 for all others.) Why smooth? Plain cross-entropy is never content: it gets
+# better as long as the right word's logit grows, without end. With smoothing there is a best logit, and beyond it the
+# loss rises.
 
 
 # %%
@@ -352,7 +356,7 @@ print(f"the best logit with ε = 0.1 is {best:.1f}, where the right word has {sh
 print(f"and the loss there is {min(curves['ε = 0.1']):.1f}, not 0")
 
 # %% [markdown]
-# Remember that floor when you read the losses below.
+# Even a model that knew every next word could not get below that floor. Remember it when you read the losses below.
 #
 # ### 4.2 The learning rate: warm up, then slow down
 #
@@ -391,7 +395,7 @@ plots.lines(
 # %% [markdown]
 # ### 4.3 Batches by length
 #
-# Padding is computed like everything else, and thrown away. So sentences of like length should share a batch, and a
+# Padding is computed like everything else, and thrown away. So sentences of similar length should share a batch, and a
 # batch should have a budget of *tokens*, not of sentences. How much does that save?
 
 # %%
@@ -409,10 +413,10 @@ for name, groups in {"as they come": as_they_come, "by length": by_length}.items
 # %% [markdown]
 # ### 4.4 The loop
 #
-# The paper's optimiser is Adam with $\beta = (0.9, 0.98)$. We use AdamW with the same for the embedding and the norms,
-# and *Muon* (Jordan et al. 2024) for the matrices inside the blocks: it turns each update into (about) the nearest
-# orthogonal matrix, so that all directions learn at one speed. It was invented to train small language models in record
-# time. Each group of weights has its own highest rate, `peak`.
+# The paper's optimiser is Adam with $\beta = (0.9, 0.98)$. We use AdamW with the same $\beta$ for the embedding and the
+# norms, and *Muon* ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)) for the matrices inside the
+# blocks: it turns each update into (about) the nearest orthogonal matrix, so that all directions learn at one speed. It
+# was invented to train small language models in record time. Each group of weights has its own highest rate, `peak`.
 
 
 # %%
@@ -428,8 +432,8 @@ def make_optimizers(model):
 
 
 # %% [markdown]
-# One step: predict, measure, differentiate. Gradients with a norm above 1 are cut down to 1. `rate` is the schedule's
-# height, from 0 to 1.
+# One step: predict, measure, differentiate. If all gradients together have a norm above 1, they are scaled down to 1.
+# `rate` is the schedule's height, from 0 to 1.
 
 
 # %%
@@ -481,9 +485,10 @@ plots.lines(
 )
 
 # %% [markdown]
-# Does the start surprise you? Guessing blindly among 4,000 tokens would cost $\log 4000 = 8.3$, and this is far worse. It
-# is the exception of section 3.3. At first each block passes its input on, so what leaves the decoder is, normalised, the
-# embedding of the word just *read*. Times the same matrix, that word's own row gives a logit of $\sqrt{d} \approx 14$.
+# Does the start surprise you? Guessing blindly among 4,000 tokens would cost $\log 4000 = 8.3$, and this is far worse.
+# It is the exception of section 3.3. At first each block passes its input on, so what leaves the decoder is,
+# normalised, the embedding of the word just *read*. Times the same matrix, that word's own row gives a logit of
+# $\sqrt{d} \approx 14$.
 
 # %%
 torch.manual_seed(0)
@@ -496,7 +501,7 @@ print(f"a new model bets on the word it has just read at {same:.0%} of the place
 print(f"their mean logit is {logits.amax(-1).mean():.1f}, the spread of all {logits.std():.1f}")
 
 # %% [markdown]
-# The first 40 steps or so unlearn this.
+# The first 30 steps or so unlearn this.
 
 # %% [markdown]
 # ## 5 Write a translation
@@ -588,11 +593,11 @@ print("clipped:", (found & there).total(), "of", found.total())
 
 # %% [markdown]
 # So BLEU clips: an n-gram counts at most as often as the reference has it. (For two `Counter`s, `&` keeps the smaller
-# count.) That is the **modified precision** $p_n$. *Modified* also means *pooled*: matches and n-grams are added up over
-# all sentences before dividing, since a single sentence often has no run of four in common with its reference.
+# count.) That is the **modified precision** $p_n$. *Modified* also means *pooled*: matches and n-grams are added up
+# over all sentences before dividing, since a single sentence often has no run of four in common with its reference.
 #
-# Precision alone would reward whoever writes only the words he is sure of. Hence the **brevity penalty**, for a corpus
-# of $c$ words whose references have $r > c$. And all is combined by a geometric mean:
+# Precision alone would reward whoever writes only the words they are sure of. Hence the **brevity penalty**, for a
+# corpus of $c$ words whose references have $r > c$. And all is combined by a geometric mean:
 #
 # $$\text{BLEU} = 100 \cdot \min\left(1, e^{1 - r/c}\right) \cdot (p_1\, p_2\, p_3\, p_4)^{1/4}$$
 
@@ -616,8 +621,9 @@ def bleu(hypotheses, references):
 
 # %% [markdown]
 # Near 0 means hardly a run of four words in common anywhere, 100 means identical. Good translations of news reach 30 to
-# 45, because a human would often have said it differently, too. Is ours the number that everybody means? `sacrebleu`
-# (Post 2018) is what papers report. Compare both on the references themselves, each without its second word:
+# 45 and no more, because a human would often have said it differently, too. Is ours the number that everybody means?
+# `sacrebleu` (Post 2018) is what papers report. Compare both on the references themselves, each without its second
+# word:
 
 # %%
 from sacrebleu import corpus_bleu
@@ -644,8 +650,8 @@ expect("BLEU after half a minute", bleu(first, english), 0, 6)
 
 # %% [markdown]
 # Read the first line: every single word is right, about one in six is missing, and BLEU falls by a third. Longer runs
-# break at each gap, and what is short pays again. (Where some $p_n$ is 0, so is our BLEU; `sacrebleu` puts a small
-# number in its place.)
+# break at each gap, and the brevity penalty charges for the missing words as well. (Where some $p_n$ is 0, so is our
+# BLEU; `sacrebleu` puts a small number in its place.)
 #
 # ### 5.3 Half an hour longer
 #
@@ -657,8 +663,8 @@ expect("BLEU after half a minute", bleu(first, english), 0, 6)
 # txlib train translation --data games --preset course --steps 7500 --out runs/course
 # ```
 #
-# The weights are stored in half precision; nothing else was done to them. They fit into *our* class, because it has
-# the same parts under the same names, and the vocabulary was learned from the same sentences.
+# The weights are stored in half precision (16 bits per number); nothing else was done to them. They fit into *our*
+# class, because it has the same parts under the same names, and the vocabulary was learned from the same sentences.
 
 # %%
 folder = shipped("games-de-en")
@@ -680,10 +686,10 @@ prove_bleu(loaded, "These translations")
 expect("BLEU after half an hour", bleu(loaded, english), 22, 27)
 
 # %% [markdown]
-# These sentences were in no training set. Not all is right. But read the last lines against the German: subjects,
-# verbs and negations mostly arrive, in English order. Try a sentence of your own. The model knows orcs, elves, swords
-# and space ships better than taxes. The last two are the pair that you have followed, and the same with the nouns
-# exchanged, on which lessons 04 and 05 needed a second head and positions:
+# These sentences were in no training set. Not all is right, and some of it is invented. But read the lines of *30 min*
+# against the German: subjects, verbs and negations mostly arrive, in English order. Try a sentence of your own. The
+# model knows orcs, elves, swords and space ships better than taxes. The last two are the pair that you have followed,
+# and the same with the nouns exchanged, on which lessons 04 and 05 needed a second head and positions:
 
 # %% tags=["nbval-ignore-output"]
 mine = ["Wo ist der König?", "Wir müssen die Orks besiegen!", "Ich habe kein Gold."]
@@ -693,8 +699,8 @@ translate(model, [*mine, *turned])
 # %% [markdown]
 # ### The chain of probabilities, in numbers
 #
-# Section 2 said: $p(y \mid x)$ is a product, one factor per token. Here are the factors of our pair. (This pair is in the
-# *training* set, so the model may know it better than it should.)
+# Section 2 said: $p(y \mid x)$ is a product, one factor per token. Here are the factors of our pair. (This pair is in
+# the *training* set, so the model may know it better than it should.)
 
 # %% tags=["nbval-ignore-output"]
 batch = collate([encoded[followed]], BOS, EOS, PAD).to(device())
@@ -709,15 +715,17 @@ print(f"perplexity, e to that power, {(-p.log().mean()).exp():.2f}")
 
 # %% [markdown]
 # A **perplexity** of 2 would mean: as unsure as if it chose between two equally likely words each time. Look at the
-# point: the German ends in an exclamation mark, so the model expected one. And even where all is clear, the factors stay
-# near 0.9: that is label smoothing at work.
+# point: the German ends in an exclamation mark, so the model expected one. *have* got only 0.31: the model
+# liked *The orcs attacked* better, and wrote it above. And even where all is clear, most factors stay near 0.9, not 1:
+# that is label smoothing at work.
 #
 # ### 5.4 Beam search
 #
 # Greedy never looks back. A word that is likeliest *now* may lead into a dead end. **Beam search** keeps the best four
 # hypotheses, lengthens each by its best words, and keeps the best four of all these. What ends is put aside, until four
-# have ended. A sum of log-probabilities falls with every word, so it prefers short sentences. The remedy is to
-# divide it by $((5 + n)/6)^\alpha$ (Wu et al. 2016, §7); the paper takes $\alpha = 0.6$ (§6.1).
+# have ended. A sum of log-probabilities falls with every word, so the plain sum prefers short sentences. The remedy is
+# to divide it by $((5 + n)/6)^\alpha$ (Wu et al. 2016, §7), with $n$ the number of tokens written; the paper takes
+# $\alpha = 0.6$ (§6.1).
 
 
 # %%
@@ -774,8 +782,8 @@ for index in better[:3]:
 # ## 6 See it work: where does the decoder look?
 #
 # Here are the cross-attention weights of the last decoder block on our pair. Rows are the tokens it is about to write,
-# columns the German tokens. The German verb *angegriffen* stands last, the English *attacked* fourth. Decide first: if a
-# head has learned to align words, where is the dark cell in the row of `▁attack`?
+# columns the German tokens. The German verb *angegriffen* stands last, the English *attacked* fourth. Decide first: if
+# a head has learned to align words, where is the dark cell in the row of `▁attack`?
 
 # %% tags=["nbval-ignore-output"]
 from txlib.attention import recording
@@ -804,8 +812,10 @@ for row in (1, 3, 6):                                              # ▁orcs, �
 # %% [markdown]
 # Compare with lesson 03, where attention learned a dictionary on purpose. Here nobody asked for an alignment. It is
 # useful, so heads have it. All four find *Orks* for *orcs*. Before they write *attack*, all four look at *angegriffen*
-# most, past *die Menschen*, and three of them do so already for *have*: the participle at the end says that it is an
-# auxiliary. *ed*, which only goes on, has no partner, and its weights scatter.
+# most, past *die Menschen*, and three of them do so already for *have*: perhaps because only the participle at the end
+# tells that *haben* is an auxiliary here. *ed*, which only goes on, has no partner, and its weights scatter. Nor is it
+# a dictionary in every row: for *humans* only heads 2 and 3 look at *Menschen* most. Some heads of some rows are
+# enough.
 
 # %% [markdown]
 # ## 7 Break it: forget the causal mask
@@ -873,15 +883,16 @@ for index in show[:4]:
 expect("BLEU without positions", bleu(without_positions, english), 5, 12)
 
 # %% [markdown]
-# Nearly two thirds of the BLEU are gone. Simple sentences survive, where each word follows from the last one and the source's
-# words in any order. In the others the decoder loses its place, and repeats or leaves out.
+# Nearly two thirds of the BLEU are gone. What is short and simple comes out best, where each word follows from the last
+# one and the source's words in any order. Elsewhere the decoder loses its place, and repeats, leaves out or invents.
 
 # %% [markdown]
 # ## 8 The paper's recipe against ours
 #
 # Section 3.5 made choices that are younger than the paper. What are they worth? `--preset paper` takes them all back:
-# post-norm, sinusoids, biases, Adam with equation 3 (its own peak, but reached after 400 steps, since the run is short).
-# Everything else stays. To afford it, both have two blocks per stack and 1,400 steps:
+# post-norm, sinusoids, biases, no `qk_norm`, no `zero_output`, and Adam with equation 3 (its own peak, but reached
+# after 400 steps, since the run is short) without clipped gradients. Everything else stays. To afford it, both have two
+# blocks per stack and 1,400 steps:
 #
 # ```
 # txlib train translation --data games --preset tiny --steps 1400 --out runs/tiny
@@ -913,13 +924,13 @@ plots.lines(
 )
 
 # %% [markdown]
-# One seed each: believe the gap, not its decimals. And read it rightly:
+# One seed each: believe the gap, not its decimals. And read it correctly:
 #
-# - The paper's recipe is not bad. It was made for 100,000 steps of 25,000 target tokens each, 2,500 times the tokens that
+# - The paper's recipe is not bad. It was made for 100,000 steps of 25,000 target tokens each, about 2,500 times what
 #   these runs saw. There it has time. What is younger mostly buys speed.
 # - All choices changed at once, so this does not say which one counts. Lesson 06 takes norm, rate and warm-up apart.
-# - The peak counts much. Equation 3 with a warm-up of 400 in place of 4,000 has a peak of $3.6 \cdot 10^{-3}$, three times
-#   as high. We tried that first: the same model then had a BLEU of 1.1 after twice as many steps.
+# - The peak counts much. Equation 3 with a warm-up of 400 in place of 4,000 has a peak of $3.6 \cdot 10^{-3}$, three
+#   times as high. We tried that first: the same model then had a BLEU of 1.1 after twice as many steps.
 
 # %% [markdown]
 # ## 9 Open the library
@@ -999,8 +1010,8 @@ print(f"BLEU on the whole test set: greedy {greedily:.1f}, beam of 4 {by_beam:.1
 # ### Parameters
 #
 # An attention layer has four $d \times d$ matrices with biases, $4(d^2 + d)$. A feed-forward network has
-# $2 d\, d_\text{ff} + d_\text{ff} + d$. A norm has $2d$. An encoder block has 1 attention and 2 norms, a decoder block 2 and
-# 3. And one embedding of $V d$, for all three uses. The paper's models have post-norm and so no last norm.
+# $2 d\, d_\text{ff} + d_\text{ff} + d$. A norm has $2d$. An encoder block has 1 attention and 2 norms, a decoder
+# block 2 and 3. And one embedding of $V d$, for all three uses. The paper's models have post-norm and so no last norm.
 
 
 # %%
@@ -1039,9 +1050,10 @@ for name, hours in {"base": 12, "big": 3.5 * 24}.items():
     print(f"{name:5} {hours:4.0f} h × 3600 × 8 × 9.5e12 = {hours * 3600 * 8 * 9.5e12:.1e}")
 
 # %% [markdown]
-# That is what the GPUs *could* have done. What was needed? Each weight costs 2 operations per token forward and 4
-# backward. Base ran 100,000 steps, each with about 25,000 source and 25,000 target tokens; the encoder sees the ones,
-# decoder and output the others. Ours were 120 steps with about 450 tokens on each side.
+# That is what the GPUs *could* have done. What was needed? Each weight costs 2 operations per token forward (a product
+# and a sum) and 4 backward. Base ran 100,000 steps, each with about 25,000 source and 25,000 target tokens; the encoder
+# sees the former, the decoder and the output layer the latter, so each weight meets about 25,000 tokens per step. Ours
+# were 120 steps with about 450 tokens on each side.
 
 # %%
 needed = 6 * count(512, 2048) * 25_000 * 100_000
@@ -1055,12 +1067,11 @@ print(f"our half minute: about {here:.0e}, {needed / here:.0e} times less")
 #
 # ### What it bought: the table of 2017
 #
-# This is the paper's Table 2: BLEU on WMT 2014's test sentences (*newstest2014*), English to German (4.5 million training
-# pairs) and English to French (36 million; Sutskever et al. 2014 had used 12 million of them), and the training cost in
-# floating-point operations. ByteNet is
-# convolutional (Kalchbrenner et al. 2016), Deep-Att (Zhou et al. 2016) and GNMT (Wu et al. 2016) are recurrent, ConvS2S
-# is convolutional (Gehring et al. 2017), MoE adds experts to a recurrent net (Shazeer et al. 2017). An ensemble
-# averages several models.
+# This is the paper's Table 2: BLEU on WMT 2014's test sentences (*newstest2014*), English to German (4.5 million
+# training pairs) and English to French (36 million; Sutskever et al. 2014 had used 12 million of them), and the
+# training cost in floating-point operations. ByteNet is convolutional (Kalchbrenner et al. 2016), Deep-Att (Zhou et al.
+# 2016) and GNMT (Wu et al. 2016) are recurrent, ConvS2S is convolutional (Gehring et al. 2017), MoE adds experts to a
+# recurrent net (Shazeer et al. 2017). An ensemble averages several models.
 
 # %%
 table = [                     # BLEU en-de, en-fr; operations en-de, en-fr; None: not given
@@ -1097,8 +1108,8 @@ plots.costs(
 # For big on French the first version of the paper, and the printed one, has 41.0, which the two better ensembles beat.
 # The later versions on arXiv have 41.8, in the table and the abstract; their §6.1 still says 41.0.
 #
-# The caption of the table says "at a fraction of the training cost", the abstract even "a small fraction", of the result
-# on French. Where does that hold?
+# The caption of the table says "at a fraction of the training cost", the abstract even "a small fraction", of the
+# result on French. Where does that hold?
 
 # %%
 costs = {name: (german, french) for name, _, _, german, french in table}
@@ -1108,11 +1119,12 @@ for ours in ("Transformer base", "Transformer big"):
         print(f"{ours:16} / {rival:16} en-de {german_share:4.2f}   en-fr {french_share:5.3f}")
 
 # %% [markdown]
-# On French it does: big needs a fifth of the cheapest single rival. On German base does, with 27.3 more than any rival
-# at a third of the cheapest. But *big on German* costs as much as GNMT, more than MoE, and 2.4 times as much as ConvS2S:
-# there a fraction of the ensembles' cost only. And base on French, 38.1, is cheap but beaten by all. Two cautions: the
-# costs are estimates (hours × a GPU's sustained rate, as above), and the BLEU of such tables is computed on tokenized
-# text by each group's own script, which is why `sacrebleu` exists (Post 2018).
+# On French it does: big needed less than a quarter of what the cheapest single rival did (Deep-Att, not in this list),
+# and less than a fifth of what each single one in the list did. On German base does, with a BLEU of 27.3, above every
+# rival's, at a third of the cheapest one's cost. But *big on German* costs as much as GNMT, more than MoE, and 2.4
+# times as much as ConvS2S: there it is a fraction of the ensembles' cost only. And base on French, 38.1, is cheap but
+# beaten by all. Two cautions: the costs are estimates (hours × a GPU's sustained rate, as above), and the BLEU of such
+# tables is computed on tokenized text by each group's own script, which is why `sacrebleu` exists (Post 2018).
 #
 # ### The real thing
 #
@@ -1145,8 +1157,8 @@ for ours in ("Transformer base", "Transformer big"):
 # word.
 # </details>
 #
-# **2. The validation loss of your translator (plain cross-entropy) is 0.3 after an hour; your colleague's good model has
-# 2.5. What do you check first?**
+# **2. The validation loss of your translator (plain cross-entropy) is 0.3 after an hour; your colleague's good model
+# has 2.5. What do you check first?**
 #
 # <details><summary>A. The learning rate</summary>
 #
@@ -1189,7 +1201,7 @@ for ours in ("Transformer base", "Transformer big"):
 # </details>
 # <details><summary>C. 400</summary>
 #
-# 400 is the number of scores in one head's matrix. Passes go with the words.
+# 400 is the number of scores in one head's matrix. The number of passes grows with the number of words.
 # </details>
 #
 # **5. Why is the embedding multiplied by $\sqrt{d}$?**
@@ -1221,7 +1233,11 @@ for ours in ("Transformer base", "Transformer big"):
 # you can read all of it. Sections 3.1, 3.4, 5.1 to 5.4 and 6.1 are this lesson. Beside it,
 # [The Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/) (Rush 2018; Huang et al. 2022) goes
 # through the same paper paragraph by paragraph, each with its code. You will know every piece; it, too, puts the norm
-# first.
+# first. The ideas before it: Sutskever et al. 2014, [arXiv:1409.3215](https://arxiv.org/abs/1409.3215), and Cho et al.
+# 2014, [arXiv:1406.1078](https://arxiv.org/abs/1406.1078). The search: Wu et al. 2016,
+# [arXiv:1609.08144](https://arxiv.org/abs/1609.08144), section 7. The measure: Papineni et al. 2002, *BLEU*,
+# [ACL P02-1040](https://aclanthology.org/P02-1040/), and Post 2018, *A Call for Clarity in Reporting BLEU Scores*,
+# [arXiv:1804.08771](https://arxiv.org/abs/1804.08771).
 #
-# **Do** the exercise [07_transformer](../exercises/exercise_07_transformer.ipynb). Part II of the course goes on with half of
-# this model: a decoder without an encoder.
+# **Do** the exercise [07_transformer](../exercises/exercise_07_transformer.ipynb). Part II of the course goes on with
+# half of this model: a decoder without an encoder.
