@@ -41,6 +41,7 @@ def test_an_unknown_command_is_no_traceback(txlib):
     assert status == 2 and "check" in err and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_data_lists_sizes_that_are_true(txlib):
     from txlib.data import translation
 

@@ -171,6 +171,7 @@ def test_pair_batches_give_each_pair_once_an_epoch(few_sentences):
     assert torch.equal(batches(0)[0].input_ids, batches(0)[0].input_ids)
 
 
+@pytest.mark.slow
 def test_non_padding_share_of_real_sentences_with_the_small_preset():
     pairs, small = translation("games").train, PRESETS["small"]
     tokenizer = Tokenizer.train([side for pair in pairs for side in pair], small.vocab_size)

@@ -75,6 +75,7 @@ def test_merges_shorten_and_share_words(tokenizer):
     assert tokenizer.token(tokenizer.encode("king")[0]).startswith("▁")
 
 
+@pytest.mark.slow
 def test_same_sentences_same_tokenizer_in_another_process(tokenizer):
     script = (
         "from txlib.data import translation; from txlib.text import BytePairEncoder, Tokenizer, load_tokenizer\n"

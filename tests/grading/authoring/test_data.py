@@ -86,6 +86,7 @@ def test_what_lies_above_is_the_author_s_to_bring(source, tmp_path):
 
 
 @pytest.mark.parametrize("level", ["sealed", "limits-only"])
+@pytest.mark.slow
 def test_the_reference_finds_its_data_where_it_is_graded(source, level, monkeypatch):
     """So does a rehearsal that nothing is named for fail, and says what to do."""
     if level == "sealed" and probe().level != "sealed":

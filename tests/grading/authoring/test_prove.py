@@ -38,6 +38,7 @@ def test_each_problem_of_an_exercise_is_a_line(variant):
     assert any("can't be told from the reference" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_source_of_nbgraders(tmp_path):
     path = tmp_path / "sums.ipynb"
     nbformat.write(source_notebook(), path)

@@ -371,6 +371,7 @@ with Gradebook(sys.argv[1]) as book:
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_file_is_sound(path):
     waits = (0.0, 0.013, 0.05, 0.081, 0.12)  # an add takes about 10 ms
     promised = set()

@@ -164,6 +164,7 @@ def test_memory_is_limited(run):
     assert stopped and "memory limit of 300 MB" in stopped and said[1] == ""
 
 
+@pytest.mark.slow
 def test_forks_count_what_they_share_once(run):
     code = (
         "import os, time\nfor _ in range(5):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n"
@@ -184,11 +185,13 @@ def test_hidden_memory_is_counted(run, nursery):
     assert stopped and "memory limit of 300 MB" in stopped
 
 
+@pytest.mark.slow
 def test_processor_time_is_limited(run):
     _, stopped = run("while True: pass", limits=replace(LIMITS, cpu_seconds=1, cell_seconds=30))
     assert stopped and "processor time" in stopped
 
 
+@pytest.mark.slow
 def test_a_loop_ends(run):
     said, stopped = run("while True: pass", "print(1)", limits=replace(LIMITS, cell_seconds=1))
     assert stopped == "a cell ran longer than 1 s" and said == ["", ""]

@@ -428,6 +428,7 @@ def test_another_exercise_is_named(read, edited):
     assert submission.status == "other exercise" and "Heads" in submission.notes[0].text.title()
 
 
+@pytest.mark.slow
 def test_a_notebook_of_many_cells_is_read_soon(read, filled):
     own = {"cell_type": "code", "source": "x", "metadata": {}, "id": "cell-3"}
     many = json.dumps(filled | {"cells": [own] * 40_000 + filled["cells"]})
@@ -743,6 +744,7 @@ def surviving(notebook):
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
+@pytest.mark.slow
 def test_random_changes_never_raise_and_leave_untouched_answers_alone(read, filled, data):
     notebook = copy.deepcopy(filled)
     notebook.update({"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"language": "python"}}})
