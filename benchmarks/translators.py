@@ -15,24 +15,28 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import cycle, islice
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
 
 import torch
-from compare import RESULTS, environment
+from compare import RESULTS, environment, median
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
+from txlib.data import Batch, Splits
 from txlib.generation import Translator
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes import Translation, run
 from txlib.recipes.translators import TRANSLATORS
-from txlib.text import load_tokenizer
+from txlib.text import Tokenizer, load_tokenizer
 from txlib.training import optimizers
 from txlib.training.loop import training_step
 
@@ -65,11 +69,29 @@ ORDERS = [
 
 @dataclass
 class Setting:
+    """What is compared, and what all of it shares."""
+
     data: str
     seconds: float
     seeds: int
     out: Path
     models: list[str]
+
+    @cached_property
+    def splits(self) -> Splits:
+        return self.recipe("transformer").load()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return self.recipe("transformer").make_tokenizer(self.splits)
+
+    def batches(self) -> Sequence[Batch]:
+        """Of the first epoch: the same for all."""
+        return self.recipe("transformer").make_batches(self.splits, self.tokenizer)(0)
+
+    def model(self, name: str) -> nn.Module:
+        """An untrained one."""
+        return self.recipe(name).make_model(self.splits, self.tokenizer).train()
 
     def recipe(self, name: str, seed: int = 0) -> Translation:
         return Translation(**self.options(name, seed))
@@ -81,14 +103,10 @@ class Setting:
 
 def timed_steps(setting: Setting) -> dict[str, float]:
     """CPU seconds of a training step of each: medians over the same batches, in turns."""
-    recipe = setting.recipe("transformer")
-    splits = recipe.load()
-    tokenizer = recipe.make_tokenizer(splits)
-    batches = list(islice(cycle(recipe.make_batches(splits, tokenizer)(0)), TIMED + 2))
+    batches = list(islice(cycle(setting.batches()), TIMED + 2))
     ways = {}
     for name in setting.models:
-        recipe = setting.recipe(name)
-        model = recipe.make_model(splits, tokenizer).train()
+        recipe, model = setting.recipe(name), setting.model(name)
         training = recipe.training
         ways[name] = (recipe, model, optimizers(model, lr=training.lr, muon_lr=training.muon_lr))
     took: dict[str, list[float]] = {name: [] for name in ways}
@@ -101,13 +119,10 @@ def timed_steps(setting: Setting) -> dict[str, float]:
 
 
 def flops_per_token(setting: Setting, name: str) -> float:
-    """Forward and backward, per token of source and target that is no padding."""
-    recipe = setting.recipe(name)
-    splits = recipe.load()
-    tokenizer = recipe.make_tokenizer(splits)
-    model = recipe.make_model(splits, tokenizer).train()
+    """Forward and backward, per token of the target."""
+    recipe, model = setting.recipe(name), setting.model(name)
     tokens = total = 0
-    for batch in list(recipe.make_batches(splits, tokenizer)(0))[::16]:
+    for batch in setting.batches()[::16]:
         with FlopCounterMode(display=False) as counter:
             recipe.loss(model, batch)[0].backward()
         total += counter.get_total_flops()
@@ -141,7 +156,7 @@ def measured(setting: Setting) -> dict[str, list[dict[str, Any]]]:
 
 def summary(setting: Setting, results: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """What the table shows of each."""
-    sources = [source for source, _ in setting.recipe("transformer").load().test[:DECODED]]
+    sources = [source for source, _ in setting.splits.test[:DECODED]]
     rows = {}
     for name, runs in results.items():
         flops = flops_per_token(setting, name)

@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from txlib.data import Splits
-from txlib.models import Seq2Seq, Seq2SeqConfig
 from txlib.recipes.recipe import Preset, option
 from txlib.recipes.run import run
 from txlib.recipes.translation import PRESETS, Translation
+from txlib.recipes.translators import TRANSLATORS, vocabulary
 from txlib.text import Tokenizer
 from txlib.training import TrainConfig
 
 OUT = Path(__file__).parent / "checkpoints"
 RUNS = Path(__file__).parents[1] / "runs"
 ADAM = TrainConfig(lr=3e-3, warmup=40, average=0.98, checkpoint_every=50)
-ATTENTION = {"rnn-plain": None, "rnn": "additive"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +42,9 @@ class Recurrent(Translation):
     def training(self) -> TrainConfig:
         return replace(ADAM, seed=self.seed)
 
-    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> Seq2Seq:
-        special = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
-        block = self.chosen.block
-        return Seq2Seq(
-            Seq2SeqConfig(
-                len(tokenizer), block.d_model, attention=ATTENTION[self.model], dropout=block.dropout, **special
-            )
-        )
+    def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
+        """Of the preset's own width, not of its Transformer's size."""
+        return TRANSLATORS[self.model].make(self.chosen.block.d_model, self.chosen, vocabulary(tokenizer))
 
 
 def make(model: str, pair: str, steps: int) -> None:

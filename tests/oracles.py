@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 
 def shake(module: nn.Module, size: float = 0.3) -> nn.Module:
@@ -12,6 +13,26 @@ def shake(module: nn.Module, size: float = 0.3) -> nn.Module:
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter) * size)
     return module
+
+
+def keep(lengths: list[int], longest: int, left: bool = False) -> Tensor:
+    """An attention mask: 1 = a real token; padding stands at the end, or on the left."""
+    mask = torch.tensor([[int(i < length) for i in range(longest)] for length in lengths])
+    return mask.flip(1) if left else mask
+
+
+def assert_chunks_are_the_whole(model: nn.Module, source: Tensor, target: Tensor, chunks: list[int]) -> None:
+    """Three sentences decoded in chunks with a cache, five beams from the second on: as decoded all at once."""
+    mask = keep([5, 2, 4], 5)
+    memory, cache = model.encode(source, mask), model.new_cache()
+    assert cache.length == 0
+    first, *later = target.split(chunks, dim=1)
+    outs = [model.decode(first, memory, mask, cache)]
+    rows = torch.tensor([1, 1, 2, 0, 2])  # five beams out of three sentences
+    cache.reorder(rows)
+    outs = [outs[0][rows]] + [model.decode(chunk[rows], memory[rows], mask[rows], cache) for chunk in later]
+    assert cache.length == sum(chunks)
+    assert_close(model.logits(torch.cat(outs, dim=1)), model(source, mask, target).logits[rows])
 
 
 def loop_attention(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import load_norm, shake, torch_layer
+from oracles import assert_chunks_are_the_whole, keep, load_norm, shake, torch_layer
 from torch import nn
 from torch.testing import assert_close
 
@@ -32,11 +32,6 @@ def make(*, encoder_layers=2, decoder_layers=2, max_length=32, **block):
 
 def sentences(*shape):
     return torch.randint(3, VOCABULARY, shape)
-
-
-def keep(lengths, longest):
-    """An attention mask: 1 = a real token."""
-    return torch.tensor([[int(i < length) for i in range(longest)] for length in lengths])
 
 
 def decode(model, source, target, attention_mask=None):
@@ -114,16 +109,7 @@ def test_a_sentence_of_padding_only_gives_no_nan():
 )
 def test_cached_decoding_equals_all_at_once(position, chunks, norm_first, kv_heads, qk_norm):
     model = make(position=position, norm_first=norm_first, kv_heads=kv_heads, qk_norm=qk_norm)
-    source, target, mask = sentences(3, 5), sentences(3, sum(chunks)), keep([5, 2, 4], 5)
-    memory, cache = model.encode(source, mask), model.new_cache()
-    first, *later = target.split(chunks, dim=1)
-    outs = [model.decode(first, memory, mask, cache)]
-    rows = torch.tensor([1, 1, 2, 0, 2])  # five beams out of three sentences
-    cache.reorder(rows)
-    outs = [outs[0][rows]] + [model.decode(chunk[rows], memory[rows], mask[rows], cache) for chunk in later]
-    assert cache.length == sum(chunks)
-    logits = model.logits(torch.cat(outs, dim=1))
-    assert_close(logits, decode(model, source, target, mask)[rows])
+    assert_chunks_are_the_whole(model, sentences(3, 5), sentences(3, sum(chunks)), chunks)
 
 
 @pytest.mark.parametrize("position", POSITIONS)

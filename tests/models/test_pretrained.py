@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from oracles import shake
+from oracles import keep, shake
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
@@ -164,12 +164,6 @@ def and_back(ours, folder):
 
 def ids(*shape):
     return torch.randint(0, VOCABULARY, shape)
-
-
-def keep(lengths, longest, left=False):
-    """An attention mask: 1 = a real token."""
-    mask = torch.tensor([[int(i < length) for i in range(longest)] for length in lengths])
-    return mask.flip(1) if left else mask
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import shake
+from oracles import assert_chunks_are_the_whole, keep, shake
 from torch import nn
 from torch.testing import assert_close
 
@@ -40,11 +40,6 @@ def make(wiring=WIRINGS[1], cell="gru", layers=2, **changes):
 
 def sentences(*shape):
     return torch.randint(3, VOCABULARY, shape)
-
-
-def keep(lengths, longest):
-    """An attention mask: 1 = a real token."""
-    return torch.tensor([[int(i < length) for i in range(longest)] for length in lengths])
 
 
 def everything_small(test):
@@ -200,16 +195,7 @@ def test_more_padding_changes_nothing(wiring, cell):
 @given(chunks=st.lists(st.integers(1, 3), min_size=2, max_size=4), layers=st.integers(1, 2))
 def test_decoding_in_steps_equals_all_at_once(wiring, cell, chunks, layers):
     model = make(wiring, cell, layers)
-    source, target, mask = sentences(3, 5), sentences(3, sum(chunks)), keep([5, 2, 4], 5)
-    memory, cache = model.encode(source, mask), model.new_cache()
-    assert cache.length == 0
-    first, *later = target.split(chunks, dim=1)
-    outs = [model.decode(first, memory, mask, cache)]
-    rows = torch.tensor([1, 1, 2, 0, 2])  # five beams out of three sentences
-    cache.reorder(rows)
-    outs = [outs[0][rows]] + [model.decode(chunk[rows], memory[rows], mask[rows], cache) for chunk in later]
-    assert cache.length == sum(chunks)
-    assert_close(model.logits(torch.cat(outs, dim=1)), model(source, mask, target).logits[rows])
+    assert_chunks_are_the_whole(model, sentences(3, 5), sentences(3, sum(chunks)), chunks)
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import shake, torch_layer
+from oracles import keep, shake, torch_layer
 from torch import nn
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
@@ -55,11 +55,6 @@ def make(
 
 def sentences(*shape):
     return torch.randint(3, VOCABULARY, shape)
-
-
-def keep(lengths, longest):
-    """An attention mask: 1 = a real token."""
-    return torch.tensor([[int(i < length) for i in range(longest)] for length in lengths])
 
 
 def signal(i, t, d):

@@ -10,9 +10,10 @@ import torch
 
 from txlib.generation import Translator
 from txlib.models.pretrained import load_pretrained
+from txlib.models.sizes import parameters
 from txlib.recipes import Translation, run, translators
 from txlib.recipes.translation import PRESETS
-from txlib.recipes.translators import TRANSLATORS, comparison, make_translator, parameters
+from txlib.recipes.translators import TRANSLATORS, comparison, make_translator
 from txlib.text import load_tokenizer
 
 VOCABULARY = {"vocab_size": 4000, "pad_id": 0, "bos_id": 1, "eos_id": 2}
@@ -26,7 +27,7 @@ def few_sentences():
         yield
 
 
-@pytest.mark.parametrize("preset", ["tiny", "course"])
+@pytest.mark.parametrize("preset", ["tiny", "course", "base", "big"])
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_they_have_as_many_parameters_as_the_transformer(name, preset, monkeypatch):
     monkeypatch.setattr(translators, "ROOM", 0.1)
@@ -62,7 +63,7 @@ def test_an_unknown_model_is_named():
 
 def test_a_size_that_no_width_has_is_said(monkeypatch):
     monkeypatch.setattr(translators, "ROOM", 0.1)
-    monkeypatch.setattr(translators, "WIDTHS", range(8, 17, 8))
+    monkeypatch.setattr(translators, "WIDEST", 16)
     with pytest.raises(ValueError, match=r"no width gives [\d,]+ parameters; the nearest, 16, gives [\d,]+"):
         make_translator(TRANSLATORS["rnn"], PRESETS["tiny"], VOCABULARY)
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention.masks import MaskLike, as_dense
-from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
+from txlib.attention.mechanism import Layer, MechanismConfig, check_dropout, for_each_head
 from txlib.attention.relative import BiasLike, as_dense_bias
 
 
@@ -27,8 +27,7 @@ class ScoredAttention(nn.Module):
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout} must be in [0, 1)")
+        check_dropout(dropout)
         self.dropout = dropout
 
     def project(

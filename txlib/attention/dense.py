@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense, causal
 from txlib.attention.masks.spans import Spans, within
-from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
+from txlib.attention.mechanism import Layer, MechanismConfig, check_dropout, for_each_head
 from txlib.attention.relative import BiasLike, as_dense_bias
 
 SHORT = 512  # keys up to which the plain products win on a CPU, in 16 bits
@@ -32,8 +32,7 @@ class DenseAttention(nn.Module):
 
     def __init__(self, dropout: float = 0.0, *, fused: bool | None = None):
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout} must be in [0, 1)")
+        check_dropout(dropout)
         self.dropout, self.fused = dropout, fused
 
     def forward(

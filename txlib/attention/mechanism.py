@@ -123,6 +123,16 @@ def restored(value: Any) -> Any:
     return tuple(restored(each) for each in value) if isinstance(value, list) else value
 
 
+def check_dropout(dropout: float, name: str = "dropout") -> None:
+    """Refuse a share that can't be dropped.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not 0 <= dropout < 1:
+        raise ValueError(f"{name}={dropout} must be in [0, 1)")
+
+
 def takes_bias(mechanism: nn.Module) -> bool:
     """Whether a mechanism knows position biases."""
     parameters = inspect.signature(mechanism.forward).parameters.values()

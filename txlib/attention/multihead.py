@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, check_mask
-from txlib.attention.mechanism import takes_bias
+from txlib.attention.mechanism import check_dropout, takes_bias
 from txlib.attention.relative import PositionBias
 
 
@@ -299,8 +299,7 @@ def check_parts(
     dropout: float,
 ) -> None:
     """The parts of an attention layer must fit each other."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout} must be in [0, 1)")
+    check_dropout(dropout)
     if mechanism is not None and not isinstance(mechanism, nn.Module):
         raise TypeError(f"mechanism={mechanism!r} is no module; give an instance, such as DenseAttention()")
     if mechanism is not None and dropout:

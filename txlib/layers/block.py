@@ -25,7 +25,7 @@ from txlib.attention import (
     WindowKeyValueCache,
     causal,
 )
-from txlib.attention.mechanism import restored
+from txlib.attention.mechanism import check_dropout, restored
 from txlib.attention.multihead import check_heads
 from txlib.layers.feedforward import FeedForward, dropout
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts
@@ -108,8 +108,7 @@ class BlockConfig:
         if isinstance(self.mask, list):
             object.__setattr__(self, "mask", tuple(self.mask))
         for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1)")
+            check_dropout(getattr(self, name), name)
 
     @property
     def head_dim(self) -> int:

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import Mask, attention_weights
+from txlib.attention.mechanism import check_dropout
 from txlib.layers import LayerNorm, LearnedPosition
 from txlib.layers.convolution import (
     Convolution,
@@ -25,7 +26,7 @@ from txlib.layers.convolution import (
 )
 from txlib.layers.feedforward import dropout
 from txlib.models.stack import ModelConfig, real_tokens
-from txlib.models.translation import TranslationModel
+from txlib.models.translation import TranslationModel, check_source
 
 HALF = 0.5**0.5  # times a sum of two things of one variance has that variance (Gehring et al. 2017, §3.4)
 
@@ -65,7 +66,7 @@ class ConvSeq2SeqConfig(ModelConfig):
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self):
-        check_sizes(self, "vocab_size", "d_model", "width", "encoder_layers", "decoder_layers", "max_length")
+        check_sizes(self, "vocab_size", "d_model", "d_embedding", "encoder_layers", "decoder_layers", "max_length")
 
     @property
     def width(self) -> int:
@@ -149,14 +150,10 @@ def check_sizes(config: ConvSeq2SeqConfig | ByteNetConfig, *names: str) -> None:
     Raises:
         ValueError: naming it.
     """
-    for name in names:
-        value = getattr(config, name)
-        if value < 1:
-            raise ValueError(f"{'d_embedding' if name == 'width' else name}={value} must be at least 1")
+    config.check_at_least_one(*names)
     check_kernel("encoder_kernel", config.encoder_kernel, causal=False)
     check_kernel("decoder_kernel", config.decoder_kernel, causal=True)
-    if not 0 <= config.dropout < 1:
-        raise ValueError(f"dropout={config.dropout} must be in [0, 1)")
+    check_dropout(config.dropout)
 
 
 class ConvolutionalTranslator(TranslationModel):
@@ -447,8 +444,7 @@ def real(
     Raises:
         ValueError: for an empty source, and a mask of another shape.
     """
-    if input_ids.shape[1] == 0:
-        raise ValueError("the source has no tokens; give it the end token at least")
+    check_source(input_ids)
     padded = real_tokens(attention_mask, input_ids.shape) is not None
     return attention_mask.bool() if padded and attention_mask is not None else None
 

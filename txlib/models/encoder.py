@@ -42,9 +42,7 @@ class EncoderConfig(ModelConfig):
     pad_id: int = 0
 
     def __post_init__(self):
-        for name in ("vocab_size", "layers", "max_length", "segments"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        self.check_at_least_one("vocab_size", "layers", "max_length", "segments")
         if self.block.position == "skewed":
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'learned' or 'shaw'")
 

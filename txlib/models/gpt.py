@@ -43,9 +43,7 @@ class GPTConfig(ModelConfig):
     pad_id: int | None = None
 
     def __post_init__(self):
-        for name in ("vocab_size", "layers", "max_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        self.check_at_least_one("vocab_size", "layers", "max_length")
 
 
 @output

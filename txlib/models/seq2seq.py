@@ -18,9 +18,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import AdditiveAttention, BilinearAttention, DotAttention
+from txlib.attention.mechanism import check_dropout
 from txlib.layers.feedforward import dropout
 from txlib.models.stack import ModelConfig, real_tokens
-from txlib.models.translation import TranslationModel
+from txlib.models.translation import TranslationModel, check_source
 
 CELLS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
 ATTENTIONS: dict[str | None, Callable[[int], nn.Module | None]] = {
@@ -29,9 +30,8 @@ ATTENTIONS: dict[str | None, Callable[[int], nn.Module | None]] = {
     "bilinear": BilinearAttention,
     "dot": lambda width: DotAttention(),
 }
-State = tuple[
-    Tensor, ...
-]  # of one layer, each (directions, batch, width): s of a GRU; s and the memory cell of an LSTM
+# Of one layer, each part (directions, batch, width): s of a GRU; s and the memory cell of an LSTM.
+State = tuple[Tensor, ...]
 Ask = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -73,9 +73,7 @@ class Seq2SeqConfig(ModelConfig):
     eos_id: int = 2
 
     def __post_init__(self):
-        for name in ("vocab_size", "d_model", "encoder_layers", "decoder_layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        self.check_at_least_one("vocab_size", "d_model", "encoder_layers", "decoder_layers")
         for name, known in ("cell", CELLS), ("attention", ATTENTIONS), ("order", (None, "bahdanau", "luong")):
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -85,8 +83,7 @@ class Seq2SeqConfig(ModelConfig):
             raise ValueError(
                 f"d_model={self.d_model} is shared by two directions; make it even, or bidirectional=False"
             )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout} must be in [0, 1)")
+        check_dropout(self.dropout)
         if self.order and not self.attention:
             raise ValueError(f"order={self.order!r} says who asks, but attention=None; leave it out")
         if self.input_feeding and self.asks != "luong":
@@ -368,8 +365,7 @@ def real_lengths(
     Raises:
         ValueError: when a sentence has none, or padding before one.
     """
-    if not input_ids.shape[1]:
-        raise ValueError(f"the source has no tokens: input_ids has shape {tuple(input_ids.shape)}; end it with eos_id")
+    check_source(input_ids)
     if attention_mask is None or real_tokens(attention_mask, input_ids.shape) is None:
         return None
     lengths = attention_mask.sum(dim=1)

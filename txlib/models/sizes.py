@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models.encoder import Encoder, EncoderConfig
@@ -175,7 +176,12 @@ def from_size(name: str) -> GPT | Encoder | Transformer:
 
 def count_parameters(config: Config) -> int:
     """How many numbers a model of this config learns. A tied matrix counts once."""
-    return sum(parameter.numel() for parameter in build(config).parameters())
+    return parameters(build(config))
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers a model learns."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def training_flops(parameters: float, tokens: float) -> float:

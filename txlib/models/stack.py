@@ -35,6 +35,17 @@ class ModelConfig:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"block": self.block.to_dict()} if "block" in values else values
 
+    def check_at_least_one(self, *names: str) -> None:
+        """Refuse sizes that no model can have; None is not looked at.
+
+        Raises:
+            ValueError: naming the first.
+        """
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+
     @classmethod
     def checked(cls: type[Config], config: Any) -> Config:
         """The config, if it is one of this class.

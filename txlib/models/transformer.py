@@ -49,9 +49,7 @@ class TransformerConfig(ModelConfig):
     tie_embeddings: bool = True
 
     def __post_init__(self):
-        for name in ("vocab_size", "encoder_layers", "decoder_layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        self.check_at_least_one("vocab_size", "encoder_layers", "decoder_layers")
         if self.block.position == "skewed":
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
 

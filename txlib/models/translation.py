@@ -77,3 +77,13 @@ class TranslationModel(nn.Module, ABC):
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
         """The output projection; tied, it is the embedding's own matrix (Press & Wolf 2017)."""
         return self.embedding.weight if self.output is None else self.output.weight
+
+
+def check_source(input_ids: Int[Tensor, "batch source"]) -> None:
+    """Refuse a source without a place for a token.
+
+    Raises:
+        ValueError: saying what to do.
+    """
+    if not input_ids.shape[1]:
+        raise ValueError(f"the source has no tokens: input_ids has shape {tuple(input_ids.shape)}; end it with eos_id")

@@ -25,7 +25,7 @@ from txlib.models.gpt import CausalLMOutput, next_token_loss
 from txlib.models.outputs import auxiliary_loss, output
 from txlib.models.stack import DecoderCache, ModelConfig, real_tokens, together
 from txlib.models.transformer import Seq2SeqOutput
-from txlib.models.translation import TranslationModel
+from txlib.models.translation import TranslationModel, check_source
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ class UniversalConfig(ModelConfig):
     tie_embeddings: bool = True
 
     def __post_init__(self):
-        for name in ("vocab_size", "steps", "max_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        self.check_at_least_one("vocab_size", "steps", "max_length")
         if self.halting_threshold is not None and not 0 < self.halting_threshold <= 1:
             raise ValueError(
                 f"halting_threshold={self.halting_threshold} must be in (0, 1], e.g. 0.99; None takes all steps"
@@ -350,10 +348,7 @@ class UniversalTransformer(TranslationModel):
         self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         """The memory: one vector for each source token."""
-        if not input_ids.shape[1]:
-            raise ValueError(
-                f"the source has no tokens: input_ids has shape {tuple(input_ids.shape)}; end it with eos_id"
-            )
+        check_source(input_ids)
         mask = real_tokens(attention_mask, input_ids.shape)
         return self.encoder(self.embed(input_ids), mask, real=None if attention_mask is None else attention_mask.bool())
 

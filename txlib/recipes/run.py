@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from txlib.models.pretrained import save_pretrained
+from txlib.models.sizes import parameters
 from txlib.recipes.recipe import Recipe
 from txlib.root import DATA
 from txlib.text import load_tokenizer
@@ -201,7 +202,7 @@ def summary(settings: Mapping[str, Any], model: nn.Module, progress: Progress) -
         "tokens_trained_on": progress.tokens,
         "seconds": round(progress.seconds, 1),
         "cpu_seconds": round(progress.cpu_seconds, 1),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": parameters(model),
         "torch": torch.__version__,
     }
 

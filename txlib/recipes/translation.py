@@ -12,8 +12,9 @@ from txlib.layers import BlockConfig
 from txlib.models.outputs import auxiliary_loss
 from txlib.models.sizes import VASWANI
 from txlib.recipes.recipe import Preset, Recipe, Show, choose, option
-from txlib.recipes.translators import TRANSLATORS, comparison, make_translator
-from txlib.text import Segmentation, Tokenizer, check_dropout
+from txlib.recipes.translators import TRANSLATORS, comparison, make_translator, vocabulary
+from txlib.text import Segmentation, Tokenizer
+from txlib.text.segmentation import check_bpe_dropout
 from txlib.training import TrainConfig, linear_cross_entropy, noam
 
 SMOOTHING = 0.1  # of the labels, while training (Vaswani et al. 2017, §5.4)
@@ -64,7 +65,7 @@ class Translation(Recipe[Splits, Any]):
 
     def check(self) -> None:
         super().check()
-        check_dropout(self.bpe_dropout)
+        check_bpe_dropout(self.bpe_dropout)
 
     def load(self) -> Splits:
         return translation(self.data, self.pair)
@@ -73,9 +74,7 @@ class Translation(Recipe[Splits, Any]):
         return Tokenizer.train([side for pair in splits.train for side in pair], self.chosen.vocab_size)
 
     def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
-        special = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
-        kind = choose(TRANSLATORS, self.model, "model")
-        return make_translator(kind, self.chosen, {"vocab_size": len(tokenizer), **special})
+        return make_translator(choose(TRANSLATORS, self.model, "model"), self.chosen, vocabulary(tokenizer))
 
     def make_batches(
         self, splits: Splits, tokenizer: Tokenizer, part: str = "train"

@@ -21,12 +21,15 @@ from txlib.models import (
     UniversalTransformer,
     UniversalTransformerConfig,
 )
+from txlib.models.sizes import parameters
 from txlib.recipes.recipe import Preset
+from txlib.text import Tokenizer
 from txlib.training.checkpoints import read_json
 
 Vocabulary = Mapping[str, Any]  # vocab_size, pad_id, bos_id, eos_id
+Make = Callable[[int, Preset, Vocabulary], nn.Module]  # a model of that width
 
-WIDTHS = range(8, 2049, 8)  # of which a model's is chosen
+WIDEST = 4096  # where the search for a model's width ends
 ROOM = 0.1  # by which its number of parameters may differ from the Transformer's
 
 
@@ -41,21 +44,19 @@ class Kind:
     """
 
     about: str
-    make: Callable[[int, Preset, Vocabulary], nn.Module]
+    make: Make
     training: Mapping[str, Any] = field(default_factory=dict)
 
 
-def recurrent(**options: Any) -> Callable[[int, Preset, Vocabulary], nn.Module]:
-    """A recurrent encoder–decoder with these options."""
-    return lambda width, preset, vocabulary: Seq2Seq(
-        Seq2SeqConfig(**vocabulary, d_model=width, dropout=preset.block.dropout, **options)
-    )
+def recurrent(*, stacked: bool = False, **options: Any) -> Make:
+    """A recurrent encoder–decoder with these options, of one layer each or of twice the preset's."""
 
+    def make(width: int, preset: Preset, vocabulary: Vocabulary) -> nn.Module:
+        layers, share = 2 * preset.layers if stacked else 1, preset.block.dropout
+        depth: dict[str, Any] = {"encoder_layers": layers, "decoder_layers": layers}
+        return Seq2Seq(Seq2SeqConfig(**vocabulary, **depth, d_model=width, dropout=share, **options))
 
-def stacked_lstm(width: int, preset: Preset, vocabulary: Vocabulary) -> nn.Module:
-    return recurrent(cell="lstm", encoder_layers=2 * preset.layers, decoder_layers=2 * preset.layers)(
-        width, preset, vocabulary
-    )
+    return make
 
 
 def convolutional(width: int, preset: Preset, vocabulary: Vocabulary) -> nn.Module:
@@ -93,7 +94,9 @@ ADAM = {"muon_lr": None, "lr": 6e-3}  # learns faster here than Muon does; elsew
 TRANSLATORS: dict[str, Kind] = {
     "rnn-plain": Kind("a GRU that hands over one vector (Cho et al. 2014)", recurrent(attention=None)),
     "rnn": Kind("a GRU with additive attention (Bahdanau et al. 2015)", recurrent()),
-    "lstm": Kind("stacked LSTMs with residuals and attention, as in GNMT (Wu et al. 2016)", stacked_lstm),
+    "lstm": Kind(
+        "stacked LSTMs with residuals and attention, as in GNMT (Wu et al. 2016)", recurrent(cell="lstm", stacked=True)
+    ),
     "bytenet": Kind("dilated convolutions, no attention (Kalchbrenner et al. 2016)", bytenet),
     "conv": Kind("ConvS2S: gated convolutions, attention in each layer (Gehring et al. 2017)", convolutional, ADAM),
     "transformer": Kind("the preset's Transformer (Vaswani et al. 2017)", transformer),
@@ -109,13 +112,12 @@ def make_translator(kind: Kind, preset: Preset, vocabulary: Vocabulary) -> nn.Mo
     Raises:
         ValueError: when no width comes within a tenth of it.
     """
+    step = 2 * preset.block.heads  # heads of even width, as rotary positions want them
+    widths = range(step, WIDEST + 1, step)
     with torch.device("meta"):
         aim = parameters(transformer(preset.block.d_model, preset, vocabulary))
-        if kind.make is transformer:
-            near = [preset.block.d_model]
-        else:
-            place = bisect_left(WIDTHS, aim, key=lambda width: parameters(kind.make(width, preset, vocabulary)))
-            near = list(WIDTHS[max(0, place - 1) : place + 1])
+        place = bisect_left(widths, aim, key=lambda width: parameters(kind.make(width, preset, vocabulary)))
+        near = widths[max(0, place - 1) : place + 1]
         sizes = {width: parameters(kind.make(width, preset, vocabulary)) for width in near}
     width = min(sizes, key=lambda width: abs(sizes[width] - aim))
     if abs(sizes[width] - aim) > ROOM * aim:
@@ -123,9 +125,9 @@ def make_translator(kind: Kind, preset: Preset, vocabulary: Vocabulary) -> nn.Mo
     return kind.make(width, preset, vocabulary)
 
 
-def parameters(model: nn.Module) -> int:
-    """How many numbers it learns."""
-    return sum(parameter.numel() for parameter in model.parameters())
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    """What a model's config must know of a tokenizer."""
+    return {"vocab_size": len(tokenizer)} | {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
 
 
 def comparison(out: Path | str, data: str, pair: str) -> str:

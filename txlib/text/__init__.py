@@ -1,7 +1,7 @@
 """Text: byte pairs from scratch, and the tokenizer of a model."""
 
 from .bpe import BytePairEncoder
-from .segmentation import Segmentation, check_dropout
+from .segmentation import Segmentation
 from .tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["BytePairEncoder", "Segmentation", "Tokenizer", "check_dropout", "load_tokenizer"]
+__all__ = ["BytePairEncoder", "Segmentation", "Tokenizer", "load_tokenizer"]

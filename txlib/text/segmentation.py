@@ -21,7 +21,6 @@ class Segmentation:
 
     def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         self.tokenizer, self.texts = tokenizer, list(texts)
-        self._whole = tokenizer.encode_batch(self.texts, special_tokens=False)
 
     def draw(self, dropout: float, seed: str) -> list[list[int]]:
         """The tokens of each text; where `dropout` is 0, those that the tokenizer gives.
@@ -33,13 +32,17 @@ class Segmentation:
         Raises:
             ValueError: for another dropout.
         """
-        check_dropout(dropout)
+        check_bpe_dropout(dropout)
         if not dropout:
             return self._whole
         words, texts = self._words
         chance = Random(seed)
         drawn = [merge(word, self._merges, dropout, chance) for word in words]
         return [[token for word in text for token in drawn[word]] for text in texts]
+
+    @cached_property
+    def _whole(self) -> list[list[int]]:
+        return self.tokenizer.encode_batch(self.texts, special_tokens=False)
 
     @cached_property
     def _words(self) -> tuple[list[list[int]], list[list[int]]]:
@@ -61,7 +64,7 @@ class Segmentation:
         return {(ids[left], ids[right]): (rank, ids[left + right]) for rank, (left, right) in enumerate(pairs)}
 
 
-def check_dropout(dropout: float) -> None:
+def check_bpe_dropout(dropout: float) -> None:
     """Refuse what is no probability.
 
     Raises:
