@@ -17,6 +17,7 @@ from txlib.attention import (
     Mask,
     MechanismConfig,
     MultiHeadAttention,
+    StateCache,
     as_dense,
     causal,
     for_each_head,
@@ -160,6 +161,48 @@ def test_heads_stay_shared_and_masks_stay_rules_with_a_cache():
         layer(chunk, mask=causal(), cache=cache)
     rule = causal() & sliding_window(2)
     assert spy.seen == [(rule, 2, 3), (rule.shift(3), 2, 5)]
+
+
+class RunningMean(nn.Module):
+    """Each query gets the mean of the values so far; of the past it keeps a sum and a count."""
+
+    def new_cache(self):
+        return StateCache()
+
+    def forward(self, q, k, v, mask=None, *, cache=None):
+        real = torch.ones(k.shape[0], 1, 1, k.shape[-2], dtype=torch.bool)
+        for part in () if mask is None else mask.conjuncts():
+            real = real & part.dense(1, k.shape[-2]) if part.only_keys else real
+        v = for_each_head(v, q.shape[1]) * real.mT
+        both = torch.cat([v, real.mT.expand(*v.shape[:-1], 1).to(v)], dim=-1).cumsum(dim=2)
+        if cache is not None:
+            both = both + cache.state[0] if cache.state else both
+            cache.state = (both[:, :, -1:],)
+        return both[..., :-1] / both[..., -1:].clamp(min=1)
+
+
+@dataclass(frozen=True)
+class RunningMeanConfig(MechanismConfig, name="running mean, in a test"):
+    def make(self, block, layer):
+        return RunningMean()
+
+
+def test_a_mechanism_may_keep_a_state_in_place_of_keys():
+    config = BlockConfig(12, 2, 16, kv_heads=1, position="rotary", mechanism=RunningMeanConfig())
+    block, x, real = TransformerBlock(config).double(), torch.randn(3, 9, 12).double(), padding([9, 2, 6])
+    cache, rows = block.new_cache(capacity=9), torch.tensor([2, 0, 0])
+    outs = [block(chunk, causal() & real, cache=cache) for chunk in x[:, :5].split((1, 4), dim=1)]
+    assert_close(torch.cat(outs, dim=1), block(x[:, :5], causal() & real))
+    cache.reorder(rows)
+    last = block(x[rows, 5:], causal() & padding([6, 9, 9]), cache=cache)
+    assert_close(last, block(x, causal() & real)[rows, 5:])
+    own = cache.self_attention
+    assert len(own) == 9 and own.state[0].shape == (3, 2, 1, 7)
+    cache.crop(9)
+    with pytest.raises(ValueError, match="9 positions in one sum, and can't give back those from 4 on; decode without"):
+        cache.crop(4)
+    cache.crop(0)
+    assert_close(block(x, causal() & real, cache=cache), block(x, causal() & real))
 
 
 WRONG = [

@@ -28,6 +28,7 @@ from txlib.attention.mechanism import Layer, Mechanism, MechanismConfig, for_eac
 from txlib.attention.multihead import (
     KeyValueCache,
     MultiHeadAttention,
+    StateCache,
     StaticKeyValueCache,
     WindowKeyValueCache,
     recording,
@@ -65,6 +66,7 @@ __all__ = [
     "PositionBias",
     "ShawAttention",
     "SkewedBias",
+    "StateCache",
     "StaticKeyValueCache",
     "WindowKeyValueCache",
     "alibi_slopes",

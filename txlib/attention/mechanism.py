@@ -24,6 +24,10 @@ leaves out of its signature: a layer with a position bias asks for the parameter
 **It may have** `weights(q, k, mask, bias=bias)` → (batch, heads, query, key), which `recording` shows; and parameters.
 Dropout is its own: nothing outside knows its weights.
 
+**It may keep a state** in place of keys and values, of a size that does not grow with the text: a method `new_cache()`
+→ `StateCache`. Decoding then calls `mechanism(q, k, v, mask, cache=cache)` with new positions only, from which all
+positions count, and the mechanism goes on from `cache.state`.
+
 **What it must know beforehand** comes by its config, a `MechanismConfig`, whose `make` gets the block's config and the
 `Layer` it is made for.
 """

@@ -140,6 +140,48 @@ class WindowKeyValueCache(KeyValueCache):
         self.length = length
 
 
+class StateCache(KeyValueCache):
+    """What a mechanism keeps in place of keys and values: a state whose size does not grow with the text.
+
+    The layer counts the positions and hands it on as `mechanism(q, k, v, mask, cache=cache)`, with new keys and values
+    only; the mechanism reads `state` and sets it.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.length = 0
+        self.state: tuple[Tensor, ...] = ()  # (batch, …) each; empty before the first position
+
+    def __len__(self) -> int:
+        return self.length
+
+    def append(
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
+    ) -> tuple[Float[Tensor, "batch kv_heads new head_dim"], Float[Tensor, "batch kv_heads new head_dim"]]:
+        """Count new positions; they come back alone."""
+        self.length += k.shape[-2]
+        return k, v
+
+    def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
+        """Keep these rows of the batch, in this order."""
+        self.state = tuple(each[rows] for each in self.state)
+
+    def crop(self, length: int) -> None:
+        """Take back all positions from `length` on.
+
+        Raises:
+            ValueError: when any remain before them: they can't be told apart in the state.
+        """
+        if length >= self.length:
+            return
+        if length > 0:
+            raise ValueError(
+                f"a state holds {self.length} positions in one sum, and can't give back those from {length} on; "
+                "decode without a cache: use_cache=False"
+            )
+        self.length, self.state = 0, ()
+
+
 class MultiHeadAttention(nn.Module):
     """Self-attention, or cross-attention when a memory is given, with any mechanism inside.
 
@@ -245,7 +287,7 @@ class MultiHeadAttention(nn.Module):
                 k, v = cache.append(k, v)
         first = 0 if cache is None else len(cache) - k.shape[-2]  # position of the first key: a window's cache forgets
         mask = self.allowed(mask, offset, first, q.shape[-2], k.shape[-2])
-        options = {}
+        options: dict[str, Any] = {"cache": cache} if isinstance(cache, StateCache) else {}
         if position_bias is None:
             position_bias = self.position_bias
         if position_bias is not None:

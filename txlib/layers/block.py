@@ -21,6 +21,7 @@ from txlib.attention import (
     PositionBias,
     ShawAttention,
     SkewedBias,
+    StateCache,
     StaticKeyValueCache,
     WindowKeyValueCache,
     causal,
@@ -217,11 +218,15 @@ class BlockCache:
     Args:
         capacity: longest past, for which room is made at once; None: it grows as needed.
         window: how far back self-attention sees, where that is limited: no more is kept.
+        state: what self-attention's mechanism keeps in place of keys and values, if it does.
     """
 
-    def __init__(self, capacity: int | None = None, window: int | None = None):
-        if window is not None and (capacity is None or window < capacity):
-            self.self_attention: KeyValueCache = WindowKeyValueCache(window)
+    def __init__(self, capacity: int | None = None, window: int | None = None, state: StateCache | None = None):
+        self.self_attention: KeyValueCache
+        if state is not None:
+            self.self_attention = state
+        elif window is not None and (capacity is None or window < capacity):
+            self.self_attention = WindowKeyValueCache(window)
         else:
             self.self_attention = KeyValueCache() if capacity is None else StaticKeyValueCache(capacity)
         self.cross_attention = KeyValueCache(fixed=True)
@@ -311,7 +316,8 @@ class TransformerBlock(nn.Module):
 
     def new_cache(self, capacity: int | None = None) -> BlockCache:
         """An empty cache for a decoder's block; see `BlockCache`."""
-        return BlockCache(capacity, self.window)
+        mechanism = self.self_attention.mechanism
+        return BlockCache(capacity, self.window, mechanism.new_cache() if hasattr(mechanism, "new_cache") else None)
 
     def residual(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor], norm: nn.Module
