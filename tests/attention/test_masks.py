@@ -15,15 +15,22 @@ from torch.testing import assert_close
 from txlib.attention import (
     Mask,
     attention,
+    bigbird,
     block_local,
     blocks,
     causal,
     dilated,
+    documents,
+    every,
     everything,
+    fixed,
+    global_blocks,
     global_tokens,
     keep,
     padding,
+    random_blocks,
     sliding_window,
+    summaries,
 )
 
 lengths = st.integers(1, 12)
@@ -88,9 +95,20 @@ written = st.sampled_from(
         blocks(4, torch.tensor([[1, 0, 1], [0, 1, 1]]).bool()),
         padding([2, 5, 0]),
         keep(torch.tensor([[0, 0, 1, 1, 1, 1, 0, 1], [1] * 8, [0] * 8])),
+        block_local(2, 1),
+        every(3),
+        summaries(4, 2),
+        global_blocks(2, 1, 1),
+        random_blocks(2, 2, seed=1),
+        random_blocks(3, 1, 4, 1, 1, 1),
+        documents([3, 0, 1, 4]),
+        documents([[2, 5], [8], [1, 1, 1]]),
+        fixed(5, 2),
+        bigbird(2, 1, 3, 2, seed=3),
+        bigbird(2, 1, 1, 1, seed=3, extra_tokens=2),
     ]
 )
-own = st.just(Mask(every_third, heads=4))
+own = st.just(Mask(every_third, heads=4)) | st.just(random_blocks(2, 1, 5, heads=4))
 
 
 def trees(leaves):
@@ -361,7 +379,7 @@ def test_flex_attention_sees_the_same_mask(name, unchecked):
         (lambda: padding([3, -2]), "lengths >= 0, got -2"),
         (lambda: padding([[1], [2]]), r"one integer length per sentence.*\(2, 1\)"),
         (lambda: padding([1.5]), "one integer length per sentence"),
-        (lambda: block_local(0), "size >= 1, got 0"),
+        (lambda: block_local(0), "size >= 1 .* got size=0"),
         (lambda: blocks(0, torch.ones(1, 1, dtype=torch.bool)), "size >= 1, got 0"),
         (lambda: Mask(lambda query: query), "takes 1 arguments"),
         (lambda: padding([1, 2]) & padding([1, 2, 3]), "batch=2.*batch=3"),

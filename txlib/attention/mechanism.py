@@ -13,9 +13,11 @@ A mechanism is a module that is called as `mechanism(q, k, v, mask, bias=bias)`:
 query that may attend to nothing gets zeros, never NaN. It is tested where it must equal dense attention.
 
 **The mask is a rule** whenever a model made it, and stays one: ask it for `blocks`, `distances`, `reach`, `conjuncts`,
-its values `at` positions; `as_dense(mask, q, k)` writes it out. Positions count from 0 for the first query and the
-first key that the mechanism sees. A decoder's cache may hold a window only: the layer knows the absolute position of
-the first key, and has shifted the mask accordingly. So does a bias: its queries are the last positions.
+its values `at` positions; `as_dense(mask, q, k)` writes it out. Few masks depend on the number of keys, such as random
+blocks: `at` needs `mask.sized(key_length)`, which a layer hands over, and a mechanism of its own accord when it is
+called alone. Positions count from 0 for the first query and the first key that the mechanism sees. A decoder's cache
+may hold a window only: the layer knows the absolute position of the first key, and has shifted the mask accordingly.
+So does a bias: its queries are the last positions.
 
 **It may refuse** a mask, a bias or sizes that it can't honour, with a ValueError that names the mechanism, the mask and
 what to do: "Linformer is not causal, and this mask is: causal(); use DenseAttention". What it can't honour at all it

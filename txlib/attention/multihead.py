@@ -317,7 +317,7 @@ class MultiHeadAttention(nn.Module):
                 return mask
             return mask & self.pattern.shift(offset, first).dense(query_length, key_length, device=mask.device)
         rules = [rule for rule in (mask, self.pattern) if rule is not None]
-        return reduce(and_, rules).shift(offset, first) if rules else None
+        return reduce(and_, rules).shift(offset, first).sized(key_length) if rules else None
 
     def check_inputs(self, x: Tensor, memory: Tensor | None, mask: MaskLike) -> None:
         """Refuse what a matrix product or a mechanism would refuse in words of its own."""

@@ -6,6 +6,8 @@ all pairs (`mask.blocks`), and handed to FlexAttention (`mask.block_mask`). Ever
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from txlib.attention.masks.leaves import (
     SlidingWindow,
 )
 from txlib.attention.masks.mask import Mask
+from txlib.attention.masks.patterns import Documents, Every, GlobalBlocks, RandomBlocks, Summaries
 
 MaskLike = Mask | Tensor | None
 """What every mechanism takes: a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key), or None: no limits."""
@@ -124,6 +127,127 @@ def blocks(size: int, pattern: Bool[Tensor, "query_block key_block"]) -> Mask:
     return Blocks(size, pattern)
 
 
-def block_local(size: int) -> Mask:
-    """Each position sees its own block of `size` positions (Liu et al. 2018, §4.2.4)."""
-    return BlockLocal(size)
+def block_local(size: int, radius: int = 0) -> Mask:
+    """Each position sees its own block of `size` positions (Liu et al. 2018, §4.2.4), and the `radius` blocks on
+    either side, as in Big Bird's window (Zaheer et al. 2020, §2)."""
+    return BlockLocal(size, radius)
+
+
+def global_blocks(size: int, first: int, last: int = 0) -> Mask:
+    """The first and the last few blocks of `size` positions see everything, and everything sees them. Which block is
+    the last depends on the number of keys."""
+    return GlobalBlocks(size, first, last)
+
+
+def random_blocks(
+    size: int, per_row: int, seed: int = 0, window: int = 0, first: int = 0, last: int = 0, *, heads: int = 1
+) -> Mask:
+    """Each block of `size` queries sees `per_row` different blocks of keys, drawn at random (Zaheer et al. 2020, §2).
+
+    The draw depends on the seed and on how many blocks of keys there are, and on nothing else: it is the same on
+    every machine. Where fewer blocks are left, all are seen.
+
+    Args:
+        window, first, last: what is not drawn, because other parts of a mask let it be seen: a window of so many
+            blocks round the row's own, the first and the last blocks.
+        heads: 1: the same for all heads; otherwise, how many draw for themselves.
+    """
+    return RandomBlocks(size, per_row, seed, window, first, last, heads)
+
+
+def bigbird(
+    block: int = 64,
+    random: int = 3,
+    window: int = 3,
+    global_blocks: int = 2,
+    seed: int = 0,
+    *,
+    extra_tokens: int = 0,
+    heads: int = 1,
+) -> Mask:
+    """Big Bird: each block of `block` positions sees a window of blocks, global blocks, and random ones among the rest
+    (Zaheer et al. 2020, §2). With the defaults, its base model (appendix E, table 8).
+
+    Args:
+        random, window, global_blocks: how many blocks of each kind. The window counts the block itself. Of the global
+            ones half stand at the end, as in the authors' code; the paper's figure 1 has them all at the start.
+        extra_tokens: so many positions before the text, which see everything and which everything sees: ITC, the
+            "internal transformer construction", has none; ETC, the "extended" one, has them. They come first, and
+            the blocks are counted from the first position after them.
+        heads: how many heads draw random blocks of their own; 1: all share them.
+    """
+    if window < 1 or window % 2 == 0 or global_blocks < 0 or extra_tokens < 0:
+        raise ValueError(
+            "bigbird needs an odd window, of as many blocks on either side, global_blocks >= 0 and extra_tokens >= 0, "
+            f"got {window=}, {global_blocks=}, {extra_tokens=}"
+        )
+    last = global_blocks // 2
+    first = global_blocks - last
+    parts = [block_local(block, window // 2)]
+    if global_blocks:
+        parts.append(GlobalBlocks(block, first, last))
+    if random:
+        parts.append(random_blocks(block, random, seed, window, first, last, heads=heads))
+    mask = reduce(or_, parts).shift(-extra_tokens, -extra_tokens)
+    return mask | global_tokens(range(extra_tokens)) if extra_tokens else mask
+
+
+def every(stride: int) -> Mask:
+    """Each position sees those whose distance is a multiple of `stride` (Child et al. 2019, §4.3, the second head)."""
+    return Every(stride)
+
+
+def strided(stride: int) -> Mask:
+    """Each position sees the `stride` positions before it, and every `stride`-th of all before it: for texts with a
+    period, such as images row by row (Child et al. 2019, §4.3).
+
+    This is both of the paper's heads in one. Alternate layers, as the paper also has them, are two masks:
+    `causal() & sliding_window(stride)` and `causal() & every(stride)`.
+    """
+    return causal() & (sliding_window(stride) | every(stride))
+
+
+def summaries(stride: int, columns: int) -> Mask:
+    """Everything sees the last `columns` positions of each stretch of `stride` (Child et al. 2019, §4.3: "specific
+    cells summarize previous locations")."""
+    return Summaries(stride, columns)
+
+
+def fixed(stride: int, columns: int) -> Mask:
+    """Each position sees what lies before it in its own stretch of `stride` positions, and the last `columns` positions
+    of each stretch before it (Child et al. 2019, §4.3). Alternate layers are two masks, as for `strided`."""
+    return causal() & (block_local(stride) | summaries(stride, columns))
+
+
+def documents(lengths: Sequence[int] | Sequence[Sequence[int]] | None = None, *, ids: Tensor | None = None) -> Mask:
+    """Several documents packed one after another: each position sees its own document only. Those after the last one
+    see nothing, and are not seen.
+
+    Args:
+        lengths: of each document, or of each document of each row of the batch.
+        ids: (batch, length) or (length,), in place of lengths: a document ends where the number changes.
+    """
+    if (lengths is None) == (ids is None):
+        raise ValueError(
+            "documents needs lengths, such as [3, 5], or ids, such as [0, 0, 0, 1, 1, 1, 1, 1]: one of them"
+        )
+    if ids is not None:
+        ids = torch.as_tensor(ids)
+        if (ids < 0).any():
+            raise ValueError(f"documents needs ids >= 0, got {ids.min().item()}")
+        return Documents(ids if ids.dim() > 1 else ids[None])
+    rows = [lengths] if all(isinstance(each, int) for each in lengths) else lengths
+    if min((each for row in rows for each in row), default=0) < 0:
+        raise ValueError(f"documents needs lengths >= 0, got {list(lengths)}")
+    numbers = [torch.arange(len(row)).repeat_interleave(torch.tensor(row, dtype=torch.long)) for row in rows]
+    return Documents(torch.nn.utils.rnn.pad_sequence(numbers, batch_first=True, padding_value=-1))
+
+
+def prefix_lm(lengths: int | Int[Tensor, "batch"] | Sequence[int]) -> Mask:
+    """The first tokens of each sentence, the prefix, see each other in both directions; after it, each position sees
+    itself and the past (Raffel et al. 2020, §3.2.1).
+
+    Args:
+        lengths: of each sentence's prefix; one number for all.
+    """
+    return causal() | padding([lengths] if isinstance(lengths, int) else lengths)

@@ -1,7 +1,7 @@
 """How masks combine: `a & b`, `a | b`, `~a`, and a mask for positions that start later."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -40,6 +40,10 @@ class Pair(Mask):
     @property
     def only_keys(self) -> bool:
         return self.left.only_keys and self.right.only_keys
+
+    def sized(self, key_length: int) -> Mask:
+        left, right = self.left.sized(key_length), self.right.sized(key_length)
+        return self if left is self.left and right is self.right else type(self)(left, right)
 
     def own_runs(self, grid: Grid) -> Runs:
         left, right = (part.runs(grid).expand(self.batch, self.heads) for part in (self.left, self.right))
@@ -113,6 +117,10 @@ class Around(Mask):
     def only_keys(self) -> bool:
         return self.mask.only_keys
 
+    def sized(self, key_length: int) -> Mask:
+        mask = self.mask.sized(key_length)
+        return self if mask is self.mask else replace(self, mask=mask)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Around, kind="not"):
@@ -145,6 +153,9 @@ class Shifted(Around, kind="shift"):
     def distances(self) -> Spans | None:
         spans = self.mask.distances()
         return None if spans is None else moved(spans, self.keys - self.queries)
+
+    def sized(self, key_length: int) -> Mask:
+        return super().sized(key_length + self.keys)
 
     def reach(self) -> tuple[int | float, int | float]:
         low, high = self.mask.reach()

@@ -116,12 +116,11 @@ class Grid:
 
     def by_key(self, allowed: Bool[Tensor, "batch heads key"]) -> Runs:
         """Blocks of a mask that treats all queries alike."""
-        rows, columns = self.shape
+        rows, _ = self.shape
         batch, heads, _ = allowed.shape
         state = self.summed_up(allowed)  # (batch, heads, columns)
         parts = [self.outer(torch.zeros(rows, dtype=torch.long), each) for each in state.flatten(0, 1)]
-        first = torch.cat([part.first + number * rows * columns for number, part in enumerate(parts)])
-        return Runs.tidied(batch, heads, rows, columns, first, torch.cat([part.state for part in parts]))
+        return Runs.stacked(parts, batch=batch, heads=heads)
 
     def by_lines(self, queries: Bool[Tensor, "query"], keys: Bool[Tensor, "key"]) -> Runs:
         """Blocks of a mask by which these queries see everything, and everything sees these keys."""
@@ -139,9 +138,7 @@ class Grid:
         length = allowed.shape[-1]
         padded = torch.nn.functional.pad(allowed, (0, -length % self.size))
         count = padded.unflatten(-1, (-1, self.size)).sum(dim=-1)
-        sizes = torch.full_like(count, self.size)
-        sizes[..., -1] -= -length % self.size
-        return (count > 0).long() + (count == sizes).long()
+        return (count > 0).long() + (count == self.lines(length)).long()
 
     def by_pattern(self, size: int, pattern: Bool[Tensor, "query_block key_block"]) -> Runs:
         """Blocks of a mask that is itself one of blocks, of another size."""
@@ -165,3 +162,27 @@ class Grid:
             states.append(state[changes])
             end = state[-1:]
         return Runs(1, 1, rows, columns, torch.cat(firsts), torch.cat(states))
+
+    def by_tiles(self, size: int, row: Int[Tensor, "tiles"], column: Int[Tensor, "tiles"]) -> Runs:
+        """Blocks of a mask that allows these blocks of another size, each given once: their areas are added up."""
+        rows, columns = self.shape
+        sides = []  # of each tile: for every line of ours that it meets, the line and on how many positions
+        for tile, start, length in (row, self.query, self.query_length), (column, self.key, self.key_length):
+            low, high = (tile * size - start).clamp(min=0), (tile * size - start + size).clamp(max=length)
+            line = low[:, None] // self.size + torch.arange(-(-size // self.size) + 1)  # (tiles, lines)
+            shared = high[:, None].minimum(line * self.size + self.size) - low[:, None].maximum(line * self.size)
+            sides.append((line, shared.clamp(min=0)))
+        (down, height), (across, width) = sides
+        area = height[:, :, None] * width[:, None, :]  # (tiles, lines down, lines across)
+        place = down[:, :, None] * columns + across[:, None, :]
+        place, tile_of = place[area > 0].unique(return_inverse=True)
+        total = torch.zeros_like(place).index_add(0, tile_of, area[area > 0])
+        full = self.lines(self.query_length)[place // columns] * self.lines(self.key_length)[place % columns]
+        state = torch.where(total == full, ALL, SOME)
+        first = torch.cat([torch.tensor([0]), torch.stack([place, place + 1], dim=1).flatten()])
+        state = torch.cat([torch.tensor([NONE]), torch.stack([state, torch.full_like(state, NONE)], dim=1).flatten()])
+        return Runs.tidied(1, 1, rows, columns, first, state)
+
+    def lines(self, length: int) -> Int[Tensor, "blocks"]:
+        """How many positions each stretch of `size` has; the last may have fewer."""
+        return (length - torch.arange(0, length, self.size)).clamp(max=self.size)

@@ -145,18 +145,30 @@ class BlockLocal(Mask, kind="block_local"):
     """See `block_local`."""
 
     size: int
+    radius: int = 0
 
     def __post_init__(self):
-        if self.size < 1:
-            raise ValueError(f"block_local needs size >= 1, got {self.size}")
+        if self.size < 1 or self.radius < 0:
+            raise ValueError(f"block_local needs size >= 1 and radius >= 0, got size={self.size}, radius={self.radius}")
 
     def at(self, batch, head, query, key):
-        return query // self.size == key // self.size
+        return (query // self.size - key // self.size).abs() <= self.radius
 
     def own_runs(self, grid: Grid) -> Runs:
-        first, last = (each // self.size * self.size for each in grid.rows())
-        inside = torch.where(first == last, self.size, 0)  # a row of blocks that spans two of ours sees none whole
-        return grid.by_range(first, last + self.size - 1, first, first + inside - 1)
+        first, last = (each // self.size for each in grid.rows())  # our blocks that a row of the grid's spans
+        return grid.by_range(
+            (first - self.radius) * self.size,
+            (last + self.radius + 1) * self.size - 1,
+            (last - self.radius) * self.size,
+            (first + self.radius + 1) * self.size - 1,
+        )
+
+    def reach(self) -> tuple[int | float, int | float]:
+        farthest = (self.radius + 1) * self.size - 1
+        return -farthest, farthest
+
+    def __repr__(self) -> str:
+        return f"block_local({self.size}{f', {self.radius}' if self.radius else ''})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -76,6 +76,11 @@ class Mask:
         """Whether the mask is known to treat all queries alike, as padding does."""
         return False
 
+    def sized(self, key_length: int) -> "Mask":
+        """The same mask, told how many keys there are. Few depend on that, such as random blocks; they must be told
+        before they are asked `at` positions. `dense`, `blocks` and an attention layer see to it themselves."""
+        return self
+
     def conjuncts(self) -> "Iterator[Mask]":
         """The masks that it joins with `&`, or itself."""
         yield self
@@ -89,7 +94,7 @@ class Mask:
         key_length = query_length if key_length is None else key_length
         sizes = (self.batch, self.heads, query_length, key_length)
         batch, head, query, key = (torch.arange(size, device=device) for size in sizes)
-        allowed = self.at(batch[:, None, None, None], head[:, None, None], query[:, None], key)
+        allowed = self.sized(key_length).at(batch[:, None, None, None], head[:, None, None], query[:, None], key)
         return allowed.expand(sizes).contiguous()  # the kernels need it written out
 
     def blocks(self, query_length: int, key_length: int | None = None, *, size: int = 128) -> BlockPlan:
@@ -99,12 +104,13 @@ class Mask:
         for a rule of one's own, are the pairs of a block looked at, a slice of blocks at a time.
         """
         key_length = query_length if key_length is None else key_length
-        grid = Grid(query_length, key_length, size)
-        return finish(self.runs(grid).expand(self.batch, self.heads), grid, self.at)
+        grid, mask = Grid(query_length, key_length, size), self.sized(key_length)
+        return finish(mask.runs(grid).expand(mask.batch, mask.heads), grid, mask.at)
 
     def pairs(self, query_length: int, key_length: int | None = None) -> int:
         """How many (query, key) pairs are allowed, over all of the mask's batch and heads."""
-        return self.blocks(query_length, key_length).pairs(self.at)
+        mask = self.sized(query_length if key_length is None else key_length)
+        return mask.blocks(query_length, key_length).pairs(mask.at)
 
     def is_causal(self, query_length: int, key_length: int | None = None) -> bool:
         """Whether no query sees a later key."""
@@ -129,7 +135,7 @@ class Mask:
             every[0],
             every[1],
             BLOCK_SIZE=block_size,
-            mask_mod=self.to(device).at,
+            mask_mod=self.sized(plan.key_length).to(device).at,
             seq_lengths=(plan.query_length, plan.key_length),
         )
 

@@ -4,7 +4,7 @@ Think of all blocks, row after row, sentence after sentence, as one long line. A
 state on that line: a window over a million positions is some ten thousand of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 
@@ -48,6 +48,13 @@ class Runs:
         first, state = first[filled], state[filled]
         differs = torch.diff(state, prepend=torch.tensor([-1])) != 0
         return cls(batch, heads, rows, columns, first[differs], state[differs])
+
+    @classmethod
+    def stacked(cls, parts: "Sequence[Runs]", *, batch: int = 1, heads: int = 1) -> "Runs":
+        """The blocks of each sentence and each head, one after another."""
+        rows, columns = parts[0].rows, parts[0].columns
+        first = torch.cat([part.first + number * rows * columns for number, part in enumerate(parts)])
+        return cls.tidied(batch, heads, rows, columns, first, torch.cat([part.state for part in parts]))
 
     @classmethod
     def joined(cls, one: "Runs", other: "Runs", table: Tensor) -> "Runs":

@@ -1,0 +1,242 @@
+"""What sparse attention is composed of: blocks that are drawn at random, steps, columns, packed documents."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from txlib.attention.masks.grid import Grid
+from txlib.attention.masks.mask import Mask
+from txlib.attention.masks.runs import Runs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Every(Mask, kind="every"):
+    """See `every`."""
+
+    stride: int
+
+    def __post_init__(self):
+        if self.stride < 1:
+            raise ValueError(f"every needs stride >= 1, got {self.stride}")
+
+    def at(self, batch, head, query, key):
+        return (query - key) % self.stride == 0
+
+    def own_runs(self, grid: Grid) -> Runs:
+        first = grid.query - grid.key - grid.key_length + 1  # least distance of all
+        steps = range(first + -first % self.stride, first + grid.query_length + grid.key_length - 1, self.stride)
+        if self.stride == 1:
+            return grid.by_distance(((steps.start, steps.stop),))
+        return grid.by_distance(tuple((step, step + 1) for step in steps))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summaries(Mask, kind="summaries"):
+    """See `summaries`."""
+
+    stride: int
+    columns: int
+    only_keys = True
+
+    def __post_init__(self):
+        if not 1 <= self.columns <= self.stride:
+            raise ValueError(
+                f"summaries needs 1 <= columns <= stride, got columns={self.columns}, stride={self.stride}"
+            )
+
+    def at(self, batch, head, query, key):
+        return key % self.stride >= self.stride - self.columns
+
+
+class NeedsLength(Mask):
+    """A mask that depends on how many keys there are: `sized` tells it. Subclasses have the fields `size`, of a block,
+    and `key_length`, None until it is known."""
+
+    size: int
+    key_length: int | None
+
+    def sized(self, key_length: int) -> Mask:
+        return replace(self, key_length=key_length) if self.key_length is None else self
+
+    @property
+    def blocks_of_keys(self) -> int:
+        """How many there are; the last may be smaller.
+
+        Raises:
+            ValueError: when the number of keys is not known.
+        """
+        if self.key_length is None:
+            raise ValueError(f"{self} depends on the number of keys: ask mask.sized(key_length)")
+        return -(-self.key_length // self.size)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GlobalBlocks(NeedsLength, kind="global_blocks"):
+    """See `global_blocks`."""
+
+    size: int
+    first: int
+    last: int
+    key_length: int | None = None
+
+    def __post_init__(self):
+        if self.size < 1 or self.first < 0 or self.last < 0:
+            raise ValueError(
+                f"global_blocks needs size >= 1, first >= 0 and last >= 0, got size={self.size}, first={self.first}, "
+                f"last={self.last}"
+            )
+
+    def at(self, batch, head, query, key):
+        return self.chosen(query) | self.chosen(key)
+
+    def chosen(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+        """Whether each position is in one of the blocks."""
+        block, count = position // self.size, self.blocks_of_keys
+        outside = (block < 0) | (block >= count)
+        return ((block < self.first) | (block >= count - self.last)) & ~outside
+
+    def own_runs(self, grid: Grid) -> Runs:
+        return grid.by_lines(self.chosen(grid.queries()), self.chosen(grid.keys()))
+
+    def __repr__(self) -> str:
+        return f"global_blocks({self.size}, {self.first}, {self.last})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RandomBlocks(NeedsLength, kind="random_blocks"):
+    """See `random_blocks`."""
+
+    size: int
+    per_row: int
+    seed: int
+    window: int = 0
+    first: int = 0
+    last: int = 0
+    heads: int = 1
+    key_length: int | None = None
+
+    def __post_init__(self):
+        if self.size < 1 or self.per_row < 0 or self.heads < 1:
+            raise ValueError(
+                f"random_blocks needs size >= 1, per_row >= 0 and heads >= 1, got size={self.size}, "
+                f"per_row={self.per_row}, heads={self.heads}"
+            )
+        if min(self.window, self.first, self.last) < 0 or (self.window and self.window % 2 == 0):
+            raise ValueError(
+                f"random_blocks needs a window of 0 or an odd number of blocks, first >= 0 and last >= 0, got "
+                f"window={self.window}, first={self.first}, last={self.last}"
+            )
+
+    def at(self, batch, head, query, key):
+        row, column = query // self.size, key // self.size
+        seen = row < torch.zeros_like(column + head)  # nothing yet, in the shape of the answer
+        for drawn, there in self.draws(head % self.heads, row.clamp(min=0)):
+            seen = seen | ((column == drawn) & there & (row >= 0))
+        return seen
+
+    def draws(self, head: Tensor, row: Tensor) -> list[tuple[Int[Tensor, "..."], Bool[Tensor, "..."]]]:
+        """The columns of blocks that each row of each head draws, and whether there was one left to draw.
+
+        Robert Floyd's way to draw without repetition, all rows at once: one of the first few choices, each time one
+        choice more; and that one itself where what is drawn was drawn before.
+        """
+        count = self.blocks_of_keys
+        first, end = self.first, max(self.first, count - self.last)  # columns outside are left out, and so is …
+        low, high = (row - self.window // 2, row + self.window // 2 + 1) if self.window else (row, row)
+        low, high = low.clamp(first, end), high.clamp(first, end)  # … what lies between these
+        choices = (low - first) + (end - high)
+        ranks: list[tuple[Tensor, Tensor]] = []
+        for number in range(self.per_row):
+            newest = choices - self.per_row + number
+            rank = hashed(self.seed, head, row, number) % (newest + 1).clamp(min=1)
+            for earlier, there in list(ranks):
+                rank = torch.where(there & (rank == earlier), newest, rank)
+            ranks.append((rank, newest >= 0))
+        return [
+            (torch.where(first + rank < low, first + rank, rank - low + first + high), there) for rank, there in ranks
+        ]
+
+    def own_runs(self, grid: Grid) -> Runs:
+        rows = torch.arange(max(0, grid.query) // self.size, (grid.query + grid.query_length - 1) // self.size + 1)
+        parts = []
+        for head in range(self.heads):
+            drawn = self.draws(torch.tensor(head), rows)
+            nothing = torch.zeros(0, dtype=torch.long)
+            row = torch.cat([nothing, *(rows[there] for _, there in drawn)])
+            column = torch.cat([nothing, *(column[there] for column, there in drawn)])
+            parts.append(grid.by_tiles(self.size, row, column))
+        return Runs.stacked(parts, heads=self.heads)
+
+    def __repr__(self) -> str:
+        avoided = f", {self.window}, {self.first}, {self.last}" if self.window or self.first or self.last else ""
+        heads = f", heads={self.heads}" if self.heads > 1 else ""
+        return f"random_blocks({self.size}, {self.per_row}, {self.seed}{avoided}{heads})"
+
+
+def hashed(seed: int, head: Int[Tensor, "..."], row: Int[Tensor, "..."], number: int) -> Int[Tensor, "..."]:
+    """A whole number from 0 to 2³² - 1 for each head and row, as good as random, and the same on every device: the
+    bits are mixed by shifts and products, as hash functions do."""
+    mixed = head * 0x9E3779B1 + number * 0x85EBCA77 + seed * 0xC2B2AE3D % 2**32  # odd numbers, far apart
+    for summand in (row, 0):
+        mixed = (mixed + summand) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 15)) * 0x735A2D97) & 0xFFFFFFFF
+        mixed = mixed ^ (mixed >> 15)
+    return mixed
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Documents(Mask, kind="documents"):
+    """See `documents`."""
+
+    ids: Any  # a tensor or rows of numbers; kept as a tensor that counts each row's documents, -1 for no document
+
+    def __post_init__(self):
+        ids = torch.as_tensor(self.ids)
+        if ids.dim() != 2 or not ids.numel() or ids.is_floating_point():
+            raise ValueError(
+                f"documents needs whole numbers (batch, length), got {ids.dtype} of shape {tuple(ids.shape)}"
+            )
+        starts = torch.diff(ids, dim=1, prepend=ids[:, :1]) != 0
+        object.__setattr__(self, "ids", torch.where(ids < 0, -1, starts.cumsum(dim=1)))
+
+    @property
+    def batch(self) -> int:
+        return len(self.ids)
+
+    def at(self, batch, head, query, key):
+        of_query, of_key = self.document(batch, query), self.document(batch, key)
+        return (of_query == of_key) & (of_query >= 0)
+
+    def document(self, batch: Int[Tensor, "..."], position: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """The number of the document that each position is in, -1 outside."""
+        last = self.ids.shape[1] - 1
+        number = self.ids.to(position.device)[batch, position.clamp(min=0, max=last)]
+        return torch.where((position >= 0) & (position <= last), number, -1)
+
+    def own_runs(self, grid: Grid) -> Runs:
+        return Runs.stacked([self.runs_of(ids.cpu(), grid) for ids in self.ids], batch=self.batch)
+
+    def runs_of(self, ids: Int[Tensor, "length"], grid: Grid) -> Runs:
+        """Of one sentence: a row of blocks sees all from the start of its first query's document to the end of its
+        last query's; and all its queries see the same if that is one document."""
+        inside = int((ids >= 0).sum())  # documents come first
+        first, last = grid.rows()
+        seen = (first < inside) & (last >= 0)
+        number = [ids[each.clamp(0, max(0, inside - 1))] if inside else each for each in (first, last)]
+        start = torch.searchsorted(ids[:inside], number[0])
+        end = torch.searchsorted(ids[:inside], number[1], right=True) - 1
+        whole = seen & (number[0] == number[1]) & (first >= 0) & (last < inside)
+        return grid.by_range(
+            torch.where(seen, start, 0),
+            torch.where(seen, end, -1),
+            torch.where(whole, start, 0),
+            torch.where(whole, end, -1),
+        )
+
+    def __repr__(self) -> str:
+        batch, length = self.ids.shape
+        return f"documents({batch}×{length})"
