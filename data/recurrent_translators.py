@@ -19,11 +19,10 @@ from txlib.recipes.run import run
 from txlib.recipes.translation import PRESETS, Translation
 from txlib.recipes.translators import TRANSLATORS, vocabulary
 from txlib.text import Tokenizer
-from txlib.training import TrainConfig
 
 OUT = Path(__file__).parent / "checkpoints"
 RUNS = Path(__file__).parents[1] / "runs"
-ADAM = TrainConfig(lr=3e-3, warmup=40, average=0.98, checkpoint_every=50)
+STEPS = 5_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,26 +37,22 @@ class Recurrent(Translation):
         tiny = PRESETS["tiny"]
         return replace(tiny, block=replace(tiny.block, d_model=160, dropout=0.15), batch_tokens=2_000)
 
-    @property
-    def training(self) -> TrainConfig:
-        return replace(ADAM, seed=self.seed)
-
     def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
         """Of the preset's own width, not of its Transformer's size."""
         return TRANSLATORS[self.model].make(self.chosen.block.d_model, self.chosen, vocabulary(tokenizer))
 
 
-def make(model: str, pair: str, steps: int) -> None:
+def make(model: str, pair: str) -> None:
     """Train, unless that has been done, and keep what a lesson needs."""
     out = RUNS / f"games-{pair}-{model}"
     if not (out / "model").is_dir():
-        run(Recurrent, out, steps=steps, data="games", pair=pair, model=model, resume=(out / "run").is_dir())
+        run(Recurrent, out, steps=STEPS, data="games", pair=pair, model=model, resume=(out / "run").is_dir())
     shutil.copytree(out / "model", OUT / out.name, dirs_exist_ok=True)
     weights = OUT / out.name / "model.safetensors"
     save_file({name: weight.half() for name, weight in load_file(weights).items()}, weights, {"format": "pt"})
 
 
 if __name__ == "__main__":
-    make("rnn-plain", "de-en", steps=1500)
-    make("rnn", "de-en", steps=1500)
-    make("rnn", "fr-en", steps=900)
+    make("rnn-plain", "de-en")
+    make("rnn", "de-en")
+    make("rnn", "fr-en")

@@ -182,6 +182,11 @@ def learn_beginnings(cell, seed, steps=300):
     return model
 
 
+# %% [markdown]
+# And how often it is right, for test sentences of some lengths:
+
+
+# %%
 @torch.no_grad()
 def share_right(model, shortest, longest):
     groups = [ids for n, ids in to_test.items() if shortest <= n <= longest]
@@ -415,8 +420,8 @@ def decode(self, decoder_input_ids, h, attention_mask):     # (batch, target), (
 Translator.context, Translator.step, Translator.decode = context, step, decode
 
 # %% [markdown]
-# See the loop learn, for 20 seconds, on sentences of at most 8 words. `collate` makes a batch: it appends the end
-# token, pads, and moves the target to the right; a label of −100 is padding, which no loss counts.
+# Next, batches of sentences of about the same length. `collate` makes one: it appends the end token, pads, and moves
+# the target to the right; a label of −100 is padding, which no loss counts.
 
 # %%
 PAD, BOS, EOS = vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id
@@ -431,6 +436,11 @@ def batches_of(encoded, tokens):
     return [(group, collate([encoded[index] for index in group], BOS, EOS, PAD)) for group in groups]
 
 
+# %% [markdown]
+# The training loop is the one of section 2, with a whole sentence's loss:
+
+
+# %%
 def learn(model, batches, what):
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=3e-3), []
     for _, batch in progress(batches, what):
@@ -446,7 +456,7 @@ def learn(model, batches, what):
 
 
 # %% [markdown]
-# Blind guessing among the 4,000 tokens has a loss of $\ln 4000 = 8.3$. (The logarithm is the natural one, and so the
+# See it learn, for 20 seconds, on sentences of at most 8 words. Blind guessing among the 4,000 tokens has a loss of $\ln 4000 = 8.3$. (The logarithm is the natural one, and so the
 # unit is called a **nat**.)
 
 # %% tags=["nbval-ignore-output"]
@@ -504,6 +514,11 @@ def write(model, batch, longest=50):
     return torch.stack(written, dim=1).tolist()             # (batch, length)
 
 
+# %% [markdown]
+# Sentences of one length go together; then each takes its place again:
+
+
+# %%
 def translate(model, sentences):
     results = {}
     for group, batch in batches_of([(ids, []) for ids in vocabulary.encode_batch(sentences)], 4000):
@@ -562,6 +577,11 @@ def token_losses(model, batch, order):                      # -> (batch, target)
     return F.cross_entropy(logits.mT, batch.labels, ignore_index=-100, reduction="none")
 
 
+# %% [markdown]
+# `order` says which source each target gets. Now by the length of the source:
+
+
+# %% tags=["nbval-ignore-output"]
 def worth_by_length(model):
     gained, count = torch.zeros(len(LENGTHS)), torch.zeros(len(LENGTHS))
     for group, batch in batches_of(encode_pairs(german_pairs.test), 4000):
@@ -703,6 +723,11 @@ def tokens(ids):
     return [vocabulary.token(id).replace("▁", "") for id in ids]
 
 
+# %% [markdown]
+# One of its steps, the one that writes *orcs*:
+
+
+# %%
 (source, target), = encode_pairs([our_pair])
 ours = look(attending, collate([(source, target)], BOS, EOS, PAD))[0]  # (target, source)
 at = tokens(target).index("orcs")
@@ -774,13 +799,18 @@ plots.lines(
 # the pair that has most; of several, the one whose largest weights are largest on average.
 
 
-# %% tags=["nbval-ignore-output"]
+# %%
 def crossings(a):                                           # (target, source)
     sure = a.amax(dim=-1) >= 0.3                            # (target,)
     place = a.argmax(dim=-1)[sure]                          # where they point
     return (place[:, None] > place).triu(1).sum().item()    # pairs: an earlier one, a later one
 
 
+# %% [markdown]
+# The search looks at all pairs, without choosing:
+
+
+# %%
 def search(model, pairs):
     encoded = [pair for pair in encode_pairs(pairs) if len(pair[1]) <= 12]
     found = []
@@ -792,6 +822,10 @@ def search(model, pairs):
     return sorted(found, key=lambda each: each[:2], reverse=True)
 
 
+# %% [markdown]
+# And here is the winner:
+
+# %% tags=["nbval-ignore-output"]
 german_maps = search(attending, german_pairs.test)
 count, _, source, target, a = german_maps[0]
 plots.heatmap(
@@ -856,6 +890,10 @@ def milliseconds(work, repeats=9):                          # the fastest of the
     return min(times)
 
 
+# %% [markdown]
+# What is computed, and what must be held in memory meanwhile:
+
+# %%
 d, n = 160, 64
 asking, answering = torch.randn(16, n, d), torch.randn(16, n, d)  # (batch, n, d)
 v = torch.randn(d)
@@ -947,6 +985,10 @@ def attention(n):
     return {(1, i): [(0, j) for j in range(i + 1)] for i in range(n)}
 
 
+# %% [markdown]
+# Four nets read the beginning of section 4's sentence:
+
+# %%
 sentence = "The chef who fed us all winter was tired".split()
 nets = {
     "recurrent": recurrent(9), "convolution, width 3": convolution(9, 3, [1, 1, 1, 1]),

@@ -970,7 +970,7 @@ plots.lines(
 from txlib.generation import beam_search
 from txlib.models import Transformer as LibraryTransformer
 from txlib.models import TransformerConfig
-from txlib.models.transformer import shift_right as library_shift_right
+from txlib.models.translation import shift_right as library_shift_right
 from txlib.recipes.translation import bleu as library_bleu
 from txlib.training.losses import label_smoothed_cross_entropy
 from txlib.training.schedules import noam as library_noam

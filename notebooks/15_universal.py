@@ -131,6 +131,9 @@ def parameters(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+# %% [markdown]
+# torch counts operations while a module runs:
+
 # %%
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -186,6 +189,9 @@ def waves(position, d_model):
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)                  # (…, d_model)
 
 
+# %% [markdown]
+# The half that tells the step, for eight of them:
+
 # %%
 steps_signal = waves(torch.arange(1, 9), d_model)                   # (step, d_model)
 plots.heatmap(
@@ -231,6 +237,11 @@ class Stack(nn.Module):
         return x
 
 
+# %% [markdown]
+# The loop has one block, and before each use it may add the two halves of the signal:
+
+
+# %% tags=["recorded"]
 class Loop(nn.Module):
     def __init__(self, d_model, steps, clock=True, positions=False):
         super().__init__()
@@ -247,6 +258,11 @@ class Loop(nn.Module):
         return x
 
 
+# %% [markdown]
+# What stands before and after the body is the same for all:
+
+
+# %% tags=["recorded"]
 class Reader(nn.Module):
     def __init__(self, body, d_model=64):
         super().__init__()
@@ -296,6 +312,11 @@ def train(body, d_model=64, ponder=0.0, steps=250, seed=0, lr=4e-3, what="traini
     return model
 
 
+# %% [markdown]
+# The test counts right answers depth by depth. (`value` is for later, too.)
+
+
+# %% tags=["recorded"]
 @torch.no_grad()
 def by_depth(model, value=None, size=600):
     torch.manual_seed(99)

@@ -16,7 +16,8 @@ from torch.testing import assert_close
 from txlib.attention import Mask, recording
 from txlib.layers import BlockConfig, sinusoidal
 from txlib.models.sizes import VASWANI
-from txlib.models.transformer import Transformer, TransformerConfig, shift_right
+from txlib.models.transformer import Transformer, TransformerConfig
+from txlib.models.translation import shift_right
 
 POSITIONS = ["none", "sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "rotary_half", "shaw", "alibi", "t5"]
 BLOCK = BlockConfig(d_model=16, heads=4, d_ff=24, position="none")

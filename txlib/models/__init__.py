@@ -14,7 +14,8 @@ from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from txlib.models.sizes import from_size
-from txlib.models.transformer import Seq2SeqOutput, Transformer, TransformerConfig
+from txlib.models.transformer import Transformer, TransformerConfig
+from txlib.models.translation import Seq2SeqOutput
 from txlib.models.universal import UniversalGPT, UniversalGPTConfig, UniversalTransformer, UniversalTransformerConfig
 
 __all__ = [

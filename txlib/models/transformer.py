@@ -1,20 +1,15 @@
 """The encoder–decoder Transformer (Vaswani et al. 2017)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from txlib.attention import Mask, causal
-from txlib.labels import IGNORED
-from txlib.layers import BlockConfig, TokenEmbedding, make_position
+from txlib.layers import BlockConfig, make_position
 from txlib.layers.feedforward import dropout
-from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import DecoderCache, ModelConfig, Stack, real_tokens, together
+from txlib.models.translation import Seq2SeqOutput, TranslationModel
 
 
 @dataclass(frozen=True)
@@ -54,38 +49,16 @@ class TransformerConfig(ModelConfig):
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
 
 
-@output
-class Seq2SeqOutput(Output):
-    """What an encoder–decoder returns, under Hugging Face's names.
-
-    logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: a number, mean over
-    the labels that count, or None without labels.
-    """
-
-    logits: Float[Tensor, "batch target vocab"]
-    encoder_last_hidden_state: Float[Tensor, "batch source d_model"]
-    loss: Float[Tensor, ""] | None = None
-
-
-class Transformer(nn.Module):
+class Transformer(TranslationModel):
     """Encoder, decoder, and one embedding matrix for source, target and output (Vaswani et al. 2017, §3.4)."""
 
-    __call__: Callable[..., Seq2SeqOutput]  # nn.Module's own says Any
-
     def __init__(self, config: TransformerConfig):
-        super().__init__()
-        self.config = TransformerConfig.checked(config)
+        TransformerConfig.checked(config)
         block = config.block
-        self.embedding = TokenEmbedding(config.vocab_size, block.d_model, scaled=config.scale_embedding)
+        super().__init__(config, block.d_model, scaled=config.scale_embedding, output_bias=config.output_bias)
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.encoder = Stack(block, config.encoder_layers, max_length=config.max_length)
         self.decoder = Stack(block, config.decoder_layers, cross=True, causal=True, max_length=config.max_length)
-        self.output: Any = None  # None: the embedding's matrix
-        self.output_bias = None
-        if not config.tie_embeddings:
-            self.output = nn.Linear(block.d_model, config.vocab_size, bias=config.output_bias)
-        elif config.output_bias:
-            self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(
         self,
@@ -101,23 +74,14 @@ class Transformer(nn.Module):
 
         Args:
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
-            decoder_input_ids: the target behind a start token; made from the labels unless given.
-            labels: the target, ending in the end token; -100 is not counted. While training, the load-balancing loss of
-                experts is added.
+            decoder_input_ids: the target after a start token; made from the labels unless given.
+            labels: the target, ending in the end token; -100 is not counted. While training, `auxiliary_loss` is added.
             mask, decoder_mask, memory_mask: what else a position may not see: source of source, target of target,
                 target of source.
         """
-        if decoder_input_ids is None:
-            if labels is None:
-                raise ValueError("Transformer needs decoder_input_ids or labels, got neither")
-            decoder_input_ids = shift_right(labels, self.config.bos_id, self.config.pad_id)
-        memory = self.encode(input_ids, attention_mask, mask)
-        hidden = self.decode(decoder_input_ids, memory, attention_mask, mask=decoder_mask, memory_mask=memory_mask)
-        logits = self.logits(hidden)
-        loss = None if labels is None else cross_entropy(logits, labels)
-        if loss is not None and self.training:
-            loss = loss + auxiliary_loss(self)
-        return Seq2SeqOutput(logits=logits, encoder_last_hidden_state=memory, loss=loss)
+        memory, target = self.encode(input_ids, attention_mask, mask), self.target(decoder_input_ids, labels)
+        hidden = self.decode(target, memory, attention_mask, mask=decoder_mask, memory_mask=memory_mask)
+        return self.scored(hidden, memory, labels)
 
     def encode(
         self,
@@ -157,23 +121,6 @@ class Transformer(nn.Module):
             x = self.position(x, offset)
         return dropout(x, self.config.block.dropout, self.training)
 
-    def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """Unnormalised log-probabilities of the next token."""
-        if self.output is not None:
-            return self.output(hidden)
-        return F.linear(hidden, self.embedding.weight, self.output_bias)
-
-    @property
-    def output_weight(self) -> Float[Tensor, "vocab d_model"]:
-        """The output projection; tied, it is the embedding's own matrix (Press & Wolf 2017)."""
-        return self.embedding.weight if self.output is None else self.output.weight
-
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
         """An empty cache for `decode`; see `BlockCache`."""
         return self.decoder.new_cache(capacity)
-
-
-def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:
-    """What the decoder reads while it predicts the labels: the start token, then all labels but the last."""
-    shifted = torch.cat([labels.new_full((len(labels), 1), bos_id), labels[:, :-1]], dim=1)
-    return shifted.masked_fill(shifted == IGNORED, pad_id)

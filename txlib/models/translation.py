@@ -1,16 +1,30 @@
-"""What all translators but the first Transformer share: one embedding matrix, and the way from ids to a loss."""
+"""What all translators share: one embedding matrix, and the way from ids to a loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from txlib.labels import IGNORED
 from txlib.layers import TokenEmbedding
-from txlib.models.outputs import auxiliary_loss, cross_entropy
-from txlib.models.transformer import Seq2SeqOutput, shift_right
+from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
+
+
+@output
+class Seq2SeqOutput(Output):
+    """What an encoder–decoder returns, under Hugging Face's names.
+
+    logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: a number, mean over
+    the labels that count, or None without labels.
+    """
+
+    logits: Float[Tensor, "batch target vocab"]
+    encoder_last_hidden_state: Float[Tensor, "batch source d_model"]
+    loss: Float[Tensor, ""] | None = None
 
 
 class TranslationModel(nn.Module, ABC):
@@ -20,15 +34,18 @@ class TranslationModel(nn.Module, ABC):
         config: with vocab_size, pad_id, bos_id and tie_embeddings.
         width: of token vectors, and of what `logits` reads.
         scaled: multiply token vectors by √width.
+        output_bias: add a learned number to each token's logit.
     """
 
     __call__: Callable[..., Seq2SeqOutput]  # nn.Module's own says Any
 
-    def __init__(self, config: Any, width: int, *, scaled: bool = True):
+    def __init__(self, config: Any, width: int, *, scaled: bool = True, output_bias: bool = False):
         super().__init__()
         self.config: Any = config
         self.embedding = TokenEmbedding(config.vocab_size, width, scaled=scaled)
-        self.output = None if config.tie_embeddings else nn.Linear(width, config.vocab_size, bias=False)
+        tied = config.tie_embeddings
+        self.output = None if tied else nn.Linear(width, config.vocab_size, bias=output_bias)
+        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size)) if tied and output_bias else None
 
     def forward(
         self,
@@ -44,12 +61,25 @@ class TranslationModel(nn.Module, ABC):
             decoder_input_ids: the target after a start token; made from the labels unless given.
             labels: the target, ending in the end token; -100 is not counted. While training, `auxiliary_loss` is added.
         """
-        if decoder_input_ids is None:
-            if labels is None:
-                raise ValueError(f"{type(self).__name__} needs decoder_input_ids or labels, got neither")
-            decoder_input_ids = shift_right(labels, self.config.bos_id, self.config.pad_id)
         memory = self.encode(input_ids, attention_mask)
-        logits = self.logits(self.decode(decoder_input_ids, memory, attention_mask))
+        hidden = self.decode(self.target(decoder_input_ids, labels), memory, attention_mask)
+        return self.scored(hidden, memory, labels)
+
+    def target(self, decoder_input_ids: Tensor | None, labels: Tensor | None) -> Int[Tensor, "batch target"]:
+        """What the decoder reads.
+
+        Raises:
+            ValueError: when there is neither.
+        """
+        if decoder_input_ids is not None:
+            return decoder_input_ids
+        if labels is None:
+            raise ValueError(f"{type(self).__name__} needs decoder_input_ids or labels, got neither")
+        return shift_right(labels, self.config.bos_id, self.config.pad_id)
+
+    def scored(self, hidden: Tensor, memory: Tensor, labels: Tensor | None) -> Seq2SeqOutput:
+        """The output, from what the decoder has made."""
+        logits = self.logits(hidden)
         loss = None if labels is None else cross_entropy(logits, labels)
         if loss is not None and self.training:
             loss = loss + auxiliary_loss(self)
@@ -71,12 +101,18 @@ class TranslationModel(nn.Module, ABC):
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Unnormalised log-probabilities of the next token."""
-        return F.linear(hidden, self.output_weight)
+        return F.linear(hidden, self.embedding.weight, self.output_bias) if self.output is None else self.output(hidden)
 
     @property
     def output_weight(self) -> Float[Tensor, "vocab d_model"]:
         """The output projection; tied, it is the embedding's own matrix (Press & Wolf 2017)."""
         return self.embedding.weight if self.output is None else self.output.weight
+
+
+def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:
+    """What the decoder reads while it predicts the labels: the start token, then all labels but the last."""
+    shifted = torch.cat([labels.new_full((len(labels), 1), bos_id), labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == IGNORED, pad_id)
 
 
 def check_source(input_ids: Int[Tensor, "batch source"]) -> None:

@@ -24,8 +24,7 @@ from txlib.layers.position import SINUSOIDAL_LAYOUTS, check_even
 from txlib.models.gpt import CausalLMOutput, next_token_loss
 from txlib.models.outputs import auxiliary_loss, output
 from txlib.models.stack import DecoderCache, ModelConfig, real_tokens, together
-from txlib.models.transformer import Seq2SeqOutput
-from txlib.models.translation import TranslationModel, check_source
+from txlib.models.translation import Seq2SeqOutput, TranslationModel, check_source
 
 
 @dataclass(frozen=True)
