@@ -25,18 +25,17 @@ from txlib.layers.convolution import (
     receptive_field,
 )
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import ModelConfig, real_tokens
-from txlib.models.translation import TranslationModel, check_source
+from txlib.models.stack import real_tokens
+from txlib.models.translation import TranslationConfig, TranslationModel, check_source
 
 HALF = 0.5**0.5  # times a sum of two things of one variance has that variance (Gehring et al. 2017, §3.4)
 
 
 @dataclass(frozen=True)
-class ConvSeq2SeqConfig(ModelConfig):
-    """Sizes of a ConvS2S.
+class ConvSeq2SeqConfig(TranslationConfig):
+    """Sizes of a ConvS2S; the rest is in `TranslationConfig`. (The paper does not tie its embeddings.)
 
     Args:
-        vocab_size: of the vocabulary that source and target share.
         d_model: width of the convolutions' outputs; 512 in the paper's English–Romanian model (§5.1).
         d_embedding: width of the embeddings, which is also the attention's; d_model unless given.
         encoder_layers, decoder_layers: number of convolutions, each with its gates; 20 in that model.
@@ -44,12 +43,8 @@ class ConvSeq2SeqConfig(ModelConfig):
         max_length: longest sequence that the learned positions can hold.
         dropout: share of the embeddings, of each convolution's inputs and of the decoder's outputs that is dropped.
         weight_norm: learn length and direction of weights apart (§4.2).
-        tie_embeddings: use the embedding's matrix as the output projection, too. The paper does not.
-        pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
-        bad_words_ids: sequences of tokens that a search never writes.
     """
 
-    vocab_size: int
     d_model: int
     d_embedding: int | None = None
     encoder_layers: int = 4
@@ -59,11 +54,6 @@ class ConvSeq2SeqConfig(ModelConfig):
     max_length: int = 512
     dropout: float = 0.0
     weight_norm: bool = False
-    tie_embeddings: bool = True
-    pad_id: int = 0
-    bos_id: int = 1
-    eos_id: int = 2
-    bad_words_ids: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self):
         check_sizes(self, "vocab_size", "d_model", "d_embedding", "encoder_layers", "decoder_layers", "max_length")
@@ -85,11 +75,10 @@ class ConvSeq2SeqConfig(ModelConfig):
 
 
 @dataclass(frozen=True)
-class ByteNetConfig(ModelConfig):
-    """Sizes of a ByteNet.
+class ByteNetConfig(TranslationConfig):
+    """Sizes of a ByteNet; the rest is in `TranslationConfig`.
 
     Args:
-        vocab_size: of the vocabulary that source and target share.
         d_model: width of what the blocks add to, the paper's 2d, which was 1600 (§5); even.
         encoder_sets, decoder_sets: how often the row of dilations is repeated; 6 times in the paper.
         dilations: of a set's blocks, one after another.
@@ -97,12 +86,8 @@ class ByteNetConfig(ModelConfig):
         unfold_ratio, unfold_extra: the encoder represents n tokens at ⌈ratio · n + extra⌉ positions, enough for nearly
             all translations (§3.2's a and b).
         dropout: share of the embeddings and of what each block adds that is dropped.
-        tie_embeddings: use the embedding's matrix as the output projection, too.
-        pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
-        bad_words_ids: sequences of tokens that a search never writes.
     """
 
-    vocab_size: int
     d_model: int
     encoder_sets: int = 2
     decoder_sets: int = 2
@@ -112,11 +97,6 @@ class ByteNetConfig(ModelConfig):
     unfold_ratio: float = 1.2
     unfold_extra: int = 0
     dropout: float = 0.0
-    tie_embeddings: bool = True
-    pad_id: int = 0
-    bos_id: int = 1
-    eos_id: int = 2
-    bad_words_ids: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self):
         check_sizes(self, "vocab_size", "d_model", "encoder_sets", "decoder_sets")
@@ -151,6 +131,7 @@ def check_sizes(config: ConvSeq2SeqConfig | ByteNetConfig, *names: str) -> None:
         ValueError: naming it.
     """
     config.check_at_least_one(*names)
+    config.check_special_tokens()
     check_kernel("encoder_kernel", config.encoder_kernel, causal=False)
     check_kernel("decoder_kernel", config.decoder_kernel, causal=True)
     check_dropout(config.dropout)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from txlib.attention import AdditiveAttention, BilinearAttention, DotAttention
 from txlib.attention.mechanism import check_dropout
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import ModelConfig, real_tokens
-from txlib.models.translation import TranslationModel, check_source
+from txlib.models.stack import real_tokens
+from txlib.models.translation import TranslationConfig, TranslationModel, check_source
 
 CELLS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}
 ATTENTIONS: dict[str | None, Callable[[int], nn.Module | None]] = {
@@ -36,11 +36,10 @@ Ask = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig(ModelConfig):
-    """Sizes of a recurrent encoder–decoder.
+class Seq2SeqConfig(TranslationConfig):
+    """Sizes of a recurrent encoder–decoder; the rest is in `TranslationConfig`.
 
     Args:
-        vocab_size: of the vocabulary that source and target share.
         d_model: width of token vectors, annotations h and states s.
         encoder_layers, decoder_layers: recurrent layers, with residual connections from the second on, as in GNMT
             (Wu et al. 2016, §3.1).
@@ -53,11 +52,8 @@ class Seq2SeqConfig(ModelConfig):
             additive attention, "luong" for the others, as in the papers.
         input_feeding: in Luong's order, g_out's vector of one step is an input of the next (Luong et al. 2015, §3.3).
         dropout: on token vectors, between layers and on g_out's vector, never from step to step (Zaremba et al. 2014).
-        tie_embeddings: use the embedding's matrix as the output projection, too.
-        pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
     """
 
-    vocab_size: int
     d_model: int = 256
     encoder_layers: int = 1
     decoder_layers: int = 1
@@ -67,13 +63,10 @@ class Seq2SeqConfig(ModelConfig):
     order: str | None = None
     input_feeding: bool = False
     dropout: float = 0.0
-    tie_embeddings: bool = True
-    pad_id: int = 0
-    bos_id: int = 1
-    eos_id: int = 2
 
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "d_model", "encoder_layers", "decoder_layers")
+        self.check_special_tokens()
         for name, known in ("cell", CELLS), ("attention", ATTENTIONS), ("order", (None, "bahdanau", "luong")):
             if getattr(self, name) not in known:
                 raise ValueError(

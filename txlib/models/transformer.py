@@ -8,43 +8,34 @@ from torch import Tensor
 from txlib.attention import Mask, causal
 from txlib.layers import BlockConfig, make_position
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import DecoderCache, ModelConfig, Stack, real_tokens, together
-from txlib.models.translation import Seq2SeqOutput, TranslationModel
+from txlib.models.stack import DecoderCache, Stack, real_tokens, together
+from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel
 
 
 @dataclass(frozen=True)
-class TransformerConfig(ModelConfig):
-    """Sizes of an encoder–decoder.
+class TransformerConfig(TranslationConfig):
+    """Sizes of an encoder–decoder; the rest is in `TranslationConfig`.
 
     Args:
-        vocab_size: of the vocabulary that source and target share.
         block: what each block of both stacks is made of.
         encoder_layers, decoder_layers: number of blocks.
         max_length: longest sequence that learned positions can hold.
         scale_embedding: multiply token vectors by √d_model.
         scale_output: divide the decoder's vectors, which the output projection reads, by √d_model, as T5 does.
-        tie_embeddings: use the embedding's matrix as the output projection, too.
         output_bias: add a learned number to each token's logit, as Marian does.
-        pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
-        bad_words_ids: sequences of tokens that a search never writes.
     """
 
-    vocab_size: int
     block: BlockConfig
     encoder_layers: int = 6
     decoder_layers: int = 6
     max_length: int = 512
     scale_embedding: bool = True
     output_bias: bool = False
-    pad_id: int = 0
-    bos_id: int = 1
-    eos_id: int = 2
-    bad_words_ids: tuple[tuple[int, ...], ...] = ()
     scale_output: bool = False
-    tie_embeddings: bool = True
 
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "encoder_layers", "decoder_layers")
+        self.check_special_tokens()
         if self.block.position == "skewed":
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
 

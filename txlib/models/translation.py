@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -12,6 +13,40 @@ from torch import Tensor, nn
 from txlib.labels import IGNORED
 from txlib.layers import TokenEmbedding
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
+from txlib.models.stack import ModelConfig
+
+
+@dataclass(frozen=True)
+class TranslationConfig(ModelConfig):
+    """What every translator's config says beside its sizes.
+
+    Args:
+        vocab_size: of the vocabulary that source and target share.
+        tie_embeddings: use the embedding's matrix as the output projection, too.
+        pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
+        bad_words_ids: sequences of tokens that a search never writes.
+    """
+
+    vocab_size: int
+    _: KW_ONLY
+    tie_embeddings: bool = True
+    pad_id: int = 0
+    bos_id: int = 1
+    eos_id: int = 2
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+
+    def check_special_tokens(self) -> None:
+        """Refuse special tokens that are not in the vocabulary.
+
+        Raises:
+            ValueError: naming the first.
+        """
+        for name in ("pad_id", "bos_id", "eos_id"):
+            if not 0 <= getattr(self, name) < self.vocab_size:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is not in the vocabulary: vocab_size={self.vocab_size} allows 0 to "
+                    f"{self.vocab_size - 1}"
+                )
 
 
 @output

@@ -24,7 +24,7 @@ from txlib.layers.position import SINUSOIDAL_LAYOUTS, check_even
 from txlib.models.gpt import CausalLMOutput, next_token_loss
 from txlib.models.outputs import auxiliary_loss, output
 from txlib.models.stack import DecoderCache, ModelConfig, real_tokens, together
-from txlib.models.translation import Seq2SeqOutput, TranslationModel, check_source
+from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel, check_source
 
 
 @dataclass(frozen=True)
@@ -77,27 +77,12 @@ class UniversalConfig(ModelConfig):
 
 
 @dataclass(frozen=True)
-class UniversalTransformerConfig(UniversalConfig):
-    """Sizes of an encoder–decoder; what it shares with the decoder is in `UniversalConfig`.
-
-    Args:
-        pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
-        bad_words_ids: sequences of tokens that a search never writes.
-    """
-
-    pad_id: int = 0
-    bos_id: int = 1
-    eos_id: int = 2
-    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+class UniversalTransformerConfig(TranslationConfig, UniversalConfig):
+    """Sizes of an encoder–decoder: those of `UniversalConfig` and of `TranslationConfig`."""
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("pad_id", "bos_id", "eos_id"):
-            if not 0 <= getattr(self, name) < self.vocab_size:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not in the vocabulary: vocab_size={self.vocab_size} allows 0 to "
-                    f"{self.vocab_size - 1}"
-                )
+        self.check_special_tokens()
         if self.block.position == "skewed":
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
 
