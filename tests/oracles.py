@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 def shake(module: nn.Module, size: float = 0.3) -> nn.Module:
@@ -119,3 +121,16 @@ def torch_layer(block) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
     theirs.linear1.load_state_dict(block.feed_forward.widen.state_dict())
     theirs.linear2.load_state_dict(block.feed_forward.narrow.state_dict())
     return theirs
+
+
+class Largest(TorchDispatchMode):
+    """Inside this context, notes how many numbers the largest tensor has that any operation makes."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, Tensor):
+                self.largest = max(self.largest, each.untyped_storage().nbytes() // each.element_size())
+        return result

@@ -9,6 +9,7 @@ from txlib.attention.additive import (
     DotConfig,
 )
 from txlib.attention.dense import DenseAttention, DenseConfig
+from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
 from txlib.attention.masks import (
     Mask,
@@ -65,6 +66,8 @@ __all__ = [
     "DenseConfig",
     "DotAttention",
     "DotConfig",
+    "FlashAttention",
+    "FlashConfig",
     "KeyValueCache",
     "Layer",
     "Mask",
@@ -77,6 +80,7 @@ __all__ = [
     "SkewedBias",
     "StateCache",
     "StaticKeyValueCache",
+    "TiledAttention",
     "WindowKeyValueCache",
     "alibi_slopes",
     "as_dense",

@@ -10,72 +10,14 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from txlib.attention.band import WIDEST, Band
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense
-from txlib.attention.masks.spans import ALWAYS, hull, intersection, within
 from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
-
-WIDEST = 256  # head_dim up to which the Triton kernels have room for a tile
-
-
-@dataclass(frozen=True)
-class Band:
-    """The masks that tiles can honour: a query sees the keys that stand `least` to `greatest` positions before it.
-
-    Args:
-        visible: (batch | 1, key), False for keys that nobody may see, such as padding; None: all are seen.
-    """
-
-    least: int
-    greatest: int
-    visible: Bool[Tensor, "sentences key"] | None = None
-
-    @classmethod
-    def of(cls, mask: MaskLike, queries: int, keys: int, device: torch.device | str | None = None) -> "Band":
-        """What a mask comes to for so many queries and keys.
-
-        Raises:
-            ValueError: naming a mask that is no band of distances, nor about keys alone, nor these joined by `&`.
-        """
-        if isinstance(mask, Tensor):
-            raise ValueError(
-                f"FlashAttention takes masks as rules, got a tensor of shape {tuple(mask.shape)}; "
-                "write e.g. causal() & padding(lengths), or use DenseAttention"
-            )
-        spans, visible = within(ALWAYS, 1 - keys, queries - 1), None
-        for part in () if mask is None else mask.conjuncts():
-            distances = part.distances()
-            if distances is not None:
-                spans = intersection(spans, distances)
-            elif part.only_keys and part.heads == 1:
-                kept = part.dense(1, keys, device=device)[:, 0, 0]  # (batch | 1, key)
-                visible = kept if visible is None else visible & kept
-            else:
-                raise refusal(part)
-        if len(spans) > 1:
-            raise refusal(mask)
-        least, greatest = hull(spans) if spans else (1, 0)  # nothing is allowed
-        return cls(int(least), int(greatest), visible)
-
-    def seen(self, first: int, last: int, keys: int) -> range:
-        """The keys that some query at the positions from first to last may see."""
-        return range(max(0, first - self.greatest), min(keys, last - self.least + 1))
-
-    def whole(self, first: int, last: int, columns: slice) -> bool:
-        """Whether all of these queries see all of these keys."""
-        near, far = first - columns.stop + 1, last - columns.start
-        return self.visible is None and self.least <= near and far <= self.greatest
-
-
-def refusal(mask: MaskLike) -> ValueError:
-    """The error for a mask that is no band."""
-    return ValueError(
-        f"FlashAttention honours causal(), sliding windows and padding, joined by &, and not {mask}; use DenseAttention"
-    )
 
 
 class TiledAttention(torch.autograd.Function):
@@ -103,7 +45,7 @@ class TiledAttention(torch.autograd.Function):
         band: Band | None = None,
         tile: int = 128,
     ) -> Float[Tensor, "batch query value_dim"]:
-        band = plain_band(q, k, is_causal) if band is None else band
+        band = Band.plain(q.shape[1], k.shape[1], is_causal) if band is None else band
         with torch.autocast(q.device.type, enabled=False):
             out, lse = tiled_forward(q, k, v, band, tile)
         ctx.save_for_backward(q, k, v, out, lse)
@@ -115,11 +57,6 @@ class TiledAttention(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         with torch.autocast(d_out.device.type, enabled=False):
             return *tiled_backward(*ctx.saved_tensors, d_out, ctx.band, ctx.tile), None, None, None
-
-
-def plain_band(q: Float[Tensor, "batch query _"], k: Float[Tensor, "kv_batch key _"], is_causal: bool) -> Band:
-    """All keys, or those up to the query's own position."""
-    return Band(0 if is_causal else 1 - k.shape[1], q.shape[1] - 1)
 
 
 def tiled_forward(
@@ -145,7 +82,7 @@ def tiled_forward(
         total = total.clamp(min=torch.finfo(total.dtype).tiny)  # a query that sees nothing: 0 / tiny
         out[:, rows] = (mixed / total).to(out.dtype)
         lse[:, rows] = biggest + total.log()
-    return out.view(*q.shape[:-1], -1), lse.view(q.shape[:-1])
+    return out.view(*q.shape[:-1], v.shape[-1]), lse.view(q.shape[:-1])
 
 
 def tiled_backward(
@@ -153,7 +90,7 @@ def tiled_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v."""
     tiles = Tiles(q, k, band, tile)
-    out, d_out = (each.reshape(len(k), tiles.rows, -1) for each in (out, d_out))  # (kv_batch, rows, value_dim)
+    out, d_out = (each.reshape(len(k), tiles.rows, v.shape[-1]) for each in (out, d_out))  # (kv_batch, rows, value_dim)
     lse = lse.view(len(k), tiles.rows, 1)
     dq, dk, dv = (wide(torch.zeros_like(each)) for each in (tiles.q, k, v))
     for rows in tiles.of_rows():
@@ -175,7 +112,7 @@ class Tiles:
     def __init__(self, q: Tensor, k: Tensor, band: Band, tile: int):
         self.queries, self.keys, self.tile = q.shape[1], k.shape[1], tile
         self.rows = len(q) // len(k) * self.queries if len(k) else 0
-        self.q, self.k = q.reshape(len(k), self.rows, -1), k
+        self.q, self.k = q.reshape(len(k), self.rows, q.shape[-1]), k
         self.scale = q.shape[-1] ** -0.5
         shared = None if band.visible is None else band.visible.repeat_interleave(len(k) // len(band.visible), dim=0)
         self.band, self.visible = band, shared  # visible: (kv_batch, key)
