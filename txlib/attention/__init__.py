@@ -11,6 +11,14 @@ from txlib.attention.additive import (
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
+from txlib.attention.kernelized import (
+    GatedLinearAttention,
+    GatedLinearConfig,
+    LinearAttention,
+    LinearConfig,
+    Performer,
+    PerformerConfig,
+)
 from txlib.attention.masks import (
     Mask,
     MaskLike,
@@ -68,13 +76,19 @@ __all__ = [
     "DotConfig",
     "FlashAttention",
     "FlashConfig",
+    "GatedLinearAttention",
+    "GatedLinearConfig",
     "KeyValueCache",
     "Layer",
+    "LinearAttention",
+    "LinearConfig",
     "Mask",
     "MaskLike",
     "Mechanism",
     "MechanismConfig",
     "MultiHeadAttention",
+    "Performer",
+    "PerformerConfig",
     "PositionBias",
     "ShawAttention",
     "SkewedBias",

@@ -156,8 +156,8 @@ class StateCache(KeyValueCache):
         return self.length
 
     def append(
-        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
-    ) -> tuple[Float[Tensor, "batch kv_heads new head_dim"], Float[Tensor, "batch kv_heads new head_dim"]]:
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new value_dim"]
+    ) -> tuple[Float[Tensor, "batch kv_heads new head_dim"], Float[Tensor, "batch kv_heads new value_dim"]]:
         """Count new positions; they come back alone."""
         self.length += k.shape[-2]
         return k, v

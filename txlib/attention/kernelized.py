@@ -1,0 +1,450 @@
+"""Attention without a softmax over keys: what a query reads of all of them is one matrix, which is kept up to date.
+
+A weight that is a product of features, φ(q) · φ(k), lets the sum over keys be taken first:
+
+    Σ_j (φ(q) · φ(k_j)) v_j  =  φ(q) S,   S = Σ_j φ(k_j) v_jᵀ   (features, value_dim)
+
+S has the same size for any number of keys, so cost and memory grow linearly. Under a causal mask it is the state of a
+recurrent net, S_t = S_{t-1} + φ(k_t) v_tᵀ, which decodes in constant memory (Katharopoulos et al. 2020, §3.4); trained,
+it goes chunk by chunk: pairs inside a chunk are computed, all before it is S. Both give the same numbers.
+
+`LinearAttention` chooses a φ, `Performer` one whose products approximate softmax, and `GatedLinearAttention` lets the
+state fade. There are no weights that could be dropped, and no place for a position bias. Positions inside q and k, such
+as rotary ones, work. All compute in 32 bits at least, whatever they are given.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from txlib.attention.additive import check_sizes, check_width
+from txlib.attention.masks import MaskLike, as_dense
+from txlib.attention.masks.spans import within
+from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
+from txlib.attention.multihead import StateCache
+
+CHUNK = 64  # queries at a time; the fastest on a CPU for heads of 64
+
+
+def elu_plus_one(x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
+    """elu(x) + 1, which is positive (Katharopoulos et al. 2020, eq. 7). Written so, small values keep their digits."""
+    return F.relu(x) + x.clamp(max=0).exp()
+
+
+def softmax_features(x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
+    """Each vector's own softmax: features that compete (Shen et al. 2021, §3.2, for the queries)."""
+    return x.softmax(dim=-1)
+
+
+FEATURE_MAPS = {"elu": elu_plus_one, "relu": F.relu, "softmax": softmax_features}
+
+
+class KernelizedAttention(nn.Module):
+    """What the three share: masks, types, shared heads. A subclass has `attend`.
+
+    Args:
+        chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
+    """
+
+    def __init__(self, chunk: int = CHUNK):
+        super().__init__()
+        check_sizes(chunk=chunk)
+        self.chunk = chunk
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
+        mask: MaskLike = None,
+        *,
+        cache: StateCache | None = None,
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """See `txlib.attention.mechanism`.
+
+        Raises:
+            ValueError: when the mask is more than causal(), padding(…), keep(…) and what they make with `&`.
+        """
+        ahead, real = honoured(type(self).__name__, mask, q, k)
+        with without_autocast(q):
+            wide = [each.to(torch.promote_types(each.dtype, torch.float32)) for each in (q, k, v)]
+            k, v = (for_each_head(each, q.shape[1]) for each in wide[1:])
+            return self.attend(wide[0], k, v, ahead, real, cache).to(q.dtype)
+
+    def attend(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch heads key head_dim"],
+        v: Float[Tensor, "batch heads key value_dim"],
+        ahead: int,
+        real: Bool[Tensor, "_ _ key 1"] | None,
+        cache: StateCache | None,
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """The same in 32 bits at least, with all heads written out.
+
+        Args:
+            ahead, real: see `honoured`.
+        """
+        raise NotImplementedError
+
+    def new_cache(self) -> StateCache:
+        """What decoding keeps: the state, of one size for any number of tokens."""
+        return StateCache()
+
+
+class Averaging(KernelizedAttention):
+    """Weights φ(q) · φ(k), divided by their sum. A subclass has `featurise`."""
+
+    def featurise(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch heads key head_dim"],
+        real: Bool[Tensor, "_ _ key 1"] | None,
+        cache: StateCache | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None, tuple[Tensor, ...]]:
+        """φ(q) and φ(k), zero for keys that are not real; how the state fades, see `running_sums`; what else to keep
+        in the cache."""
+        raise NotImplementedError
+
+    def attend(self, q, k, v, ahead, real, cache):
+        q, k, fade, kept = self.featurise(q, k, real, cache)
+        state = cache.state[0] if cache is not None and cache.state else None
+        v = F.pad(v, (0, 1), value=1.0)  # a column of ones sums up the weights
+        sums, state = running_sums(q, k, v, ahead, fade=fade, state=state, chunk=self.chunk)
+        if cache is not None:
+            cache.state = state, *kept
+        least = torch.finfo(sums.dtype).tiny ** 0.5  # a query that sees nothing gets 0 / least
+        return sums[..., :-1] / sums[..., -1:].clamp(min=least)
+
+    def weights(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """The weights that `forward` never holds, for looking at: its answer for values that are unit vectors."""
+        units = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
+        return self(q, k, units.expand(*k.shape[:2], -1, -1), mask)
+
+
+class LinearAttention(Averaging):
+    """φ(q) · φ(k) in place of exp(q · k) (Katharopoulos et al. 2020, eq. 5 and 9). It approximates no softmax.
+
+    Args:
+        feature_map: φ, from (…, head_dim) to (…, features), nowhere negative.
+        chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
+    """
+
+    def __init__(self, feature_map: Callable[[Tensor], Tensor] = elu_plus_one, *, chunk: int = CHUNK):
+        super().__init__(chunk)
+        self.feature_map = feature_map
+
+    def featurise(self, q, k, real, cache):
+        q, k = self.feature_map(q), self.feature_map(k)
+        return q, k if real is None else k.masked_fill(~real, 0.0), None, ()
+
+
+class Performer(Averaging):
+    """FAVOR+: random features whose products are exp(q · k / √d) on average (Choromanski et al. 2021, §2.3 and 2.4).
+
+    φ(x) = exp(W x - |x|² / 2) for x divided by d^¼, with rows of W normal and orthogonal to each other. The error falls
+    as features grow, and grows fast with |q| and |k|: it suits scores of a few units.
+
+    So that nothing overflows, each query is divided by its largest feature and keys by the largest so far. The second
+    is no constant: when a key raises it, the state fades by as much. A maximum over all keys, as in the paper's own
+    code, would let the past depend on the future. Where a query's features and those of all its keys lie more than e⁴³
+    apart, the sum of the weights is lost in 32 bits, and the output fades to zero.
+
+    Args:
+        head_dim: width of queries and keys.
+        features: how many; head_dim · ln(head_dim) unless given.
+        chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
+    """
+
+    projection: Tensor
+
+    def __init__(self, head_dim: int, features: int | None = None, *, chunk: int = CHUNK):
+        super().__init__(chunk)
+        check_sizes(head_dim=head_dim)
+        features = max(1, round(head_dim * math.log(head_dim))) if features is None else features
+        check_sizes(features=features)
+        self.register_buffer("projection", orthogonal_rows(features, head_dim))  # saved with the model
+
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """New random features, as while training now and then (§4.2)."""
+        self.projection.copy_(orthogonal_rows(*self.projection.shape, generator))
+
+    def logarithms(self, x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch features"]:
+        """ln φ(x)."""
+        x = x * x.shape[-1] ** -0.25
+        return x @ self.projection.to(x.dtype).T - x.square().sum(dim=-1, keepdim=True) / 2
+
+    def featurise(self, q, k, real, cache):
+        check_width(self, "head_dim", q, self.projection.shape[1])
+        query, key = self.logarithms(q), self.logarithms(k)
+        if real is not None:
+            key = key.masked_fill(~real, -torch.inf)
+        before = cache.state[1] if cache is not None and cache.state else key.new_full((*k.shape[:2], 1), -torch.inf)
+        largest = (
+            torch.cat([before, key.detach().amax(dim=-1)], dim=-1).cummax(dim=-1).values
+        )  # (batch, heads, 1 + key)
+        fade = largest[..., :-1] - largest[..., 1:]
+        fade = fade.masked_fill(largest[..., :-1].isinf(), 0.0)  # before the first real key there is nothing to fade
+        finite = largest[..., 1:, None].masked_fill(largest[..., 1:, None].isinf(), 0.0)
+        query = (query - query.detach().amax(dim=-1, keepdim=True)).exp()
+        return query, (key - finite).exp(), fade, (largest[..., -1:],)
+
+
+class GatedLinearAttention(KernelizedAttention):
+    """A state that fades: S_t = α_t S_{t-1} + k_t v_tᵀ, out_t = q_t S_t / √d, with one α in (0, 1) per head and token.
+
+    That is state-space duality's layer: the same numbers as (L ∘ q kᵀ) v with L_ij = α_{j+1} … α_i (Dao & Gu 2024, §5
+    and 6). With gates for each feature in place of one for each head it would be Yang et al. 2024's, whose exponent
+    1 / 16 is taken over (§4.4); without the dependence on data it is RetNet's (Sun et al. 2023, §2.1), at whose rates
+    all heads begin. There is no sum of weights to divide by: each head's output is divided by its root mean square,
+    also as there; gains are the output projection's business.
+
+    A mechanism sees q, k and v only. So α_t is read from the value, α_t = sigmoid(decay + gate · v_t)^(1/16), which
+    neither rotary positions nor QK-norm have touched; the papers read it from the layer's input. Their output gate and
+    the short convolution before the projections would be a layer's, not a mechanism's.
+
+    Without a causal mask it looks both ways, and weights fade with the distance to either side. A hidden key leaves the
+    state as it was, as though it were not there.
+
+    Args:
+        heads: how many.
+        value_dim: width of a value; None: α is learnt for each head, and the same for all tokens.
+        chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
+    """
+
+    root = 16  # of the gates: they start where tokens in the hundreds are remembered
+
+    def __init__(self, heads: int, value_dim: int | None = None, *, chunk: int = CHUNK):
+        super().__init__(chunk)
+        check_sizes(heads=heads, value_dim=1 if value_dim is None else value_dim)
+        forgotten = torch.logspace(-5, -9, heads, base=2.0)  # of the state, per token: 1/32 … 1/512
+        self.decay = nn.Parameter(torch.logit((1 - forgotten) ** self.root))
+        self.gate = None if value_dim is None else nn.Parameter(torch.zeros(heads, value_dim))
+
+    def fade(self, v: Float[Tensor, "batch heads key value_dim"]) -> Float[Tensor, "batch heads key"]:
+        """ln α for each token."""
+        gate = self.decay[:, None].to(v.dtype).expand(v.shape[:-1])
+        if self.gate is not None:
+            check_width(self, "value_dim", v, self.gate.shape[1])
+            gate = gate + torch.einsum("bhnd,hd->bhn", v, self.gate.to(v.dtype))
+        return F.logsigmoid(gate) / self.root
+
+    def attend(self, q, k, v, ahead, real, cache):
+        fade = self.fade(v)
+        if real is not None:
+            k, fade = k.masked_fill(~real, 0.0), fade.masked_fill(~real[..., 0], 0.0)
+        queries, keys = q.shape[-2], k.shape[-2]
+        both_ways = ahead >= keys - 1 and queries > 1 and keys > 0
+        if both_ways and (queries != keys or cache is not None):
+            raise ValueError(
+                f"GatedLinearAttention fades with the distance, and {queries} queries that see all of {keys} keys"
+                f"{'' if cache is None else ' and a cache'} have none; add & causal(), or use LinearAttention"
+            )
+        state = cache.state[0] if cache is not None and cache.state else None
+        q = q * q.shape[-1] ** -0.5
+        out, state = running_sums(q, k, v, 0 if both_ways else ahead, fade=fade, state=state, chunk=self.chunk)
+        if both_ways:  # the later keys: the same from the end, where each key has faded by its own α when it is read
+            turned = (each.flip(2) for each in (q, k * fade.exp()[..., None], v))
+            out = out + running_sums(*turned, -1, fade=fade.flip(2), chunk=self.chunk)[0].flip(2)
+        if cache is not None:
+            cache.state = (state,)
+        return F.rms_norm(out, out.shape[-1:], eps=1e-6)
+
+
+def running_sums(
+    q: Float[Tensor, "batch heads query features"],
+    k: Float[Tensor, "batch heads key features"],
+    v: Float[Tensor, "batch heads key value_dim"],
+    ahead: int,
+    *,
+    fade: Float[Tensor, "batch heads key"] | None = None,
+    state: Float[Tensor, "batch heads features value_dim"] | None = None,
+    chunk: int = CHUNK,
+) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads features value_dim"]]:
+    """Σ_j e^(fade_{j+1} + … + fade_i) (q_i · k_j) v_j over the keys that each query sees, and the state after the last.
+
+    Takes O(chunk) products per query, and O(features · value_dim / chunk) memory.
+
+    Args:
+        ahead: query i sees the keys up to i + ahead, and counts as standing there.
+        fade: at most 0: the logarithm of what each key leaves of all before it; None: all.
+        state: of the keys before these.
+    """
+    queries, keys = q.shape[-2], k.shape[-2]
+    if state is None:
+        state = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1])
+    if ahead >= keys - 1:  # all queries see all keys
+        state = after(state, k, v, fade)
+        return q @ state, state
+    if ahead != 0 or queries != keys:  # put beside each query the last key that it sees
+        if ahead > 0:
+            past = None if fade is None else fade[..., :ahead]
+            state = after(state, k[..., :ahead, :], v[..., :ahead, :], past)
+        ends = -max(ahead, -queries), max(ahead, -queries) + queries - keys
+        k, v = (F.pad(each, (0, 0, *ends)) for each in (k, v))
+        fade = None if fade is None else F.pad(fade, ends)
+    outs, fades = [], [None] * len(q.split(chunk, 2)) if fade is None else fade.split(chunk, 2)
+    for q_c, k_c, v_c, fade_c in zip(q.split(chunk, 2), k.split(chunk, 2), v.split(chunk, 2), fades, strict=True):
+        score = (q_c @ k_c.mT).tril()  # (batch, heads, query, key) of the chunk
+        if fade_c is not None:
+            passed = fade_c.cumsum(dim=-1)  # since the chunk began
+            score = score * (passed[..., :, None] - passed[..., None, :]).tril().exp()
+            q_c = q_c * passed.exp()[..., None]
+        outs.append(score @ v_c + q_c @ state)
+        state = after(state, k_c, v_c, fade_c)
+    return torch.cat(outs, dim=2), state
+
+
+def after(
+    state: Float[Tensor, "batch heads features value_dim"],
+    k: Float[Tensor, "batch heads key features"],
+    v: Float[Tensor, "batch heads key value_dim"],
+    fade: Float[Tensor, "batch heads key"] | None,
+) -> Float[Tensor, "batch heads features value_dim"]:
+    """The state with these keys in it: faded, plus k vᵀ."""
+    if fade is None:
+        return state + k.mT @ v
+    later = fade.flip(-1).cumsum(dim=-1).flip(-1) - fade  # by what comes after each key
+    return fade.sum(dim=-1).exp()[..., None, None] * state + (k * later.exp()[..., None]).mT @ v
+
+
+def orthogonal_rows(
+    features: int, width: int, generator: torch.Generator | None = None
+) -> Float[Tensor, "features width"]:
+    """Normal random vectors, orthogonal to each other in groups of `width` (Choromanski et al. 2021, §2.4).
+
+    Directions are uniform, so that estimates have no bias: `orthogonal_` mends the signs that a QR decomposition leaves
+    one-sided. Lengths are those of independent normal vectors.
+    """
+    groups = [torch.empty(width, width) for _ in range(-(-features // width))]
+    rows = torch.cat([nn.init.orthogonal_(group, generator=generator) for group in groups])[:features]
+    return rows * torch.randn(features, width, generator=generator).norm(dim=1, keepdim=True)
+
+
+def honoured(
+    name: str,
+    mask: MaskLike,
+    q: Float[Tensor, "batch heads query head_dim"],
+    k: Float[Tensor, "batch kv_heads key head_dim"],
+) -> tuple[int, Bool[Tensor, "_ _ key 1"] | None]:
+    """A mask as a running sum can honour it: query i sees the keys up to i + ahead, and of these the real ones.
+
+    Returns:
+        ahead, real; real is None where all keys are.
+
+    Raises:
+        ValueError: for any other mask, naming its part.
+    """
+    queries, keys = q.shape[-2], k.shape[-2]
+    ahead, real = keys - 1, None
+    if isinstance(mask, Tensor):
+        allowed = as_dense(mask, q, k)
+        if mask.shape[-2] > 1:
+            raise ValueError(
+                f"{name} takes masks as rules, such as causal() & keep(attention_mask), or a tensor (…, 1, key) for "
+                f"padding; got a tensor of shape {tuple(mask.shape)}, for which use DenseAttention"
+            )
+        return ahead, None if allowed is None else allowed.mT
+    for part in () if mask is None else mask.conjuncts():
+        if part.only_keys:
+            allowed = part.dense(1, keys, device=q.device).mT
+            real = allowed if real is None else real & allowed
+            continue
+        spans = part.distances()
+        seen = None if spans is None else within(spans, 1 - keys, queries - 1)
+        if seen is None or len(seen) > 1 or (seen and seen[0][1] != queries):
+            raise ValueError(
+                f"{name} sums up all keys until now, so it can honour causal(), padding(…), keep(…) and what they make "
+                f"with &, and not {part}; use DenseAttention"
+            )
+        ahead = min(ahead, -int(seen[0][0]) if seen else -queries)
+    return ahead, real
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """Inside this context no product falls back to 16 bits."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+@dataclass(frozen=True)
+class LinearConfig(MechanismConfig, name="linear"):
+    """`LinearAttention` in a block's config.
+
+    Args:
+        feature_map: "elu" (elu + 1, the paper's), "relu" or "softmax".
+        chunk: see `LinearAttention`.
+    """
+
+    feature_map: str = "elu"
+    chunk: int = CHUNK
+
+    def __post_init__(self):
+        if self.feature_map not in FEATURE_MAPS:
+            raise ValueError(f"feature_map={self.feature_map!r} is unknown; choose one of {', '.join(FEATURE_MAPS)}")
+
+    def make(self, block: Any, layer: Layer) -> LinearAttention:
+        """The mechanism."""
+        check_no_dropout("LinearAttention", block)
+        return LinearAttention(FEATURE_MAPS[self.feature_map], chunk=self.chunk)
+
+
+@dataclass(frozen=True)
+class PerformerConfig(MechanismConfig, name="performer"):
+    """`Performer` in a block's config; each layer draws features of its own, and its heads share them."""
+
+    features: int | None = None
+    chunk: int = CHUNK
+
+    def make(self, block: Any, layer: Layer) -> Performer:
+        """The mechanism."""
+        check_no_dropout("Performer", block)
+        return Performer(block.head_dim, self.features, chunk=self.chunk)
+
+
+@dataclass(frozen=True)
+class GatedLinearConfig(MechanismConfig, name="gated-linear"):
+    """`GatedLinearAttention` in a block's config.
+
+    Args:
+        gated: whether what a token says decides how much of the past remains; otherwise each head learns one rate.
+        chunk: see `GatedLinearAttention`.
+    """
+
+    gated: bool = True
+    chunk: int = CHUNK
+
+    def make(self, block: Any, layer: Layer) -> GatedLinearAttention:
+        """The mechanism.
+
+        Raises:
+            ValueError: for cross-attention, where positions of queries and keys have no distance.
+        """
+        check_no_dropout("GatedLinearAttention", block)
+        if layer.cross:
+            raise ValueError(
+                "GatedLinearAttention fades with the distance, which queries and a memory do not have; "
+                "use cross_mechanism=LinearConfig()"
+            )
+        return GatedLinearAttention(block.heads, block.head_dim if self.gated else None, chunk=self.chunk)
+
+
+def check_no_dropout(name: str, block: Any) -> None:
+    """Refuse to drop weights that are never computed."""
+    if block.attention_dropout:
+        raise ValueError(
+            f"{name} has no weights to drop, got attention_dropout={block.attention_dropout}; set it to 0, dropout=… "
+            "acts on the output"
+        )
