@@ -1,10 +1,14 @@
-"""Attention layers: torch's `scaled_dot_product_attention` called by hand, and ours, in turns, one thread.
+"""Attention of ours and of others, in turns on one thread: CPU time forward and with backward, and memory.
 
-    python benchmarks/attention.py [--lengths 64 256 1024 4096] [--rounds 15] [--save]
+    python benchmarks/attention.py [layers] [window] … [--lengths 1024 16384] [--memory 16384] [--rounds 15] [--save]
 
-Both layers have the same four projections and weights, 8 heads of 64. By hand each is told the shortest way what it
-needs: `is_causal`, a mask (batch, 1, 1, key) for padding, `enable_gqa` for shared heads. Ours gets `causal()` or
-`padding(…)` and finds out by itself. A later mechanism is a case of its own: a function that makes both layers.
+A case is a function of the length, with `@case` above it: it makes the inputs, our way, and the peers' ways, which are
+called alike. So a new mechanism, or a new peer, is some lines here:
+
+    @case(lengths=(1024, 4096))
+    def linear(length):
+        \"\"\"Causal linear attention.\"\"\"
+        yield Case("linear", qkv(length), ours=KernelAttention(), peers={"somebody": Peer(their_function)})
 """
 
 import argparse
@@ -13,6 +17,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
 
@@ -21,13 +26,73 @@ import torch.nn.functional as F
 from compare import Row, in_turns, median, save, table
 from torch import Tensor, nn
 
-from txlib.attention import Mask, MultiHeadAttention, causal, padding
+from txlib.attention import BlockSparseAttention, Mask, MultiHeadAttention, causal, padding, sliding_window
 
 HEADS, WIDTH = 8, 512
-TOKENS = 4096  # of a batch, or one sequence where that is longer
-LIMIT = 0.95  # of the peer's speed
-MEMORY_LENGTH, MEMORY_LIMIT = 16_384, 1.1
+TOKENS = 4096  # of a batch of layers, or one sequence where that is longer
+FORWARD, BOTH = "forward", "with backward"
+PATIENCE = 60  # seconds for one comparison: fewer rounds where one takes long, but at least three
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+Call = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another way.
+
+    Args:
+        call: takes a case's inputs.
+        least: how many times faster than it ours should be, in each pass in which it is measured; None: no limit.
+        memory: which part of its memory ours may take; None: not measured.
+        same: whether it gives the same numbers as ours.
+    """
+
+    call: Call
+    least: dict[str, float | None]
+    memory: float | None = None
+    same: bool = True
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is compared: one way of ours and its peers, called with the same inputs."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    ours: Call
+    peers: dict[str, Peer]
+    types: tuple[str, ...] = ("fp32",)
+
+
+@dataclass(frozen=True)
+class Cases:
+    """A function that makes the cases of a length, and the lengths that it is called with."""
+
+    make: Callable[[int], Iterator[Case]]
+    lengths: tuple[int, ...]
+    memory: tuple[int, ...]
+
+
+CASES: dict[str, Cases] = {}
+
+
+def case(lengths: tuple[int, ...], memory: tuple[int, ...] = ()) -> Callable:
+    """Register the function below. lengths, memory: where time and where memory are measured unless one says more."""
+
+    def register(make: Callable[[int], Iterator[Case]]) -> Callable[[int], Iterator[Case]]:
+        CASES[make.__name__] = Cases(make, lengths, memory)
+        return make
+
+    return register
+
+
+def qkv(length: int, *, heads: int = HEADS, head_dim: int = 64) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of one sequence: (1, heads, length, head_dim) each."""
+    q, k, v = (torch.randn(1, heads, length, head_dim, requires_grad=True) for _ in range(3))
+    return q, k, v
+
+
+# The cases ------------------------------------------------------------------------------------------------------------
 
 
 class ByHand(nn.Module):
@@ -43,17 +108,11 @@ class ByHand(nn.Module):
         return self.output(F.scaled_dot_product_attention(q, k, v, **self.options).transpose(1, 2).flatten(2))
 
 
-@dataclass(frozen=True)
-class Case:
-    """Two layers that do the same: called with x, they give the same numbers."""
-
-    name: str
-    peer: Callable[[Tensor], Tensor]
-    ours: Callable[[Tensor], Tensor]
-
-
-def cases(length: int, batch: int) -> Iterator[Case]:
-    """Everything that is compared at one length."""
+@case(lengths=(64, 256, 1024, 4096), memory=(16_384,))
+def layers(length: int) -> Iterator[Case]:
+    """A layer around torch's kernel: the same projections and weights, and the kernel told by hand, the shortest way,
+    what it needs: `is_causal`, a mask (batch, 1, 1, key), `enable_gqa`. Ours gets a mask and finds out by itself."""
+    batch = max(1, TOKENS // length)
     lengths = [length - number % 4 * length // 5 for number in range(batch)]
     lengths[0] -= length // 8  # also where the batch is one sentence
     masks: dict[str, tuple[Mask, dict, dict]] = {
@@ -61,74 +120,137 @@ def cases(length: int, batch: int) -> Iterator[Case]:
         "padding": (padding(lengths), {"attn_mask": padding(lengths).dense(1, length)}, {}),
         "causal, 2 key heads": (causal(), {"is_causal": True, "enable_gqa": True}, {"kv_heads": 2}),
     }
+    x = torch.randn(batch, length, WIDTH, requires_grad=True)
     for name, (mask, by_hand, options) in masks.items():
         ours = MultiHeadAttention(WIDTH, HEADS, **options)
-        yield Case(name, ByHand(ours, **by_hand), lambda x, ours=ours, mask=mask: ours(x, mask=mask))
+        peer = Peer(ByHand(ours, **by_hand), {FORWARD: 0.95, BOTH: 0.95}, memory=1.1)
+        yield Case(
+            name, (x,), lambda x, ours=ours, mask=mask: ours(x, mask=mask), {"by hand": peer}, types=("fp32", "bf16")
+        )
 
 
-def seconds(layer: Callable[[Tensor], Tensor], x: Tensor, dtype: torch.dtype, *, backward: bool) -> float:
+@case(lengths=(256, 512, 1024, 4096, 16_384), memory=(16_384,))
+def window(length: int) -> Iterator[Case]:
+    """Each query sees itself and the 256 keys before it. Dense attention computes the whole triangle instead."""
+    from local_attention import LocalAttention
+    from torch.nn.attention.flex_attention import flex_attention
+
+    mask, long = causal() & sliding_window(256), length >= 16_384
+    mechanism = BlockSparseAttention()
+    local = LocalAttention(256, causal=True, look_backward=1, exact_windowsize=True, autopad=True)
+    blocks, flex = mask.block_mask(length), torch.compile(flex_attention, dynamic=False)
+    peers = {
+        "dense": Peer(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            {FORWARD: 20, BOTH: 18}
+            if long
+            else {FORWARD: 1, BOTH: 1}
+            if length >= 1024
+            else {FORWARD: None, BOTH: None},
+            memory=1.25,
+            same=False,
+        ),
+        "local-attention": Peer(local, {FORWARD: 5, BOTH: 3.5} if long else {FORWARD: None, BOTH: None}, memory=0.25),
+        "flex": Peer(lambda q, k, v: flex(q, k, v, block_mask=blocks), {FORWARD: 1.5 if long else None}),
+    }
+    yield Case("window 256", qkv(length), lambda q, k, v: mechanism(q, k, v, mask), peers)
+
+
+# How they are measured ------------------------------------------------------------------------------------------------
+
+
+def seconds(call: Call, inputs: tuple[Tensor, ...], dtype: torch.dtype, *, backward: bool) -> float:
     """CPU time of one call."""
+    for each in inputs:
+        each.grad = None
     began = time.process_time()
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32), torch.set_grad_enabled(backward):
-        out = layer(x)
+        out = call(*inputs)
     if backward:
-        out.sum().backward()
+        out.backward(torch.ones_like(out))
     return time.process_time() - began
 
 
-def peak(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
-    """KiB by which one forward and backward pass raises this process's peak; in a process of its own."""
+def peak(call: Call, inputs: tuple[Tensor, ...]) -> float:
+    """MiB by which one forward and backward pass raises this process's peak; in a process of its own."""
+    for each in inputs:
+        each.grad = None
     read, write = os.pipe()
     if os.fork() == 0:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        layer(x).sum().backward()
+        out = call(*inputs)
+        out.backward(torch.ones_like(out))
         os.write(write, str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before).encode())
         os._exit(0)
     os.wait()
-    return int(os.read(read, 100))
+    return int(os.read(read, 100)) / 1024
 
 
-def compared(length: int, arguments: argparse.Namespace, measured: dict[str, list[float]]) -> Iterator[Row]:
-    """The rows of one length."""
-    batch = max(1, TOKENS // length)
-    x = torch.randn(batch, length, WIDTH, requires_grad=True)
-    for case in cases(length, batch):
-        torch.testing.assert_close(case.ours(x), case.peer(x))
-        for kind, dtype in TYPES.items():
-            for backward in (False, True):
-                what = f"{case.name}, n {length}, {kind}, {'with backward' if backward else 'forward'}"
-                ways = {
-                    who: lambda layer=layer, dtype=dtype, backward=backward: seconds(layer, x, dtype, backward=backward)
-                    for who, layer in (("peer", case.peer), ("ours", case.ours))
-                }
-                for way in ways.values():
-                    way()  # warm
-                found = in_turns(ways, arguments.rounds, quiet=True)
-                measured |= {f"{what}: {who}": values for who, values in found.items()}
-                peer, ours = (1000 * median(found[who]) for who in ("peer", "ours"))
-                row = Row(what, "ms", peer, ours, peer / LIMIT)
-                print(table([row]).splitlines()[1], flush=True)
-                yield row
+def check(compared: Case) -> None:
+    """Peers that claim to must give our numbers."""
+    with torch.no_grad():
+        ours = compared.ours(*compared.inputs)
+        for peer in compared.peers.values():
+            if peer.same:
+                torch.testing.assert_close(peer.call(*compared.inputs), ours, atol=1e-4, rtol=1e-4)
+
+
+def times(compared: Case, length: int, rounds: int, measured: dict[str, list[float]]) -> Iterator[Row]:
+    """The rows of one case at one length."""
+    for kind in compared.types:
+        for passes in (FORWARD, BOTH):
+            peers = {name: peer for name, peer in compared.peers.items() if passes in peer.least}
+            ways = {
+                name: partial(seconds, call, compared.inputs, TYPES[kind], backward=passes == BOTH)
+                for name, call in [("ours", compared.ours), *((name, peer.call) for name, peer in peers.items())]
+            }
+            patience = PATIENCE / sum(way() for way in ways.values())  # the first call of each is not counted
+            found = in_turns(ways, max(3, min(rounds, int(patience))), quiet=True)
+            what = f"{compared.name}, n {length}, {kind}, {passes}"
+            measured |= {f"{what}: {name}": values for name, values in found.items()}
+            ours = 1000 * median(found["ours"])
+            for name, peer in peers.items():
+                theirs, least = 1000 * median(found[name]), peer.least[passes]
+                yield Row(f"{what}: {name}", "ms", theirs, ours, None if least is None else theirs / least)
+
+
+def memory(compared: Case, length: int) -> Iterator[Row]:
+    """What forward and backward take, beside each peer."""
+    ours = peak(compared.ours, compared.inputs)
+    for name, peer in compared.peers.items():
+        if peer.memory is not None:
+            theirs = peak(peer.call, compared.inputs)
+            yield Row(f"{compared.name}, n {length}, memory: {name}", "MiB", theirs, ours, peer.memory * theirs)
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--lengths", type=int, nargs="*", default=[64, 256, 1024, 4096])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--save", action="store_true", help="write results/attention.json")
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; all unless named")
+    parser.add_argument("--lengths", type=int, nargs="*", help="instead of each case's own")
+    parser.add_argument("--memory", type=int, nargs="*", help="lengths at which memory is measured")
+    parser.add_argument("--rounds", type=int, default=15, help="at most")
+    parser.add_argument("--save", action="store_true", help="write results/attention_CASE.json")
     arguments = parser.parse_args()
+    unknown = set(arguments.cases) - set(CASES)
+    if unknown:
+        parser.error(f"no case {', '.join(sorted(unknown))}; choose of {', '.join(CASES)}")
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    measured: dict[str, list[float]] = {}
-    rows = [row for length in arguments.lengths for row in compared(length, arguments, measured)]
-    x = torch.randn(1, MEMORY_LENGTH, WIDTH, requires_grad=True)
-    for case in cases(MEMORY_LENGTH, 1):
-        peer, ours = (peak(layer, x) / 1024 for layer in (case.peer, case.ours))
-        rows.append(Row(f"{case.name}, n {MEMORY_LENGTH}, memory", "MiB", peer, ours, MEMORY_LIMIT * peer))
-    print(table(rows))
-    if arguments.save:
-        print(save("attention", rows, measured, ["torch", "txlib-course"]))
+    for name in arguments.cases or CASES:
+        torch.manual_seed(0)
+        rows, measured, cases = [], {}, CASES[name]
+        for length in arguments.lengths or cases.lengths:
+            for compared in cases.make(length):
+                check(compared)
+                for row in times(compared, length, arguments.rounds, measured):
+                    rows.append(row)
+                    print(table([row]).splitlines()[1], flush=True)
+        for length in cases.memory if arguments.memory is None else arguments.memory:
+            for compared in cases.make(length):
+                rows += memory(compared, length)
+        print(f"\n{name}\n{table(rows)}\n", flush=True)
+        if arguments.save:
+            print(save(f"attention_{name}", rows, measured, ["torch", "txlib-course", "local-attention"]))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from txlib.attention.additive import (
     DotAttention,
     DotConfig,
 )
+from txlib.attention.block_sparse import BlockSparseAttention, BlockSparseConfig
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
@@ -69,6 +70,8 @@ __all__ = [
     "Bias",
     "BilinearAttention",
     "BilinearConfig",
+    "BlockSparseAttention",
+    "BlockSparseConfig",
     "BucketBias",
     "DenseAttention",
     "DenseConfig",

@@ -1,0 +1,382 @@
+"""Block-sparse attention: what a mask allows is computed, what it hides is not, and no (query, key) tensor is built.
+
+The mask says which blocks of keys a block of queries sees. Block after block of queries, their keys are taken as slices
+and attended to as the definition has it; where a block is allowed in part, the mask is asked about its pairs. So cost
+and memory grow with the live blocks: linearly with the length where the mask is a window (Beltagy et al. 2020, §3.1) or
+random blocks (Zaheer et al. 2020, §2). It may be any mask of the algebra, and the result is exact.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from txlib.attention.dense import DenseAttention
+from txlib.attention.masks import Mask, MaskLike, as_dense, check_mask, everything
+from txlib.attention.mechanism import Layer, MechanismConfig, check_dropout
+from txlib.attention.relative import Bias, BiasLike
+from txlib.attention.steps import Schedule, Step, own_copy, schedule
+
+SCORES = 2**18  # of all heads, computed at a time: they should fit into a core's own memory
+
+
+class BlockSparseAttention(nn.Module):
+    """Attention at the cost of what the mask allows.
+
+    On a CPU, and wherever weights are dropped, it is a loop over blocks of queries, forward and backward. On a GPU it
+    is FlexAttention, compiled, and the same loop where that can't be compiled. A single block of queries, as in
+    decoding, is `DenseAttention` on the keys within the mask's reach.
+
+    What is worked out about a mask is kept: a mask is a value, and layers that share it share the work. So a rule of
+    your own must not change its mind; make a new `Mask` when what it looks up has changed.
+
+    Args:
+        dropout: share of the weights dropped while training.
+        block_size: queries and keys of a block.
+    """
+
+    def __init__(self, dropout: float = 0.0, *, block_size: int = 64):
+        super().__init__()
+        check_dropout(dropout)
+        if block_size < 1:
+            raise ValueError(f"block_size={block_size} must be at least 1; 64 is usual")
+        self.dropout, self.block_size = dropout, block_size
+        self.dense = DenseAttention(dropout)
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
+        mask: MaskLike = None,
+        *,
+        bias: BiasLike = None,
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """See `txlib.attention.mechanism`.
+
+        Raises:
+            ValueError: for a bias that is a tensor of all pairs; for a mask that does not fit.
+        """
+        if isinstance(bias, Tensor):
+            raise ValueError(
+                f"BlockSparseAttention builds no tensor of all pairs, and this bias is one, of {tuple(bias.shape)}; "
+                "use DenseAttention, or a bias that depends on the distance alone, such as AlibiBias"
+            )
+        check_fits(mask, q, k)
+        if isinstance(mask, Mask):
+            mask = mask.sized(k.shape[-2])
+        if 0 in (q.shape[-2], k.shape[-2]):
+            return q.new_zeros(*q.shape[:-1], v.shape[-1])
+        if q.shape[-2] <= self.block_size:
+            return self.one_block(q, k, v, mask, bias)
+        if torch.is_autocast_enabled(q.device.type):
+            q, k, v = (each.to(torch.get_autocast_dtype(q.device.type)) for each in (q, k, v))
+        line = None if bias is None else bias_by_distance(bias, q, k)
+        dropout = self.dropout if self.training else 0.0
+        if prefers_flex(q, mask, dropout):
+            out = by_flex(q, k, v, mask, line)
+            if out is not None:
+                return out
+        steps = schedule(mask, q.shape[-2], k.shape[-2], self.block_size, q.device)
+        seed = int(torch.randint(2**62, ())) if dropout else 0
+        return StepByStep.apply(q, k, v, line, steps, dropout, seed)
+
+    def one_block(self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Bias | None) -> Tensor:
+        """Few queries: nothing is quadratic. Keys beyond the mask's reach are left out."""
+        if isinstance(mask, Mask):
+            nearest, farthest = mask.reach()
+            first, end = max(0, -farthest), min(k.shape[-2], q.shape[-2] - nearest)
+            if first >= end:
+                return q.new_zeros(*q.shape[:-1], v.shape[-1])
+            first, end = int(first), int(end)
+            k, v, mask = k[:, :, first:end], v[:, :, first:end], mask.shift(0, first)
+            bias = None if bias is None else replace(bias, ahead=bias.ahead - first)
+        return self.dense(q, k, v, mask, bias=bias)
+
+    def weights(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        mask: MaskLike = None,
+        *,
+        bias: BiasLike = None,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """The weights that `forward` averages the values with: all of them, for looking at."""
+        return self.dense.weights(q, k, mask, bias=bias)
+
+
+@dataclass(frozen=True)
+class BlockSparseConfig(MechanismConfig, name="block_sparse"):
+    """`BlockSparseAttention` in a block's config, whose `mask` says which positions see which."""
+
+    block_size: int = 64
+
+    def make(self, block: Any, layer: Layer) -> BlockSparseAttention:
+        """The mechanism, with the block's dropout."""
+        return BlockSparseAttention(block.attention_dropout, block_size=self.block_size)
+
+
+def check_fits(mask: MaskLike, q: Tensor, k: Tensor) -> None:
+    """Refuse a mask for another batch, or other heads.
+
+    Raises:
+        ValueError: naming both sizes.
+        TypeError: when it is no mask.
+    """
+    check_mask(mask)
+    if isinstance(mask, Tensor):
+        as_dense(mask, q, k)
+    elif mask is not None and (mask.batch not in (1, q.shape[0]) or mask.heads not in (1, q.shape[1])):
+        raise ValueError(
+            f"{mask} holds batch={mask.batch}, heads={mask.heads}, expected those of the queries, "
+            f"batch={q.shape[0]}, heads={q.shape[1]}, or 1"
+        )
+
+
+def bias_by_distance(bias: Bias, q: Tensor, k: Tensor) -> Float[Tensor, "heads distance"]:
+    """The bias of each distance query - key, from the least to the greatest."""
+    keys_first = torch.arange(k.shape[-2] - 1, -q.shape[-2], -1, device=q.device)
+    return bias.values(keys_first - bias.ahead).to(q.dtype)
+
+
+# The loop -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The part of a step that is computed at once: for some sentences, and some of their key heads with the queries
+    that share them.
+
+    Inside, sentences and key heads are one axis, `matrices`; queries that share keys stand one below the other.
+    """
+
+    step: Step
+    batch: slice
+    kv_heads: slice
+    group: slice  # which of the heads that share a key head
+
+    def queries(self, x: Float[Tensor, "batch kv_heads group query width"]) -> Float[Tensor, "b h g rows width"]:
+        """Those of the step."""
+        return x[self.batch, self.kv_heads, self.group, self.step.queries]
+
+    def add(self, total: Float[Tensor, "batch kv_heads key width"], weights: Tensor, x: Tensor) -> None:
+        """Add weightsᵀ x, for the keys of the step."""
+        for run, place in zip(self.step.keys, self.step.places(), strict=True):
+            target = total[self.batch, self.kv_heads, run].view(len(weights), -1, x.shape[-1])
+            if total.dtype == x.dtype:
+                torch.baddbmm(target, weights[..., place].mT, x, out=target)  # as the flop counter knows it
+            else:
+                target += torch.bmm(weights[..., place].mT, x)
+
+    def joined_keys(self, x: Float[Tensor, "batch kv_heads key width"]) -> Float[Tensor, "matrices columns width"]:
+        """All keys of the step."""
+        runs = [x[self.batch, self.kv_heads, run].flatten(0, 1) for run in self.step.keys]
+        return runs[0] if len(runs) == 1 else torch.cat(runs, dim=1)
+
+
+def shares(schedule: Schedule, batch: int, kv_heads: int, group: int) -> Iterator[Share]:
+    """All that has to be computed, as many matrices at once as fit into fast memory."""
+    for step in schedule.steps:
+        sentences, heads, members = range(batch), range(kv_heads), range(group)
+        if schedule.mask.batch > 1:
+            sentences = sentences[step.batch : step.batch + 1]
+        if schedule.mask.heads > 1:
+            shared, member = divmod(step.head, group)
+            heads, members = heads[shared : shared + 1], members[member : member + 1]
+        matrices = max(1, SCORES // (step.rows * step.columns * len(members)))
+        for some in split(sentences, max(1, matrices // len(heads))):
+            for few in split(heads, matrices):
+                yield Share(step, some, few, slice(members.start, members.stop))
+
+
+def split(numbers: range, size: int) -> Iterator[slice]:
+    """The numbers in slices of at most this size."""
+    for start in range(numbers.start, numbers.stop, size):
+        yield slice(start, min(start + size, numbers.stop))
+
+
+class StepByStep(torch.autograd.Function):
+    """Attention over the steps of a schedule.
+
+    Nothing is kept for backward but q, k and v: a step's weights are computed again, and what it adds to the gradients
+    of keys and values is added in place. Weights that are dropped are drawn again, from the same seed.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, line, schedule, dropout, seed):
+        ctx.save_for_backward(q, k, v, line)
+        ctx.others = schedule, dropout, seed
+        out = q.new_zeros(*q.shape[:-1], v.shape[-1])
+        loop = Loop(q, k, line, schedule, dropout, seed)
+        outs = loop.grouped(out)
+        with torch.autocast(q.device.type, enabled=False):
+            for share in loop.shares():
+                _, _, weights = loop.weights(share)
+                noise = loop.noise(weights)
+                if noise is not None:
+                    weights *= noise
+                target = share.queries(outs)
+                target.copy_(torch.bmm(weights, share.joined_keys(v)).view(target.shape))
+                if share.step.blind is not None:
+                    target.masked_fill_(share.step.blind, 0)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        q, k, v, line = ctx.saved_tensors
+        loop = Loop(q, k, line, *ctx.others)
+        exact = torch.promote_types(q.dtype, torch.float32)  # sums of 16-bit numbers need more
+        to_q = torch.zeros_like(q, memory_format=torch.contiguous_format)
+        to_k, to_v = (torch.zeros(x.shape, dtype=exact, device=x.device) for x in (k, v))
+        to_line = None if line is None else torch.zeros(line.shape, dtype=exact, device=line.device)
+        gradients, to_queries = loop.grouped(gradient), loop.grouped(to_q)
+        with torch.autocast(q.device.type, enabled=False):
+            for share in loop.shares():
+                step = share.step
+                queries, keys, weights = loop.weights(share)  # (matrices, group · rows, head_dim), …
+                noise = loop.noise(weights)
+                towards = share.queries(gradients)
+                if step.blind is not None:
+                    towards = towards.masked_fill(step.blind, 0)
+                towards = towards.reshape(*weights.shape[:2], -1)
+                share.add(to_v, weights if noise is None else weights * noise, towards)
+                to_weights = torch.bmm(towards, share.joined_keys(v).mT)
+                if noise is not None:
+                    to_weights *= noise
+                to_scores = torch._softmax_backward_data(to_weights, weights, -1, weights.dtype)
+                share.add(to_k, to_scores, queries)
+                target = share.queries(to_queries)
+                target.copy_(torch.bmm(to_scores, keys).mul_(loop.scale).view(target.shape))
+                if to_line is not None:
+                    loop.add_to_line(to_line, to_scores, share)
+        to_line = None if to_line is None else to_line.to(line.dtype)
+        return to_q, to_k.to(k.dtype), to_v.to(v.dtype), to_line, None, None, None
+
+
+class Loop:
+    """What forward and backward do alike."""
+
+    def __init__(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        line: Float[Tensor, "heads distance"] | None,
+        schedule: Schedule,
+        dropout: float,
+        seed: int,
+    ):
+        self.kv_heads, self.key_length = k.shape[1:3]
+        self.q, self.k = self.grouped(q), k
+        self.line = None if line is None else line.unflatten(0, (self.kv_heads, -1))  # (kv_heads, group, distance)
+        self.schedule, self.dropout, self.scale = schedule, dropout, q.shape[-1] ** -0.5
+        self.generator = torch.Generator(q.device).manual_seed(seed)
+
+    def grouped(self, x: Float[Tensor, "batch heads query width"]) -> Float[Tensor, "batch kv_heads group query width"]:
+        """Heads that share keys, on an axis of their own."""
+        return x.unflatten(1, (self.kv_heads, -1))
+
+    def shares(self) -> Iterator[Share]:
+        """See the function."""
+        return shares(self.schedule, *self.q.shape[:3])
+
+    def weights(self, share: Share) -> tuple[Tensor, Tensor, Float[Tensor, "matrices queries columns"]]:
+        """Scaled queries, keys, and the weights of the one for the other."""
+        step, queries = share.step, share.queries(self.q)  # (b, h, g, rows, head_dim)
+        shape = *queries.shape[:-1], step.columns
+        queries = (queries * self.scale).reshape(-1, shape[2] * step.rows, queries.shape[-1])
+        keys = share.joined_keys(self.k)
+        score = torch.bmm(queries, keys.mT)
+        for edge in step.edges:
+            score.view(shape)[..., edge.keys].add_(self.schedule.hidden(step, edge))
+        if self.line is not None:
+            places = zip(self.lines(share, self.line), step.places(), strict=True)
+            for line, place in places:
+                score.view(shape)[..., place].add_(line.unfold(-1, place.stop - place.start, 1).flip(-1))
+        return queries, keys, score.softmax(dim=-1)
+
+    def noise(self, weights: Tensor) -> Tensor | None:
+        """What weights are multiplied by when some are dropped."""
+        if not self.dropout:
+            return None
+        return torch.empty_like(weights).bernoulli_(1 - self.dropout, generator=self.generator).div_(1 - self.dropout)
+
+    def lines(self, share: Share, line: Tensor) -> Iterator[Float[Tensor, "h g distance"]]:
+        """For each run of keys, the entries of the distances between them and the queries of a step; views."""
+        queries = share.step.queries
+        for run in share.step.keys:
+            least = queries.start - (run.stop - 1) + self.key_length - 1
+            yield line[share.kv_heads, share.group, least : queries.stop - run.start + self.key_length - 1]
+
+    def add_to_line(self, line: Tensor, to_scores: Tensor, share: Share) -> None:
+        """Sum the gradient over pairs of equal distance: rows that are moved by one place each, added up."""
+        rows, columns = share.step.rows, share.step.columns
+        heads, group = share.kv_heads.stop - share.kv_heads.start, share.group.stop - share.group.start
+        by_head = to_scores.view(-1, heads, group, rows, columns).sum(0, dtype=line.dtype)
+        lines = self.lines(share, line.unflatten(0, (self.kv_heads, -1)))
+        for part, place in zip(lines, share.step.places(), strict=True):
+            moved = nn.functional.pad(by_head[..., place].flip(-1), (0, rows)).flatten(-2)[..., :-rows]
+            part += moved.unflatten(-1, (rows, -1)).sum(-2)
+
+
+# FlexAttention --------------------------------------------------------------------------------------------------------
+
+FLEX_BLOCK = 128  # what its kernels are made for
+not_compiled: set[tuple] = set()
+
+
+def prefers_flex(q: Tensor, mask: MaskLike, dropout: float) -> bool:
+    """On a GPU, for rules: it drops no weights, and can't look into a tensor's blocks."""
+    return q.device.type == "cuda" and not isinstance(mask, Tensor) and not dropout
+
+
+def by_flex(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, line: Tensor | None
+) -> Float[Tensor, "batch heads query value_dim"] | None:
+    """FlexAttention, compiled; None, with a warning, where it can't be."""
+    mask = everything() if mask is None else own_copy(mask)
+    kind = mask, q.dtype, q.shape[-1], v.shape[-1], q.shape[1] // k.shape[1], line is None
+    if kind in not_compiled:
+        return None
+    behind = k.shape[-2] - 1
+
+    def add_bias(score, batch, head, query, key):
+        return score + line[head, query - key + behind]
+
+    block_mask = kept_block_mask(mask, q.shape[-2], k.shape[-2], q.device)
+    try:
+        return compiled_flex()(
+            q,
+            k,
+            v,
+            score_mod=None if line is None else add_bias,
+            block_mask=block_mask,
+            enable_gqa=k.shape[1] != q.shape[1],
+        )
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # compilers fail in many ways
+        not_compiled.add(kind)
+        reason = str(error).strip().partition("\n")[0]
+        warnings.warn(f"FlexAttention can't be compiled for {mask} ({reason}); a loop takes its place", stacklevel=3)
+        return None
+
+
+@lru_cache(maxsize=32)
+def kept_block_mask(mask: Mask, query_length: int, key_length: int, device: torch.device) -> Any:
+    """`Mask.block_mask`, kept for the next layer."""
+    return mask.block_mask(query_length, key_length, device=device, block_size=FLEX_BLOCK)
+
+
+@cache
+def compiled_flex() -> Callable[..., Any]:
+    """FlexAttention's kernel. A graph that can't be had whole is an error: outside of it, it writes out all scores."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, fullgraph=True)
