@@ -151,7 +151,10 @@ def window(length: int) -> Iterator[Case]:
             same=False,
         ),
         "local-attention": Peer(local, {FORWARD: 5, BOTH: 3.5} if long else {FORWARD: None, BOTH: None}, memory=0.25),
-        "flex": Peer(lambda q, k, v: flex(q, k, v, block_mask=blocks), {FORWARD: 1.5 if long else None}),
+        "flex": Peer(  # which refuses what has gradients
+            lambda q, k, v: flex(q.detach(), k.detach(), v.detach(), block_mask=blocks),
+            {FORWARD: 1.5 if long else None},
+        ),
     }
     yield Case("window 256", qkv(length), lambda q, k, v: mechanism(q, k, v, mask), peers)
 
