@@ -5,7 +5,8 @@
 All have the parameters of the preset `tiny` (± 10 %), the same sentences, batches and vocabulary, and the training of
 `txlib train translation --model …`: Muon for the matrices in their layers, but Adam for ConvS2S. `paper` is the
 Transformer with all that Vaswani et al. (2017) chose: post-norm, sinusoids, Adam and their schedule. First each is
-timed, in turns, to know how many steps fit into the seconds. BLEU is sacrebleu's on the test sentences; training FLOPs
+timed, in turns, on batches from all of an epoch, to know how many steps fit into the seconds: let the machine be
+quiet for that minute. What follows depends on the steps, and not on the clock. BLEU is sacrebleu's on the test sentences; training FLOPs
 are counted on one batch in sixteen of an epoch and scaled to the tokens trained on. Stopped, the same command goes on.
 
 The sentences are Multi30k's in $TXLIB_DATA, else those of the games that come along.
@@ -18,7 +19,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle, islice
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
 
 import torch
-from compare import RESULTS, environment, median
+from compare import RESULTS, environment
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -40,7 +40,7 @@ from txlib.text import Tokenizer, load_tokenizer
 from txlib.training import optimizers
 from txlib.training.loop import training_step
 
-TIMED = 12  # steps of each, in turns
+TIMED = 32  # steps of each, in turns
 DECODED = 200  # test sentences that are translated on the clock, one by one
 PRESETS = {name: "tiny" for name in TRANSLATORS} | {"paper": "paper"}
 
@@ -101,21 +101,28 @@ class Setting:
         return {"data": self.data, "model": model, "preset": PRESETS[name], "seed": seed}
 
 
-def timed_steps(setting: Setting) -> dict[str, float]:
-    """CPU seconds of a training step of each: medians over the same batches, in turns."""
-    batches = list(islice(cycle(setting.batches()), TIMED + 2))
+def seconds_per_step(setting: Setting) -> dict[str, float]:
+    """CPU seconds of a training step of each: means over the same batches, in turns; measured once per folder."""
+    kept = setting.out / "seconds_per_step.json"
+    if kept.is_file():
+        return json.loads(kept.read_text())
+    epoch = setting.batches()
+    batches = [epoch[number * len(epoch) // TIMED] for number in range(TIMED)]
     ways = {}
     for name in setting.models:
         recipe, model = setting.recipe(name), setting.model(name)
         training = recipe.training
         ways[name] = (recipe, model, optimizers(model, lr=training.lr, muon_lr=training.muon_lr))
     took: dict[str, list[float]] = {name: [] for name in ways}
-    for batch in batches:
+    for batch in batches[:2] + batches:
         for name, (recipe, model, optimizer) in ways.items():
             began = time.process_time()
             training_step(model, [batch], recipe.loss, optimizer, clip=recipe.training.clip)
             took[name].append(time.process_time() - began)
-    return {name: median(seconds[2:]) for name, seconds in took.items()}
+    means = {name: mean(seconds[2:]) for name, seconds in took.items()}
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(means, indent=2) + "\n")
+    return means
 
 
 def flops_per_token(setting: Setting, name: str) -> float:
@@ -141,7 +148,7 @@ def seconds_per_sentence(folder: Path, sentences: list[str]) -> float:
 
 def measured(setting: Setting) -> dict[str, list[dict[str, Any]]]:
     """The results of all runs, seed by seed; those that are finished are not repeated."""
-    took = timed_steps(setting)
+    took = seconds_per_step(setting)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in setting.models}
     for seed in range(setting.seeds):
         for name in setting.models:
@@ -150,7 +157,7 @@ def measured(setting: Setting) -> dict[str, list[dict[str, Any]]]:
             print(f"{name}, seed {seed}: {TRANSLATORS[setting.recipe(name).model].about}", flush=True)
             result = run(Translation, out, steps=steps, resume=steps is None, **setting.options(name, seed))
             found[name].append(result)
-            print(f"BLEU {result['bleu']:.1f} after {result['cpu_seconds']:.0f} CPU seconds\n", flush=True)
+            print(f"BLEU {result['bleu']:.1f} after {result['steps']} steps\n", flush=True)
     return found
 
 
@@ -163,8 +170,8 @@ def summary(setting: Setting, results: dict[str, list[dict[str, Any]]]) -> dict[
         rows[name] = {
             "about": "with all the paper chose" if name == "paper" else TRANSLATORS[name].about,
             "parameters": runs[0]["parameters"],
-            "cpu_seconds": [each["cpu_seconds"] for each in runs],
-            "steps": [each["steps"] for each in runs],
+            "steps": runs[0]["steps"],
+            "seconds_per_step": seconds_per_step(setting)[name],
             "bleu": [round(each["bleu"], 2) for each in runs],
             "bleu_greedy": [round(each["bleu_greedy"], 2) for each in runs],
             "validation_loss": [round(each["validation_loss"], 4) for each in runs],
@@ -176,16 +183,15 @@ def summary(setting: Setting, results: dict[str, list[dict[str, Any]]]) -> dict[
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    line = "{:<12} {:>10} {:>6} {:>6} {:>16} {:>7} {:>8} {:>9}   {}".format
-    lines = [
-        line("", "parameters", "CPU s", "steps", "BLEU (seeds)", "greedy", "FLOP", "ms/sent.", "published, WMT 2014")
-    ]
+    line = "{:<12} {:>10} {:>6} {:>16} {:>7} {:>8} {:>9}   {}".format
+    lines = [line("", "parameters", "steps", "BLEU (seeds)", "greedy", "FLOP", "ms/sent.", "published, WMT 2014")]
     for name, row in rows.items():
         bleu = f"{mean(row['bleu']):.1f} ({min(row['bleu']):.1f}–{max(row['bleu']):.1f})"
-        took, steps = f"{mean(row['cpu_seconds']):.0f}", f"{mean(row['steps']):.0f}"
         greedy, decoding = f"{mean(row['bleu_greedy']):.1f}", f"{1000 * row['seconds_per_sentence']:.0f}"
         flops = f"{row['training_flops']:.1e}"
-        lines.append(line(name, f"{row['parameters']:,}", took, steps, bleu, greedy, flops, decoding, row["published"]))
+        lines.append(
+            line(name, f"{row['parameters']:,}", row["steps"], bleu, greedy, flops, decoding, row["published"])
+        )
     return "\n".join(lines)
 
 
@@ -220,7 +226,8 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="write results/translators.json and .png")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    setting = Setting(given.data, given.seconds, given.seeds, given.out, given.models)
+    out = given.out / f"{given.data}-{given.seconds:g}"
+    setting = Setting(given.data, given.seconds, given.seeds, out, given.models)
     rows = summary(setting, measured(setting))
     print(table(rows), *orders(rows), sep="\n")
     if given.save:
