@@ -5,9 +5,10 @@
 All have the parameters of the preset `tiny` (± 10 %), the same sentences, batches and vocabulary, and the training of
 `txlib train translation --model …`: Muon for the matrices in their layers, but Adam for ConvS2S. `paper` is the
 Transformer with all that Vaswani et al. (2017) chose: post-norm, sinusoids, Adam and their schedule. First each is
-timed, in turns, on batches from all of an epoch, to know how many steps fit into the seconds: let the machine be
-quiet for that minute. What follows depends on the steps, and not on the clock. BLEU is sacrebleu's on the test sentences; training FLOPs
-are counted on one batch in sixteen of an epoch and scaled to the tokens trained on. Stopped, the same command goes on.
+timed, in turns, on batches from all of an epoch, to know how many steps fit into the seconds: let the machine be quiet
+for that minute. What follows depends on the steps, and not on the clock. BLEU is sacrebleu's on the test sentences;
+training FLOPs are counted on one batch in sixteen of an epoch and scaled to the tokens trained on. Stopped, the same
+command goes on.
 
 The sentences are Multi30k's in $TXLIB_DATA, else those of the games that come along.
 """
