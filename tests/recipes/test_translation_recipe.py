@@ -90,7 +90,7 @@ def test_the_shipped_checkpoint_translates():
     translator = load(shipped("games-de-en"))
     splits = translation("games", "de-en")
     sources, references = zip(*splits.test[:100], strict=True)
-    assert bleu(translator.translate(sources, beams=1), references) > 15  # all of them: 20.7
+    assert bleu(translator.translate(sources, beams=1), references) > 17  # all of them: 22.2
 
 
 @pytest.mark.parametrize(
