@@ -18,11 +18,13 @@ from txlib.plots.recurrent import reach, recurrent_translator
 from txlib.plots.text import tokens
 from txlib.plots.transformer import costs, encoder_decoder
 from txlib.plots.universal import halting, ponder, recurrence
+from txlib.plots.wall import areas, ways_round
 
 __all__ = [
     "PALETTE",
     "Picture",
     "architectures",
+    "areas",
     "bars",
     "block",
     "candidates",
@@ -55,4 +57,5 @@ __all__ = [
     "tokens",
     "turns",
     "vectors",
+    "ways_round",
 ]
