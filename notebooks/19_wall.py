@@ -35,7 +35,7 @@ from txlib.text import BytePairEncoder
 
 play = plays()["hamlet"]
 gpt2 = BytePairEncoder.from_gpt2(DATA / "gpt2-bpe/encoder.json", DATA / "gpt2-bpe/vocab.bpe")
-ids = torch.tensor(gpt2.encode(play))  # (n,)
+ids = torch.tensor(gpt2.encode(play))                              # (n,)
 print(f"{len(play):,} characters, {len(ids):,} tokens; GPT-2 reads 1,024 of them at a time")
 
 # %% [markdown]
@@ -43,10 +43,9 @@ print(f"{len(play):,} characters, {len(ids):,} tokens; GPT-2 reads 1,024 of them
 # time and memory do not depend on what it has learned. `fused=False` says that attention computes its scores as the
 # equation does, all of them, written out. (What the other way changes is section 6.)
 #
-# We ask for the next token after the first $n$, and double $n$. Carefully: a doubling multiplies the time by four at
-# most, or so you would think, and the scores by four. So before each step we look ahead, and stop where the next one
-# might take more than five seconds, or the scores of one block more than a gigabyte. The time is the processor's, on
-# one thread, so that other programs do not count.
+# We ask for the next token after the first $n$, and double $n$, again and again. Carefully: before each step we look
+# ahead, and stop where the next one might take more than five seconds, or the scores of one block more than a gigabyte.
+# The time is the processor's, on one thread, so that other programs do not count.
 
 # %%
 torch.set_num_threads(1)
@@ -59,12 +58,12 @@ model = GPT(GPTConfig(len(gpt2), block, layers=2, max_length=len(ids))).eval()
 @torch.no_grad()
 def seconds(n):
     start = time.process_time()
-    model.logits(model.decode(ids[None, :n])[:, -1:])  # (1, 1, vocab): the last one only
+    model.logits(model.decode(ids[None, :n])[:, -1:])              # (1, 1, vocab): the last one only
     return time.process_time() - start
 
 
 # %% tags=["nbval-ignore-output"]
-seconds(256)  # the first call is slower
+seconds(256)                                                       # the first call is slower
 taken, n = {}, 256
 while 6 * taken.get(n // 2, 0) < 5 and 4 * heads * n**2 < 1e9:
     taken[n] = min(seconds(n) for _ in range(2))
@@ -79,20 +78,17 @@ while 6 * taken.get(n // 2, 0) < 5 and 4 * heads * n**2 < 1e9:
 from txlib.training.memory import available_memory
 
 last, length = max(taken), len(ids)
-free = available_memory() or 8e9  # bytes; 8 GB where nobody knows
+free = available_memory() or 8e9                                   # bytes; 8 GB where nobody knows
 print(f"the last doubling took {taken[last] / taken[last // 2]:.1f} times as long")
-print(
-    f"the whole play: {taken[last] * (length / last) ** 2:,.0f} s for one token, "
-    f"and {4 * heads * length**2 / 1e9:.1f} GB for the scores of one block"
-)
+print(f"the whole play: {taken[last] * (length / last) ** 2:,.0f} s for one token, "
+      f"and {4 * heads * length**2 / 1e9:.1f} GB for the scores of one block")
 longest = int((free / (2 * 4 * heads)) ** 0.5)
 print(f"{free / 1e9:.0f} GB are free here: room for the scores and weights of {longest:,} tokens")
 
 # %% [markdown]
-# That is a model of two narrow blocks. GPT-2 small has twelve heads in each block instead of four, and six times as
-# many blocks. So a laptop gives up somewhere in the middle of the play, by running out of memory, and long before that
-# by taking longer than you care to wait. This is the quadratic wall. Where exactly does it stand, what is it made of,
-# and since when can one see over it?
+# And that is a model of two narrow blocks. GPT-2 small has twelve, with twelve heads each instead of four. So a laptop
+# gives up somewhere in the middle of the play, by running out of memory, and well before that by taking longer than you
+# care to wait. This is the quadratic wall. Where exactly does it stand, and what is it made of?
 
 # %% [markdown]
 # ## 2 How costs grow: a primer
@@ -114,7 +110,7 @@ def look_up(words):
 
 
 def search(words):
-    return len([word == "penguin" for word in words])  # not in Hamlet: it looks at all
+    return len([word == "penguin" for word in words])              # not in Hamlet: it looks at all
 
 
 def sort(words):
@@ -131,7 +127,7 @@ def compare(words):
 # **The experiment is always the same: double $n$, and see what the cost is multiplied by.** Decide first, for each of
 # the four.
 
-# %% tags=["hide-output"] jupyter={"outputs_hidden": true}
+# %% jupyter={"outputs_hidden": true} tags=["hide-output"]
 words = play.split()
 for task in (look_up, search, sort, compare):
     counts = [task(words[:n]) for n in (500, 1000, 2000)]
@@ -161,7 +157,7 @@ for task in (look_up, search, sort, compare):
 from math import log2
 
 
-def exponent(shorter, longer):  # the costs at n and at 2n
+def exponent(shorter, longer):                                     # the costs at n and at 2n
     return log2(longer / shorter)
 
 
@@ -171,13 +167,8 @@ print({name: round(exponent(*costs[-2:]), 2) for name, costs in counts.items()})
 
 # %%
 plots.lines(
-    {name: (sizes, costs) for name, costs in counts.items()},
-    xscale="log",
-    yscale="log",
-    marker="o",
-    title="On logarithmic axes the slope is the exponent",
-    xlabel="words n",
-    ylabel="steps",
+    {name: (sizes, costs) for name, costs in counts.items()}, xscale="log", yscale="log", marker="o",
+    title="On logarithmic axes the slope is the exponent", xlabel="words n", ylabel="steps",
     alt="Steps against the number of words, both logarithmic. Look up: flat at 1. Search: a straight "
     "line of slope 1. Sort: a little above it and a little steeper. Compare: slope 2, from 28 steps at "
     "8 words to 2 million at 2,048.",
@@ -191,12 +182,11 @@ plots.lines(
 
 # %%
 plots.areas(
-    (128, 256, 512),
-    128,
-    title="Double the length: the strip doubles, the square quadruples",
+    (128, 256, 512), 128, title="Double the length: the strip doubles, the square quadruples",
     alt="Three pairs of areas to scale, width 128. At 128 tokens strip and square are equal, 16,384 "
     "numbers each. At 256 tokens 32,768 and 65,536; at 512 tokens 65,536 and 262,144.",
 )
+
 
 # %% [markdown]
 # At $n = d$ both are equally large. From there on, the square is what you pay for.
@@ -209,7 +199,6 @@ plots.areas(
 # A block from bare torch, as in lessons 04 and 06, cut into three parts so that each can be counted alone. (Norms,
 # residuals and biases are left out: they cost next to nothing. Masks are, too: they change no product.)
 
-
 # %%
 class Block(nn.Module):
     def __init__(self, d, heads, d_ff):
@@ -218,15 +207,15 @@ class Block(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(d, d, bias=False) for _ in range(4))
         self.widen, self.narrow = nn.Linear(d, d_ff, bias=False), nn.Linear(d_ff, d, bias=False)
 
-    def project(self, x):  # (n, d): all four projections
+    def project(self, x):                                          # (n, d): all four projections
         return self.query(x), self.key(x), self.value(x), self.output(x)
 
-    def mix(self, q, k, v):  # (n, d) each
+    def mix(self, q, k, v):                                        # (n, d) each
         q, k, v = (each.unflatten(1, (self.heads, -1)).transpose(0, 1) for each in (q, k, v))
-        score = q @ k.mT / q.shape[-1] ** 0.5  # (heads, n, n)
-        return (score.softmax(dim=-1) @ v).transpose(0, 1).flatten(1)  # (n, d)
+        score = q @ k.mT / q.shape[-1] ** 0.5                      # (heads, n, n)
+        return (score.softmax(dim=-1) @ v).transpose(0, 1).flatten(1)      # (n, d)
 
-    def feed_forward(self, x):  # (n, d), via (n, d_ff)
+    def feed_forward(self, x):                                     # (n, d), via (n, d_ff)
         return self.narrow(F.gelu(self.widen(x)))
 
 
@@ -255,7 +244,7 @@ def operations(compute, *inputs):
 
 def counted(n, d, heads=12):
     with torch.device("meta"):
-        part, x = Block(d, heads, 4 * d), torch.empty(n, d)  # (n, d): a shape without content
+        part, x = Block(d, heads, 4 * d), torch.empty(n, d)        # (n, d): a shape without content
     calls = (part.project, x), (part.mix, x, x, x), (part.feed_forward, x)
     return [operations(*call) for call in calls]
 
@@ -263,7 +252,7 @@ def counted(n, d, heads=12):
 # %%
 for n in (256, 1024, 4096, 16_384, 50_000):
     counts, d = counted(n, 768), 768
-    assert counts == [8 * n * d**2, 4 * n**2 * d, 16 * n * d**2]  # the equation, part by part
+    assert counts == [8 * n * d**2, 4 * n**2 * d, 16 * n * d**2]   # the equation, part by part
     share = counts[1] / sum(counts)
     print(f"n {n:6,}: {sum(counts) / 1e9:7,.1f} GFLOP per block; scores and mixing {share:5.1%}")
 
@@ -284,7 +273,7 @@ for n in (256, 1024, 4096, 16_384, 50_000):
 # It depends on $n/d$ alone. Guess: GPT-3 reads 2,048 tokens at a width of 12,288. What part of its operations are
 # scores and mixing?
 
-# %% tags=["hide-output"] jupyter={"outputs_hidden": true}
+# %% jupyter={"outputs_hidden": true} tags=["hide-output"]
 widths = {"d = 128": 128, "GPT-2, 768": 768, "Llama 7B, 4,096": 4096, "GPT-3, 12,288": 12_288}
 lengths = [2**k for k in range(7, 18)]
 shares = {name: [100 * n / (n + 6 * d) for n in lengths] for name, d in widths.items()}
@@ -295,15 +284,14 @@ for n, d in ((1024, 768), (2048, 12_288), (6 * 4096, 4096)):
 
 # %%
 plots.lines(
-    {name: (lengths, share) for name, share in shares.items()},
-    xscale="log",
-    title="The wider the model, the further away the wall",
-    xlabel="length n",
+    {name: (lengths, share) for name, share in shares.items()}, xscale="log",
+    title="The wider the model, the further away the wall", xlabel="length n",
     ylabel="scores and mixing (% of a block)",
     alt="Share of scores and mixing against the length from 128 to 131,072, logarithmic, for four "
     "widths. Each curve rises slowly, then steeply, and reaches half at six times the width: 768, "
     "4,608, 24,576 and 73,728 tokens.",
 )
+
 
 # %% [markdown]
 # 2.7 %. "Attention is the expensive part" is false for GPT-3 at its own length, and for every model at the length of
@@ -319,9 +307,8 @@ plots.lines(
 # square overtakes the projections at 256 tokens and the feed-forward network at 512. Guess: on the clock, will it be
 # there, earlier, or later?
 
-
 # %% tags=["nbval-ignore-output"]
-def milliseconds(compute, *inputs, repeats=5):  # the least disturbed run
+def milliseconds(compute, *inputs, repeats=5):                     # the least disturbed run
     times = []
     with torch.no_grad():
         for _ in range(repeats):
@@ -334,21 +321,16 @@ def milliseconds(compute, *inputs, repeats=5):  # the least disturbed run
 part, lengths = Block(128, 4, 512), [64, 128, 256, 512, 1024, 2048, 4096]
 clock = {"projections": [], "scores and mixing": [], "feed-forward": []}
 for n in lengths:
-    x = torch.randn(n, 128)  # (n, d)
+    x = torch.randn(n, 128)                                        # (n, d)
     for name, parts in (("projections", part.project), ("feed-forward", part.feed_forward)):
         clock[name].append(milliseconds(parts, x))
     clock["scores and mixing"].append(milliseconds(part.mix, x, x, x))
 
-# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
+# %% jupyter={"outputs_hidden": true} tags=["nbval-ignore-output", "hide-output"]
 plots.lines(
-    {name: (lengths, times) for name, times in clock.items()},
-    xscale="log",
-    yscale="log",
-    marker="o",
-    title="On the clock the square wins earlier than counted",
-    xlabel="length n",
-    ylabel="milliseconds",
-    mark=("n = 2d", 256),
+    {name: (lengths, times) for name, times in clock.items()}, xscale="log", yscale="log", marker="o",
+    title="On the clock the square wins earlier than counted", xlabel="length n",
+    ylabel="milliseconds", mark=("n = 2d", 256),
     alt="Milliseconds of three parts of a block against the length, both logarithmic. Projections and "
     "feed-forward network rise with slope 1. Scores and mixing begin below both, rise with slope 2, "
     "and end far above both.",
@@ -356,14 +338,14 @@ plots.lines(
 
 # %% tags=["nbval-ignore-output"]
 for name, times in clock.items():
-    slope = exponent(times[-3], times[-1]) / 2  # over the last two doublings
+    slope = exponent(times[-3], times[-1]) / 2                     # over the last two doublings
     print(f"{name:18} slope {slope:.2f}")
     low, high = (1.6, 2.9) if "scores" in name else (0.8, 1.4)
     expect(f"Slope of {name}", slope, low, high)
 
 # %% [markdown]
-# Slopes of about one and two, as promised. But on our machine both crossings come at half the counted length. The
-# counter counts products only, and between the two products stands a softmax, an exponential for each of the $h\,n^2$
+# Slopes of about one, and of two or a little more. But on our machine both crossings come early, at about 150 and 350
+# tokens. The counter counts products only, and between the two products stands a softmax, an exponential for each of the $h\,n^2$
 # entries. And each entry is written to memory and read again, several times, while in the projections a number that has
 # been fetched is used hundreds of times (lesson 10, section 6). So there are two walls: one of operations, one of
 # memory.
@@ -411,7 +393,7 @@ held = [largest(head.mix, *[torch.randn(n, 64)] * 3) for n in lengths]
 slope = exponent(*held[-2:])
 print(f"measured: {', '.join(f'{each / 1e6:.2f} MB' for each in held)}; slope {slope:.2f}")
 print(f"along that line, n = 50,000: {held[-1] * (50_000 / lengths[-1]) ** slope / 1e9:.1f} GB")
-meta = [torch.empty(50_000, 64, device="meta")] * 3  # (n, d_k) each
+meta = [torch.empty(50_000, 64, device="meta")] * 3                # (n, d_k) each
 print(f"on the meta device         : {largest(head.mix, *meta) / 1e9:.1f} GB")
 
 # %% [markdown]
@@ -428,16 +410,17 @@ from txlib.models.sizes import GPT2, build
 from txlib.training.memory import activation_memory
 
 
-def kept(n, fused):  # GB kept for the backward pass
+def kept(n, fused):                                                # GB kept for the backward pass
     small = GPT2["small"]
     block = replace(small.block, dropout=0.0, attention_dropout=0.0, mechanism=DenseConfig(fused=fused))
-    text = torch.empty(1, n, dtype=torch.long)  # (1, n)
+    text = torch.empty(1, n, dtype=torch.long)                     # (1, n)
     long = build(replace(small, block=block, max_length=n))
     return activation_memory(long, {"input_ids": text, "labels": text}) / 1e9
 
 
 for n in (256, 1024, 4096):
     print(f"n {n:5,}: written out {kept(n, False):6.2f} GB, fused {kept(n, True):5.2f} GB")
+
 
 # %% [markdown]
 # Four times the length, nine times the memory in the first column, and rising towards sixteen. In the second, four
@@ -450,16 +433,15 @@ for n in (256, 1024, 4096):
 # by tile, keeps a running softmax, and forgets each tile of scores once it has been used. (The idea is called
 # FlashAttention, Dao et al. 2022; lesson 22 builds it.) So the largest tensor is the output, $n \times d$:
 
-
 # %%
-def fused(q, k, v):  # (n, d_k) each
+def fused(q, k, v):                                                # (n, d_k) each
     return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
 
 
-x = torch.randn(512, 64)  # (n, d_k)
+x = torch.randn(512, 64)                                           # (n, d_k)
 prove_equal(fused(x, x, x), head.mix(x, x, x), what="Fused and written out")
 for n in (512, 1024, 2048):
-    x = [torch.randn(n, 64)] * 3  # (n, d_k) each
+    x = [torch.randn(n, 64)] * 3                                   # (n, d_k) each
     print(f"n {n:5,}: written out {largest(head.mix, *x) / 1e6:5.2f} MB,", end=" ")
     print(f"fused {largest(fused, *x) / 1e6:4.2f} MB")
 
@@ -469,16 +451,15 @@ for n in (512, 1024, 2048):
 
 # %% tags=["nbval-ignore-output"]
 lengths = [1024, 2048, 4096, 8192]
-inputs = {n: [torch.randn(n, 64)] * 3 for n in lengths}  # q, k, v: (n, d_k) each
+inputs = {n: [torch.randn(n, 64)] * 3 for n in lengths}             # q, k, v: (n, d_k) each
 times = {"fused": [milliseconds(fused, *inputs[n], repeats=3) for n in lengths]}
 times["written out"] = [milliseconds(head.mix, *inputs[n], repeats=3) for n in lengths[:3]]
 for name, measured in times.items():
-    print(
-        f"{name:11} {'  '.join(f'{each:6.1f}' for each in measured)} ms;"
-        f" slope {exponent(measured[0], measured[-1]) / (len(measured) - 1):.2f}"
-    )
+    print(f"{name:11} {'  '.join(f'{each:6.1f}' for each in measured)} ms;"
+          f" slope {exponent(measured[0], measured[-1]) / (len(measured) - 1):.2f}")
 slope = exponent(times["fused"][0], times["fused"][-1]) / 3
 expect("Slope of the fused kernel's time", slope, 1.6, 2.3)
+
 
 # %% [markdown]
 # It is faster by a factor, because nothing waits for memory, and then it climbs as steeply as before. A factor of four
@@ -507,25 +488,24 @@ expect("Slope of the fused kernel's time", slope, 1.6, 2.3)
 # The table counts scores and mixing of self-attention, without projections, so we leave them out. The recurrent layer
 # is $h_t = \tanh(W h_{t-1} + U x_t)$, which torch has. The convolution reads the $k$ last positions.
 
-
 # %%
-def attention(x):  # (n, d)
-    score = (x @ x.mT) / x.shape[1] ** 0.5  # (n, n)
-    later = torch.ones_like(score, dtype=torch.bool).triu(1)  # (n, n): True = not yet written
-    return score.masked_fill(later, -torch.inf).softmax(dim=-1) @ x  # (n, d)
+def attention(x):                                                  # (n, d)
+    score = (x @ x.mT) / x.shape[1] ** 0.5                         # (n, n)
+    later = torch.ones_like(score, dtype=torch.bool).triu(1)       # (n, n): True = not yet written
+    return score.masked_fill(later, -torch.inf).softmax(dim=-1) @ x       # (n, d)
 
 
-def convolution(x, weight, dilation=1):  # (n, d), (d, d, k)
-    past = F.pad(x.T, (dilation * (weight.shape[2] - 1), 0))  # (d, past + n)
-    return F.conv1d(past[None], weight, dilation=dilation)[0].T  # (n, d)
+def convolution(x, weight, dilation=1):                            # (n, d), (d, d, k)
+    past = F.pad(x.T, (dilation * (weight.shape[2] - 1), 0))       # (d, past + n)
+    return F.conv1d(past[None], weight, dilation=dilation)[0].T    # (n, d)
 
 
-def restricted(x, r):  # (n, d)
-    near = F.pad(x, (0, 0, r - 1, 0)).unfold(0, r, 1)  # (n, d, r): each one's r last
+def restricted(x, r):                                              # (n, d)
+    near = F.pad(x, (0, 0, r - 1, 0)).unfold(0, r, 1)              # (n, d, r): each one's r last
     exists = torch.arange(len(x))[:, None] > torch.arange(r - 2, -2, -1)  # (n, r)
-    score = (x[:, None] @ near)[:, 0] / x.shape[1] ** 0.5  # (n, r)
+    score = (x[:, None] @ near)[:, 0] / x.shape[1] ** 0.5          # (n, r)
     weight = score.masked_fill(~exists, -torch.inf).softmax(dim=-1)
-    return (near @ weight[..., None])[..., 0]  # (n, d)
+    return (near @ weight[..., None])[..., 0]                      # (n, d)
 
 
 # %% [markdown]
@@ -534,8 +514,9 @@ def restricted(x, r):  # (n, d)
 
 # %%
 torch.manual_seed(0)
-x = torch.randn(48, 16)  # (n, d)
+x = torch.randn(48, 16)                                            # (n, d)
 prove_equal(restricted(x, 48), attention(x), what="A neighbourhood of all, and attention")
+
 
 # %% [markdown]
 # ### 7.2 First column: operations
@@ -543,31 +524,26 @@ prove_equal(restricted(x, 48), attention(x), what="A neighbourhood of all, and a
 # Count each layer, and count it again with $n$ doubled, $d$ doubled, and $k$ or $r$ doubled. The exponent of each is
 # $\log_2$ of what comes out. Which row will be the only one with a 2 under $n$? Which ones have a 2 under $d$?
 
-
 # %%
-def layer(name, n, d, width):  # a layer, ready to be called
-    x = torch.randn(n, d)  # (n, d)
+def layer(name, n, d, width):                                      # a layer, ready to be called
+    x = torch.randn(n, d)                                          # (n, d)
     if name == "recurrent":
         rnn = nn.RNN(d, d, bias=False, batch_first=True)
         return lambda: rnn(x[None])
-    weight = torch.randn(d, d, width)  # (d, d, k)
-    return {
-        "self-attention": lambda: attention(x),
-        "restricted": lambda: restricted(x, width),
-        "convolutional": lambda: convolution(x, weight),
-    }[name]
+    weight = torch.randn(d, d, width)                              # (d, d, k)
+    return {"self-attention": lambda: attention(x), "restricted": lambda: restricted(x, width),
+            "convolutional": lambda: convolution(x, weight)}[name]
 
 
 # %% tags=["hide-output"] jupyter={"outputs_hidden": true}
 LAYERS = "self-attention", "recurrent", "convolutional", "restricted"
 for name in LAYERS:
     n, d, width = 64, 32, 4
-    base, *doubled = (
-        operations(layer(name, *size))
-        for size in ((n, d, width), (2 * n, d, width), (n, 2 * d, width), (n, d, 2 * width))
-    )
+    base, *doubled = (operations(layer(name, *size)) for size in (
+        (n, d, width), (2 * n, d, width), (n, 2 * d, width), (n, d, 2 * width)))
     powers = [f"{exponent(base, each):.0f}" for each in doubled]
-    print(f"{name:15} {base:9,} operations; exponent of n {powers[0]}, of d {powers[1]}, of k or r {powers[2]}")
+    print(f"{name:15} {base:9,} operations; exponent of n {powers[0]}, of d {powers[1]}, "
+          f"of k or r {powers[2]}")
 
 # %% [markdown]
 # All twelve exponents are the table's. And its constants, which $O$ hides? Self-attention $4n^2d$, recurrent $4nd^2$
@@ -579,6 +555,7 @@ formula = 4 * n**2 * d, 4 * n * d**2, 2 * width * n * d**2, 4 * width * n * d
 for name, expected in zip(LAYERS, formula, strict=True):
     assert operations(layer(name, n, d, width)) == expected, name
 print("the counts are those of the formulas:", ", ".join(f"{each:,}" for each in formula))
+
 
 # %% [markdown]
 # So self-attention takes fewer operations than a recurrent layer as long as $n < d$, as the paper says: a sentence of 40
@@ -592,9 +569,8 @@ print("the counts are those of the formulas:", ", ".join(f"{each:,}" for each in
 # from what: each result has a node, and each node knows the ones before it. The longest chain in this graph is what no
 # machine can do at the same time.
 
-
 # %%
-def chain(out):  # nodes in the longest chain
+def chain(out):                                                    # nodes in the longest chain
     lengths, waiting = {}, [out.grad_fn]
     while waiting:
         before = [node for node, _ in waiting[-1].next_functions if node is not None]
@@ -609,34 +585,29 @@ def chain(out):  # nodes in the longest chain
 
 # %%
 def traced(name, n, d=16, width=4):
-    x = torch.randn(n, d, requires_grad=True)  # (n, d)
+    x = torch.randn(n, d, requires_grad=True)                      # (n, d)
     weight, rnn = torch.randn(d, d, width), nn.RNN(d, d, batch_first=True)
-    return {
-        "self-attention": attention,
-        "recurrent": lambda x: rnn(x[None])[0],
-        "restricted": lambda x: restricted(x, width),
-        "convolutional": lambda x: convolution(x, weight),
-    }[name](x)
+    return {"self-attention": attention, "recurrent": lambda x: rnn(x[None])[0],
+            "restricted": lambda x: restricted(x, width),
+            "convolutional": lambda x: convolution(x, weight)}[name](x)
 
 
 for name in LAYERS:
-    print(
-        f"{name:15} chains of",
-        ", ".join(f"{chain(traced(name, n)):3}" for n in (16, 32, 64)),
-        "nodes for n = 16, 32, 64",
-    )
+    print(f"{name:15} chains of", ", ".join(f"{chain(traced(name, n)):3}" for n in (16, 32, 64)),
+          "nodes for n = 16, 32, 64")
 
 # %% [markdown]
 # Only the recurrent layer waits for its own past. The other chains do not know how long the text is. What does waiting
 # cost? Here are the operations of each layer, its time on one thread, and what it gets done in a nanosecond. Guess who
 # gets most done, and who least.
 
-# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
+# %% jupyter={"outputs_hidden": true} tags=["nbval-ignore-output", "hide-output"]
 n, d = 2048, 64
 for name in LAYERS:
     compute = layer(name, n, d, 4)
     spent, work = milliseconds(compute, repeats=3), operations(compute)
     print(f"{name:15} {work / 1e6:7.1f} MFLOP in {spent:5.1f} ms: {work / spent / 1e6:5.1f} per ns")
+
 
 # %% [markdown]
 # The convolution is one large product. The recurrent layer is 2,048 small ones, one after another, and gets a small part
@@ -649,11 +620,10 @@ for name in LAYERS:
 # How many layers must the news from the first position pass until it is heard at the last? Ask the gradient. If
 # the last output does not depend on the first input, its gradient there is exactly 0. So stack layers until it is not:
 
-
 # %%
 def layers_needed(apply, n, d=8):
     torch.manual_seed(0)
-    x = torch.randn(n, d, requires_grad=True)  # (n, d)
+    x = torch.randn(n, d, requires_grad=True)                      # (n, d)
     y, number = x, 0
     while True:
         y, number = apply(y, number), number + 1
@@ -663,7 +633,7 @@ def layers_needed(apply, n, d=8):
 
 
 # %%
-kernel = torch.randn(8, 8, 3) / 24**0.5  # (d, d, k): k = 3
+kernel = torch.randn(8, 8, 3) / 24**0.5                            # (d, d, k): k = 3
 stacks = {
     "self-attention": lambda y, number: attention(y),
     "convolutional": lambda y, number: convolution(y, kernel),
@@ -684,16 +654,11 @@ paths = {"recurrent (steps)": lengths} | needed
 
 # %%
 plots.lines(
-    {name: (lengths, path) for name, path in paths.items()},
-    xscale="log",
-    yscale="log",
-    marker="o",
-    title="Attention hears the first token at once, however far it is",
-    xlabel="length n",
+    {name: (lengths, path) for name, path in paths.items()}, xscale="log", yscale="log", marker="o",
+    title="Attention hears the first token at once, however far it is", xlabel="length n",
     ylabel="layers, or steps, on the path",
     alt="Layers that the news from the first position passes until the last one, against the length, "
-    "logarithmic. "
-    + "; ".join(f"{name}: {', '.join(map(str, path))}" for name, path in paths.items())
+    "logarithmic. " + "; ".join(f"{name}: {', '.join(map(str, path))}" for name, path in paths.items())
     + " for 9, 27, 81 and 243 positions.",
 )
 
@@ -710,10 +675,8 @@ from txlib.layers.convolution import receptive_field
 for n, plain, dilated in zip(lengths, needed["convolutional"], needed["dilated"], strict=True):
     sees, fewer = (receptive_field(3, [1] * (plain - less)) for less in (0, 1))
     wide, narrow = (receptive_field(3, [3**i for i in range(dilated - less)]) for less in (0, 1))
-    print(
-        f"n {n:3}: {plain:3} layers see {sees:3}, one fewer {fewer:3}; "
-        f"{dilated} dilated ones {wide:3}, one fewer {narrow:3}"
-    )
+    print(f"n {n:3}: {plain:3} layers see {sees:3}, one fewer {fewer:3}; "
+          f"{dilated} dilated ones {wide:3}, one fewer {narrow:3}")
 
 # %% [markdown]
 # That is the bargain of 2017: no waiting, and a path of one, for a square of scores. At 30 words and a width of 512 the
@@ -741,15 +704,11 @@ from txlib.layers import TransformerBlock
 from txlib.models.sizes import BERT, GPT3, LLAMA
 
 llama_7b = LLAMA["7b"]
-llama_8b = replace(
-    llama_7b, max_length=131_072, block=replace(llama_7b.block, d_ff=14_336, kv_heads=8, rotary_base=5e5)
-)
+llama_8b = replace(llama_7b, max_length=131_072,
+                   block=replace(llama_7b.block, d_ff=14_336, kv_heads=8, rotary_base=5e5))
 FAMILIES = {
-    "BERT base, 2018": BERT["base"],
-    "GPT-2 small, 2019": GPT2["small"],
-    "GPT-3, 2020": GPT3["175b"],
-    "Llama 7B, 2023": llama_7b,
-    "Llama 3.1 8B, 2024": llama_8b,
+    "BERT base, 2018": BERT["base"], "GPT-2 small, 2019": GPT2["small"], "GPT-3, 2020": GPT3["175b"],
+    "Llama 7B, 2023": llama_7b, "Llama 3.1 8B, 2024": llama_8b,
 }
 
 
@@ -759,14 +718,15 @@ def of_its_block(config):
     with torch.device("meta"):
         whole = operations(TransformerBlock(block), torch.empty(1, n, block.d_model))
     pairs = block.heads * n**2
-    cache = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim * n  # numbers
+    cache = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim * n      # numbers
     return n, 4 * pairs * block.head_dim / whole, 2 * pairs / 1e9, 2 * cache / 1e9
 
 
 for name, config in FAMILIES.items():
     n, share, scores, cache = of_its_block(config)
     kept = "no cache" if "BERT" in name else f"cache {cache:6.2f} GB"
-    print(f"{name:19} n {n:7,}: scores {share:4.0%} of the operations, {scores:8,.2f} GB per block; {kept}")
+    print(f"{name:19} n {n:7,}: scores {share:4.0%} of the operations, "
+          f"{scores:8,.2f} GB per block; {kept}")
 
 # %% [markdown]
 # For years the share stayed small: models grew wider as they grew longer. The last row is another world. Its scores
@@ -799,12 +759,12 @@ from txlib.models.pretrained import load_pretrained
 from txlib.text import load_tokenizer
 
 llama, tokenizer = load_pretrained(shipped("glassllm-en")), load_tokenizer(shipped("glassllm-en"))
-text = torch.tensor(tokenizer.encode(shakespeare().validation))  # (tokens,)
-pieces = text[: 200 * 129].view(200, 129)  # (pieces, n + 1)
+text = torch.tensor(tokenizer.encode(shakespeare().validation))    # (tokens,)
+pieces = text[: 200 * 129].view(200, 129)                          # (pieces, n + 1)
 with torch.no_grad():
-    logits = llama.float()(pieces[:, :-1]).logits  # (pieces, n, vocab)
+    logits = llama.float()(pieces[:, :-1]).logits                  # (pieces, n, vocab)
 losses = F.cross_entropy(logits.flatten(0, 1), pieces[:, 1:].flatten(), reduction="none")
-by_place = losses.view(200, 128).mean(dim=0)  # (n,)
+by_place = losses.view(200, 128).mean(dim=0)                       # (n,)
 for low, high in ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128)):
     print(f"{low:3} to {high:3} tokens of context: loss {by_place[low - 1 : high].mean():.2f} nats")
 
@@ -818,7 +778,7 @@ for low, high in ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (
 # Many words of *Hamlet* are neither frequent nor alone: they occur two to ten times. Names, places, plots, poison. When such a word comes back, how far away was it mentioned last? If that lies beyond the context, then to the model the
 # word is new. Guess: for what part of them does a context of 1,024 tokens suffice?
 
-# %% tags=["hide-output"] jupyter={"outputs_hidden": true}
+# %% jupyter={"outputs_hidden": true} tags=["hide-output"]
 import re
 from collections import Counter
 
@@ -837,16 +797,11 @@ print("  ".join(f"{n:,}: {share:.0f} %" for n, share in zip(contexts, in_view, s
 
 # %%
 plots.lines(
-    {"last mention in view": (contexts, in_view)},
-    xscale="log",
-    marker="o",
-    mark=("GPT-2", 1024),
-    title="With 1,024 tokens, most rare words look new",
-    xlabel="context (tokens)",
+    {"last mention in view": (contexts, in_view)}, xscale="log", marker="o", mark=("GPT-2", 1024),
+    title="With 1,024 tokens, most rare words look new", xlabel="context (tokens)",
     ylabel="rare words that come back (%)",
     alt="Share of returning rare words whose last mention is within the context, against its length: "
-    + ", ".join(f"{share:.0f} % at {n:,}" for n, share in zip(contexts, in_view, strict=True))
-    + ".",
+    + ", ".join(f"{share:.0f} % at {n:,}" for n, share in zip(contexts, in_view, strict=True)) + ".",
 )
 
 # %% [markdown]
@@ -863,10 +818,8 @@ raw = play.encode()
 for kilobytes in (4, 16, 64, 256):
     window = {"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 1024 * kilobytes}
     packed = lzma.compress(raw, format=lzma.FORMAT_RAW, filters=[window])
-    print(
-        f"window of {kilobytes:3} kB (about {1024 * kilobytes * tokens_per_character:6,.0f} tokens): "
-        f"{8 * len(packed) / len(raw):.2f} bits per character"
-    )
+    print(f"window of {kilobytes:3} kB (about {1024 * kilobytes * tokens_per_character:6,.0f} tokens): "
+          f"{8 * len(packed) / len(raw):.2f} bits per character")
 
 # %% [markdown]
 # With the smallest window the play takes 17 % more room than with the largest, which holds all of it. Each step helps
@@ -922,11 +875,11 @@ show_source(attention_weights, DenseAttention.runs_fused)
 
 # %%
 torch.manual_seed(0)
-x = torch.randn(3, 300, 64)  # q, k, v: (n, d) each
+x = torch.randn(3, 300, 64)                                        # q, k, v: (n, d) each
 part = Block(64, 4, 256)
-q, k, v = x.unflatten(2, (4, -1)).transpose(1, 2)[:, None]  # (1, heads, n, d_k) each
+q, k, v = x.unflatten(2, (4, -1)).transpose(1, 2)[:, None]         # (1, heads, n, d_k) each
 for way in (True, False):
-    out = DenseAttention(fused=way)(q, k, v)[0].transpose(0, 1).flatten(1)  # (n, d)
+    out = DenseAttention(fused=way)(q, k, v)[0].transpose(0, 1).flatten(1)        # (n, d)
     prove_equal(out, part.mix(*x), what=f"fused={way}: the library's and ours")
 
 # %% [markdown]
@@ -934,16 +887,14 @@ for way in (True, False):
 # pairs without an $n \times n$ tensor:
 
 # %%
-x, r = torch.randn(300, 64), 16  # (n, d)
+x, r = torch.randn(300, 64), 16                                    # (n, d)
 mask = causal() & sliding_window(r - 1)
-one_head = x[None, None]  # (1, 1, n, d)
+one_head = x[None, None]                                           # (1, 1, n, d)
 dense = DenseAttention(fused=False)
-out = dense(one_head, one_head, one_head, mask)[0, 0]  # (n, d)
+out = dense(one_head, one_head, one_head, mask)[0, 0]              # (n, d)
 prove_equal(out, restricted(x, r), what="Mask and neighbourhood")
-print(
-    f"pairs that the mask allows: {mask.pairs(300):,} of {300 * 300:,};"
-    f" at 50,000 tokens {mask.pairs(50_000):,} of {50_000**2:,}"
-)
+print(f"pairs that the mask allows: {mask.pairs(300):,} of {300 * 300:,};"
+      f" at 50,000 tokens {mask.pairs(50_000):,} of {50_000**2:,}")
 
 # %% [markdown]
 # What does the dense mechanism *do* with that mask, though? Will it count fewer operations than without?
@@ -951,7 +902,8 @@ print(
 # %%
 without = operations(dense, one_head, one_head, one_head)
 masked = operations(dense, one_head, one_head, one_head, mask)
-print(f"dense without a mask {without:,}, with it {masked:,}; our restricted layer {operations(restricted, x, r):,}")
+print(f"dense without a mask {without:,}, with it {masked:,};"
+      f" our restricted layer {operations(restricted, x, r):,}")
 
 # %% [markdown]
 # None saved. Dense attention computes every pair, and then throws most of them away. **A mask says what may be seen, not
