@@ -201,7 +201,7 @@ def test_the_cache_of_a_window_holds_a_window(position, chunks):
 
 def test_only_what_limits_the_past_makes_a_window():
     assert make(mask=sliding_window(2) | global_tokens([0])).window is None
-    assert make().window is None and make(mask=block_local(4)).window is None
+    assert make().window is None and make(mask=block_local(4)).window == 3
     assert make(mask=dilated(3, 2)).window == 6 and make(mask=~causal()).window == 0
     assert type(make(mask=sliding_window(8)).new_cache(8).self_attention) is StaticKeyValueCache
 
@@ -224,7 +224,7 @@ def test_what_a_config_cannot_hold(unchecked):
         dataclasses.replace(SMALL, cross_mechanism=lambda config: DenseAttention())
     with pytest.raises(ValueError, match="mechanism='spiral' is unknown, only .*dense, .*import the file"):
         BlockConfig.from_dict(SMALL.to_dict() | {"mechanism": {"name": "spiral"}})
-    with pytest.raises(ValueError, match="mask holds 2 masks for 1 layers"):
+    with pytest.raises(ValueError, match="mask is given for 2 layers of 1; give one for all"):
         make(mask=(causal(), causal()))
     with pytest.raises(ValueError, match="custom is a rule of your own"):
         dataclasses.replace(SMALL, mask=Mask(lambda query, key: query > key)).to_dict()

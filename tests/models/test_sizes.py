@@ -13,6 +13,7 @@ from txlib.models.sizes import (
     GPT3,
     GPT3_PRINTED,
     GPT3_TOKENS,
+    LIU,
     LLAMA,
     MIXTRAL,
     VASWANI,
@@ -62,6 +63,18 @@ def test_two_rows_of_gpt3_are_misprinted():
 @pytest.mark.parametrize(("name", "millions"), [("base", 65), ("big", 213)])
 def test_vaswani_has_about_what_its_paper_prints(name, millions):
     assert count_parameters(VASWANI[name]) == pytest.approx(millions * 1e6, rel=0.04)
+
+
+def test_decoders_of_liu_by_hand():
+    """Blocks of Vaswani's base; a decoder alone has less than half of the weights, embeddings left out (§4.2.2)."""
+    d, d_ff, embedding = 512, 2048, 32_000 * 512
+    network = 2 * d * d_ff + d_ff + d
+    layer = 4 * (d * d + d) + network + 4 * d
+    counts = {name: count_parameters(config) - embedding for name, config in LIU.items()}
+    assert counts["t-d"] == 6 * layer < counts["t-ed"] / 2
+    assert counts["t-dmca"] == 5 * layer + 2 * (2 * 8 * 3 * 64 * 64)  # in two layers two convolutions, of eight heads
+    for experts in (128, 256):
+        assert counts[f"t-dmca-moe-{experts}"] == counts["t-dmca"] + (experts - 1) * network + d * experts
 
 
 @pytest.mark.parametrize(("days", "printed"), [(0.5, 3.3e18), (3.5, 2.3e19)])
@@ -135,7 +148,7 @@ def test_transformers_counts_the_same(config, name):
     assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(config)
 
 
-@pytest.mark.parametrize("table", [VASWANI, GPT2, GPT3, BERT, LLAMA, MIXTRAL])
+@pytest.mark.parametrize("table", [VASWANI, GPT2, GPT3, BERT, LLAMA, MIXTRAL, LIU])
 def test_configs_are_plain(table):
     for config in table.values():
         assert type(config).from_dict(config.to_dict()) == config

@@ -493,7 +493,7 @@ def test_mixed_precision_trains():
         ({"eos_id": 50}, "eos_id=50 is not in the vocabulary: vocab_size=50 allows 0 to 49"),
         ({"block": dataclasses.replace(BLOCK, position="skewed")}, "position='skewed' is causal"),
         ({"block": dataclasses.replace(BLOCK, ffn=MixtureConfig(4))}, "leave the block's ffn out"),
-        ({"block": dataclasses.replace(BLOCK, mask=(sliding_window(1),) * 6)}, "mask holds 6 masks: give one"),
+        ({"block": dataclasses.replace(BLOCK, mask=(sliding_window(1),) * 6)}, "mask is given for 6 layers: give one"),
         ({"block": dataclasses.replace(BLOCK, d_model=15, heads=3)}, "step signals pair up .* got 15; choose e.g. 16"),
     ],
 )

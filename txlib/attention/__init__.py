@@ -9,6 +9,7 @@ from txlib.attention.additive import (
     DotConfig,
 )
 from txlib.attention.block_sparse import BlockSparseAttention, BlockSparseConfig
+from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompressedConfig
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
@@ -20,6 +21,7 @@ from txlib.attention.kernelized import (
     Performer,
     PerformerConfig,
 )
+from txlib.attention.low_rank import Linformer, LinformerConfig, Nystrom, NystromConfig
 from txlib.attention.masks import (
     Mask,
     MaskLike,
@@ -85,13 +87,19 @@ __all__ = [
     "Layer",
     "LinearAttention",
     "LinearConfig",
+    "Linformer",
+    "LinformerConfig",
     "Mask",
     "MaskLike",
     "Mechanism",
     "MechanismConfig",
+    "MemoryCompressedAttention",
+    "MemoryCompressedConfig",
     "MultiHeadAttention",
     "Performer",
     "PerformerConfig",
+    "Nystrom",
+    "NystromConfig",
     "PositionBias",
     "ShawAttention",
     "SkewedBias",

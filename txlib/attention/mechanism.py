@@ -35,7 +35,7 @@ positions count, and the mechanism goes on from `cache.state`.
 """
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 from jaxtyping import Float
@@ -49,7 +49,8 @@ class Layer:
     """What a mechanism is told about the layer that it is made for.
 
     number: of the block, from 0; layers: how many there are; max_length: longest sequence, where the model has a limit;
-    causal: whether no query ever sees a later key; cross: whether keys come from a memory.
+    causal: whether no query ever sees a later key; cross: whether keys come from a memory; shared: the same dictionary
+    for all layers of a stack, where one may leave what the later ones use, too, such as Linformer's projection.
     """
 
     number: int = 0
@@ -57,6 +58,7 @@ class Layer:
     max_length: int | None = None
     causal: bool = False
     cross: bool = False
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 class Mechanism(Protocol):
@@ -102,7 +104,7 @@ class MechanismConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"name": self.name} | {
             name: value.to_dict() if isinstance(value, Mask) else value for name, value in values.items()
         }

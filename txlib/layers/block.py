@@ -26,13 +26,14 @@ from txlib.attention import (
     WindowKeyValueCache,
     causal,
 )
-from txlib.attention.mechanism import check_dropout, restored
+from txlib.attention.mechanism import check_dropout, restored, takes_bias
 from txlib.attention.multihead import check_heads
 from txlib.layers.feedforward import FeedForward, dropout
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts
 from txlib.layers.norm import make_norm
 from txlib.layers.position import POSITIONS, ROTARY_LAYOUTS, Rotary, RotaryScaling
 
+PER_LAYER = ("mechanism", "cross_mechanism", "mask", "ffn")  # may be one for all layers, or a tuple of one for each
 LAST_IN_SUBLAYER = ("attention.output", "narrow")  # the layers whose output is added to the residual stream
 
 
@@ -57,11 +58,12 @@ class BlockConfig:
             "rotary_half", "shaw", "skewed", "alibi" and "t5" act inside self-attention. A model asks for one of them.
         rotary_base, rotary_scaling: see `Rotary`.
         position_buckets, position_max_distance: of "t5", see `BucketBias`.
-        mechanism: of self-attention; None for dense attention.
-        cross_mechanism: of cross-attention; None for dense attention.
+        mechanism: of self-attention: one for all layers, or one for each; None for dense attention.
+        cross_mechanism: of cross-attention, likewise.
         mask: which positions may see which in self-attention, beyond what the model itself masks: one for all layers,
             or one for each.
-        ffn: experts in place of the one feed-forward network, each of width d_ff; None for the one.
+        ffn: experts in place of the one feed-forward network, each of width d_ff: in all layers, or a tuple that says
+            it for each; None for the one.
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
     """
 
@@ -81,11 +83,11 @@ class BlockConfig:
     position: str | None = None
     rotary_base: float = 10000.0
     rotary_scaling: RotaryScaling | None = None
-    mechanism: MechanismConfig | None = None
-    ffn: MixtureConfig | None = None
+    mechanism: MechanismConfig | tuple[MechanismConfig | None, ...] | None = None
+    ffn: MixtureConfig | tuple[MixtureConfig | None, ...] | None = None
     zero_output: bool = False
-    cross_mechanism: MechanismConfig | None = None
-    mask: Mask | tuple[Mask, ...] | None = None
+    cross_mechanism: MechanismConfig | tuple[MechanismConfig | None, ...] | None = None
+    mask: Mask | tuple[Mask | None, ...] | None = None
     attention_scale: float | None = None
     position_buckets: int = 32
     position_max_distance: int = 128
@@ -99,15 +101,17 @@ class BlockConfig:
             raise ValueError(
                 "position='shaw' adds to the values too, and is itself a mechanism; choose it or mechanism=…, not both"
             )
+        for name in PER_LAYER:
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("mechanism", "cross_mechanism"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, MechanismConfig):
-                raise TypeError(
-                    f"{name}={value!r} is no MechanismConfig, which makes a mechanism for each layer; "
-                    "give e.g. DenseConfig()"
-                )
-        if isinstance(self.mask, list):
-            object.__setattr__(self, "mask", tuple(self.mask))
+            given = getattr(self, name)
+            for value in given if isinstance(given, tuple) else (given,):
+                if value is not None and not isinstance(value, MechanismConfig):
+                    raise TypeError(
+                        f"{name}={value!r} is no MechanismConfig, which makes a mechanism for each layer; "
+                        "give e.g. DenseConfig()"
+                    )
         for name in ("dropout", "attention_dropout"):
             check_dropout(getattr(self, name), name)
 
@@ -133,24 +137,27 @@ class BlockConfig:
             "cross_mechanism": MechanismConfig.from_dict,
             "mask": restored,
         }
-        return cls(
-            **{
-                name: kinds[name](value) if name in kinds and value is not None else value
-                for name, value in values.items()
-            }
-        )
 
-    def pattern(self, layer: Layer) -> Mask | None:
-        """The mask of a layer.
+        def read(name: str, value: Any) -> Any:
+            if isinstance(value, list) and name in PER_LAYER:
+                return tuple(read(name, each) for each in value)
+            return value if value is None or name not in kinds else kinds[name](value)
+
+        return cls(**{name: read(name, value) for name, value in values.items()})
+
+    def of(self, layer: Layer) -> "BlockConfig":
+        """What this layer is made of, where layers differ.
 
         Raises:
-            ValueError: when there is one for each layer, but not for this one.
+            ValueError: when there is one thing for each layer, but not for this one.
         """
-        if not isinstance(self.mask, tuple):
-            return self.mask
-        if len(self.mask) != layer.layers:
-            raise ValueError(f"mask holds {len(self.mask)} masks for {layer.layers} layers; give one mask, or one each")
-        return self.mask[layer.number]
+        several = {name: getattr(self, name) for name in PER_LAYER if isinstance(getattr(self, name), tuple)}
+        for name, each in several.items():
+            if len(each) != layer.layers:
+                raise ValueError(
+                    f"{name} is given for {len(each)} layers of {layer.layers}; give one for all, or one each"
+                )
+        return replace(self, **{name: each[layer.number] for name, each in several.items()}) if several else self
 
 
 def plain(value: Any) -> Any:
@@ -169,6 +176,10 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
     else:
         chosen = config.cross_mechanism if layer.cross else config.mechanism
         mechanism = (DenseConfig() if chosen is None else chosen).make(config, layer)
+        if config.position == "t5" and not layer.cross and not takes_bias(mechanism):
+            raise ValueError(
+                f"{type(mechanism).__name__} takes no position bias, which position='t5' adds to its scores"
+            )
     layout, rotary = ROTARY_LAYOUTS.get(config.position or "none"), None
     if layout is not None:
         rotary = Rotary(config.head_dim, base=config.rotary_base, layout=layout, scaling=config.rotary_scaling)
@@ -178,7 +189,7 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
         head_dim=config.d_head,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
-        pattern=None if layer.cross else config.pattern(layer),
+        pattern=None if layer.cross else config.mask,
         position_bias=make_position_bias(config, layer),
         rotary=rotary,
         qk_norm=config.qk_norm,
@@ -253,8 +264,8 @@ class TransformerBlock(nn.Module):
 
     def __init__(self, config: BlockConfig, *, cross: bool = False, layer: Layer | None = None):
         super().__init__()
-        self.config = config
         layer = Layer() if layer is None else layer
+        self.config = config = config.of(layer)
 
         def norm() -> nn.Module:
             return make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from txlib.attention import BlockSparseConfig, MemoryCompressedConfig, block_local
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
@@ -143,6 +144,43 @@ MIXTRAL: dict[str, GPTConfig] = {
 """Jiang et al. 2024, Table 1: 46.7 billion parameters, of which a token uses 12.9."""
 
 
+def local_and_compressed(block: BlockConfig, layers: int = 5, *, size: int = 256, factor: int = 3) -> BlockConfig:
+    """A decoder's layers in turns: local attention in blocks, then memory-compressed attention (Liu et al. 2018, §4.2).
+
+    Local layers, which come first and last in the paper, see what is near; compressed ones see all that came before,
+    `factor` keys as one.
+
+    Args:
+        size: of the blocks.
+        factor: width and stride of the convolution.
+    """
+    local = [number % 2 == 0 for number in range(layers)]
+    return replace(
+        block,
+        mask=tuple(block_local(size) if each else None for each in local),
+        mechanism=tuple(BlockSparseConfig() if each else MemoryCompressedConfig(factor) for each in local),
+    )
+
+
+_DMCA = local_and_compressed(_BASE)
+
+
+def _experts(number: int) -> BlockConfig:
+    return replace(_DMCA, ffn=(None, None, MixtureConfig(number), None, None))
+
+
+LIU: dict[str, TransformerConfig | GPTConfig] = {
+    "t-ed": replace(VASWANI["base"], vocab_size=32_000),
+    "t-d": GPTConfig(vocab_size=32_000, block=_BASE, layers=6, max_length=4_500),
+    "t-dmca": GPTConfig(vocab_size=32_000, block=_DMCA, layers=5, max_length=11_500),
+    "t-dmca-moe-128": GPTConfig(vocab_size=32_000, block=_experts(128), layers=5, max_length=11_500),
+    "t-dmca-moe-256": GPTConfig(vocab_size=32_000, block=_experts(256), layers=5, max_length=8_000),
+}
+"""The Transformers of Liu et al. 2018, Table 4: T-ED is Vaswani's base; T-D its decoder alone, which reads source,
+separator and target as one text; T-DMCA has five layers, local and compressed in turns, and in some runs one layer of
+experts, here the middle one. Lengths are the table's longest inputs, and 500 tokens to write."""
+
+
 TABLES: Mapping[str, Mapping[str, Config]] = {
     "vaswani": VASWANI,
     "gpt2": GPT2,
@@ -150,6 +188,7 @@ TABLES: Mapping[str, Mapping[str, Config]] = {
     "bert": BERT,
     "llama": LLAMA,
     "mixtral": MIXTRAL,
+    "liu": LIU,
 }
 KINDS = {GPTConfig: GPT, EncoderConfig: Encoder, TransformerConfig: Transformer}
 

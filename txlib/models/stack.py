@@ -93,8 +93,9 @@ class Stack(nn.Module):
         max_length: int | None = None,
     ):
         super().__init__()
+        shared: dict[Any, Any] = {}
         self.layers: Any = nn.ModuleList(
-            TransformerBlock(config, cross=cross, layer=Layer(number, layers, max_length, causal))
+            TransformerBlock(config, cross=cross, layer=Layer(number, layers, max_length, causal, shared=shared))
             for number in range(layers)
         )
         self.shares_bias = config.position == "t5"  # the first block's position bias serves all

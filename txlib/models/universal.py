@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import is_fake
 
 from txlib.attention import Layer, Mask, MaskLike, causal
 from txlib.layers import BlockCache, BlockConfig, TokenEmbedding, TransformerBlock, make_position, sinusoidal
+from txlib.layers.block import PER_LAYER
 from txlib.layers.feedforward import dropout
 from txlib.layers.norm import make_norm
 from txlib.layers.position import SINUSOIDAL_LAYOUTS, check_even
@@ -70,8 +71,10 @@ class UniversalConfig(ModelConfig):
             raise ValueError(f"ponder_weight={self.ponder_weight} must be at least 0")
         if self.block.ffn is not None:
             raise ValueError("one block serves all steps, and experts balance one step only: leave the block's ffn out")
-        if isinstance(self.block.mask, tuple):
-            raise ValueError(f"one block serves all steps, but mask holds {len(self.block.mask)} masks: give one")
+        for name in PER_LAYER:
+            given = getattr(self.block, name)
+            if isinstance(given, tuple):
+                raise ValueError(f"one block serves all steps, but {name} is given for {len(given)} layers: give one")
         if self.step_signals:
             check_even(self.block.d_model, "step signals")
 

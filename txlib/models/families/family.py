@@ -264,7 +264,8 @@ def expect(settings: Settings, fixed: Settings) -> None:
 def value_of(config: Any, path: str) -> Any:
     """The field that a path with dots leads to; None where a config on the way is None."""
     for name in path.split("."):
-        config = None if config is None else getattr(config, name)
+        several = isinstance(config, tuple)  # one for each layer, which no published format can say
+        config = None if config is None or several else getattr(config, name)
     return config
 
 

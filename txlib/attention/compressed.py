@@ -1,0 +1,186 @@
+"""Memory-compressed attention (Liu et al. 2018, §4.2.3): a strided convolution makes one key of every three.
+
+The paper's model alternates it with local attention (§4.2.4), which is a mask: `block_local`. A decoder of both is
+`txlib.models.sizes.local_and_compressed`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from txlib.attention.dense import DenseAttention, what_remains
+from txlib.attention.masks import Mask, MaskLike, as_dense
+from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
+
+
+class WindowProjection(nn.Module):
+    """A convolution whose stride is its width: each window of positions, side by side, times one matrix.
+
+    It starts as the mean of a window.
+
+    Args:
+        width: of a key or value.
+        heads: each with a matrix of its own.
+        factor: positions in a window.
+    """
+
+    def __init__(self, width: int, heads: int, factor: int):
+        super().__init__()
+        self.factor = factor
+        self.weight = nn.Parameter(torch.eye(width).repeat(heads, factor, 1) / factor)  # (heads, factor · width, width)
+
+    def windows(self, x: Float[Tensor, "batch heads length width"]) -> Float[Tensor, "batch heads windows wide"]:
+        """The positions of each window side by side; the last window is filled up with zeros."""
+        filled = F.pad(x, (0, 0, 0, -x.shape[-2] % self.factor))
+        return filled.unflatten(-2, (-1, self.factor)).flatten(start_dim=-2)
+
+    def forward(self, windows: Float[Tensor, "batch heads windows wide"]) -> Float[Tensor, "batch heads windows width"]:
+        """One vector for each window."""
+        return windows @ self.weight
+
+
+class MemoryCompressedAttention(nn.Module):
+    """Attention to windows of `factor` keys, each made one key by a convolution: n × n / factor scores.
+
+    Windows do not overlap, and are counted in real tokens: padding on either side changes nothing. Under a causal mask
+    a query sees the windows that end at its own position or before. The first `factor` - 1 queries see no whole window,
+    and get the first value: as if they saw the first key as it is. (In the code released with the paper all queries see
+    the first position, and none the window that it ends itself.) Without a causal mask the last window may be filled up
+    with zeros.
+
+    Args:
+        head_dim, kv_heads: of the keys; each key head has a convolution of its own.
+        factor: width and stride of the convolution, 3 in the paper.
+        value_dim: width of the values; head_dim unless given.
+        dropout: share of the weights dropped while training.
+
+    Raises:
+        ValueError: when a size is below 1.
+    """
+
+    def __init__(
+        self, head_dim: int, kv_heads: int, *, factor: int = 3, value_dim: int | None = None, dropout: float = 0.0
+    ):
+        super().__init__()
+        value_dim = head_dim if value_dim is None else value_dim
+        sizes = {"head_dim": head_dim, "kv_heads": kv_heads, "factor": factor, "value_dim": value_dim}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}={size} must be at least 1")
+        self.factor = factor
+        self.key, self.value = (WindowProjection(width, kv_heads, factor) for width in (head_dim, value_dim))
+        self.dense = DenseAttention(dropout)
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """See `txlib.attention.mechanism`.
+
+        Raises:
+            ValueError: for a mask that is more than causal and padding.
+        """
+        real, nearest = causal_and_real(mask, q, k)
+        if real is not None:  # (batch | 1, key): real tokens go first, in their order
+            order = real.int().argsort(dim=-1, descending=True, stable=True)[:, None, :, None]
+            k, v = (
+                each.masked_fill(~real[:, None, :, None], 0.0).gather(2, order.expand(each.shape)) for each in (k, v)
+            )
+        seen = seen_keys(q.shape[-2], k, real, nearest)  # (batch | 1, 1, query | 1, 1), or None: all
+        if seen is None:
+            return self.attend(q, k, v, None)
+        windows = torch.arange(math.ceil(k.shape[-2] / self.factor), device=k.device)
+        if nearest is None:
+            return self.attend(q, k, v, windows * self.factor < seen)
+        whole = seen // self.factor
+        out = self.attend(q, k, v, windows < whole)
+        first = for_each_head(v[:, :, :1], q.shape[1])  # (batch, heads, 1, value_dim)
+        return torch.where((whole == 0) & (seen > 0), first, out)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
+        """Dense attention of queries to windows.
+
+        Where queries are few, as in decoding, the convolution of the keys is left to them: q · (W window) is
+        (Wᵀ q) · window, and that of the values to the outputs. It is the same product in another order.
+        """
+        windows_k, windows_v = self.key.windows(k), self.value.windows(v)
+        if q.shape[-2] >= q.shape[-1]:
+            return self.dense(q, self.key(windows_k), self.value(windows_v), allowed)
+        heads, stretch = q.shape[1], self.factor**0.5  # the dense mechanism divides by the root of a window's width
+        w_k, w_v = (for_each_head(each.weight[None], heads) for each in (self.key, self.value))
+        return self.dense(stretch * q @ w_k.mT, windows_k, windows_v, allowed) @ w_v
+
+
+def seen_keys(
+    queries: int, k: Tensor, real: Bool[Tensor, "batch key"] | None, nearest: int | None
+) -> Int[Tensor, "batch 1 query 1"] | None:
+    """How many real keys each query may see; None where all see all.
+
+    Args:
+        nearest: distance of a query to the last key that it sees; None: no limit.
+    """
+    keys = k.shape[-2]
+    if nearest is None:
+        return None if real is None else real.sum(dim=-1)[:, None, None, None]
+    prefix = (torch.arange(queries, device=k.device) - nearest + 1).clamp(min=0, max=keys)  # (query,)
+    seen = prefix[None] if real is None else F.pad(real.cumsum(dim=-1), (1, 0))[:, prefix]  # (batch | 1, query)
+    return seen[:, None, :, None]
+
+
+def causal_and_real(mask: MaskLike, q: Tensor, k: Tensor) -> tuple[Bool[Tensor, "_ key"] | None, int | None]:
+    """A mask taken apart: which keys are real (None: all), and how near the last key is that a query sees (0: itself;
+    None: no limit).
+
+    Raises:
+        ValueError: when there is more to it.
+    """
+    real, nearest = None, None
+    for part in [] if mask is None else mask.conjuncts() if isinstance(mask, Mask) else [mask]:
+        spans = part.distances() if isinstance(part, Mask) else None
+        if spans is not None and len(spans) == 1 and math.isfinite(spans[0][0]) and spans[0][1] == math.inf:
+            nearest = max(int(spans[0][0]), int(spans[0][0]) if nearest is None else nearest)
+            continue
+        if isinstance(part, Mask) and what_remains(part, q.shape[-2], k.shape[-2]) is None:
+            continue
+        allowed = as_dense(part, q, k) if isinstance(part, Tensor) or part.only_keys else None
+        if allowed is None or allowed.shape[1:3] != (1, 1):
+            said = part if isinstance(part, Mask) else f"a tensor of shape {tuple(part.shape)}"
+            raise ValueError(
+                f"MemoryCompressedAttention honours causal() and padding, and this mask is more: {said}; "
+                "use DenseAttention, or put such a mask on layers of their own"
+            )
+        real = allowed[:, 0, 0] if real is None else real & allowed[:, 0, 0]
+    return real, nearest
+
+
+@dataclass(frozen=True)
+class MemoryCompressedConfig(MechanismConfig, name="memory_compressed"):
+    """`MemoryCompressedAttention` in a block's config.
+
+    Args:
+        factor: see there.
+    """
+
+    factor: int = 3
+
+    def make(self, block: Any, layer: Layer) -> MemoryCompressedAttention:
+        """The mechanism, with the block's dropout.
+
+        Raises:
+            ValueError: with rotary positions.
+        """
+        if block.position in ("rotary", "rotary_half") and not layer.cross:
+            raise ValueError(
+                f"position={block.position!r} turns neighbouring keys by angles of their own, and memory compression "
+                "mixes them: scores would not depend on distances alone; choose 'sinusoidal' or 'learned'"
+            )
+        kv_heads = block.heads if block.kv_heads is None else block.kv_heads
+        return MemoryCompressedAttention(block.head_dim, kv_heads, factor=self.factor, dropout=block.attention_dropout)

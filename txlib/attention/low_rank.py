@@ -1,0 +1,374 @@
+"""Attention of low rank: a few mixtures of the keys in place of all of them, at a cost that grows with n, not n².
+
+`Linformer` (Wang et al. 2020) learns the mixtures; `Nystrom` (Xiong et al. 2021) averages segments of the sequence.
+Both mix keys before any query looks at them, so that neither can be causal, and padding must be gone before the mixing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from txlib.attention.dense import DenseAttention, what_remains
+from txlib.attention.functional import attention_weights
+from txlib.attention.masks import Mask, MaskLike, as_dense
+from txlib.attention.mechanism import Layer, MechanismConfig, check_dropout, for_each_head
+
+SHARING = ("none", "headwise", "key-value", "layerwise")
+
+
+class LengthProjection(nn.Module):
+    """E and F: from as many keys and values as there are to a fixed number of mixtures (Wang et al. 2020, eq. 7).
+
+    A shorter sequence uses their first columns only.
+
+    Args:
+        max_length: longest sequence.
+        keys: number of mixtures, k in the paper.
+        heads: that have matrices of their own; 1: all share them.
+        both: whether values have a matrix of their own, F; else E serves them, too.
+    """
+
+    def __init__(self, max_length: int, keys: int, *, heads: int = 1, both: bool = True):
+        super().__init__()
+        size = (heads, keys, max_length)
+        self.key = nn.Parameter(torch.randn(size) * max_length**-0.5)  # E; a mixture varies as a key does
+        self.value = nn.Parameter(torch.randn(size) * max_length**-0.5) if both else None  # F
+
+    def matrices(self, length: int, heads: int) -> tuple[Tensor, Tensor]:
+        """E and F for so many positions, (1, heads | 1, keys, length) each."""
+        e, f = (
+            (each if len(each) == 1 else for_each_head(each[None], heads)[0])[None, ..., :length]
+            for each in (self.key, self.key if self.value is None else self.value)
+        )
+        return e, f
+
+
+class Linformer(nn.Module):
+    """softmax(q (E k)ᵀ / √head_dim) F v: scores of n × k instead of n × n (Wang et al. 2020, §4).
+
+    Padded keys and values are set to zero before they are mixed, so that the amount of padding changes nothing. It is
+    not causal: a mixture holds later positions as well as earlier ones.
+
+    Args:
+        max_length: longest sequence; shorter ones use the first columns of E and F.
+        keys: number of mixtures, k in the paper.
+        sharing: "none": each key head has its E and its F; "headwise": all heads share E and F; "key-value": and E = F;
+            "layerwise": and the same E in all layers (§4, "Additional Efficiency Techniques").
+        kv_heads: number of key heads, which "none" must know.
+        dropout: share of the weights dropped while training.
+        lender: another one, whose projection this one uses in place of one of its own.
+
+    Raises:
+        ValueError: for an unknown sharing, or sizes that save nothing.
+    """
+
+    def __init__(
+        self,
+        max_length: int,
+        keys: int = 256,
+        *,
+        sharing: str = "headwise",
+        kv_heads: int | None = None,
+        dropout: float = 0.0,
+        lender: "Linformer | None" = None,
+    ):
+        super().__init__()
+        if sharing not in SHARING:
+            raise ValueError(f"sharing={sharing!r} is unknown; choose one of {', '.join(SHARING)}")
+        if not 1 <= keys <= max_length:
+            raise ValueError(
+                f"keys={keys} must be from 1 to max_length={max_length}: Linformer mixes n keys into fewer"
+            )
+        if sharing == "none" and kv_heads is None:
+            raise ValueError("sharing='none' gives each key head a projection of its own: say how many, kv_heads=…")
+        self.max_length, self.sharing = max_length, sharing
+        self.dense = DenseAttention(dropout)
+        self.own = self.lender = None
+        if lender is None:
+            heads = kv_heads if sharing == "none" and kv_heads is not None else 1
+            self.own = LengthProjection(max_length, keys, heads=heads, both=sharing in ("none", "headwise"))
+        else:
+            self.lender = (lender,)  # a tuple hides it: the projection is the lender's parameter, and is saved once
+
+    @property
+    def projection(self) -> LengthProjection:
+        """E and F, its own or lent."""
+        return self.own if self.lender is None else self.lender[0].projection  # type: ignore[return-value]
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """See `txlib.attention.mechanism`.
+
+        Raises:
+            ValueError: for a mask that differs from query to query, such as `causal()`; for too long a sequence.
+        """
+        real = real_keys(self, mask, q, k)
+        e, f, k, v = self.mixing(q, k, v, real)
+        out = self.dense(q, e.to(k) @ k, f.to(v) @ v)
+        return out if real is None else out.masked_fill(~real.any(dim=-1, keepdim=True), 0.0)
+
+    def weights(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """How much each query takes from each value: softmax(…) F. They may be negative, and need not sum to 1."""
+        real = real_keys(self, mask, q, k)
+        e, f, k, _ = self.mixing(q, k, k, real)
+        few = attention_weights(q, for_each_head(e.to(k) @ k, q.shape[1]))  # (batch, heads, query, keys)
+        taken = few @ for_each_head(f.to(k), q.shape[1])
+        return taken if real is None else taken.masked_fill(~real, 0.0)
+
+    def mixing(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """E, F, and the keys and values that they mix: padded ones are zero."""
+        length = k.shape[-2]
+        if length > self.max_length:
+            raise ValueError(
+                f"Linformer was made for max_length={self.max_length} positions, got {length} keys; "
+                "cut the sequence, or make a model with a larger max_length"
+            )
+        if real is not None:
+            if real.shape[1] > 1:  # heads that share keys differ in what is real
+                k, v = for_each_head(k, q.shape[1]), for_each_head(v, q.shape[1])
+            k, v = k.masked_fill(~real.mT, 0.0), v.masked_fill(~real.mT, 0.0)
+        e, f = self.projection.matrices(length, k.shape[1])
+        return e, f, k, v
+
+
+class Nystrom(nn.Module):
+    """softmax(q k̃ᵀ) softmax(q̃ k̃ᵀ)⁺ softmax(q̃ kᵀ) v, with landmarks q̃, k̃ (Xiong et al. 2021, eq. 13).
+
+    Landmarks are means of segments of the real tokens, as equal in length as can be, so that the amount of padding
+    changes nothing. They are made of queries and keys of one sequence: self-attention, which is not causal.
+
+    Args:
+        landmarks: number of segments, m in the paper. A sequence that is no longer has each token for a landmark,
+            and its attention is dense but for the pseudo-inverse.
+        iterations: of the pseudo-inverse (eq. 11).
+        residual: width of a convolution of the values along the sequence, one kernel per head, that is added to the
+            output (§3.3, "skip connection"; the published code's is 33 or 35); None: none.
+        heads: number of query heads, which the convolution must know.
+        dropout: share of each query's weights on the landmarks dropped while training.
+
+    Raises:
+        ValueError: for sizes that cannot be.
+    """
+
+    def __init__(
+        self,
+        landmarks: int = 64,
+        *,
+        iterations: int = 6,
+        residual: int | None = None,
+        heads: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        check_dropout(dropout)
+        for name, value in ("landmarks", landmarks), ("iterations", iterations):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        if residual is not None and (residual < 1 or residual % 2 == 0):
+            raise ValueError(f"residual={residual} must be odd, to have a middle; the published code's is 33")
+        if residual is not None and heads is None:
+            raise ValueError("the residual convolution has a kernel for each head: say how many, heads=…")
+        self.landmarks, self.iterations, self.dropout = landmarks, iterations, dropout
+        self.residual = None
+        if residual is not None and heads is not None:
+            self.residual = nn.Conv2d(heads, heads, (residual, 1), padding=(residual // 2, 0), groups=heads, bias=False)
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads length head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads length value_dim"]:
+        """See `txlib.attention.mechanism`.
+
+        Raises:
+            ValueError: for a mask that differs from query to query, such as `causal()`, and where queries and keys
+                are not of one sequence.
+        """
+        near, core, far, real = self.factors(q, k, mask)
+        v = for_each_head(v, q.shape[1])
+        if real is not None:
+            v = v.masked_fill(~real.mT, 0.0)
+        out = F.dropout(near, self.dropout, self.training) @ (core @ (far @ v))
+        return out if self.residual is None or not out.numel() else out + self.residual(v)
+
+    def weights(
+        self,
+        q: Float[Tensor, "batch heads length head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads length key"]:
+        """The product of the three matrices. It is near the softmax, not one; the residual is not in it."""
+        near, core, far, _ = self.factors(q, k, mask)
+        return near @ core @ far
+
+    def factors(self, q: Tensor, k: Tensor, mask: MaskLike) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """The three matrices, (batch, heads, length, m), (…, m, m) and (…, m, length), and which keys are real."""
+        if q.shape[-2] != k.shape[-2]:
+            raise ValueError(
+                f"Nystrom takes its landmarks from one sequence, got {q.shape[-2]} queries and {k.shape[-2]} keys; use "
+                "it for self-attention, and Linformer or DenseAttention for cross-attention"
+            )
+        real = real_keys(self, mask, q, k)
+        k = for_each_head(k, q.shape[1])
+        if real is None:
+            counted = k.new_ones(1, 1, 1, k.shape[-2], dtype=torch.bool)
+        else:
+            counted, q, k = real, q.masked_fill(~real.mT, 0.0), k.masked_fill(~real.mT, 0.0)
+        means, used = segment_means(counted, self.landmarks)  # (batch | 1, heads | 1, m, length) and (…, 1, m)
+        means = means.to(q)
+        some_q, some_k = means @ q, means @ k  # (batch, heads, m, head_dim)
+        near = attention_weights(q, some_k, used)
+        core = attention_weights(some_q, some_k, used).masked_fill(~used.mT, 0.0)
+        far = attention_weights(some_q, k, real).masked_fill(~used.mT, 0.0)
+        return near, pseudo_inverse(core, self.iterations), far, real
+
+
+def segment_means(
+    real: Bool[Tensor, "batch heads 1 length"], segments: int
+) -> tuple[Float[Tensor, "batch heads segments length"], Bool[Tensor, "batch heads 1 segments"]]:
+    """The matrix that averages segments of a sequence, as equal in length as can be; and which of them hold a token.
+
+    Args:
+        real: True for the tokens that count.
+    """
+    count = real.sum(dim=-1, keepdim=True)  # (batch, heads, 1, 1)
+    rank = real.cumsum(dim=-1) - 1  # of each token among the real ones
+    segment = rank * segments // count.clamp(min=segments)  # fewer tokens than segments: each has one to itself
+    member = (segment == torch.arange(segments, device=real.device)[:, None]) & real  # (batch, heads, segments, length)
+    size = member.sum(dim=-1, keepdim=True)  # (batch, heads, segments, 1)
+    return member / size.clamp(min=1), (size > 0).mT
+
+
+def pseudo_inverse(matrix: Float[Tensor, "*batch m m"], iterations: int = 6) -> Float[Tensor, "*batch m m"]:
+    """The Moore–Penrose inverse, approached by products of matrices only (Xiong et al. 2021, eq. 11).
+
+    Each matrix starts from norms of its own, so that a sentence does not depend on its batch. The products are
+    calculated in 32 bits at least, also inside autocast: they would not converge in 16.
+    """
+    with torch.autocast(matrix.device.type, enabled=False):
+        a = matrix.to(torch.promote_types(matrix.dtype, torch.float32))
+        norms = a.abs().sum(dim=-2).amax(dim=-1) * a.abs().sum(dim=-1).amax(dim=-1)  # ‖a‖₁ ‖a‖∞
+        z = a.mT / norms.clamp(min=torch.finfo(a.dtype).tiny)[..., None, None]
+        one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+        for _ in range(iterations):
+            az = a @ z
+            z = 0.25 * z @ (13 * one - az @ (15 * one - az @ (7 * one - az)))
+        return z.to(matrix.dtype)
+
+
+def real_keys(mechanism: nn.Module, mask: MaskLike, q: Tensor, k: Tensor) -> Bool[Tensor, "_ _ 1 key"] | None:
+    """Which keys the mask leaves, the same for all queries; None: all.
+
+    Raises:
+        ValueError: when it differs from query to query: a mechanism that mixes keys first cannot honour that.
+    """
+    if isinstance(mask, Mask):
+        mask = what_remains(mask, q.shape[-2], k.shape[-2])
+    if mask is None:
+        return None
+    if isinstance(mask, Mask) and not mask.only_keys:
+        raise ValueError(refusal(mechanism, mask, str(mask)))
+    allowed = as_dense(mask, q, k)
+    if allowed.shape[-2] > 1 and not torch.equal(allowed, allowed[..., :1, :].expand_as(allowed)):
+        raise ValueError(refusal(mechanism, mask, f"a tensor of shape {tuple(allowed.shape)}"))
+    return allowed[..., :1, :]
+
+
+def refusal(mechanism: nn.Module, mask: Mask | Tensor, said: str) -> str:
+    """Why a mechanism that mixes keys cannot honour a mask."""
+    name, remedy = type(mechanism).__name__, "use DenseAttention, or MemoryCompressedAttention in a decoder"
+    if isinstance(mask, Mask) and mask.reach()[0] >= 0:
+        return f"{name} is not causal: it mixes keys of all positions, and this mask hides later ones: {said}; {remedy}"
+    return (
+        f"{name} mixes keys before a query looks at them, and this mask differs from query to query: {said}; {remedy}"
+    )
+
+
+def refuse_a_decoder(name: str, layer: Layer) -> None:
+    """Say it when the model is built, not when it first runs."""
+    if layer.causal and not layer.cross:
+        raise ValueError(
+            f"{name} is not causal: it mixes keys of all positions, and a decoder's self-attention must not see the "
+            "later ones; use it in an encoder, and DenseConfig or MemoryCompressedConfig here"
+        )
+
+
+@dataclass(frozen=True)
+class LinformerConfig(MechanismConfig, name="linformer"):
+    """`Linformer` in a block's config. The model's `max_length` sizes the projection.
+
+    Args:
+        keys, sharing: see `Linformer`. With "layerwise" the first layer of a stack owns the projection.
+    """
+
+    keys: int = 256
+    sharing: str = "headwise"
+
+    def make(self, block: Any, layer: Layer) -> Linformer:
+        """The mechanism, with the block's dropout.
+
+        Raises:
+            ValueError: in a decoder's self-attention, and where the model has no longest length.
+        """
+        refuse_a_decoder("Linformer", layer)
+        if layer.max_length is None:
+            raise ValueError(
+                "Linformer's projection is as long as the longest sequence, and this model sets no max_length"
+            )
+        made = Linformer(
+            layer.max_length,
+            self.keys,
+            sharing=self.sharing,
+            kv_heads=block.heads if block.kv_heads is None else block.kv_heads,
+            dropout=block.attention_dropout,
+            lender=layer.shared.get((self, layer.cross)),
+        )
+        if self.sharing == "layerwise":
+            layer.shared.setdefault((self, layer.cross), made)
+        return made
+
+
+@dataclass(frozen=True)
+class NystromConfig(MechanismConfig, name="nystrom"):
+    """`Nystrom` in a block's config.
+
+    Args:
+        landmarks, iterations, residual: see `Nystrom`.
+    """
+
+    landmarks: int = 64
+    iterations: int = 6
+    residual: int | None = None
+
+    def make(self, block: Any, layer: Layer) -> Nystrom:
+        """The mechanism, with the block's dropout.
+
+        Raises:
+            ValueError: in a decoder's self-attention, and for cross-attention.
+        """
+        refuse_a_decoder("Nystrom", layer)
+        if layer.cross:
+            raise ValueError("Nystrom takes its landmarks from one sequence: use LinformerConfig for cross-attention")
+        return Nystrom(
+            self.landmarks,
+            iterations=self.iterations,
+            residual=self.residual,
+            heads=block.heads,
+            dropout=block.attention_dropout,
+        )
