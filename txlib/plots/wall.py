@@ -42,7 +42,7 @@ def ways_round(*, title: str, alt: str) -> Picture:
     Queries run downwards, keys to the right. What is computed is dark; where the square is replaced by smaller
     rectangles, these are drawn inside its outline.
     """
-    families = {
+    families: dict[str, Any] = {
         "fixed patterns": _fixed(),
         "learnable patterns": _learnable(),
         "memory": _memory(),
