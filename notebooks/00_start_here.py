@@ -64,7 +64,9 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | | [15 The Universal Transformer](15_universal.ipynb) | [exercise](../exercises/exercise_15_universal.ipynb) | 70 + 75 |
 # | III Beyond text | 16 vision · 17 music · 18 sets and arrays | coming | |
 # | IV Efficiency | [19 The quadratic wall](19_wall.ipynb) | [exercise](../exercises/exercise_19_wall.ipynb) | 70 + 80 |
-# | | 20 sparse patterns · 21 low rank and kernels · 22 FlashAttention · 23 training at scale | coming | |
+# | | 20 sparse patterns | coming | |
+# | | [21 Low rank, kernels, compression](21_low_rank.ipynb) | [exercise](../exercises/exercise_21_low_rank.ipynb) | 75 + 80 |
+# | | 22 FlashAttention · 23 training at scale | coming | |
 #
 # Each lesson says which earlier ones it rests on. **You need** Python, some torch (`nn.Module`, `backward()`), matrix
 # products and the chain rule. Begin with [01](01_text.ipynb), or, if you came for attention, with [03](03_attention.ipynb).

@@ -11,6 +11,7 @@ from txlib.plots.experts import experts
 from txlib.plots.generation import candidates, choices
 from txlib.plots.language import next_token
 from txlib.plots.layers import block, vectors
+from txlib.plots.low_rank import products
 from txlib.plots.matrices import heads, heatmap, mask
 from txlib.plots.picture import PALETTE, Picture
 from txlib.plots.positions import entrances, rearranging, turns
@@ -45,6 +46,7 @@ __all__ = [
     "multihead",
     "next_token",
     "ponder",
+    "products",
     "ranges",
     "reach",
     "readers",
