@@ -26,7 +26,17 @@ import torch.nn.functional as F
 from compare import Row, in_turns, median, save, table
 from torch import Tensor, nn
 
-from txlib.attention import BlockSparseAttention, Mask, MultiHeadAttention, causal, padding, sliding_window
+from txlib.attention import (
+    BlockSparseAttention,
+    Linformer,
+    Mask,
+    MemoryCompressedAttention,
+    MultiHeadAttention,
+    Nystrom,
+    causal,
+    padding,
+    sliding_window,
+)
 
 HEADS, WIDTH = 8, 512
 TOKENS = 4096  # of a batch of layers, or one sequence where that is longer
@@ -157,6 +167,52 @@ def window(length: int) -> Iterator[Case]:
         ),
     }
     yield Case("window 256", qkv(length), lambda q, k, v: mechanism(q, k, v, mask), peers)
+
+
+@case(lengths=(1024, 4096), memory=(4096,))
+def fewer_keys(length: int) -> Iterator[Case]:
+    """Layers that make fewer keys first: Linformer 256, Nyström 64, memory compression 1 of 3 (causal)."""
+    from linformer import LinformerSelfAttention
+    from memory_compressed_attention import MemoryCompressedAttention as TheirCompression
+    from nystrom_attention import NystromAttention
+
+    x, as_fast = torch.randn(1, length, WIDTH, requires_grad=True), {FORWARD: 0.9, BOTH: 0.9}
+    compressed = MemoryCompressedAttention(WIDTH // HEADS, HEADS)
+    ways: dict[str, tuple[nn.Module, nn.Module, Mask | None]] = {
+        "Linformer": (Linformer(length, 256), LinformerSelfAttention(WIDTH, length, k=256, heads=HEADS), None),
+        "Nyström": (
+            Nystrom(64, residual=33, heads=HEADS),
+            NystromAttention(WIDTH, heads=HEADS, num_landmarks=64),
+            None,
+        ),
+        "memory-compressed": (compressed, TheirCompression(WIDTH, HEADS, causal=True), causal()),
+    }
+    for name, (mechanism, theirs, mask) in ways.items():
+        layer, dense = MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism), MultiHeadAttention(WIDTH, HEADS)
+        if name == "Linformer":
+            take_weights(layer, theirs)
+        peers = {
+            "lucidrains": Peer(theirs, as_fast, memory=1.1, same=name == "Linformer"),
+            "dense": Peer(partial(dense, mask=mask), {FORWARD: None, BOTH: None}, same=False),
+        }
+        yield Case(name, (x,), partial(layer, mask=mask), peers)
+
+
+def take_weights(layer: MultiHeadAttention, theirs: nn.Module) -> None:
+    """Give a Linformer layer the weights of the package `linformer`."""
+    e = layer.mechanism.projection
+    pairs = [
+        (layer.query, theirs.to_q),
+        (layer.key, theirs.to_k),
+        (layer.value, theirs.to_v),
+        (layer.output, theirs.to_out),
+    ]
+    with torch.no_grad():
+        for ours, other in pairs:
+            ours.weight.copy_(other.weight)
+            ours.bias.copy_(0.0 if other.bias is None else other.bias)
+        for ours, other in ((e.key, theirs.proj_k), (e.value, theirs.proj_v)):
+            ours.copy_(other.T)
 
 
 # How they are measured ------------------------------------------------------------------------------------------------

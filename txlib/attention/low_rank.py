@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from txlib.attention.dense import DenseAttention, what_remains
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense
-from txlib.attention.mechanism import Layer, MechanismConfig, check_dropout, for_each_head
+from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
 
 SHARING = ("none", "headwise", "key-value", "layerwise")
 
@@ -174,7 +173,6 @@ class Nystrom(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        check_dropout(dropout)
         for name, value in ("landmarks", landmarks), ("iterations", iterations):
             if value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
@@ -182,7 +180,8 @@ class Nystrom(nn.Module):
             raise ValueError(f"residual={residual} must be odd, to have a middle; the published code's is 33")
         if residual is not None and heads is None:
             raise ValueError("the residual convolution has a kernel for each head: say how many, heads=…")
-        self.landmarks, self.iterations, self.dropout = landmarks, iterations, dropout
+        self.landmarks, self.iterations = landmarks, iterations
+        self.far, self.dense = DenseAttention(), DenseAttention(dropout)  # from landmarks to all keys, from all queries
         self.residual = None
         if residual is not None and heads is not None:
             self.residual = nn.Conv2d(heads, heads, (residual, 1), padding=(residual // 2, 0), groups=heads, bias=False)
@@ -200,11 +199,12 @@ class Nystrom(nn.Module):
             ValueError: for a mask that differs from query to query, such as `causal()`, and where queries and keys
                 are not of one sequence.
         """
-        near, core, far, real = self.factors(q, k, mask)
+        q, k, some_q, some_k, used, real = self.with_landmarks(q, k, mask)
         v = for_each_head(v, q.shape[1])
         if real is not None:
             v = v.masked_fill(~real.mT, 0.0)
-        out = F.dropout(near, self.dropout, self.training) @ (core @ (far @ v))
+        few = self.core(some_q, some_k, used) @ self.far(some_q, k, v, real)  # (batch, heads, m, value_dim)
+        out = self.dense(q, some_k, few, used)
         return out if self.residual is None or not out.numel() else out + self.residual(v)
 
     def weights(
@@ -214,11 +214,13 @@ class Nystrom(nn.Module):
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads length key"]:
         """The product of the three matrices. It is near the softmax, not one; the residual is not in it."""
-        near, core, far, _ = self.factors(q, k, mask)
-        return near @ core @ far
+        q, k, some_q, some_k, used, real = self.with_landmarks(q, k, mask)
+        near, far = attention_weights(q, some_k, used), attention_weights(some_q, k, real)
+        return near @ self.core(some_q, some_k, used) @ far
 
-    def factors(self, q: Tensor, k: Tensor, mask: MaskLike) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The three matrices, (batch, heads, length, m), (…, m, m) and (…, m, length), and which keys are real."""
+    def with_landmarks(self, q: Tensor, k: Tensor, mask: MaskLike) -> tuple[Any, ...]:
+        """Queries and keys, without what stands at padding; their landmarks, (batch, heads, m, head_dim); which of
+        these are used, (batch | 1, heads | 1, 1, m), and which keys are real; None: all."""
         if q.shape[-2] != k.shape[-2]:
             raise ValueError(
                 f"Nystrom takes its landmarks from one sequence, got {q.shape[-2]} queries and {k.shape[-2]} keys; use "
@@ -230,13 +232,14 @@ class Nystrom(nn.Module):
             counted = k.new_ones(1, 1, 1, k.shape[-2], dtype=torch.bool)
         else:
             counted, q, k = real, q.masked_fill(~real.mT, 0.0), k.masked_fill(~real.mT, 0.0)
-        means, used = segment_means(counted, self.landmarks)  # (batch | 1, heads | 1, m, length) and (…, 1, m)
-        means = means.to(q)
-        some_q, some_k = means @ q, means @ k  # (batch, heads, m, head_dim)
-        near = attention_weights(q, some_k, used)
-        core = attention_weights(some_q, some_k, used).masked_fill(~used.mT, 0.0)
-        far = attention_weights(some_q, k, real).masked_fill(~used.mT, 0.0)
-        return near, pseudo_inverse(core, self.iterations), far, real
+        means, used = segment_means(counted, self.landmarks)
+        all_used = real is None and k.shape[-2] >= self.landmarks
+        return q, k, means.to(q) @ q, means.to(k) @ k, None if all_used else used, real
+
+    def core(self, some_q: Tensor, some_k: Tensor, used: Tensor | None) -> Float[Tensor, "batch heads m m"]:
+        """softmax(q̃ k̃ᵀ)⁺. Rows and columns of landmarks that are not used are zero, as in the matrix itself."""
+        between = attention_weights(some_q, some_k, used)
+        return pseudo_inverse(between if used is None else between.masked_fill(~used.mT, 0.0), self.iterations)
 
 
 def segment_means(
@@ -280,13 +283,13 @@ def real_keys(mechanism: nn.Module, mask: MaskLike, q: Tensor, k: Tensor) -> Boo
     """
     if isinstance(mask, Mask):
         mask = what_remains(mask, q.shape[-2], k.shape[-2])
-    if mask is None:
-        return None
-    if isinstance(mask, Mask) and not mask.only_keys:
-        raise ValueError(refusal(mechanism, mask, str(mask)))
+        if mask is not None and not mask.only_keys:
+            raise ValueError(refusal(mechanism, mask, str(mask)))
     allowed = as_dense(mask, q, k)
+    if allowed is None:
+        return None
     if allowed.shape[-2] > 1 and not torch.equal(allowed, allowed[..., :1, :].expand_as(allowed)):
-        raise ValueError(refusal(mechanism, mask, f"a tensor of shape {tuple(allowed.shape)}"))
+        raise ValueError(refusal(mechanism, allowed, f"a tensor of shape {tuple(allowed.shape)}"))
     return allowed[..., :1, :]
 
 

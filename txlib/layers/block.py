@@ -174,12 +174,13 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
     if config.position == "shaw" and not layer.cross:
         mechanism: nn.Module = ShawAttention(config.head_dim, dropout=config.attention_dropout)
     else:
-        chosen = config.cross_mechanism if layer.cross else config.mechanism
+        chosen: Any = config.cross_mechanism if layer.cross else config.mechanism
         mechanism = (DenseConfig() if chosen is None else chosen).make(config, layer)
         if config.position == "t5" and not layer.cross and not takes_bias(mechanism):
             raise ValueError(
                 f"{type(mechanism).__name__} takes no position bias, which position='t5' adds to its scores"
             )
+    pattern: Any = None if layer.cross else config.mask
     layout, rotary = ROTARY_LAYOUTS.get(config.position or "none"), None
     if layout is not None:
         rotary = Rotary(config.head_dim, base=config.rotary_base, layout=layout, scaling=config.rotary_scaling)
@@ -189,7 +190,7 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
         head_dim=config.d_head,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
-        pattern=None if layer.cross else config.mask,
+        pattern=pattern,
         position_bias=make_position_bias(config, layer),
         rotary=rotary,
         qk_norm=config.qk_norm,
@@ -218,8 +219,9 @@ def make_position_bias(config: BlockConfig, layer: Layer) -> PositionBias | None
 
 def make_feed_forward(config: BlockConfig) -> nn.Module:
     """The feed-forward network that a config describes, or its mixture of them."""
-    if config.ffn is not None:
-        return MixtureOfExperts(config.ffn, config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
+    experts: Any = config.ffn
+    if experts is not None:
+        return MixtureOfExperts(experts, config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
     return FeedForward(config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
 
 
