@@ -43,7 +43,9 @@ written = st.sampled_from(
         block_local(3),
         blocks(4, torch.tensor([[1, 0, 1], [0, 1, 1]]).bool()),
         padding([2, 5, 0]),
+        padding([4]),
         keep(torch.tensor([[0, 0, 1, 1, 1, 1, 0, 1], [1] * 8, [0] * 8])),
+        keep(torch.tensor([[0, 1, 1, 0, 1]])),
         block_local(2, 1),
         every(3),
         summaries(4, 2),
@@ -66,6 +68,7 @@ def trees(leaves):
         leaves,
         lambda inner: st.one_of(
             inner.map(lambda mask: ~mask),
+            inner.map(lambda mask: mask.transposed()),
             st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1]),
             st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1]),
             st.tuples(inner, st.integers(0, 5), st.integers(0, 3)).map(lambda three: three[0].shift(*three[1:])),

@@ -101,6 +101,12 @@ def test_shift_gives_the_later_rows(mask, offset, query_length, key_length):
 
 
 @given(masks, lengths, lengths)
+def test_transposed_masks_are_transposed_tensors(mask, query_length, key_length):
+    mask = mask.sized(key_length)
+    assert torch.equal(mask.transposed().dense(query_length, key_length), mask.dense(key_length, query_length).mT)
+
+
+@given(masks, lengths, lengths)
 def test_pairs_are_counted(mask, query_length, key_length):
     assert mask.pairs(query_length, key_length) == mask.dense(query_length, key_length).sum()
     assert mask.pairs(query_length) == mask.dense(query_length).sum()

@@ -372,7 +372,10 @@ def refused(source, *words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model_type": "mamba"}, ["'mamba' is unknown", "bert, gpt2, llama, marian, mixtral, t5, txlib"]),
+        (
+            {"model_type": "mamba"},
+            ["'mamba' is unknown", "bert, big_bird, gpt2, llama, longformer, marian, mixtral, t5, txlib"],
+        ),
         ({"model_type": None}, ["model_type is missing"]),
         ({"architectures": ["GPT2ForSequenceClassification"]}, ["GPT2ForSequenceClassification", "GPT2LMHeadModel"]),
         ({"scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse_layer_idx=True is not supported"]),

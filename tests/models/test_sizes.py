@@ -9,12 +9,14 @@ from txlib.models.encoder import EncoderConfig
 from txlib.models.gpt import GPTConfig
 from txlib.models.sizes import (
     BERT,
+    BIGBIRD,
     GPT2,
     GPT3,
     GPT3_PRINTED,
     GPT3_TOKENS,
     LIU,
     LLAMA,
+    LONGFORMER,
     MIXTRAL,
     VASWANI,
     count_parameters,
@@ -77,6 +79,12 @@ def test_decoders_of_liu_by_hand():
         assert counts[f"t-dmca-moe-{experts}"] == counts["t-dmca"] + (experts - 1) * network + d * experts
 
 
+@pytest.mark.parametrize(("name", "millions"), [("base", 149), ("large", 435)])
+def test_longformer_has_what_is_printed(name, millions):
+    """In transformers' list of pretrained models."""
+    assert round(count_parameters(LONGFORMER[name]) / 1e6) == millions
+
+
 @pytest.mark.parametrize(("days", "printed"), [(0.5, 3.3e18), (3.5, 2.3e19)])
 def test_vaswani_training(days, printed):
     assert hardware_flops(days, 8, 9.5e12) == pytest.approx(printed, rel=0.01)
@@ -97,8 +105,16 @@ def test_a_model_by_its_size():
 
 @pytest.mark.parametrize(
     ("config", "name"),
-    [(GPT2["small"], "gpt2"), (BERT["base"], "bert"), (LLAMA["7b"], "llama"), (MIXTRAL["8x7b"], "mixtral")],
-    ids=["gpt2", "bert", "llama", "mixtral"],
+    [
+        (GPT2["small"], "gpt2"),
+        (BERT["base"], "bert"),
+        (LLAMA["7b"], "llama"),
+        (MIXTRAL["8x7b"], "mixtral"),
+        (LONGFORMER["base"], "longformer"),
+        (LONGFORMER["large"], "longformer"),
+        (BIGBIRD["base"], "big_bird"),
+    ],
+    ids=["gpt2", "bert", "llama", "mixtral", "longformer", "longformer-large", "big_bird"],
 )
 def test_transformers_counts_the_same(config, name):
     """The same sizes in transformers' own model."""
@@ -120,6 +136,18 @@ def test_transformers_counts_the_same(config, name):
                 intermediate_size=block.d_ff,
             )
         ),
+        "longformer": lambda: transformers.LongformerModel(
+            transformers.LongformerConfig(
+                **common,
+                hidden_size=block.d_model,
+                num_hidden_layers=config.layers,
+                num_attention_heads=block.heads,
+                intermediate_size=block.d_ff,
+                max_position_embeddings=4098,
+                type_vocab_size=1,
+            )
+        ),
+        "big_bird": lambda: transformers.BigBirdModel(transformers.BigBirdConfig()),  # the defaults are the base model
         "llama": lambda: transformers.LlamaForCausalLM(
             transformers.LlamaConfig(
                 **common,
@@ -148,7 +176,7 @@ def test_transformers_counts_the_same(config, name):
     assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(config)
 
 
-@pytest.mark.parametrize("table", [VASWANI, GPT2, GPT3, BERT, LLAMA, MIXTRAL, LIU])
+@pytest.mark.parametrize("table", [VASWANI, GPT2, GPT3, BERT, LONGFORMER, BIGBIRD, LLAMA, MIXTRAL, LIU])
 def test_configs_are_plain(table):
     for config in table.values():
         assert type(config).from_dict(config.to_dict()) == config

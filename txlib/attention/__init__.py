@@ -8,6 +8,7 @@ from txlib.attention.additive import (
     DotAttention,
     DotConfig,
 )
+from txlib.attention.bigbird import BigBirdAttention, BigBirdConfig
 from txlib.attention.block_sparse import BlockSparseAttention, BlockSparseConfig
 from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompressedConfig
 from txlib.attention.dense import DenseAttention, DenseConfig
@@ -21,6 +22,7 @@ from txlib.attention.kernelized import (
     Performer,
     PerformerConfig,
 )
+from txlib.attention.longformer import LongformerAttention
 from txlib.attention.low_rank import Linformer, LinformerConfig, Nystrom, NystromConfig
 from txlib.attention.masks import (
     Mask,
@@ -70,6 +72,8 @@ __all__ = [
     "AdditiveConfig",
     "AlibiBias",
     "Bias",
+    "BigBirdAttention",
+    "BigBirdConfig",
     "BilinearAttention",
     "BilinearConfig",
     "BlockSparseAttention",
@@ -89,6 +93,7 @@ __all__ = [
     "LinearConfig",
     "Linformer",
     "LinformerConfig",
+    "LongformerAttention",
     "Mask",
     "MaskLike",
     "Mechanism",

@@ -147,6 +147,16 @@ def takes_bias(mechanism: nn.Module) -> bool:
     return any(each.name == "bias" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
+def blind_padding(mask: MaskLike) -> MaskLike:
+    """The mask of self-attention, by which keys that nothing sees, as padding, see nothing either."""
+    if isinstance(mask, Tensor):
+        return mask & mask.mT if mask.shape[2] == 1 else mask
+    for part in () if mask is None else mask.conjuncts():
+        if part.only_keys:
+            mask = mask & part.transposed()
+    return mask
+
+
 def for_each_head(
     shared: Float[Tensor, "batch kv_heads key head_dim"], heads: int
 ) -> Float[Tensor, "batch {heads} key head_dim"]:

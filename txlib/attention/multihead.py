@@ -264,6 +264,20 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ValueError: when a growing cache comes with a memory, or a fixed one without; or for a wrong width.
         """
+        heads = self.attend(x, memory, mask, cache, offset, position_bias, self.pattern)
+        return self.output(heads.transpose(1, 2).flatten(start_dim=2))
+
+    def attend(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        memory: Float[Tensor, "batch key memory_dim"] | None,
+        mask: MaskLike,
+        cache: KeyValueCache | None,
+        offset: int | None,
+        position_bias: PositionBias | None,
+        pattern: Mask | None,
+    ) -> Float[Tensor, "batch heads query head_dim"]:
+        """What each head says: all of `forward` but the last projection."""
         self.check_inputs(x, memory, mask)
         if cache is not None and cache.fixed != (memory is not None):
             raise ValueError("cross-attention needs a KeyValueCache(fixed=True), self-attention one that grows")
@@ -286,7 +300,7 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 k, v = cache.append(k, v)
         first = 0 if cache is None else len(cache) - k.shape[-2]  # position of the first key: a window's cache forgets
-        mask = self.allowed(mask, offset, first, q.shape[-2], k.shape[-2])
+        mask = self.allowed(mask, pattern, offset, first, q.shape[-2], k.shape[-2])
         options: dict[str, Any] = {"cache": cache} if isinstance(cache, StateCache) else {}
         if position_bias is None:
             position_bias = self.position_bias
@@ -295,7 +309,7 @@ class MultiHeadAttention(nn.Module):
             options["bias"] = position_bias(q, k.shape[-2])
         if self.recorder is not None:
             self.recorder.append(self.mechanism.weights(q, k, mask, **options).detach())
-        return self.output(self.mechanism(q, k, v, mask, **options).transpose(1, 2).flatten(start_dim=2))
+        return self.mechanism(q, k, v, mask, **options)
 
     def project(
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key memory_dim"] | None
@@ -309,14 +323,16 @@ class MultiHeadAttention(nn.Module):
         """The heads side by side in the last axis, moved to an axis of their own."""
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
-    def allowed(self, mask: MaskLike, offset: int, first: int, query_length: int, key_length: int) -> MaskLike:
+    def allowed(
+        self, mask: MaskLike, pattern: Mask | None, offset: int, first: int, query_length: int, key_length: int
+    ) -> MaskLike:
         """Mask and pattern together, for queries from position `offset` and keys from position `first` on."""
         if isinstance(mask, Tensor):
             mask = mask[..., first:]
-            if self.pattern is None:
+            if pattern is None:
                 return mask
-            return mask & self.pattern.shift(offset, first).dense(query_length, key_length, device=mask.device)
-        rules = [rule for rule in (mask, self.pattern) if rule is not None]
+            return mask & pattern.shift(offset, first).dense(query_length, key_length, device=mask.device)
+        rules = [rule for rule in (mask, pattern) if rule is not None]
         return reduce(and_, rules).shift(offset, first).sized(key_length) if rules else None
 
     def check_inputs(self, x: Tensor, memory: Tensor | None, mask: MaskLike) -> None:

@@ -3,17 +3,20 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import (
     AlibiBias,
     BucketBias,
+    DenseAttention,
     DenseConfig,
     KeyValueCache,
     Layer,
+    LongformerAttention,
     Mask,
     MaskLike,
     MechanismConfig,
@@ -64,6 +67,8 @@ class BlockConfig:
             or one for each.
         ffn: experts in place of the one feed-forward network, each of width d_ff: in all layers, or a tuple that says
             it for each; None for the one.
+        global_projections: whether tokens that a call marks as global have projections of their own, as in Longformer:
+            see `LongformerAttention`.
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
     """
 
@@ -92,6 +97,7 @@ class BlockConfig:
     position_buckets: int = 32
     position_max_distance: int = 128
     d_head: int | None = None
+    global_projections: bool = False
 
     def __post_init__(self):
         check_heads(self.d_model, self.heads, self.d_head)
@@ -181,10 +187,13 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
                 f"{type(mechanism).__name__} takes no position bias, which position='t5' adds to its scores"
             )
     pattern: Any = None if layer.cross else config.mask
+    kind: Any = MultiHeadAttention
+    if config.global_projections and not layer.cross:
+        kind = partial(LongformerAttention, global_mechanism=DenseAttention(config.attention_dropout))
     layout, rotary = ROTARY_LAYOUTS.get(config.position or "none"), None
     if layout is not None:
         rotary = Rotary(config.head_dim, base=config.rotary_base, layout=layout, scaling=config.rotary_scaling)
-    return MultiHeadAttention(
+    return kind(
         config.d_model,
         config.heads,
         head_dim=config.d_head,
@@ -295,6 +304,7 @@ class TransformerBlock(nn.Module):
         memory_mask: MaskLike = None,
         cache: BlockCache | None = None,
         position_bias: PositionBias | None = None,
+        global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """One block.
 
@@ -303,14 +313,23 @@ class TransformerBlock(nn.Module):
             memory, memory_mask: what cross-attention reads, and which of it may be seen.
             cache: for decoding step by step; x then holds the new positions only.
             position_bias: one that the first block lends.
+            global_attention_mask: 1 = a global token, where the config has projections for them.
         """
         if self.config.position == "t5" and position_bias is None and self.self_attention.position_bias is None:
             raise ValueError("position='t5': the first block owns the position bias; hand its own to the later blocks")
+        marked = {}
+        if global_attention_mask is not None:
+            if not self.config.global_projections:
+                raise ValueError(
+                    "global_attention_mask needs a block with projections for global tokens: "
+                    "BlockConfig(global_projections=True, …); without them, add global_tokens([…]) to its mask"
+                )
+            marked["global_attention_mask"] = global_attention_mask
         own, read = (cache.self_attention, cache.cross_attention) if cache else (None, None)
         offset = 0 if own is None else len(own)
 
         def look_around(y: Tensor) -> Tensor:
-            return self.self_attention(y, mask=mask, cache=own, offset=offset, position_bias=position_bias)
+            return self.self_attention(y, mask=mask, cache=own, offset=offset, position_bias=position_bias, **marked)
 
         def look_up(y: Tensor) -> Tensor:
             return self.cross_attention(y, memory, memory_mask, cache=read, offset=offset)

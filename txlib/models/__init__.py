@@ -9,6 +9,7 @@ from txlib.models.bert import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from txlib.models.big_bird import BigBirdForQuestionAnswering, BigBirdForSequenceClassification
 from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
@@ -27,6 +28,8 @@ __all__ = [
     "BertForQuestionAnswering",
     "BertForSequenceClassification",
     "BertForTokenClassification",
+    "BigBirdForQuestionAnswering",
+    "BigBirdForSequenceClassification",
     "ByteNet",
     "ByteNetConfig",
     "CausalLMOutput",

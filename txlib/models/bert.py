@@ -73,6 +73,7 @@ class BertForPreTraining(EncoderHead):
         labels: Int[Tensor, "batch length"] | None = None,
         next_sentence_label: Int[Tensor, "batch"] | None = None,
         mask: Mask | None = None,
+        global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> PreTrainingOutput:
         """Both guesses; with both labels, the sum of both losses.
 
@@ -81,7 +82,9 @@ class BertForPreTraining(EncoderHead):
             next_sentence_label: 0 where B follows A, 1 where it is a random sentence.
         """
         both = both_of(labels, next_sentence_label)
-        return super().forward(input_ids, attention_mask, token_type_ids, position_ids, both, mask)
+        return super().forward(
+            input_ids, attention_mask, token_type_ids, position_ids, both, mask, global_attention_mask
+        )
 
     def score(self, out: EncoderOutput) -> Both:
         assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
@@ -130,6 +133,10 @@ class BertForSequenceClassification(EncoderHead):
         super().__init__(config, base)
         self.classifier = self.linear(labels)
 
+    def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+        """The first token."""
+        return (torch.arange(input_ids.shape[1], device=input_ids.device) == 0).long().expand_as(input_ids)
+
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch labels"]:
         assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
         return self.classifier(self.drop(out.pooler_output))
@@ -175,12 +182,19 @@ class BertForMultipleChoice(EncoderHead):
         position_ids: Int[Tensor, "batch choices length"] | None = None,
         labels: Int[Tensor, "batch"] | None = None,
         mask: Mask | None = None,
+        global_attention_mask: Int[Tensor, "batch choices length"] | None = None,
     ) -> HeadOutput:
         """As the other heads, with one more axis; labels: the number of the right choice."""
-        given = (input_ids, attention_mask, token_type_ids, position_ids)
-        flat = (None if each is None else each.flatten(0, 1) for each in given)  # (batch · choices, length) each
-        scores = self.score(self.base(*flat, mask)).view(input_ids.shape[:2])
+        given = (input_ids, attention_mask, token_type_ids, position_ids, global_attention_mask)
+        *flat, marked = (None if each is None else each.flatten(0, 1) for each in given)  # (batch · choices, length)
+        marked = self.marked(flat[0]) if marked is None else marked
+        scores = self.score(self.base(*flat, mask, marked)).view(input_ids.shape[:2])
         return self.output(scores, None if labels is None else self.loss(scores, labels))
+
+    def global_tokens(self, input_ids: Int[Tensor, "batch_choices length"]) -> Int[Tensor, "batch_choices length"]:
+        """The choice: all after the two separators that follow the question."""
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)
+        return (place > self.question_end(input_ids) + 1).long()
 
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch_choices 1"]:
         assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
@@ -207,12 +221,20 @@ class BertForQuestionAnswering(EncoderHead):
         start_positions: Int[Tensor, "batch"] | None = None,
         end_positions: Int[Tensor, "batch"] | None = None,
         mask: Mask | None = None,
+        global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> SpanOutput:
         """A start and an end logit for each token; with both positions, the mean of both losses. Positions outside
         the input are not counted.
         """
         both = both_of(start_positions, end_positions)
-        return super().forward(input_ids, attention_mask, token_type_ids, position_ids, both, mask)
+        return super().forward(
+            input_ids, attention_mask, token_type_ids, position_ids, both, mask, global_attention_mask
+        )
+
+    def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+        """The question: all before the first separator."""
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)
+        return (place < self.question_end(input_ids)).long()
 
     def score(self, out: EncoderOutput) -> Both:
         start, end = self.span(out.last_hidden_state).unbind(dim=-1)  # (batch, length) each

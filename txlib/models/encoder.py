@@ -30,6 +30,8 @@ class EncoderConfig(ModelConfig):
         classifier_dropout: before the heads' last layer; None: as the block's `dropout`.
         init_std: spread of the first weights.
         pad_id: the token that fills up short sentences.
+        sep_id: the token after a question, where a head must find its end.
+        positions_after_pad: positions count the real tokens only, from pad_id + 1 on, as in RoBERTa and Longformer.
     """
 
     vocab_size: int
@@ -40,11 +42,20 @@ class EncoderConfig(ModelConfig):
     classifier_dropout: float | None = None
     init_std: float = 0.02
     pad_id: int = 0
+    sep_id: int | None = None
+    positions_after_pad: bool = False
 
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "layers", "max_length", "segments")
         if self.block.position == "skewed":
             raise ValueError("position='skewed' is causal, and an encoder is not; choose 'learned' or 'shaw'")
+        if self.positions_after_pad and self.block.position != "learned":
+            raise ValueError(f"positions_after_pad is for position='learned', not {self.block.position!r}")
+
+    @property
+    def first_position(self) -> int:
+        """Of the first token."""
+        return self.pad_id + 1 if self.positions_after_pad else 0
 
 
 @output
@@ -80,7 +91,7 @@ class Encoder(nn.Module):
         self.segment = TokenEmbedding(
             config.segments, block.d_model, scaled=False, ids="token_type_ids", size="segments"
         )
-        self.position = make_position(block.position, config.max_length, block.d_model)
+        self.position = make_position(block.position, config.first_position + config.max_length, block.d_model)
         self.embedding_norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
         self.encoder = Stack(block, config.layers, max_length=config.max_length)
         self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
@@ -93,28 +104,52 @@ class Encoder(nn.Module):
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         position_ids: Int[Tensor, "#batch length"] | None = None,
         mask: Mask | None = None,
+        global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> EncoderOutput:
         """Read the input in both directions.
 
         Args:
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
             token_type_ids: each token's segment; None: all are in segment 0.
-            position_ids: where each token stands; None: 0, 1, 2 …, padding included.
+            position_ids: where each token stands; None: 0, 1, 2 …, padding included, or as the config has it.
             mask: what else a position may not see, such as `sliding_window(256)`.
+            global_attention_mask: 1 = a token that sees everything and that everything sees, where the config's block
+                has global_projections.
 
         Raises:
             ValueError: for an id that the config has no place for, and for position_ids where positions are not added.
         """
         segment = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         x = self.embedding(input_ids) + self.segment(segment)  # (batch, length, d_model)
+        if position_ids is None and self.config.positions_after_pad:
+            position_ids = self.positions_of(input_ids)
         if self.position is not None:
             x = self.position(x, position_ids=position_ids)
         elif position_ids is not None:
             raise ValueError(f"position={self.config.block.position!r} adds no positions: leave position_ids out")
         x = dropout(self.embedding_norm(x), self.config.block.dropout, self.training)
-        hidden = self.encoder(x, together(real_tokens(attention_mask, input_ids.shape), mask))
+        mask = together(real_tokens(attention_mask, input_ids.shape), mask)
+        if attention_mask is not None and global_attention_mask is not None:
+            global_attention_mask = global_attention_mask * attention_mask  # padding is never global
+        hidden = self.encoder(x, mask, global_attention_mask=global_attention_mask)
         pooled = None if self.pooler is None else self.pooler(hidden[:, 0]).tanh()
         return EncoderOutput(last_hidden_state=hidden, pooler_output=pooled)
+
+    def positions_of(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
+        """Real tokens are counted from pad_id + 1 on; padding stands at pad_id.
+
+        Raises:
+            ValueError: when there are more than max_length, where that is seen without waiting for a GPU.
+        """
+        real = (input_ids != self.config.pad_id).long()
+        position = real.cumsum(dim=1) * real + self.config.pad_id
+        limit = self.config.max_length
+        if input_ids.shape[1] > limit and not position.is_cuda and real.sum(dim=1).max() > limit:
+            raise ValueError(
+                f"learned positions end at max_length={limit}, but the sequence has {real.sum(dim=1).max()} tokens; "
+                "raise max_length or shorten the sequence"
+            )
+        return position
 
 
 class EncoderHead(nn.Module):
@@ -136,6 +171,36 @@ class EncoderHead(nn.Module):
         self.config = config
         self.base = Encoder(config, pooler=self.pooled) if base is None else base
 
+    def marked(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"] | None:
+        """The tokens that are global unless a call says otherwise (Beltagy et al. 2020, §3.1)."""
+        if not self.config.block.global_projections:
+            return None
+        return self.global_tokens(input_ids)
+
+    def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"] | None:
+        """What the task needs: none, unless a subclass says more."""
+        return None
+
+    def question_end(
+        self, input_ids: Int[Tensor, "batch length"], instead: str = "global_attention_mask"
+    ) -> Int[Tensor, "batch 1"]:
+        """Where the first separator stands.
+
+        Args:
+            instead: what a call may give where there is none.
+
+        Raises:
+            ValueError: when the config knows no separator, or a sentence has none.
+        """
+        sep_id = self.config.sep_id
+        if sep_id is None:
+            raise ValueError(f"where the question ends is not known: set sep_id in the config, or give {instead}")
+        found = input_ids == sep_id
+        if not found.any(dim=1).all():
+            number = int((~found.any(dim=1)).nonzero()[0, 0])
+            raise ValueError(f"sentence {number} has no separator, sep_id={sep_id}, after its question: give {instead}")
+        return found.long().argmax(dim=1, keepdim=True)
+
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch *scores"]:
         """The logits."""
         raise NotImplementedError
@@ -156,9 +221,12 @@ class EncoderHead(nn.Module):
         position_ids: Int[Tensor, "#batch length"] | None = None,
         labels: Int[Tensor, "batch *length"] | Float[Tensor, "batch"] | tuple[Tensor, ...] | None = None,
         mask: Mask | None = None,
+        global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> Any:  # what `output` makes; `__call__` says which
-        """Scores, and with labels their loss. The rest is as in `Encoder`."""
-        logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids, mask))
+        """Scores, and with labels their loss. The rest is as in `Encoder`; a global_attention_mask that is None marks
+        what the task needs, where the config has projections for global tokens."""
+        marked = self.marked(input_ids) if global_attention_mask is None else global_attention_mask
+        logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids, mask, marked))
         return self.output(logits, None if labels is None else self.loss(logits, labels))
 
     def linear(self, outputs: int) -> nn.Linear:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from txlib.attention import BlockSparseConfig, MemoryCompressedConfig, block_local
+from txlib.attention import BigBirdConfig, BlockSparseConfig, MemoryCompressedConfig, block_local, sliding_window
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
@@ -110,6 +110,32 @@ BERT: dict[str, EncoderConfig] = {
 """Devlin et al. 2019, §3, as released (uncased): 109.5 M and 335.1 M parameters, pooler included, heads not. The paper
 prints 110 M and 340 M."""
 
+_LONGFORMER = replace(
+    _BERT, norm_eps=1e-5, mask=sliding_window(256), global_projections=True, mechanism=BlockSparseConfig()
+)
+
+
+def _longformer(block: BlockConfig, layers: int) -> EncoderConfig:
+    return EncoderConfig(
+        50_265, block, layers, max_length=4096, segments=1, pad_id=1, sep_id=2, positions_after_pad=True
+    )
+
+
+LONGFORMER: dict[str, EncoderConfig] = {
+    "base": _longformer(_LONGFORMER, 12),
+    "large": _longformer(replace(_LONGFORMER, d_model=1024, heads=16, d_ff=4096), 24),
+}
+"""Beltagy et al. 2020, §5, as released (longformer-base-4096 and -large-4096): 148.7 M and 434.6 M parameters, pooler
+included, heads not. transformers' list of pretrained models prints 149 M and 435 M."""
+
+BIGBIRD: dict[str, EncoderConfig] = {
+    "base": EncoderConfig(
+        50_358, replace(_BERT, activation="gelu_tanh", mechanism=BigBirdConfig()), 12, max_length=4096, sep_id=66
+    ),
+}
+"""Zaheer et al. 2020, appendix E (ITC), as released (bigbird-roberta-base): 127.5 M parameters, pooler included, heads
+not; counted as transformers counts them."""
+
 _LLAMA = BlockConfig(
     d_model=4096,
     heads=32,
@@ -186,6 +212,8 @@ TABLES: Mapping[str, Mapping[str, Config]] = {
     "gpt2": GPT2,
     "gpt3": GPT3,
     "bert": BERT,
+    "longformer": LONGFORMER,
+    "bigbird": BIGBIRD,
     "llama": LLAMA,
     "mixtral": MIXTRAL,
     "liu": LIU,

@@ -112,12 +112,13 @@ class Stack(nn.Module):
         memory: Float[Tensor, "batch memory_length d_model"] | None = None,
         memory_mask: MaskLike = None,
         cache: "list[BlockCache] | None" = None,
+        global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """See `TransformerBlock`."""
         bias = self.layers[0].self_attention.position_bias if self.shares_bias else None
         caches: Sequence[BlockCache | None] = cache or [None] * len(self.layers)
         for layer, layer_cache in zip(self.layers, caches, strict=True):
-            x = layer(x, mask, memory, memory_mask, layer_cache, bias)
+            x = layer(x, mask, memory, memory_mask, layer_cache, bias, global_attention_mask)
         return self.norm(x)
 
     def new_cache(self, capacity: int | None = None) -> "DecoderCache":

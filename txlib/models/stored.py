@@ -56,7 +56,7 @@ class Weights:
         missing = sorted(needed - self.stored.keys())
         if missing:
             raise PretrainedError(f"{self.where} lacks {some(missing)}; copy it again, or correct {CONFIG}")
-        heads = [re.escape(name.theirs) + r"(\.\w+)?" for name in self.family.names if "{}" not in name.theirs]
+        heads = [re.escape(name.theirs) + r"(\.\w+)?" for name in self.family.all_names() if "{}" not in name.theirs]
         harmless = re.compile("|".join((*heads, *self.family.ignored)))
         unknown = []
         for name in sorted(self.stored.keys() - needed):

@@ -166,7 +166,7 @@ def bigbird(
     heads: int = 1,
 ) -> Mask:
     """Big Bird: each block of `block` positions sees a window of blocks, global blocks, and random ones among the rest
-    (Zaheer et al. 2020, §2). With the defaults, its base model (appendix E, table 8).
+    (Zaheer et al. 2020, §2). With the defaults, its base model (appendix E).
 
     Args:
         random, window, global_blocks: how many blocks of each kind. The window counts the block itself. Of the global

@@ -1,9 +1,10 @@
-"""How masks combine: `a & b`, `a | b`, `~a`, and a mask for positions that start later."""
+"""How masks combine: `a & b`, `a | b`, `~a`, and masks for positions that start later, or change places."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from txlib.attention.masks.grid import Grid
@@ -169,3 +170,34 @@ class Shifted(Around, kind="shift"):
 
     def __repr__(self) -> str:
         return f"{self.mask}.shift({self.queries}{f', {self.keys}' if self.keys else ''})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Transposed(Around, kind="transposed"):
+    """The same mask with queries and keys in each other's place; see `Mask.transposed`."""
+
+    only_keys = False
+
+    def at(self, batch, head, query, key):
+        return self.mask.at(batch, head, key, query)
+
+    def distances(self) -> Spans | None:
+        spans = self.mask.distances()
+        return None if spans is None else tuple((1 - high, 1 - low) for low, high in reversed(spans))
+
+    def reach(self) -> tuple[int | float, int | float]:
+        low, high = self.mask.reach()
+        return -high, -low
+
+    def conjuncts(self) -> Iterator[Mask]:
+        return (part.transposed() for part in self.mask.conjuncts())
+
+    def own_runs(self, grid: Grid) -> Runs:
+        if not self.mask.only_keys:
+            return grid.open(self.batch, self.heads)
+        batch, head = torch.arange(self.batch)[:, None, None], torch.arange(self.heads)[:, None]
+        allowed = self.mask.at(batch, head, torch.tensor(0), grid.queries())
+        return grid.by_query(allowed.expand(self.batch, self.heads, -1))
+
+    def __repr__(self) -> str:
+        return f"{self.mask}.transposed()"

@@ -122,6 +122,14 @@ class Grid:
         parts = [self.outer(torch.zeros(rows, dtype=torch.long), each) for each in state.flatten(0, 1)]
         return Runs.stacked(parts, batch=batch, heads=heads)
 
+    def by_query(self, allowed: Bool[Tensor, "batch heads query"]) -> Runs:
+        """Blocks of a mask that treats all keys alike."""
+        _, columns = self.shape
+        parts = [
+            self.outer(each, torch.zeros(columns, dtype=torch.long)) for each in self.summed_up(allowed).flatten(0, 1)
+        ]
+        return Runs.stacked(parts, batch=allowed.shape[0], heads=allowed.shape[1])
+
     def by_lines(self, queries: Bool[Tensor, "query"], keys: Bool[Tensor, "key"]) -> Runs:
         """Blocks of a mask by which these queries see everything, and everything sees these keys."""
         return self.outer(self.summed_up(queries), self.summed_up(keys))

@@ -192,7 +192,7 @@ class Padding(Mask, kind="padding"):
         return len(self.lengths)
 
     def at(self, batch, head, query, key):
-        return key < self.lengths.to(key.device)[batch]
+        return key < self.lengths.to(key.device)[batch % self.batch]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,7 +214,7 @@ class Keep(Mask, kind="keep"):
 
     def at(self, batch, head, query, key):
         last = self.attention_mask.shape[1] - 1
-        marked = self.attention_mask.to(key.device)[batch, key.clamp(min=0, max=last)]
+        marked = self.attention_mask.to(key.device)[batch % self.batch, key.clamp(min=0, max=last)]
         return marked & (key >= 0) & (key <= last)
 
     def __repr__(self) -> str:

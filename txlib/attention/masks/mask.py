@@ -175,6 +175,11 @@ class Mask:
             self if type(queries) is type(keys) is int and queries == keys == 0 else KINDS["shift"](self, queries, keys)
         )
 
+    def transposed(self) -> "Mask":
+        """The same mask with queries and keys in each other's place: `padding(lengths).transposed()` lets padding see
+        nothing."""
+        return KINDS["transposed"](self)
+
     def to(self, device: torch.device | str) -> "Mask":
         """The same mask with all that it looks up on this device."""
         return replace(

@@ -214,7 +214,7 @@ class Documents(Mask, kind="documents"):
     def document(self, batch: Int[Tensor, "..."], position: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """The number of the document that each position is in, -1 outside."""
         last = self.ids.shape[1] - 1
-        number = self.ids.to(position.device)[batch, position.clamp(min=0, max=last)]
+        number = self.ids.to(position.device)[batch % self.batch, position.clamp(min=0, max=last)]
         return torch.where((position >= 0) & (position <= last), number, -1)
 
     def own_runs(self, grid: Grid) -> Runs:

@@ -118,12 +118,14 @@ class Head:
         arguments: what it takes beside the config.
         fixed: as a family's, for this head only.
         bare: names in its file lack the family's prefix.
+        names: tensors that are called otherwise than the family's table says.
     """
 
     model: type[nn.Module]
     arguments: Callable[[Settings], dict[str, Any]] = lambda settings: {}
     fixed: Settings = field(default_factory=dict)
     bare: bool = False
+    names: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,12 @@ class Family:
         expect(settings, self.heads[name].fixed)
         return self.heads[name]
 
+    def all_names(self) -> Iterator[Name]:
+        """The table, and what heads add to it."""
+        yield from self.names
+        for head in self.heads.values():
+            yield from head.names
+
     def head_of(self, model: nn.Module) -> tuple[str, Head]:
         """The head that makes such a model, and its name.
 
@@ -231,7 +239,9 @@ class Family:
         Args:
             bare: the file holds a base without head, whose names lack the prefix.
         """
-        entries = {ours: entry for entry in self.names if entry.when(model.config) for ours in entry.ours}
+        _, head = self.head_of(model)
+        names = (*self.names, *head.names)
+        entries = {ours: entry for entry in names if entry.when(model.config) for ours in entry.ours}
         done = set()
         for name in model.state_dict():
             if name in done:

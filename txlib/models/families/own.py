@@ -9,6 +9,7 @@ from torch import nn
 from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.families.bert import BERT, CLASSIFIERS
+from txlib.models.families.big_bird import BIG_BIRD
 from txlib.models.families.family import TENSORS, Family, Head, Settings
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -25,7 +26,7 @@ CONFIGS: dict[type[nn.Module], Any] = {
     ConvSeq2Seq: ConvSeq2SeqConfig,
     ByteNet: ByteNetConfig,
 }
-CONFIGS |= {head.model: EncoderConfig for head in BERT.heads.values()}
+CONFIGS |= {head.model: EncoderConfig for family in (BERT, BIG_BIRD) for head in family.heads.values()}
 BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)
 
 

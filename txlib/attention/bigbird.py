@@ -1,0 +1,113 @@
+"""Big Bird's attention as its authors' checkpoints need it: `bigbird` says what it is, this is how theirs behave."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from txlib.attention.block_sparse import BlockSparseAttention
+from txlib.attention.masks import Mask, MaskLike, bigbird
+from txlib.attention.mechanism import Layer, MechanismConfig, blind_padding
+
+WINDOW, GLOBAL = 3, 2  # blocks of each kind, in all of the authors' checkpoints
+SPARE = 8  # features that are added to a head; kernels like multiples of it
+
+
+class BigBirdAttention(nn.Module):
+    """Blocks of a window, the first and the last block, and random blocks, as in Hugging Face's port of the authors'
+    code (Zaheer et al. 2020, §2 and appendix D).
+
+    It differs from the mask `bigbird(…)` in three ways. Random blocks are drawn while training only, by each head
+    for itself; in evaluation, all of them are the first block, which so counts 1 + `random` times. A text of at most
+    5 + 2 · `random` blocks is read whole. In a longer one, padding sees nothing. A model that is trained from the start
+    needs none of this: give its config the mask.
+
+    Args:
+        heads: number of query heads.
+        block, random, seed: as for `bigbird`.
+        mechanism: what runs it; `BlockSparseAttention` unless given.
+    """
+
+    def __init__(
+        self, heads: int, block: int = 64, random: int = 3, seed: int = 0, *, mechanism: nn.Module | None = None
+    ):
+        super().__init__()
+        self.block, self.random = block, random
+        self.drawn = bigbird(block, random, WINDOW, GLOBAL, seed, heads=heads)
+        self.fixed = bigbird(block, 0, WINDOW, GLOBAL)
+        self.mechanism: Any = BlockSparseAttention(block_size=block) if mechanism is None else mechanism
+
+    def forward(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        v: Float[Tensor, "batch kv_heads key value_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads query value_dim"]:
+        """See `txlib.attention.mechanism`."""
+        q, k, mask = self.prepared(q, k, mask)
+        return self.mechanism(q, k, v, mask)
+
+    def weights(
+        self,
+        q: Float[Tensor, "batch heads query head_dim"],
+        k: Float[Tensor, "batch kv_heads key head_dim"],
+        mask: MaskLike = None,
+    ) -> Float[Tensor, "batch heads query key"]:
+        """The weights that `forward` averages the values with, for looking at."""
+        return self.mechanism.weights(*self.prepared(q, k, mask))
+
+    def prepared(self, q: Tensor, k: Tensor, mask: MaskLike) -> tuple[Tensor, Tensor, MaskLike]:
+        """Queries, keys and mask as the mechanism inside needs them.
+
+        Raises:
+            ValueError: for cross-attention, where queries have no blocks of their own among the keys.
+        """
+        length, keys = q.shape[-2], k.shape[-2]
+        if length != keys:
+            raise ValueError(
+                f"BigBirdAttention is self-attention, got {length} queries for {keys} keys; use DenseAttention"
+            )
+        if keys <= (WINDOW + GLOBAL + 2 * self.random) * self.block:
+            return q, k, mask
+        pattern: Mask = (self.drawn if self.training else self.fixed).sized(keys)
+        if not self.training and self.random:
+            q, k = self.with_first_block_repeated(q, k)
+        mask = blind_padding(mask)
+        if isinstance(mask, Tensor):
+            return q, k, mask & pattern.dense(length, keys, device=mask.device)
+        return q, k, pattern if mask is None else mask & pattern
+
+    def with_first_block_repeated(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """For queries between the global blocks, keys of the first block count 1 + random times: log(1 + random) is
+        added to their scores, as the product of one more feature of the query and of the key."""
+        width, length = q.shape[-1], q.shape[-2]
+        position = torch.arange(length, device=q.device)
+        between = (position >= self.block) & (position < (length - 1) // self.block * self.block)
+        scale = math.sqrt(width + SPARE)  # by which the mechanism inside will divide
+        added = [(between, 1.0), (position < self.block, math.log(1 + self.random) * scale)]
+        q = q * (scale / math.sqrt(width))
+        return tuple(
+            torch.cat(
+                [x, nn.functional.pad((which * value).to(x)[:, None], (0, SPARE - 1)).expand(*x.shape[:-1], SPARE)],
+                dim=-1,
+            )
+            for x, (which, value) in zip((q, k), added, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class BigBirdConfig(MechanismConfig, name="bigbird"):
+    """`BigBirdAttention` in a block's config. Each layer draws for itself."""
+
+    block: int = 64
+    random: int = 3
+    seed: int = 0
+
+    def make(self, block: Any, layer: Layer) -> BigBirdAttention:
+        """The mechanism, with the block's dropout."""
+        inside = BlockSparseAttention(block.attention_dropout, block_size=self.block)
+        return BigBirdAttention(block.heads, self.block, self.random, self.seed + layer.number, mechanism=inside)

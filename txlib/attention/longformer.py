@@ -1,0 +1,124 @@
+"""Longformer's attention: a pattern for all, and a few tokens that see everything and are seen by everything, with
+projections of their own."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from txlib.attention.dense import DenseAttention
+from txlib.attention.masks import Mask, MaskLike, everything, keep
+from txlib.attention.mechanism import blind_padding
+from txlib.attention.multihead import KeyValueCache, MultiHeadAttention
+from txlib.attention.relative import PositionBias
+
+
+class LongformerAttention(MultiHeadAttention):
+    """Self-attention in which each call may mark tokens as global (Beltagy et al. 2020, §3.1).
+
+    Tokens that are not marked see what the pattern lets them see, and the marked ones. A marked token sees everything;
+    its queries, and the keys and values that it meets, come from a second set of projections. So the cost is that of
+    the pattern, and one row and one column of all positions per marked token. Padding sees nothing.
+
+    Args:
+        d_model, heads, others: as for `MultiHeadAttention`, without positions inside attention.
+        global_mechanism: of the marked tokens; `DenseAttention` unless given.
+
+    Raises:
+        ValueError: for a position bias and rotary positions.
+    """
+
+    def __init__(self, d_model: int, heads: int, *, global_mechanism: nn.Module | None = None, **others: Any):
+        super().__init__(d_model, heads, **others)
+        if self.rotary is not None or self.position_bias is not None:
+            raise ValueError(
+                "LongformerAttention knows no positions inside attention, for its global tokens stand anywhere; add "
+                "them to the input: position='learned' or 'sinusoidal'"
+            )
+        for name in ("query", "key", "value"):
+            local = getattr(self, name)
+            setattr(self, f"{name}_global", nn.Linear(d_model, local.out_features, bias=local.bias is not None))
+        self.global_mechanism: Any = DenseAttention() if global_mechanism is None else global_mechanism
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        memory: Float[Tensor, "batch key memory_dim"] | None = None,
+        mask: MaskLike = None,
+        cache: KeyValueCache | None = None,
+        offset: int | None = None,
+        position_bias: PositionBias | None = None,
+        global_attention_mask: Int[Tensor, "batch query"] | Bool[Tensor, "batch query"] | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Attend from x to itself.
+
+        Args:
+            global_attention_mask: 1 = a global token, 0 = as the pattern says; None: there are none.
+
+        Raises:
+            ValueError: for a mask of another shape, and for a memory or a cache beside it.
+        """
+        if global_attention_mask is None:
+            if memory is None and cache is None:
+                mask = blind_padding(mask)
+            return super().forward(x, memory, mask, cache, offset, position_bias)
+        if memory is not None or cache is not None:
+            raise ValueError("global_attention_mask is for reading a text as a whole: leave memory and cache out")
+        if global_attention_mask.shape != x.shape[:2]:
+            shapes = tuple(global_attention_mask.shape), tuple(x.shape[:2])
+            raise ValueError(f"global_attention_mask has shape {shapes[0]}, expected (batch, length) = {shapes[1]}")
+        marked = global_attention_mask.bool()
+        same_for_all = bool((marked == marked[:1]).all())
+        pattern = everything() if self.pattern is None else self.pattern
+        pattern = pattern | keep(marked[:1] if same_for_all else marked)
+        heads = self.attend(x, None, blind_padding(mask), None, None, None, pattern)
+        sentence, place = marked.nonzero(as_tuple=True)
+        if len(place):
+            heads = self.overwrite(heads, self.attend_globally(x, marked, mask), sentence, place)
+        return self.output(heads.transpose(1, 2).flatten(start_dim=2))
+
+    def attend_globally(
+        self, x: Float[Tensor, "batch length d_model"], marked: Bool[Tensor, "batch length"], mask: MaskLike
+    ) -> Float[Tensor, "marked heads head_dim"]:
+        """What each head says at each marked place."""
+        count = marked.sum(dim=1)
+        places = marked.long().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]  # marked ones first
+        chosen = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))  # (batch, most, d_model)
+        q = self.query_norm(self.split(self.query_global(chosen)))  # (batch, heads, most, head_dim)
+        if self.stretch is not None:
+            q = q * self.stretch
+        k, v = self.key_norm(self.split(self.key_global(x))), self.split(self.value_global(x))
+        allowed = rows_of(mask, places, x.shape[1])
+        real = torch.arange(places.shape[1], device=x.device) < count[:, None]  # sentences have more and less
+        if self.recorder is not None:
+            weights = self.global_mechanism.weights(q, k, allowed).transpose(1, 2)[real].detach()
+            sentence, place = marked.nonzero(as_tuple=True)
+            self.recorder[-1] = self.overwrite(self.recorder[-1], weights, sentence, place)
+        return self.global_mechanism(q, k, v, allowed).transpose(1, 2)[real]
+
+    @staticmethod
+    def overwrite(
+        heads: Float[Tensor, "batch heads query width"],
+        rows: Float[Tensor, "marked heads width"],
+        sentence: Int[Tensor, "marked"],
+        place: Int[Tensor, "marked"],
+    ) -> Float[Tensor, "batch heads query width"]:
+        """The same with other rows at these places."""
+        return heads.transpose(1, 2).index_put((sentence, place), rows.to(heads.dtype)).transpose(1, 2)
+
+
+def rows_of(mask: MaskLike, places: Int[Tensor, "batch some"], key_length: int) -> Bool[Tensor, "_ _ _ key"] | None:
+    """The mask for some of the queries, others in each sentence."""
+    if mask is None:
+        return None
+    batch = len(places)
+    if isinstance(mask, Mask):
+        sentence, head, key = (torch.arange(n, device=places.device) for n in (mask.batch, mask.heads, key_length))
+        allowed = mask.sized(key_length).at(
+            sentence[:, None, None, None], head[:, None, None], places[:, None, :, None], key
+        )
+        return allowed.expand(batch, mask.heads, places.shape[1], key_length)
+    if mask.shape[2] == 1:
+        return mask
+    return mask.expand(batch, -1, -1, -1).gather(2, places[:, None, :, None].expand(-1, mask.shape[1], -1, key_length))

@@ -1,0 +1,79 @@
+"""The two heads in which Big Bird's released code differs from BERT's (Zaheer et al. 2020)."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from txlib.attention import Mask
+from txlib.layers import FeedForward
+from txlib.layers.feedforward import find_activation
+from txlib.layers.norm import make_norm
+from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput
+from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput, initialise
+
+FAR_BELOW = 1e6  # taken from the logits of tokens that can't be an answer
+
+
+class BigBirdForSequenceClassification(BertForSequenceClassification):
+    """A label for the whole input: a layer of its own on the first token, with the block's activation, in place of the
+    pooler's tanh; logits (batch, labels).
+
+    Args:
+        labels: number of classes; 1 predicts a number instead, with a squared error.
+    """
+
+    pooled = False
+
+    def __init__(self, config: EncoderConfig, labels: int = 2, base: Encoder | None = None):
+        super().__init__(config, labels, base)
+        self.dense = self.linear(config.block.d_model)
+        self.activation = find_activation(config.block.activation)
+
+    def score(self, out: EncoderOutput) -> Float[Tensor, "batch labels"]:
+        first = self.drop(out.last_hidden_state[:, 0])  # (batch, d_model)
+        return self.classifier(self.drop(self.activation(self.dense(first))))
+
+
+class BigBirdForQuestionAnswering(BertForQuestionAnswering):
+    """Where in the text the answer stands: one more feed-forward network, and no answer within the question. Inputs are
+    [CLS] question [SEP] text [SEP]."""
+
+    def __init__(self, config: EncoderConfig, base: Encoder | None = None):
+        super().__init__(config, base)
+        block = config.block
+        self.feed_forward = FeedForward(block.d_model, block.d_ff, activation=block.activation, bias=block.bias)
+        self.feed_forward_norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
+        initialise(self.feed_forward, config)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+        token_type_ids: Int[Tensor, "batch length"] | None = None,
+        position_ids: Int[Tensor, "#batch length"] | None = None,
+        start_positions: Int[Tensor, "batch"] | None = None,
+        end_positions: Int[Tensor, "batch"] | None = None,
+        mask: Mask | None = None,
+        global_attention_mask: Int[Tensor, "batch length"] | None = None,
+        question_lengths: Int[Tensor, "batch 1"] | None = None,
+    ) -> SpanOutput:
+        """As in BERT; where token_type_ids are None, the question is segment 0, and the rest is segment 1.
+
+        Args:
+            question_lengths: tokens up to the first separator, and this; None: found by the config's sep_id.
+        """
+        if question_lengths is None:
+            question_lengths = self.question_end(input_ids, "question_lengths") + 1
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)
+        question = place < question_lengths  # (batch, length)
+        segment = (~question).long() if token_type_ids is None else token_type_ids
+        out = self.base(input_ids, attention_mask, segment, position_ids, mask, global_attention_mask)
+        start, end = (logits - FAR_BELOW * (question & (place > 0)) for logits in self.score(out))
+        if start_positions is None or end_positions is None:
+            return self.output((start, end), None)
+        return self.output((start, end), self.loss((start, end), (start_positions, end_positions)))
+
+    def score(self, out: EncoderOutput) -> Both:
+        hidden = out.last_hidden_state
+        read_again = self.drop(self.feed_forward(self.drop(hidden)))  # (batch, length, d_model)
+        return super().score(EncoderOutput(last_hidden_state=self.feed_forward_norm(hidden + read_again)))

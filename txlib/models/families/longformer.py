@@ -1,0 +1,128 @@
+"""Longformer and its heads (Beltagy et al. 2020)."""
+
+from typing import Any
+
+from txlib.attention import BlockSparseConfig, Mask, sliding_window
+from txlib.attention.masks import SlidingWindow
+from txlib.models import bert
+from txlib.models.encoder import Encoder, EncoderConfig
+from txlib.models.families.bert import TIED, describe, labels, pooler
+from txlib.models.families.family import ACTIVATIONS, Family, Head, Setting, Settings, Translation, same
+
+
+def read_windows(settings: Settings) -> dict[str, Any]:
+    """Theirs is the whole width, one for all layers or one for each."""
+    width = settings.get("attention_window", 512)
+    return {"block.mask": tuple(map(window, width)) if isinstance(width, list | tuple) else window(width)}
+
+
+def window(width: int) -> Mask:
+    """Half of the width on either side.
+
+    Raises:
+        ValueError: when there is no half.
+    """
+    if width < 2 or width % 2:
+        raise ValueError(f"attention_window={width} is not supported, only even numbers from 2 on")
+    return sliding_window(width // 2)
+
+
+def write_windows(config: EncoderConfig) -> dict[str, Any]:
+    """The whole width.
+
+    Raises:
+        ValueError: for another mask.
+    """
+    mask = config.block.mask
+    masks = mask if isinstance(mask, tuple) else (mask,)
+    for each in masks:
+        if not isinstance(each, SlidingWindow) or each.radius < 1:
+            raise ValueError(f"longformer has windows only, not mask={each}")
+    widths = [2 * each.radius for each in masks if isinstance(each, SlidingWindow)]
+    return {"attention_window": widths if isinstance(mask, tuple) else widths[0]}
+
+
+def read_length(settings: Settings) -> dict[str, Any]:
+    """Their table begins with positions that stand for padding, and before it."""
+    return {"max_length": settings["max_position_embeddings"] - (settings.get("pad_token_id", 1) + 1)}
+
+
+LONGFORMER = Family(
+    "longformer",
+    EncoderConfig,
+    heads={
+        "LongformerModel": Head(Encoder, pooler, bare=True),
+        "LongformerForMaskedLM": Head(bert.BertForMaskedLM, fixed={**TIED, "hidden_act": "gelu"}),
+        "LongformerForSequenceClassification": Head(
+            bert.BertForSequenceClassification,
+            labels,
+            names=same("classifier.", "", ("dense", "base.pooler"), ("out_proj", "classifier")),
+        ),
+        "LongformerForQuestionAnswering": Head(bert.BertForQuestionAnswering),
+        "LongformerForTokenClassification": Head(bert.BertForTokenClassification, labels),
+        "LongformerForMultipleChoice": Head(bert.BertForMultipleChoice),
+    },
+    implied={
+        "block.norm_first": False,
+        "block.position": "learned",
+        "block.global_projections": True,
+        "block.mechanism": BlockSparseConfig().to_dict(),
+        "positions_after_pad": True,
+    },
+    settings=(
+        Setting("vocab_size", "vocab_size"),
+        Setting("hidden_size", "block.d_model"),
+        Setting("num_attention_heads", "block.heads"),
+        Setting("intermediate_size", "block.d_ff"),
+        Setting("num_hidden_layers", "layers"),
+        Translation(read_length, lambda config: {"max_position_embeddings": config.first_position + config.max_length}),
+        Setting("type_vocab_size", "segments", 2),
+        Setting("layer_norm_eps", "block.norm_eps", 1e-12),
+        Setting("hidden_act", "block.activation", "gelu", words=ACTIVATIONS),
+        Setting("hidden_dropout_prob", "block.dropout", 0.1),
+        Setting("attention_probs_dropout_prob", "block.attention_dropout", 0.1),
+        Setting("initializer_range", "init_std", 0.02),
+        Setting("pad_token_id", "pad_id", 1),
+        Setting("sep_token_id", "sep_id", 2),
+        Translation(read_windows, write_windows),
+    ),
+    describe=describe,
+    names=(
+        *same(
+            "longformer.embeddings.",
+            "base.",
+            ("word_embeddings", "embedding"),
+            ("position_embeddings", "position"),
+            ("token_type_embeddings", "segment"),
+            ("LayerNorm", "embedding_norm"),
+        ),
+        *same(
+            "longformer.encoder.layer.{}.",
+            "base.encoder.layers.{}.",
+            ("attention.self.query", "self_attention.query"),
+            ("attention.self.key", "self_attention.key"),
+            ("attention.self.value", "self_attention.value"),
+            ("attention.self.query_global", "self_attention.query_global"),
+            ("attention.self.key_global", "self_attention.key_global"),
+            ("attention.self.value_global", "self_attention.value_global"),
+            ("attention.output.dense", "self_attention.output"),
+            ("attention.output.LayerNorm", "self_attention_norm"),
+            ("intermediate.dense", "feed_forward.widen"),
+            ("output.dense", "feed_forward.narrow"),
+            ("output.LayerNorm", "feed_forward_norm"),
+        ),
+        *same(
+            "",
+            "",
+            ("longformer.pooler.dense", "base.pooler"),
+            ("lm_head.dense", "predictions.dense"),
+            ("lm_head.layer_norm", "predictions.norm"),
+            ("lm_head", "predictions"),
+            ("classifier", "classifier"),
+            ("qa_outputs", "span"),
+        ),
+    ),
+    prefix="longformer.",
+    our_prefix="base.",
+    ignored=(r"longformer\.embeddings\.position_ids", r"lm_head\.decoder\.(weight|bias)"),
+)
