@@ -198,7 +198,9 @@ def test_features_of_early_keys_do_not_drown_in_those_of_later_ones():
     q, k, v = torch.randn(3, 1, 2, 9, 8)
     performer, q = Performer(8, 32, chunk=2), 0.1 * q
     k[:, :, :5] *= 60 / k[:, :, :5].norm(dim=-1, keepdim=True)
-    assert performer.logarithms(k)[:, :, :5].max() < performer.logarithms(k)[:, :, 5:].max() - 100
+    dots, half = performer.project(k)
+    logarithms = dots - half
+    assert logarithms[:, :, :5].max() < logarithms[:, :, 5:].max() - 100
     out = performer(q, k, v, causal())
     for end in (1, 5, 7):
         assert_close(out[:, :, :end], performer(*(each[:, :, :end] for each in (q, k, v)), causal()))
@@ -268,7 +270,8 @@ def test_features_whose_products_are_exp_make_it_dense_attention():
 def test_random_features_have_no_bias():
     """The mean of φ(x) φ(y) over 2500 groups of orthogonal rows is exp(x · y / √d), within five standard errors."""
     performer, (x, y) = Performer(6, 6 * 2500), torch.rand(2, 6) * 0.8
-    products = (performer.logarithms(x) + performer.logarithms(y)).exp().view(2500, 6).mean(dim=1)
+    logarithms = sum(dots - half for dots, half in map(performer.project, (x, y)))
+    products = logarithms.exp().view(2500, 6).mean(dim=1)
     expected, error = (x @ y / 6**0.5).exp(), products.std() / 2500**0.5
     assert (products.mean() - expected).abs() < 5 * error < 0.2
 
@@ -465,6 +468,8 @@ def test_weights_can_be_looked_at(config):
     block, x = TransformerBlock(replace(BLOCK, mechanism=config)).eval(), torch.randn(2, 5, 16)
     with recording(block) as weights:
         block(x, causal() & padding([5, 3]))
+        with pytest.raises(ValueError, match="a state holds no keys to show weights of; decode without a cache"):
+            block(x, causal(), cache=block.new_cache())
     (recorded,) = weights["self_attention"]
     assert_close(recorded.sum(dim=-1), torch.ones(2, 2, 5))
     assert not recorded.triu(1).any() and not recorded[1, :, :, 3:].any()

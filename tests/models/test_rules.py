@@ -166,11 +166,13 @@ COMPILED = """
 from dataclasses import replace
 import torch
 from test_rules import BLOCK, MODELS, inputs, out
-from txlib.attention import sliding_window
+from txlib.attention import GatedLinearConfig, LinearConfig, PerformerConfig, sliding_window
 
+PARTS = [{"position": position, "mask": sliding_window(3)} for position in ("learned", "rotary_half", "alibi", "t5")]
+PARTS += [{"mechanism": config(chunk=4)} for config in (LinearConfig, PerformerConfig, GatedLinearConfig)]
 for name, make in MODELS.items():
-    for position in ("learned", "rotary_half", "alibi", "t5"):
-        model, given = make(replace(BLOCK, position=position, mask=sliding_window(3))).eval(), inputs(name)
+    for parts in PARTS:
+        model, given = make(replace(BLOCK, **parts)).eval(), inputs(name)
         compiled = torch.compile(model, fullgraph=True, backend="eager")
         for attention_mask in (given["attention_mask"], None):
             given["attention_mask"] = attention_mask

@@ -39,7 +39,7 @@ def elu_plus_one(x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch h
 
 
 def softmax_features(x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
-    """Each vector's own softmax: features that compete (Shen et al. 2021, §3.2, for the queries)."""
+    """Each vector's own softmax: features that compete (Shen et al. 2021, for queries)."""
     return x.softmax(dim=-1)
 
 
@@ -181,25 +181,26 @@ class Performer(Averaging):
         """New random features, as while training now and then (§4.2)."""
         self.projection.copy_(orthogonal_rows(*self.projection.shape, generator))
 
-    def logarithms(self, x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch features"]:
-        """ln φ(x)."""
-        x = x * x.shape[-1] ** -0.25
-        return x @ self.projection.to(x.dtype).T - x.square().sum(dim=-1, keepdim=True) / 2
+    def project(
+        self, x: Float[Tensor, "*batch head_dim"]
+    ) -> tuple[Float[Tensor, "*batch features"], Float[Tensor, "*batch 1"]]:
+        """W x and |x|² / 2, whose difference is ln φ(x)."""
+        scale = x.shape[-1] ** -0.25
+        return x @ (self.projection.to(x.dtype) * scale).T, (x * scale).square().sum(dim=-1, keepdim=True) / 2
 
     def featurise(self, q, k, real, cache):
         check_width(self, "head_dim", q, self.projection.shape[1])
-        query, key = self.logarithms(q), self.logarithms(k)
+        (query, _), (key, half) = self.project(q), self.project(k)  # a query's own |q|² is the same for all features
+        top = key.detach().amax(dim=-1) - half.detach()[..., 0]  # (batch, heads, key)
         if real is not None:
-            key = key.masked_fill(~real, -torch.inf)
-        before = cache.state[1] if cache is not None and cache.state else key.new_full((*k.shape[:2], 1), -torch.inf)
-        largest = (
-            torch.cat([before, key.detach().amax(dim=-1)], dim=-1).cummax(dim=-1).values
-        )  # (batch, heads, 1 + key)
-        fade = largest[..., :-1] - largest[..., 1:]
-        fade = fade.masked_fill(largest[..., :-1].isinf(), 0.0)  # before the first real key there is nothing to fade
-        finite = largest[..., 1:, None].masked_fill(largest[..., 1:, None].isinf(), 0.0)
-        query = (query - query.detach().amax(dim=-1, keepdim=True)).exp()
-        return query, (key - finite).exp(), fade, (largest[..., -1:],)
+            top, half = top.masked_fill(~real[..., 0], -torch.inf), half.masked_fill(~real, torch.inf)
+        before = cache.state[1] if cache is not None and cache.state else top.new_full((*top.shape[:2], 1), -torch.inf)
+        largest = torch.cat([before, top], dim=-1).cummax(dim=-1).values
+        before, largest = largest[..., :-1], largest[..., 1:]
+        fade = (before - largest).masked_fill(before.isinf(), 0.0)  # until the first real key there is nothing to fade
+        half = half + largest.masked_fill(largest.isinf(), 0.0)[..., None]
+        query = query.sub_(query.detach().amax(dim=-1, keepdim=True)).exp_()  # in place: there is nothing larger
+        return query, key.sub_(half).exp_(), fade, (largest[..., -1:],)
 
 
 class GatedLinearAttention(KernelizedAttention):
@@ -298,11 +299,13 @@ def running_sums(
     outs, fades = [], [None] * len(q.split(chunk, 2)) if fade is None else fade.split(chunk, 2)
     for q_c, k_c, v_c, fade_c in zip(q.split(chunk, 2), k.split(chunk, 2), v.split(chunk, 2), fades, strict=True):
         score = (q_c @ k_c.mT).tril()  # (batch, heads, query, key) of the chunk
-        if fade_c is not None:
+        if fade_c is None:
+            read = q_c @ state
+        else:
             passed = fade_c.cumsum(dim=-1)  # since the chunk began
             score = score * (passed[..., :, None] - passed[..., None, :]).tril().exp()
-            q_c = q_c * passed.exp()[..., None]
-        outs.append(score @ v_c + q_c @ state)
+            read = passed.exp()[..., None] * (q_c @ state)
+        outs.append(score @ v_c + read)
         state = after(state, k_c, v_c, fade_c)
     return torch.cat(outs, dim=2), state
 
@@ -317,7 +320,7 @@ def after(
     if fade is None:
         return state + k.mT @ v
     later = fade.flip(-1).cumsum(dim=-1).flip(-1) - fade  # by what comes after each key
-    return fade.sum(dim=-1).exp()[..., None, None] * state + (k * later.exp()[..., None]).mT @ v
+    return fade.sum(dim=-1).exp()[..., None, None] * state + k.mT @ (v * later.exp()[..., None])
 
 
 def orthogonal_rows(

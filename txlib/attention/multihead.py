@@ -308,6 +308,8 @@ class MultiHeadAttention(nn.Module):
             position_bias.check(mask, q, k)
             options["bias"] = position_bias(q, k.shape[-2])
         if self.recorder is not None:
+            if isinstance(cache, StateCache):
+                raise ValueError("a state holds no keys to show weights of; decode without a cache: use_cache=False")
             self.recorder.append(self.mechanism.weights(q, k, mask, **options).detach())
         return self.mechanism(q, k, v, mask, **options)
 
