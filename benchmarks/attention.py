@@ -6,9 +6,9 @@ A case is a function of the length, with `@case` above it: it makes the inputs, 
 called alike. So a new mechanism, or a new peer, is some lines here:
 
     @case(lengths=(1024, 4096))
-    def linear(length):
-        \"\"\"Causal linear attention.\"\"\"
-        yield Case("linear", qkv(length), ours=KernelAttention(), peers={"somebody": Peer(their_function)})
+    def mine(length):
+        \"\"\"What is compared.\"\"\"
+        yield Case("mine", qkv(length), ours=MyAttention(), peers={"somebody": Peer(their_function, {FORWARD: 2})})
 """
 
 import argparse
@@ -28,11 +28,14 @@ from torch import Tensor, nn
 
 from txlib.attention import (
     BlockSparseAttention,
+    GatedLinearAttention,
+    LinearAttention,
     Linformer,
     Mask,
     MemoryCompressedAttention,
     MultiHeadAttention,
     Nystrom,
+    Performer,
     causal,
     padding,
     sliding_window,
@@ -215,6 +218,35 @@ def take_weights(layer: MultiHeadAttention, theirs: nn.Module) -> None:
             ours.copy_(other.T)
 
 
+@case(lengths=(1024, 4096))
+def linear(length: int) -> Iterator[Case]:
+    """Causal attention as a running sum: with 64 features (elu + 1), with a gate for each token, and with as many
+    random features as the peer draws, 266. Without a projection the peer has 64, too. What it holds for a backward
+    pass, a state for each position, is 2 GiB and more from n = 4096 on."""
+    from performer_pytorch import FastAttention
+
+    random, own = FastAttention(64, causal=True), FastAttention(64, causal=True, no_projection=True)
+    ours = {
+        "linear": (LinearAttention(), {"266 features": (random, 40), "64 features": (own, None)}),
+        "gated linear": (GatedLinearAttention(HEADS, 64), {"64 features": (own, None)}),
+        "random features": (Performer(64), {"266 features": (random, 10)}),
+    }
+    long = length >= 4096
+    for name, (mechanism, theirs) in ours.items():
+        peers = {
+            f"performer-pytorch, {what}": Peer(
+                peer, {FORWARD: least} if long else {FORWARD: None, BOTH: None}, same=False
+            )
+            for what, (peer, least) in theirs.items()
+        }
+        peers["dense"] = Peer(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            {FORWARD: None, BOTH: None},
+            same=False,
+        )
+        yield Case(name, qkv(length), partial(mechanism, mask=causal()), peers)
+
+
 # How they are measured ------------------------------------------------------------------------------------------------
 
 
@@ -309,7 +341,8 @@ def main() -> None:
                 rows += memory(compared, length)
         print(f"\n{name}\n{table(rows)}\n", flush=True)
         if arguments.save:
-            print(save(f"attention_{name}", rows, measured, ["torch", "txlib-course", "local-attention"]))
+            packages = ["torch", "txlib-course", "local-attention", "performer-pytorch"]
+            print(save(f"attention_{name}", rows, measured, packages))
 
 
 if __name__ == "__main__":
