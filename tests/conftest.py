@@ -12,6 +12,8 @@ from jaxtyping import install_import_hook
 from xdist.scheduler import LoadScopeScheduling
 
 install_import_hook("txlib", "beartype.beartype")
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before anybody imports Triton, which parts of torch do
 
 from txlib.training.memory import available_memory, readable  # noqa: E402
 

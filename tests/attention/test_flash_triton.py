@@ -1,4 +1,4 @@
-"""The Triton kernels: on a GPU where there is one, elsewhere in Triton's interpreter; compiled for a GPU anywhere."""
+"""The Triton kernels: on a GPU where there is one, elsewhere in Triton's interpreter (`conftest.py` sets it up)."""
 
 import os
 import subprocess
@@ -10,8 +10,6 @@ import torch
 from torch.testing import assert_close
 
 ON = "cuda" if torch.cuda.is_available() else "cpu"
-if ON == "cpu":
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
 pytest.importorskip("triton")
 
 from txlib.attention import (  # noqa: E402

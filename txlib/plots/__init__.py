@@ -8,6 +8,7 @@ from txlib.plots.charts import bars, landscapes, lines, ranges, shares
 from txlib.plots.decoder import decoders, shared_heads
 from txlib.plots.diagrams import multihead
 from txlib.plots.experts import experts
+from txlib.plots.flash import roofline, tiles
 from txlib.plots.generation import candidates, choices
 from txlib.plots.language import next_token
 from txlib.plots.layers import block, vectors
@@ -53,9 +54,11 @@ __all__ = [
     "rearranging",
     "recurrence",
     "recurrent_translator",
+    "roofline",
     "shared_heads",
     "shares",
     "task_heads",
+    "tiles",
     "tokens",
     "turns",
     "vectors",

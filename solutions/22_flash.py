@@ -1,0 +1,747 @@
+# %% [markdown]
+# # Exercise 22 · FlashAttention
+#
+# Seven tasks, 20 points, about 95 minutes. They belong to lesson [22 FlashAttention](../notebooks/22_flash.ipynb).
+# Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
+# you like.
+#
+# Memory counts here: three checks watch every tensor that your answer makes, and say so when one of them is too large.
+# No clock is read. The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your
+# teacher.
+
+# %% tags=["parameters"]
+seed = 0
+mode = "learn"
+
+# %%
+import math
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from txlib.grading import check
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that is made inside `with Largest() as seen:`, in numbers."""
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for each in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(each, Tensor):
+                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // each.element_size())
+        return result
+
+# %% [markdown]
+# ### Task 1 · A softmax's denominator in one pass   ●●○○○ · 8 minutes · 2 points
+#
+# Scores arrive in blocks, once, and are gone. Return their maximum $m$ and $l = \sum_j e^{x_j - m}$, without ever holding
+# more than one block.
+#
+# <details><summary>Hint 1: what do I carry along?</summary>
+#
+# Two numbers: the maximum and the sum so far. Before the first block the maximum is −∞, and the sum is 0.
+# </details>
+# <details><summary>Hint 2: the maximum rises</summary>
+#
+# Every term of the old sum was made with the old maximum. All are wrong by the same factor: which?
+# </details>
+# <details><summary>Hint 3: the factor</summary>
+#
+# `(m - greater).exp()`, with `greater` the new maximum. It is at most 1.
+# </details>
+
+# %% nbgrader={"grade_id": "online", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def online(blocks: Iterable[Float[Tensor, "block"]]) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The maximum of all scores, and the sum of exp(score - maximum)."""
+    ### BEGIN SOLUTION
+    m, l = torch.tensor(-torch.inf), torch.tensor(0.0)
+    for block in blocks:
+        greater = torch.maximum(m, block.max())
+        l = l * (m - greater).exp() + (block - greater).exp().sum()
+        m = greater
+    return m, l
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-online", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("online") as show:
+    scores = 2 * show.randn(60)
+    with Largest() as seen:
+        m, l = online(scores[i : i + 6].clone() for i in range(0, 60, 6))
+    show(m, "the maximum")
+    show(l, "the sum")
+    rising = scores.sort().values
+    show(online(rising[i : i + 6].clone() for i in range(0, 60, 6))[1], "the sum, where the scores rise")
+    show(online(iter((scores - 50).split(7))), "both, where all scores are far below 0")
+    show(online(iter((scores + 200).split(60))), "both, for one block of large scores")
+    with Largest() as seen:
+        online((2 * torch.ones(6)).clone() for _ in range(10))
+    show(seen.numbers <= 12, "never more than a block or two at once")
+
+# %% tags=["mistakes"]
+from txlib.grading import alternative, forbid, mistake
+
+forbid("*", "txlib")
+
+
+def walked(new=torch.maximum, factor=lambda m, greater: (m - greater).exp(), term=lambda x, m: (x - m).exp().sum(),
+           start=-torch.inf):
+    """One pass with something wrong."""
+    def answer(blocks):
+        m, l = torch.tensor(start), torch.tensor(0.0)
+        for block in blocks:
+            greater = new(m, block.max())
+            l = l * torch.nan_to_num(factor(m, greater), nan=1.0, posinf=0.0) + term(block, greater)
+            m = greater
+        return m, l
+    return answer
+
+
+def all_at_once(blocks):
+    scores = torch.cat(list(blocks))
+    return scores.max(), (scores - scores.max()).exp().sum()
+
+
+def bare(blocks):
+    m, l = torch.tensor(-torch.inf), torch.tensor(0.0)
+    for block in blocks:
+        m, l = torch.maximum(m, block.max()), l + block.exp().sum()
+    return m, l
+
+
+def afterwards(blocks):
+    m, l = bare(blocks)
+    return m, l * (-m).exp()
+
+
+def own_maximum(blocks):
+    m, l = torch.tensor(-torch.inf), torch.tensor(0.0)
+    for block in blocks:
+        m, l = torch.maximum(m, block.max()), l + (block - block.max()).exp().sum()
+    return m, l
+
+
+mistake("online", walked(factor=lambda m, greater: torch.tensor(1.0)),
+        "The old sum is not rescaled. When the maximum rises, its terms were made with too small a maximum: multiply by "
+        "exp(old maximum − new maximum).")
+mistake("online", walked(factor=lambda m, greater: (greater - m).exp()),
+        "The old sum is rescaled the wrong way round: its terms shrink when the maximum rises. The factor is exp(old − new).")
+mistake("online", own_maximum,
+        "Each block is summed up with its *own* maximum, and the sums are added as they are. Bring them to the same maximum "
+        "first.")
+mistake("online", bare,
+        "This sums up exp(x), without taking off the maximum. Large scores overflow; and l is defined with it.")
+mistake("online", afterwards,
+        "exp(x) is summed up first, and the maximum taken off at the end. That is right on paper, but scores near 200 "
+        "overflow before, and small ones vanish. Take it off inside.")
+mistake("online", walked(start=0.0),
+        "The maximum starts at 0. If all scores are below 0, it stays there, and the sum is far too small. Start at −∞.")
+mistake("online", all_at_once,
+        "The numbers are right, but all blocks are held at once. Then nothing is gained: a block must be used up before the "
+        "next one comes.")
+mistake("online", lambda blocks: walked()(blocks)[::-1], "The two are exchanged: first the maximum, then the sum.")
+
+
+def with_logs(blocks):
+    m, total = torch.tensor(-torch.inf), torch.tensor(-torch.inf)
+    for block in blocks:
+        m, total = torch.maximum(m, block.max()), torch.logaddexp(total, block.logsumexp(0))
+    return m, (total - m).exp()
+
+
+def one_by_one(blocks):
+    m, l = -math.inf, 0.0
+    for block in blocks:
+        for x in block.tolist():
+            l = l * math.exp(m - x) + 1 if x > m else l + math.exp(x - m)
+            m = max(m, x)
+    return torch.tensor(m), torch.tensor(l)
+
+
+alternative("online", with_logs)
+alternative("online", one_by_one)
+
+# %% [markdown]
+# ### Task 2 · Joining what was computed apart   ●●●○○ · 10 minutes · 2 points
+#
+# A very long text lies on several machines. For the same queries each has computed attention over *its own* keys: an
+# output, complete with its division, and $L$, the log-sum-exp of its scores. Join them: return the output and the $L$ of
+# attention over *all* keys. (So a text is read in parallel when one token at a time is written.)
+#
+# <details><summary>Hint 1: what is L for?</summary>
+#
+# $e^{L}$ is the denominator by which that part was divided. Multiply by it, and the division is undone.
+# </details>
+# <details><summary>Hint 2: add up, divide again</summary>
+#
+# The joined output is $\sum_p e^{L_p} o_p \,/\, \sum_p e^{L_p}$. But $e^{L}$ overflows.
+# </details>
+# <details><summary>Hint 3: without overflow</summary>
+#
+# `total = L.logsumexp(dim=0)`. Then $e^{L_p} / \sum_p e^{L_p} = e^{L_p - total}$.
+# </details>
+
+# %% nbgrader={"grade_id": "join", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def join(
+    outs: Float[Tensor, "parts n d"], L: Float[Tensor, "parts n"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n"]]:
+    """Output and log-sum-exp over the keys of all parts."""
+    ### BEGIN SOLUTION
+    total = L.logsumexp(dim=0)                                     # (n,)
+    share = (L - total).exp()                                      # (parts, n)
+    return (share[..., None] * outs).sum(dim=0), total
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-join", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("join") as show:
+    parts, n, d = show.random_size(3, 4), 5, 3
+    outs, L = show.randn(parts, n, d), 2 * show.randn(parts, n)
+    out, total = join(outs, L)
+    show(out, "the output")
+    show(total, "L")
+    show(join(outs, L + 300), "with large scores")
+    L[0] = -1e30
+    show(join(outs, L)[0], "the output, where the first part has seen no key")
+
+# %% tags=["mistakes"]
+def joined(share, total=lambda L: L.logsumexp(0)):
+    return lambda outs, L: ((share(L)[..., None] * outs).sum(0), total(L))
+
+
+mistake("join", joined(lambda L: torch.ones_like(L) / len(L)),
+        "The outputs are averaged, all alike. A part whose scores are larger has more to say: its share is exp(L − total).")
+mistake("join", joined(lambda L: torch.ones_like(L)), "The outputs are added. Their shares must sum to 1.")
+mistake("join", joined(lambda L: L.exp()),
+        "Each output is multiplied by exp(L), which undoes its division; but then all must be divided by the sum of all exp(L).")
+mistake("join", joined(lambda L: L.exp() / L.exp().sum(0), lambda L: L.exp().sum(0).log()),
+        "Right on paper, but exp(L) overflows for large scores. Take off the total first: exp(L − total).")
+mistake("join", joined(lambda L: L / L.sum(0)),
+        "The shares are proportional to L. But L is a logarithm: they are proportional to exp(L).")
+mistake("join", joined(lambda L: L.softmax(0), lambda L: L.sum(0)),
+        "The output is right. L is not: denominators are added, and L is the logarithm of their sum, not the sum of logarithms.")
+mistake("join", joined(lambda L: L.softmax(0), lambda L: L.amax(0)),
+        "The output is right. L is not: this is the largest part's alone.")
+mistake("join", joined(lambda L: L.softmax(-1)),
+        "The softmax runs over the queries. Each query shares out 1 among the *parts*.")
+
+
+def two_at_a_time(outs, L):
+    out, total = outs[0], L[0]
+    for o, l in zip(outs[1:], L[1:]):
+        new = torch.logaddexp(total, l)
+        out, total = (total - new).exp()[:, None] * out + (l - new).exp()[:, None] * o, new
+    return out, total
+
+
+alternative("join", joined(lambda L: L.softmax(0)))
+alternative("join", two_at_a_time)
+
+# %% [markdown]
+# ### Task 3 · Which tiles are alive?   ●●●○○ · 12 minutes · 2 points
+#
+# A causal window: query $i$ sees the keys $i - w + 1$ to $i$, so $w$ of them with its own. Queries and keys are cut into
+# tiles; the last tile may be narrower. For the tile of queries number `row`, list the tiles of keys that hold at least
+# one key that some query of the tile sees. With each, say whether it is *whole*: every query sees every key in it, so
+# no mask is needed there.
+#
+# Don't look at tiles that are dead: with a window the list must not grow with $n$.
+#
+# <details><summary>Hint 1: which queries?</summary>
+#
+# `first = row * tile` to `last = min(n, first + tile) - 1`.
+# </details>
+# <details><summary>Hint 2: which keys?</summary>
+#
+# The earliest key that anybody sees is the *first* query's: `first - window + 1`, but not below 0. The latest is the last
+# query's own. Divide both by `tile`.
+# </details>
+# <details><summary>Hint 3: when is it whole?</summary>
+#
+# For keys `left` … `right` two queries decide. The first one must see the latest key: `right <= first`. The last one
+# must see the earliest: `last - left < window`.
+# </details>
+
+# %% nbgrader={"grade_id": "alive", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def alive(row: int, n: int, tile: int, window: int) -> list[tuple[int, bool]]:
+    """(number of a tile of keys, whether every query sees every key in it), in rising order."""
+    ### BEGIN SOLUTION
+    first, last = row * tile, min(n, (row + 1) * tile) - 1
+    tiles = []
+    for column in range(max(0, first - window + 1) // tile, last // tile + 1):
+        left, right = column * tile, min(n, (column + 1) * tile) - 1
+        tiles.append((column, right <= first and last - left < window))
+    return tiles
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-alive", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("alive") as show:
+    show(alive(2, 16, 4, 100), "the third tile of 4, a window wider than the text")
+    show([alive(row, 22, 4, 9) for row in range(6)], "22 positions in tiles of 4, window 9")
+    show([alive(row, 22, 4, 8) for row in range(6)], "the same, window 8")
+    show([alive(row, 15, 5, 1) for row in range(3)], "each sees itself only")
+    tile, window = show.random_size(3, 6), show.random_size(7, 15)
+    show([alive(row, 40, tile, window) for row in range(40 // tile)], f"tiles of {tile}, window {window}")
+    show(sum(len(alive(row, 4000, 10, 25)) for row in range(400)), "live tiles of 4,000 positions")
+
+# %% tags=["mistakes"]
+def listed(begin=lambda first, window: max(0, first - window + 1), end=lambda first, last, tile: last // tile + 1,
+           whole=lambda first, last, left, right, window: right <= first and last - left < window):
+    """The list with something wrong."""
+    def answer(row, n, tile, window):
+        first, last = row * tile, min(n, (row + 1) * tile) - 1
+        columns = range(begin(first, window) // tile, end(first, last, tile))
+        return [(c, whole(first, last, c * tile, min(n, (c + 1) * tile) - 1, window)) for c in columns]
+    return answer
+
+
+mistake("alive", listed(begin=lambda first, window: 0),
+        "The window's past is not skipped: all earlier tiles are listed, and the work grows with n². Start at the first "
+        "query's earliest key.")
+mistake("alive", listed(end=lambda first, last, tile: first // tile),
+        "The tile on the diagonal is missing. Each query sees itself.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: right <= first),
+        "The far end of the window is forgotten: a tile may be in the past of all queries, and yet too far back for the last "
+        "one.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: last - left < window),
+        "The diagonal is forgotten: there, the first query does not see the later keys of its own tile.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: right <= last and last - left < window),
+        "The diagonal tile is called whole: compare its last key with the *first* query, who sees least of the future.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: right <= first and first - left < window),
+        "The far edge is measured from the first query. The *last* one is farther away from the earliest key.")
+mistake("alive", listed(begin=lambda first, window: max(0, first - window),
+                        whole=lambda first, last, left, right, window: right <= first and last - left <= window),
+        "The window is one too wide: w keys with its own reach back to i − w + 1.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: False),
+        "No tile is called whole. Then the mask is made everywhere, for nothing.")
+mistake("alive", lambda row, n, tile, window: [c for c, _ in listed()(row, n, tile, window)],
+        "The numbers of the tiles are right, but each comes with a flag: whether all of its pairs are allowed.")
+
+
+def by_looking(row, n, tile, window):
+    def sees(i, j):
+        return 0 <= i - j < window
+
+    queries = range(row * tile, min(n, (row + 1) * tile))
+    found = []
+    for column in range(max(0, row - window // tile - 1), row + 1):
+        pairs = [sees(i, j) for i in queries for j in range(column * tile, min(n, (column + 1) * tile))]
+        if any(pairs):
+            found.append((column, all(pairs)))
+    return found
+
+
+alternative("alive", by_looking)
+
+# %% [markdown]
+# ### Task 4 · Forward   ●●●●○ · 20 minutes · 4 points
+#
+# Attention of one head, scaled by $1/\sqrt d$, in tiles of `tile` queries and `tile` keys. Return the output and $L$, the
+# log-sum-exp of each query's scaled scores. With `is_causal`, query $i$ sees the keys 0 … $i$. There may be more keys than
+# queries, and lengths need not be multiples of `tile`.
+#
+# No tensor may be larger than $q$, $k$, $v$ and the output are themselves (we allow one and a half times as much): not
+# $n \times n$, and not `tile` $\times\, n$ either.
+#
+# <details><summary>Hint 1: two loops</summary>
+#
+# Outside over tiles of queries, inside over tiles of keys. Inside, carry along the maximum and the sum of each query
+# (columns, one number per row), and the sum of values.
+# </details>
+# <details><summary>Hint 2: what is rescaled?</summary>
+#
+# Both sums, by the same factor, as in task 1. Divide once, after the inner loop.
+# </details>
+# <details><summary>Hint 3: the mask inside a tile</summary>
+#
+# With `rows` and `columns` the positions of a tile (`torch.arange(n).split(tile)`), what must be hidden is
+# `columns > rows[:, None]`. Tiles that begin after the last query need not be made at all.
+# </details>
+
+# %% nbgrader={"grade_id": "forward", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def forward(
+    q: Float[Tensor, "n d"], k: Float[Tensor, "m d"], v: Float[Tensor, "m d"], is_causal: bool, tile: int
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n"]]:
+    """Attention's output, and the log-sum-exp of each query's scaled scores."""
+    ### BEGIN SOLUTION
+    out, L = torch.empty_like(q), torch.empty(len(q))              # (n, d), (n,)
+    for rows in torch.arange(len(q)).split(tile):
+        m = torch.full((len(rows), 1), torch.finfo(q.dtype).min)   # (rows, 1)
+        l, o = torch.zeros_like(m), torch.zeros_like(q[rows])      # (rows, 1), (rows, d)
+        for columns in torch.arange(len(k)).split(tile):
+            if is_causal and columns[0] > rows[-1]:
+                break
+            S = q[rows] @ k[columns].T * q.shape[-1] ** -0.5       # (rows, columns)
+            if is_causal:
+                S = S.masked_fill(columns > rows[:, None], -torch.inf)
+            greater = torch.maximum(m, S.amax(dim=-1, keepdim=True))
+            P, rescale = (S - greater).exp(), (m - greater).exp()  # (rows, columns), (rows, 1)
+            m, l, o = greater, rescale * l + P.sum(dim=-1, keepdim=True), rescale * o + P @ v[columns]
+        out[rows], L[rows] = o / l, (m + l.log())[:, 0]
+    return out, L
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-forward", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
+with check("forward") as show:
+    q, k, v = show.randn(20, 4), show.randn(20, 4), show.randn(20, 4)
+    out, L = forward(q, k, v, False, 6)
+    show(out, "the output, 20 positions in tiles of 6")
+    show(L, "L")
+    out, L = forward(q, k, v, True, 6)
+    show(out, "causal: the output")
+    show(L, "causal: L")
+    show(forward(9 * q, k, v, False, 7)[0], "with larger scores")
+    show(forward(q[:5], k, v, False, 4)[0], "five queries, 20 keys")
+    q, k, v = show.randn(96, 4), show.randn(96, 4), show.randn(96, 4)
+    with Largest() as seen:
+        forward(q, k, v, True, 8)
+    show(seen.numbers <= 1.5 * q.numel(), "no tensor is much larger than q")
+
+# %% tags=["mistakes"]
+def tiled(scale=lambda d: d**-0.5, hide=lambda rows, columns: columns > rows[:, None], skip=True,
+          for_l=lambda r: r, for_o=lambda r: r, log=lambda m, l: m + l.log(), divide=True, wide=False):
+    """The tiles with something wrong."""
+    def answer(q, k, v, is_causal, tile):
+        out, L = torch.empty_like(q), torch.empty(len(q))
+        for rows in torch.arange(len(q)).split(tile):
+            m = torch.full((len(rows), 1), torch.finfo(q.dtype).min)
+            l, o = torch.zeros_like(m), torch.zeros_like(q[rows])
+            for columns in torch.arange(len(k)).split(len(k) if wide else tile):
+                if is_causal and skip and columns[0] > rows[-1]:
+                    break
+                S = q[rows] @ k[columns].T * scale(q.shape[-1])
+                if is_causal:
+                    S = S.masked_fill(hide(rows, columns), -torch.inf)
+                greater = torch.maximum(m, S.amax(-1, keepdim=True))
+                P, r = (S - greater).exp(), (m - greater).exp()
+                m, l, o = greater, for_l(r) * l + P.sum(-1, keepdim=True), for_o(r) * o + P @ v[columns]
+            out[rows], L[rows] = o / l if divide else o, log(m, l)[:, 0]
+        return out, L
+    return answer
+
+
+def defined(q, k, v, is_causal, tile):
+    S = q @ k.T * q.shape[-1] ** -0.5
+    if is_causal:
+        S = S.masked_fill(torch.ones_like(S).triu(1).bool(), -torch.inf)
+    return S.softmax(-1) @ v, S.logsumexp(-1)
+
+
+def divided_in_each_tile(q, k, v, is_causal, tile):
+    out, L = torch.empty_like(q), defined(q, k, v, is_causal, tile)[1]
+    for rows in torch.arange(len(q)).split(tile):
+        o, tiles = torch.zeros_like(q[rows]), 0
+        for columns in torch.arange(len(k)).split(tile):
+            if not is_causal or columns[0] <= rows[-1]:
+                S = q[rows] @ k[columns].T * q.shape[-1] ** -0.5
+                S = S.masked_fill(columns > rows[:, None], -1e9) if is_causal else S
+                o, tiles = o + S.softmax(-1) @ v[columns], tiles + 1
+        out[rows] = o / tiles
+    return out, L
+
+
+def one(r):
+    return torch.ones_like(r)
+
+
+mistake("forward", defined,
+        "The numbers are right, but the whole n × n matrix of scores is made. That is the definition: go tile by tile.")
+mistake("forward", tiled(wide=True),
+        "The numbers are right, but a tile of queries meets *all* keys at once: tile × n scores. With a longer text that is "
+        "too much as well. Walk along the keys, tile by tile.")
+mistake("forward", tiled(for_l=one, for_o=one),
+        "Nothing is rescaled. When a later tile has a greater maximum, both old sums were made with the wrong one.")
+mistake("forward", tiled(for_o=one),
+        "The sum of the weights is rescaled, the sum of the values is not. They were made with the same maximum.")
+mistake("forward", tiled(for_l=one),
+        "The sum of the values is rescaled, the sum of the weights is not. They were made with the same maximum.")
+mistake("forward", tiled(for_l=lambda r: 1 / r.clamp(min=1e-30), for_o=lambda r: 1 / r.clamp(min=1e-30)),
+        "The sums are rescaled the wrong way round. They shrink when the maximum rises: exp(old − new).")
+mistake("forward", divided_in_each_tile,
+        "Each tile has a softmax of its own, and the tiles' outputs are averaged. Tiles with large scores must count more: "
+        "carry the sums along, and divide once at the end.")
+mistake("forward", tiled(divide=False),
+        "The division by the sum of the weights is missing at the end.")
+mistake("forward", tiled(scale=lambda d: 1.0), "The scale 1/√d is missing.")
+mistake("forward", tiled(log=lambda m, l: l.log()),
+        "The output is right. L lacks the maximum: l is a sum of exp(score − m), so the log-sum-exp is m + log l.")
+mistake("forward", tiled(log=lambda m, l: m + l), "The output is right. L is m + *log* l.")
+mistake("forward", tiled(hide=lambda rows, columns: columns > rows[-1]),
+        "Only whole tiles of the future are skipped. In the tile on the diagonal a query still sees its neighbours' future: "
+        "mask inside that tile.")
+mistake("forward", tiled(hide=lambda rows, columns: columns > (rows - rows[0])[:, None]),
+        "The mask compares a key's position with a query's place *inside its tile*. Both must count from the beginning of "
+        "the text.")
+mistake("forward", lambda q, k, v, is_causal, tile: forward(q, k, v, False, tile), "`is_causal` is ignored.")
+
+
+def keys_outside(q, k, v, is_causal, tile):
+    m, l, o = torch.full((len(q), 1), -1e30), torch.zeros(len(q), 1), torch.zeros_like(q)
+    for columns in torch.arange(len(k)).split(tile):
+        for rows in torch.arange(len(q)).split(tile):
+            S = q[rows] @ k[columns].T * q.shape[-1] ** -0.5
+            S = S.masked_fill(columns > rows[:, None], -torch.inf) if is_causal else S
+            greater = torch.maximum(m[rows], S.amax(-1, keepdim=True))
+            P, r = (S - greater).exp(), (m[rows] - greater).exp()
+            m[rows], l[rows], o[rows] = greater, r * l[rows] + P.sum(-1, keepdim=True), r * o[rows] + P @ v[columns]
+    return o / l, (m + l.log())[:, 0]
+
+
+alternative("forward", tiled(skip=False))
+alternative("forward", keys_outside)
+
+# %% [markdown]
+# ### Task 5 · Backward   ●●●●○ · 20 minutes · 4 points
+#
+# From what the forward pass has kept and the gradient `d_out` of its output: the gradients of $q$, $k$ and $v$. The same
+# limit for tensors as in task 4, so weights are computed again, tile by tile.
+#
+# $$P = e^{S - L} \quad D = \text{rowsum}(dO \circ O) \quad dS = P \circ (dO\, V^\top - D) \quad dV = P^\top dO \quad
+# dQ = \tfrac{1}{\sqrt d}\, dS\, K \quad dK = \tfrac{1}{\sqrt d}\, dS^\top Q$$
+#
+# <details><summary>Hint 1: what is a sum over what?</summary>
+#
+# A query's gradient collects from all tiles of keys, a key's from all tiles of queries. Start all three at zero, and add.
+# </details>
+# <details><summary>Hint 2: shapes</summary>
+#
+# `D` is (n, 1). In a tile, `P` and `dS` are (rows, columns): `dv[columns] += P.T @ d_out[rows]`.
+# </details>
+# <details><summary>Hint 3: where does 1/√d stand?</summary>
+#
+# Three times: in `S`, as in the forward pass, and once each in `dq` and `dk`.
+# </details>
+
+# %% nbgrader={"grade_id": "backward", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def backward(
+    q: Float[Tensor, "n d"], k: Float[Tensor, "n d"], v: Float[Tensor, "n d"], out: Float[Tensor, "n d"],
+    L: Float[Tensor, "n"], d_out: Float[Tensor, "n d"], is_causal: bool, tile: int,
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    """The gradients of q, k and v."""
+    ### BEGIN SOLUTION
+    scale = q.shape[-1] ** -0.5
+    dq, dk, dv = (torch.zeros_like(each) for each in (q, k, v))    # (n, d) each
+    D = (d_out * out).sum(dim=-1, keepdim=True)                    # (n, 1)
+    for rows in torch.arange(len(q)).split(tile):
+        for columns in torch.arange(len(k)).split(tile):
+            S = q[rows] @ k[columns].T * scale                     # (rows, columns)
+            if is_causal:
+                S = S.masked_fill(columns > rows[:, None], -torch.inf)
+            P = (S - L[rows, None]).exp()                          # (rows, columns)
+            dS = P * (d_out[rows] @ v[columns].T - D[rows])        # (rows, columns)
+            dv[columns] += P.T @ d_out[rows]
+            dk[columns] += dS.T @ q[rows] * scale
+            dq[rows] += dS @ k[columns] * scale
+    return dq, dk, dv
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-backward", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
+with check("backward") as show:
+    def kept(n, is_causal):
+        """What a forward pass hands over, by the definition, and a gradient."""
+        q, k, v, d_out = (show.randn(n, 4) for _ in range(4))
+        S = q @ k.T / 2
+        S = S.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf) if is_causal else S
+        return q, k, v, S.softmax(-1) @ v, S.logsumexp(-1), d_out, is_causal
+
+
+    for words, is_causal in (("", False), ("causal: ", True)):
+        for name, gradient in zip(("dq", "dk", "dv"), backward(*kept(11, is_causal), 4)):
+            show(gradient, f"{words}{name}")
+    given = kept(96, True)
+    with Largest() as seen:
+        backward(*given, 8)
+    show(seen.numbers <= 1.5 * 96 * 4, "no tensor is much larger than q")
+
+# %% tags=["mistakes"]
+def back(D=lambda d_out, out: (d_out * out).sum(-1, keepdim=True), inside=lambda d: d**-0.5, outside=lambda d: d**-0.5,
+         hidden=True, P=lambda S, L: (S - L).exp(), for_v=lambda P, dS: P, for_k=lambda P, dS: dS,
+         dS=lambda P, dP, D: P * (dP - D), add=True):
+    """The way back with something wrong."""
+    def answer(q, k, v, out, L, d_out, is_causal, tile):
+        d = q.shape[-1]
+        dq, dk, dv = (torch.zeros_like(each) for each in (q, k, v))
+        delta = D(d_out, out)
+        for rows in torch.arange(len(q)).split(tile):
+            for columns in torch.arange(len(k)).split(tile):
+                S = q[rows] @ k[columns].T * inside(d)
+                if is_causal and hidden:
+                    S = S.masked_fill(columns > rows[:, None], -torch.inf)
+                weight = P(S, L[rows, None])
+                score = dS(weight, d_out[rows] @ v[columns].T, delta[rows])
+                parts = for_v(weight, score).T @ d_out[rows], for_k(weight, score).T @ q[rows] * outside(d)
+                dv[columns] = dv[columns] * add + parts[0]
+                dk[columns] = dk[columns] * add + parts[1]
+                dq[rows] += score @ k[columns] * outside(d)
+        return dq, dk, dv
+    return answer
+
+
+def by_autograd(q, k, v, out, L, d_out, is_causal, tile):
+    q, k, v = (each.detach().requires_grad_() for each in (q, k, v))
+    return torch.autograd.grad(defined(q, k, v, is_causal, tile)[0], (q, k, v), d_out)
+
+
+mistake("backward", by_autograd,
+        "The numbers are right, but the whole n × n matrix is made and kept. Compute the weights again, tile by tile.")
+mistake("backward", back(D=lambda d_out, out: torch.zeros(len(out), 1)),
+        "D is missing. A softmax's weights sum to 1: one can rise only if others fall, and D is what the others lose.")
+mistake("backward", back(D=lambda d_out, out: (out * out).sum(-1, keepdim=True)),
+        "D multiplies the output with itself. It is a row of the output times the same row of its *gradient*.")
+mistake("backward", back(D=lambda d_out, out: (d_out * out).mean(-1, keepdim=True)),
+        "D is a mean over the row. It is a sum.")
+mistake("backward", back(outside=lambda d: 1.0),
+        "dv is right. dq and dk lack a factor 1/√d: the scores were scaled, so their gradient is, too.")
+mistake("backward", back(inside=lambda d: 1.0),
+        "The scores are not scaled when they are computed again, so the weights are not those of the forward pass.")
+mistake("backward", back(hidden=False),
+        "The mask is forgotten on the way back: future keys get weights again, and a gradient.")
+mistake("backward", back(P=lambda S, L: S.softmax(-1).nan_to_num()),
+        "The weights are a softmax over the tile. They are exp(S − L), for L knows the whole row.")
+mistake("backward", back(for_v=lambda P, dS: dS), "dv is made of dS. The values were averaged with the *weights*: Pᵀ dO.")
+mistake("backward", back(for_k=lambda P, dS: P), "dk is made of the weights P. Keys act through the scores: dSᵀ Q.")
+mistake("backward", back(dS=lambda P, dP, D: dP - D), "dS lacks the factor P.")
+mistake("backward", back(add=False),
+        "dk and dv hold what the last tile of queries gave them. All tiles of queries contribute: add.")
+mistake("backward", lambda *given: (lambda dq, dk, dv: (dk, dq, dv))(*back()(*given)), "dq and dk are exchanged.")
+
+
+def columns_outside(q, k, v, out, L, d_out, is_causal, tile):
+    dq, dk, dv = (torch.zeros_like(each) for each in (q, k, v))
+    for start in range(0, len(k), tile):
+        keys, values = k[start : start + tile], v[start : start + tile]
+        for first in range(start if is_causal else 0, len(q), 1):
+            S = keys @ q[first] / q.shape[-1] ** 0.5
+            S[max(0, first + 1 - start) :] = -torch.inf if is_causal else S[max(0, first + 1 - start) :]
+            P = (S - L[first]).exp()
+            dS = P * (values @ d_out[first] - d_out[first] @ out[first])
+            dv[start : start + tile] += P[:, None] * d_out[first]
+            dk[start : start + tile] += dS[:, None] * q[first] / q.shape[-1] ** 0.5
+            dq[first] += dS @ keys / q.shape[-1] ** 0.5
+    return dq, dk, dv
+
+
+alternative("backward", columns_outside)
+
+# %% [markdown]
+# ### Task 6 · How many numbers travel?   ●●○○○ · 10 minutes · 2 points
+#
+# Fast memory holds $M$ numbers. In it must lie, at the same time, for tiles of $B$ queries and $B$ keys: a tile of $q$, of
+# $k$, of $v$ and of the output ($B \cdot d$ each), the tile of scores ($B \cdot B$), and two numbers per query.
+#
+# Return the largest $B$ that fits, and how many numbers then travel in a forward pass without a mask: $q$ is read once,
+# $k$ and $v$ once per tile of queries, the output and $L$ are written once.
+#
+# <details><summary>Hint 1: what must fit?</summary>
+#
+# $4Bd + B^2 + 2B \le M$.
+# </details>
+# <details><summary>Hint 2: the largest B</summary>
+#
+# Try $B$ = 1, 2, 3, … until it does not fit. (Or solve the quadratic equation.)
+# </details>
+# <details><summary>Hint 3: how often do k and v come?</summary>
+#
+# Once per tile of queries: $\lceil n / B \rceil$ times. The last tile may be narrower, but it needs all keys.
+# </details>
+
+# %% nbgrader={"grade_id": "travel", "solution": true, "grade": false, "locked": false, "schema_version": 3}
+def travel(n: int, d: int, M: int) -> tuple[int, int]:
+    """The largest tile that fits, and how many numbers travel with it."""
+    ### BEGIN SOLUTION
+    B = 1
+    while 4 * (B + 1) * d + (B + 1) ** 2 + 2 * (B + 1) <= M:
+        B += 1
+    return B, 2 * n * d + n + 2 * n * d * math.ceil(n / B)
+    ### END SOLUTION
+
+# %% nbgrader={"grade_id": "check-travel", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
+with check("travel") as show:
+    show(travel(4096, 64, 50_000), "n = 4096, d = 64, 50,000 numbers of fast memory")
+    show(travel(1000, 128, 50_000), "n = 1000, d = 128")
+    show(travel(200, 8, 24 + 3 + 8 * 2), "very little fast memory")
+    n, d, M = show.random_size(500, 900), 8 * show.random_size(2, 9), show.random_size(3000, 9000)
+    show(travel(n, d, M), f"n, d, M = {n}, {d}, {M}")
+
+# %% tags=["mistakes"]
+def counted(room=lambda B, d: 4 * B * d + B * B + 2 * B, times=lambda n, B: math.ceil(n / B),
+            once=lambda n, d: 2 * n * d + n, each=lambda n, d: 2 * n * d):
+    """The count with something wrong."""
+    def answer(n, d, M):
+        B = max([B for B in range(1, M) if room(B, d) <= M], default=1)
+        return B, once(n, d) + each(n, d) * times(n, B)
+    return answer
+
+
+mistake("travel", counted(room=lambda B, d: 4 * B * d + 2 * B), "The tile of scores needs room, too: B · B numbers.")
+mistake("travel", counted(room=lambda B, d: 3 * B * d + B * B + 2 * B),
+        "One tile is missing in fast memory: q, k, v *and* the output that is being summed up.")
+mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B), "The maximum and the sum of each query need room, too: 2B.")
+mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B + 2 * B - 1 if B > 1 else 0, times=lambda n, B: n // B),
+        "The number of tiles is rounded down. The last, narrower tile of queries needs all keys as well.")
+mistake("travel", counted(each=lambda n, d: n * d), "Keys *and* values travel once per tile of queries.")
+mistake("travel", counted(once=lambda n, d: 2 * n * d), "L is missing: n numbers are written besides the output.")
+mistake("travel", counted(once=lambda n, d: n * d + n), "q is read and the output is written: 2 · n · d.")
+mistake("travel", counted(times=lambda n, B: 1),
+        "Keys and values are read once only. For that, all queries would have to lie in fast memory at the same time.")
+mistake("travel", counted(once=lambda n, d: n * d + n, each=lambda n, d: 3 * n * d),
+        "q is read again for each tile of queries. With queries outside, each tile of q comes once.")
+mistake("travel", lambda n, d, M: counted()(n, d, M)[::-1], "The two are exchanged: first the tile, then what travels.")
+
+
+def solved(n, d, M):
+    B = int(math.isqrt((2 * d + 1) ** 2 + M) - (2 * d + 1))        # B² + 2 (2d + 1) B - M = 0
+    return B, n * (2 * d + 1 + 2 * d * -(-n // B))
+
+
+alternative("travel", solved)
+
+# %% [markdown]
+# ### Task 7 · Investigate: how often does the maximum rise?   ●●●●● · 15 minutes · 4 points
+#
+# In each step all that was summed up is multiplied by $e^{m - m'}$. But where the maximum has not risen, that factor is 1,
+# and the work was for nothing. How much of it could be left out?
+#
+# Draw random queries and keys, $d$ = 64. For one query and tiles of 64 keys, measure in what share of the steps after the
+# first the maximum rises, for 1,024, 4,096 and 16,384 keys. Find the rule for the number of rises, and say why. Then do the
+# same for a tile of 64 queries, whose sums can only be left alone if *none* of its maxima rises. What would you do about
+# it in a kernel?
+#
+# Measure in cells of your own below this one; here you may use all of `txlib`. Hand in what you found as text, with a table
+# of your numbers. A person reads it.
+
+# %% [markdown] nbgrader={"grade_id": "rises", "solution": true, "grade": true, "points": 4, "locked": false, "schema_version": 3}
+# <!-- BEGIN SOLUTION -->
+# Means of 300 draws (100 at 16,384 keys), tiles of 64 keys. "Rises": in how many of the steps after the first a maximum
+# rises.
+#
+# | keys | steps | one query | expected | a tile of 64 queries | expected |
+# | --- | --- | --- | --- | --- | --- |
+# | 1,024 | 15 | 2.44 (16 %) | 2.38 | 14.9 (99.6 %) | 14.9 |
+# | 4,096 | 63 | 3.58 (5.7 %) | 3.74 | 53.2 (84 %) | 53.5 |
+# | 16,384 | 255 | 4.66 (1.8 %) | 5.12 | 121 (48 %) | 122 |
+#
+# Keys come in random order, so of the first $t$ tiles each is as likely as any other to hold the greatest score: the
+# newest one does with probability $1/t$. The number of rises is $\frac12 + \frac13 + \dots + \frac1T \approx \ln T - 0.42$,
+# for $T$ tiles. Nearly all rescaling of one query is for nothing. But a tile of 64 queries can only be left alone if none of
+# its maxima rises, which has the probability $(1 - 1/t)^{64}$ (as if they were independent): with few tiles hardly ever,
+# and after 255 steps still only in half of them.
+#
+# In a kernel: a program asks once per step whether any of its maxima rises, and skips the multiplication if not. That is
+# exact, and pays for long texts. More is gained by seeing that the reference need not be *the* maximum: any number near it
+# keeps the exponentials from overflowing. Keep the old reference as long as the new maximum is not greater by more than,
+# say, 8, then rescale. The division at the end corrects for whatever reference was used.
+# <!-- END SOLUTION -->
+
+# %% [markdown] tags=["rubric"]
+# 1 point: a table over the three lengths for one query, from many draws. 1 point: the rule, about $\ln(\text{tiles})$
+# rises, and the reason: in random order the newest of $t$ tiles holds the greatest with probability $1/t$. 1 point: the
+# tile of 64 queries, with numbers that show how much rarer it can be left alone. 1 point: a proposal for a kernel that
+# stays exact (skip when no maximum of the tile rises, or keep an old maximum as long as the new one is not much greater,
+# since any reference near the maximum will do).
+
+# %%
+check.summary()
