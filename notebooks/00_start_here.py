@@ -66,7 +66,8 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | IV Efficiency | [19 The quadratic wall](19_wall.ipynb) | [exercise](../exercises/exercise_19_wall.ipynb) | 70 + 80 |
 # | | 20 sparse patterns | coming | |
 # | | [21 Low rank, kernels, compression](21_low_rank.ipynb) | [exercise](../exercises/exercise_21_low_rank.ipynb) | 75 + 80 |
-# | | 22 FlashAttention · 23 training at scale | coming | |
+# | | [22 FlashAttention](22_flash.ipynb) | [exercise](../exercises/exercise_22_flash.ipynb) | 70 + 95 |
+# | | 23 training at scale | coming | |
 #
 # Each lesson says which earlier ones it rests on. **You need** Python, some torch (`nn.Module`, `backward()`), matrix
 # products and the chain rule. Begin with [01](01_text.ipynb), or, if you came for attention, with [03](03_attention.ipynb).

@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"                           # for section 10; before anybody imports Triton
+    os.environ["TRITON_INTERPRET"] = "1"  # for section 10; before anybody imports Triton
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -67,7 +67,7 @@ for n in (1024, 8192, len(play)):
 def seconds(compute, repeats=5):
     times = []
     for _ in range(repeats):
-        start = time.process_time()                                # the processor's: other programs do not count
+        start = time.process_time()                # the processor's: other programs do not count
         compute()
         times.append(time.process_time() - start)
     return min(times)
@@ -75,10 +75,10 @@ def seconds(compute, repeats=5):
 
 # %% tags=["nbval-ignore-output"]
 a, b = torch.randn(2, 1024, 1024)                                  # (1024, 1024) each
-large = torch.randn(16 * 1024 * 1024)                              # 64 MB: more than fits beside the processor
+large = torch.randn(16 * 1024 * 1024)              # 64 MB: more than fits beside the processor
 target = torch.empty_like(large)
-peak = 2 * 1024**3 / seconds(lambda: a @ b)                        # a product of n × n: n² sums of n products
-bandwidth = 2 * 4 * len(large) / seconds(lambda: target.copy_(large))        # each number is read and written
+peak = 2 * 1024**3 / seconds(lambda: a @ b)        # n² sums of n products
+bandwidth = 2 * 4 * len(large) / seconds(lambda: target.copy_(large))  # each number is read and written
 print(f"operations {peak / 1e9:6.1f} billion per second")
 print(f"memory     {bandwidth / 1e9:6.1f} billion bytes per second")
 print(f"while one byte travels, {peak / bandwidth:.1f} operations could be done")
@@ -112,8 +112,8 @@ for name, (compute, operations, numbers) in steps.items():
     spent[name] = seconds(compute, repeats=3)
     points[name] = operations / (4 * numbers), operations / spent[name]
     print(f"{name:12} {points[name][0]:5.1f} operations per byte, {1000 * spent[name]:6.1f} ms")
-small = spent["mask"] + spent["softmax"]
-print(f"mask and softmax: {6 / (4 * d + 6):.0%} of the operations, {small / sum(spent.values()):.0%} of the time")
+share = (spent["mask"] + spent["softmax"]) / sum(spent.values())
+print(f"mask and softmax: {6 / (4 * d + 6):.0%} of the operations, {share:.0%} of the time")
 
 # %% [markdown]
 # Two steps with hardly any operations take a good part of the time. They touch each of the $n^2$ numbers, do next to
@@ -121,10 +121,12 @@ print(f"mask and softmax: {6 / (4 * d + 6):.0%} of the operations, {small / sum(
 # under the flat part arithmetic. No step can be above the roof; how far below it one is, is a matter of its program.
 
 # %% tags=["nbval-ignore-output"]
+seen = "; ".join(f"{name} at {x:.1f} per byte: {y:.2g} per second" for name, (x, y) in points.items())
 plots.roofline(
-    points, peak=peak, bandwidth=bandwidth, title="Mask and softmax sit under the slope: memory limits them",
-    alt="Operations per second against operations per byte on logarithmic scales, with a roof that rises and then is "
-    "flat. " + "; ".join(f"{name} at {x:.1f} per byte: {y:.2g} per second" for name, (x, y) in points.items()),
+    points, peak=peak, bandwidth=bandwidth,
+    title="Mask and softmax sit under the slope: memory limits them",
+    alt="Operations per second against operations per byte on logarithmic scales, with a roof that "
+    f"rises and then is flat. {seen}",
 )
 
 # %% [markdown]
@@ -158,8 +160,8 @@ before = [(row, column) for row in range(2) for column in range(row + 1)]
 plots.tiles(
     (4, 4), walk, ["first keys", "next keys", "the diagonal", "next queries"], done=before,
     title="One tile at a time; what is done is forgotten",
-    alt="A causal 4 by 4 matrix of tiles, once for each step. One tile is at hand, from the first keys to the "
-    "diagonal, then the next row of queries; tiles right of the diagonal stay white.",
+    alt="A causal 4 by 4 matrix of tiles, once for each step. One tile is at hand, from the first keys "
+    "to the diagonal, then the next row of queries; tiles right of the diagonal stay white.",
     hidden=[(row, column) for row in range(4) for column in range(row + 1, 4)],
 )
 
@@ -182,7 +184,7 @@ x = torch.tensor([2.0, 1.0, 5.0, 3.0, 9.0, 8.0])                   # (6,): the s
 m = x.max()                                                        # pass 1
 l = (x - m).exp().sum()                                            # pass 2
 print("safe  ", ((x - m).exp() / l).tolist()[:3])                  # pass 3
-print("unsafe", ((100 * x).exp() / (100 * x).exp().sum()).tolist()[:3], "with scores 100 times as large")
+print("unsafe", ((100 * x).exp() / (100 * x).exp().sum()).tolist()[:3], "with scores of 100 times x")
 
 # %% [markdown]
 # ### 4.2 The trick: a sum that can be corrected
@@ -244,7 +246,7 @@ prove_equal(torch.stack(join(*halves[::-1])), torch.stack([m, l]), what="In the 
 
 
 # %%
-def take_in(m, l, o, S, V):                                        # (rows, 1), (rows, 1), (rows, d); (rows, columns)
+def take_in(m, l, o, S, V):    # (rows, 1), (rows, 1), (rows, d); (rows, columns), (columns, d)
     greater = torch.maximum(m, S.amax(dim=-1, keepdim=True))       # (rows, 1)
     P = (S - greater).exp()                                        # (rows, columns)
     rescale = (m - greater).exp()                                  # (rows, 1)
@@ -279,7 +281,7 @@ def forward_in_tiles(q, k, v, is_causal=False, tile=64, step=take_in):       # (
         l, o = torch.zeros_like(m), torch.zeros_like(q[rows])      # (rows, 1), (rows, d)
         for columns in torch.arange(len(k)).split(tile):
             if is_causal and columns[0] > rows[-1]:
-                break                                              # all in the future: not even looked at
+                break                                  # all in the future: not even looked at
             S = tile_of_scores(q, k, rows, columns, is_causal)     # (rows, columns)
             m, l, o = step(m, l, o, S, v[columns])
         out[rows], L[rows] = o / l, (m + l.log())[:, 0]
@@ -316,9 +318,11 @@ for columns in torch.arange(8).split(2):
     states.append(f"m = {m.item():.0f}\nl = {l.item():.2f}")
     so_far = S[:, : columns[-1] + 1].softmax(dim=-1) @ v[: columns[-1] + 1]         # (1, d)
     torch.testing.assert_close(o / l, so_far)
+words = "; ".join(states).replace("\n", ", ")
 plots.tiles(
-    (1, 4), [(0, column) for column in range(4)], states, title="Each tile corrects the maximum and the sum",
-    alt="Four steps along one row of four tiles; maximum and sum below each: " + "; ".join(states).replace("\n", ", "),
+    (1, 4), [(0, column) for column in range(4)], states,
+    title="Each tile corrects the maximum and the sum",
+    alt=f"Four steps along one row of four tiles; maximum and sum below each: {words}",
 )
 
 # %% [markdown]
@@ -344,7 +348,7 @@ class Largest(TorchDispatchMode):
 # %%
 lengths, largest = [128, 256, 512, 1024, 2048], {"definition": [], "tiles of 64": []}
 for n in lengths:
-    q, k, v = torch.randn(3, n, 64)                                # (n, d) each; one tensor of 3 · n · d
+    q, k, v = (torch.randn(n, 64) for _ in range(3))               # (n, d) each
     for name, compute in (("definition", definition), ("tiles of 64", forward_in_tiles)):
         with Largest() as seen:
             compute(q, k, v)
@@ -354,9 +358,10 @@ print({name: f"{numbers[-1]:,}" for name, numbers in largest.items()}, "numbers 
 # %%
 plots.lines(
     {name: (lengths, numbers) for name, numbers in largest.items()},
-    title="The definition's largest tensor grows with n²", xlabel="length n", ylabel="numbers", xscale="log",
-    yscale="log", alt=f"Two lines on logarithmic scales; at n = {n} the definition makes {largest['definition'][-1]:,} "
-    f"numbers at once, the tiles {largest['tiles of 64'][-1]:,}.",
+    title="The definition's largest tensor grows with n²",
+    xlabel="length n", ylabel="numbers", xscale="log", yscale="log",
+    alt=f"Two lines on logarithmic scales; at n = {n} the definition makes "
+    f"{largest['definition'][-1]:,} numbers at once, the tiles {largest['tiles of 64'][-1]:,}.",
 )
 
 # %% [markdown]
@@ -373,8 +378,8 @@ def travels(n, d, tile):
 
 for tile in (16, 64, 128, 256):
     plain, tiled = travels(4096, 64, tile)
-    print(f"tiles of {tile:3} queries: {plain / 1e6:.0f} million numbers travel in the definition, {tiled / 1e6:6.1f} "
-          f"in tiles: ratio {plain / tiled:.1f}")
+    print(f"tiles of {tile:3} queries: {plain / 1e6:.0f} million numbers travel in the definition, "
+          f"{tiled / 1e6:5.1f} in tiles: ratio {plain / tiled:.1f}")
 
 # %% [markdown]
 # The larger the tile, the fewer journeys; and a tile can be as large as fast memory $M$ allows, $B \approx M / d$ rows.
@@ -431,7 +436,8 @@ def backward_in_tiles(q, k, v, out, L, d_out, is_causal=False, tile=64):
         for columns in torch.arange(len(k)).split(tile):
             if is_causal and columns[0] > rows[-1]:
                 break
-            P = (tile_of_scores(q, k, rows, columns, is_causal) - L[rows, None]).exp()          # (rows, columns)
+            S = tile_of_scores(q, k, rows, columns, is_causal)     # (rows, columns)
+            P = (S - L[rows, None]).exp()                          # (rows, columns)
             dS = P * (d_out[rows] @ v[columns].T - D[rows])        # (rows, columns)
             dv[columns] += P.T @ d_out[rows]
             dk[columns] += dS.T @ q[rows] * scale
@@ -455,7 +461,7 @@ class Flash(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, d_out):
-        return *backward_in_tiles(*ctx.saved_tensors, d_out, ctx.is_causal), None     # is_causal has no gradient
+        return *backward_in_tiles(*ctx.saved_tensors, d_out, ctx.is_causal), None  # none for is_causal
 
 
 # %%
@@ -466,8 +472,8 @@ for name, mine, theirs in zip(("dq", "dk", "dv"), ours, exact, strict=True):
     prove_equal(mine, theirs, tolerance=1e-4, what=f"{name} in tiles and by autograd")
 few = [torch.randn(5, 3, dtype=torch.double, requires_grad=True) for _ in range(3)]   # (n, d) each
 print("finite differences agree:", torch.autograd.gradcheck(lambda *qkv: Flash.apply(*qkv, True), few))
-flash_kept = kept(lambda *qkv: Flash.apply(*qkv, False), q, k, v)
-print(f"kept for the way back: {flash_kept / 1e6:.1f} MB, definition {kept(definition, q, k, v) / 1e6:.1f} MB")
+tiles, plain = kept(lambda *qkv: Flash.apply(*qkv, False), q, k, v), kept(definition, q, k, v)
+print(f"kept for the way back: {tiles / 1e6:.1f} MB, definition {plain / 1e6:.1f} MB")
 
 # %% [markdown]
 # ## 8 Break it: forget to rescale
@@ -484,9 +490,10 @@ def forgetful(m, l, o, S, V):
 
 
 with torch.no_grad():
-    query, order = 3 * q[:1], (q[:1] @ k.T)[0].argsort()           # (1, d), (n,): from the worst key to the best
+    query, order = 3 * q[:1], (q[:1] @ k.T)[0].argsort()  # (1, d), (n,): worst to best key
     exact = definition(query, k, v)                                # (1, d)
-    for name, places in {"rising": order, "shuffled": torch.randperm(1024), "falling": order.flip(0)}.items():
+    orders = {"rising": order, "shuffled": torch.randperm(1024), "falling": order.flip(0)}
+    for name, places in orders.items():
         wrong, _ = forward_in_tiles(query, k[places], v[places], step=forgetful)
         print(f"scores {name:8}: relative error {(wrong - exact).norm() / exact.norm():7.1%}")
 
@@ -502,7 +509,8 @@ with torch.no_grad():
     for size in (1, 5, 25):
         S = size * q[:4] @ k.T                                     # (4, n)
         bare = S.exp() / S.exp().sum(dim=-1, keepdim=True)         # (4, n)
-        print(f"largest score {S.max():6.0f}: {bare.isnan().float().mean():4.0%} of the weights are no numbers")
+        lost = bare.isnan().float().mean()
+        print(f"largest score {S.max():6.0f}: {lost:4.0%} of the weights are no numbers")
 
 # %% [markdown]
 # ## 9 Open the library
@@ -520,7 +528,8 @@ show_source(tiled_forward)
 q, k, v = (torch.randn(2, 300, 64, requires_grad=True) for _ in range(3))    # (batch, n, d) each
 theirs = TiledAttention.apply(q, k, v, True)                       # (batch, n, d)
 for sentence in range(2):
-    prove_equal(Flash.apply(q[sentence], k[sentence], v[sentence], True), theirs[sentence], what="Yours and the library's")
+    mine = Flash.apply(q[sentence], k[sentence], v[sentence], True)          # (n, d)
+    prove_equal(mine, theirs[sentence], what="Yours and the library's")
 show_source(TiledAttention.backward)
 
 # %% [markdown]
@@ -542,11 +551,12 @@ dense = load_pretrained(folder).float().eval()
 config = replace(dense.config, block=replace(dense.config.block, mechanism=FlashConfig()))
 flash = GPT(config).eval()
 flash.load_state_dict(dense.state_dict())
-text = "Alice was beginning to get very tired of sitting by her sister on the bank, and of having nothing to do."
+text = "Alice was beginning to get very tired of sitting by her sister on the bank."
 ids = torch.tensor([load_tokenizer(folder).encode(text)])          # (1, n)
 with torch.no_grad():
     prove_equal(flash(ids).logits, dense(ids).logits, tolerance=1e-4, what="Both models")
-    print(f"loss of both on {ids.shape[1]} tokens: {dense(ids, labels=ids).loss:.3f}, {flash(ids, labels=ids).loss:.3f}")
+    losses = [model(ids, labels=ids).loss for model in (dense, flash)]
+    print(f"loss of both on {ids.shape[1]} tokens: {losses[0]:.3f}, {losses[1]:.3f}")
 
 # %% [markdown]
 # And a mask is still a rule. A tile that a window hides is never made, so a window costs what it should, $n \cdot w$:
@@ -578,7 +588,8 @@ kernels = Path(find_spec("txlib.attention.flash_triton").origin).read_text(encod
 def kernel(name):
     from IPython.display import Markdown
     functions = (node for node in ast.parse(kernels).body if isinstance(node, ast.FunctionDef))
-    return Markdown(f"```python\n{ast.get_source_segment(kernels, next(f for f in functions if f.name == name))}\n```")
+    found = next(each for each in functions if each.name == name)
+    return Markdown(f"```python\n{ast.get_source_segment(kernels, found)}\n```")
 
 
 kernel("load")
@@ -617,7 +628,7 @@ if find_spec("triton") is None:
 else:
     from txlib.attention.flash_triton import TritonAttention
     on = "cuda" if torch.cuda.is_available() else "cpu"
-    q, k, v = torch.randn(3, 1, 40, 16, device=on)                 # (batch, n, d) each: 3 × 3 tiles of 16
+    q, k, v = torch.randn(3, 1, 40, 16, device=on)         # (batch, n, d) each: 3 × 3 tiles of 16
     start = time.perf_counter()
     out = TritonAttention.apply(q, k, v, True)                     # (batch, n, d)
     print(f"{1000 * (time.perf_counter() - start):.0f} ms on {on}")

@@ -283,8 +283,8 @@ with check("alive") as show:
     show([alive(row, 22, 4, 9) for row in range(6)], "22 positions in tiles of 4, window 9")
     show([alive(row, 22, 4, 8) for row in range(6)], "the same, window 8")
     show([alive(row, 15, 5, 1) for row in range(3)], "each sees itself only")
-    tile, window = show.random_size(3, 6), show.random_size(7, 15)
-    show([alive(row, 40, tile, window) for row in range(40 // tile)], f"tiles of {tile}, window {window}")
+    n, tile, window = show.random_size(70, 140), show.random_size(4, 9), show.random_size(9, 60)
+    show([alive(row, n, tile, window) for row in (0, 4, 7, (n - 1) // tile)], f"n, tile, window = {n}, {tile}, {window}")
     show(sum(len(alive(row, 4000, 10, 25)) for row in range(400)), "live tiles of 4,000 positions")
 
 # %% tags=["mistakes"]
@@ -307,9 +307,8 @@ mistake("alive", listed(whole=lambda first, last, left, right, window: right <= 
         "The far end of the window is forgotten: a tile may be in the past of all queries, and yet too far back for the last "
         "one.")
 mistake("alive", listed(whole=lambda first, last, left, right, window: last - left < window),
-        "The diagonal is forgotten: there, the first query does not see the later keys of its own tile.")
-mistake("alive", listed(whole=lambda first, last, left, right, window: right <= last and last - left < window),
-        "The diagonal tile is called whole: compare its last key with the *first* query, who sees least of the future.")
+        "The tile on the diagonal is called whole. There, the first query does not see the later keys: compare the tile's last "
+        "key with the *first* query.")
 mistake("alive", listed(whole=lambda first, last, left, right, window: right <= first and first - left < window),
         "The far edge is measured from the first query. The *last* one is farther away from the earliest key.")
 mistake("alive", listed(begin=lambda first, window: max(0, first - window),
@@ -398,6 +397,7 @@ with check("forward") as show:
     q, k, v = show.randn(96, 4), show.randn(96, 4), show.randn(96, 4)
     with Largest() as seen:
         forward(q, k, v, True, 8)
+    show(seen.numbers < 96 * 96, "no tensor is n × n")
     show(seen.numbers <= 1.5 * q.numel(), "no tensor is much larger than q")
 
 # %% tags=["mistakes"]
@@ -662,7 +662,7 @@ def travel(n: int, d: int, M: int) -> tuple[int, int]:
 with check("travel") as show:
     show(travel(4096, 64, 50_000), "n = 4096, d = 64, 50,000 numbers of fast memory")
     show(travel(1000, 128, 50_000), "n = 1000, d = 128")
-    show(travel(200, 8, 24 + 3 + 8 * 2), "very little fast memory")
+    show(travel(200, 8, 439), "n = 200, d = 8, M = 439: one number less than a tile of 10 needs")
     n, d, M = show.random_size(500, 900), 8 * show.random_size(2, 9), show.random_size(3000, 9000)
     show(travel(n, d, M), f"n, d, M = {n}, {d}, {M}")
 

@@ -69,5 +69,6 @@ class Band:
 def refusal(mask: MaskLike) -> ValueError:
     """The error for a mask that is no band."""
     return ValueError(
-        f"FlashAttention honours causal(), sliding windows and padding, joined by &, and not {mask}; use DenseAttention"
+        f"FlashAttention honours causal(), sliding windows and padding, joined by &, and not {mask}; "
+        "use BlockSparseAttention"
     )

@@ -23,12 +23,13 @@ def roofline(
     with drawing():
         figure, (axes,) = panels(width=7.2, height=4.0)
         axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color=GREY)
-        axes.text(low, low * bandwidth * 3, "limited by memory", color=GREY)
+        axes.text(low, low * bandwidth * 12, "limited by memory", color=GREY)
         axes.text(high, peak * 1.15, "limited by operations", color=GREY, ha="right")
         for (name, (x, y)), colour in zip(points.items(), PALETTE, strict=False):
             axes.plot(x, y, "o", color=colour, markersize=9)
             axes.annotate(name, (x, y), xytext=(9, -4), textcoords="offset points", color=colour)
         axes.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="operations per second")
+        axes.set_ylim(top=peak * 2.5)
         axes.set_title(title)
     return Picture(figure, alt)
 
@@ -65,6 +66,7 @@ def tiles(
             axes.set(xlim=(-0.1, columns + 0.02), ylim=(rows + 0.02, -0.1), aspect="equal", xticks=[], yticks=[])
             axes.set_xlabel(caption, fontsize=10)
             axes.spines[:].set_visible(False)
-        drawn[0].set_ylabel("queries ↓   keys →", color=GREY)
+        if rows > 1:
+            drawn[0].set_ylabel("queries ↓   keys →", color=GREY)
         headline(figure, title)
     return Picture(figure, alt)
