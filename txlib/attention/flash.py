@@ -55,8 +55,9 @@ class TiledAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
         with torch.autocast(d_out.device.type, enabled=False):
-            return *tiled_backward(*ctx.saved_tensors, d_out, ctx.band, ctx.tile), None, None, None
+            return *tiled_backward(q, k, v, out, lse, d_out, ctx.band, ctx.tile), None, None, None
 
 
 def tiled_forward(
