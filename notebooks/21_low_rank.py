@@ -751,7 +751,7 @@ for longer in (1, 1.5, 2, 3):
     print(f"scores ±{(longer**2 * q @ k.mT / d**0.5).std():.1f}: error {torch.stack(wrong).mean():.2f}")
 
 # %% [markdown]
-# At scores of ±1, where a softmax only begins to choose, 256 features are as wrong as zeros. And our BERT's scores?
+# At scores of ±1, where a softmax only begins to choose, 256 features are worse than zeros. And our BERT's scores?
 
 # %%
 torch.manual_seed(0)
@@ -762,8 +762,8 @@ for layer, (q, k, v) in enumerate(heard, start=1):
           "  error", "  ".join(f"{each:4.2f}" for each in wrong))
 
 # %% [markdown]
-# Hopeless for a finished model: in layer 3, scores spread by more than ten. The one head with small scores (layer 1,
-# head 2) is the one that it gets right to some extent. A Performer has to be trained as one, and then it keeps its
+# Hopeless for a finished model: in layer 3, scores spread by more than ten. Even the head with the smallest scores
+# (layer 1, head 2) is four fifths wrong. A Performer has to be trained as one, and then it keeps its
 # queries and keys short. (Its authors also draw $W$ anew now and then, so that the model can't rely on one draw.)
 
 # %% [markdown]
@@ -819,8 +819,8 @@ for name, first_seen in {"begun": 0, "ended": f - 1}.items():
 # %% [markdown]
 # A window that has begun holds up to two tokens of the future, and a model that is trained with such a leak learns to
 # copy them. Windows must have ended. The price: up to two of the *newest* keys are unseen, the query's own among them.
-# (The first two queries see no window at all; ours get the first value.) That is one reason why the paper doesn't use
-# this layer alone.
+# (The first two queries see no window at all; ours get the first value.) A good reason not to use this
+# layer alone.
 #
 # ### 6.2 Local blocks beside it: L M L M L
 #
@@ -940,7 +940,8 @@ plane(2, slice(0, 4), "Heads of low rank: a few landmarks go far")
 # %% [markdown]
 # (Error 1: as bad as zeros. Points further right have more features, landmarks, keys or longer blocks.)
 #
-# The two pictures rank the methods in nearly opposite order. Where a head looks nearby, local blocks are best, and what
+# Nyström is hopeless in the first picture and best in the second, at all but the highest cost. Where a head looks
+# nearby, local blocks are best, and what
 # they still get wrong are the tokens at a block's end, whose neighbour is in the next. Where it gathers from the whole
 # text, four landmarks are wrong by a third, at a thirtieth of the operations, and blocks get there only when they are
 # half as long as the text. Linear attention, means and Linformer are about as wrong as zeros, or worse: they answer
@@ -1130,7 +1131,7 @@ for name, (library, mask) in mechanisms.items():
 # %% [markdown]
 # ## 9 Why most models still use dense attention
 #
-# All this is from 2018 to 2021, and the large models of the years after had dense attention. Why?
+# Most of this is from 2018 to 2021, and the large models of the years after had dense attention. Why?
 #
 # - **Exactness.** You have seen it: what is not kept can't be looked up. Copying, quoting, using what stands in the
 #   prompt, all of that is a feast with many guests.
@@ -1140,7 +1141,7 @@ for name, (library, mask) in mechanisms.items():
 # - **The kernel.** FlashAttention (lesson 22) took away the $n \times n$ *memory*, with the exact numbers, and made
 #   dense attention so fast that many a method with fewer operations was slower by the clock.
 # - **The bill came from elsewhere.** In decoding what hurts is the cache. Shared keys and values (lesson 13) cut it by
-#   eight, exactly trained, with no other change.
+#   eight, with hardly any loss and no other change.
 #
 # And now? Texts have grown to hundreds of thousands of tokens, and the state is back: the gated, forgetting kind. Most
 # such models are *mixtures*: several layers with a state, then one with dense attention, which looks up what the others
