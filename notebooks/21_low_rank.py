@@ -12,7 +12,7 @@
 # - put all of them on one plane, error against operations, and say why dense attention is still what most models use.
 #
 # **You need** lessons 02, 03 and 12; 19 and 20 help. **It takes** about 75 minutes to read and try; all cells together
-# run in about a minute on a laptop.
+# run in about half a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: a matrix larger than what it is made of
@@ -632,8 +632,7 @@ def train(mechanism, guests, seed=0, steps=250, lr=4e-3, what="training"):
 
 
 # %% [markdown]
-# Two hosts, one with softmax, one with a state, 64 guests each. How many questions will the second get right? Guess
-# first. (`Use` makes a module of a function.)
+# Two hosts, one with softmax, one with a state, 64 guests each. (`Use` makes a module of a function.)
 
 
 # %% tags=["recorded"]
@@ -739,9 +738,9 @@ plots.lines(
 #
 # ### 5.2 Where it fails
 #
-# These scores were tiny: a softmax of them is nearly a plain mean. The spread of the estimate grows like $e^{|q +
-# k|^2}$, the exponential of something that attention makes large on purpose, to be sharp. Make queries and keys longer,
-# 256 features:
+# These scores were tiny: a softmax of them is nearly a plain mean. The spread of the estimate grows like
+# $e^{|q + k|^2}$, the exponential of something that attention makes large on purpose, to be sharp. Make queries and keys
+# longer, 256 features:
 
 # %%
 for longer in (1, 1.5, 2, 3):
