@@ -46,7 +46,7 @@ VOCABULARY = 2048
 SEPARATOR, END, PADDING = VOCABULARY, VOCABULARY + 1, VOCABULARY + 2
 TARGET = 128  # tokens of a continuation; and of a summary at most
 UNSEEN = 64  # continuations, or summaries, that are measured
-BATCH_TOKENS = 8192
+BATCH_TOKENS = 4096
 WARM_UP = 0.05  # of the seconds
 BLOCK = BlockConfig(128, 4, 512, norm="rms", bias=False, qk_norm=True, zero_output=True, position="learned")
 SIZES = {"vocab_size": VOCABULARY + 3, "bos_id": SEPARATOR, "eos_id": END, "pad_id": PADDING}

@@ -49,8 +49,8 @@ class LengthProjection(nn.Module):
 class Linformer(nn.Module):
     """softmax(q (E k)ᵀ / √head_dim) F v: scores of n × k instead of n × n (Wang et al. 2020, §4).
 
-    Padded keys and values are set to zero before they are mixed, so that the amount of padding changes nothing. It is
-    not causal: a mixture holds later positions as well as earlier ones.
+    Padded keys and values are set to zero before they are mixed, so that the amount of padding at the end changes
+    nothing. It is not causal: a mixture holds later positions as well as earlier ones.
 
     Args:
         max_length: longest sequence; shorter ones use the first columns of E and F.
