@@ -12,8 +12,10 @@ called alike. So a new mechanism, or a new peer, is some lines here:
 """
 
 import argparse
+import ctypes
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,11 +33,13 @@ from txlib.attention import (
     GatedLinearAttention,
     LinearAttention,
     Linformer,
+    LongformerAttention,
     Mask,
     MemoryCompressedAttention,
     MultiHeadAttention,
     Nystrom,
     Performer,
+    bigbird,
     causal,
     padding,
     sliding_window,
@@ -218,6 +222,54 @@ def take_weights(layer: MultiHeadAttention, theirs: nn.Module) -> None:
             ours.copy_(other.T)
 
 
+@case(lengths=(1024, 4096), memory=(4096,))
+def longformer(length: int) -> Iterator[Case]:
+    """Longformer's layer: windows of 512, and the first token global, with projections of its own."""
+    from transformers import LongformerConfig
+    from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+    config = LongformerConfig(hidden_size=WIDTH, num_attention_heads=HEADS, attention_window=[512])
+    theirs = LongformerSelfAttention(config, 0).eval()
+    ours = LongformerAttention(WIDTH, HEADS, mechanism=BlockSparseAttention(), pattern=sliding_window(256))
+    ours.load_state_dict(theirs.state_dict() | {"output.weight": torch.eye(WIDTH), "output.bias": torch.zeros(WIDTH)})
+    ours.output = nn.Identity()  # theirs has it elsewhere
+    marked = torch.zeros(1, length, dtype=torch.long)
+    marked[:, 0] = 1
+    options = {
+        "attention_mask": 10_000.0 * marked,
+        "is_index_masked": marked < 0,
+        "is_index_global_attn": marked > 0,
+        "is_global_attn": True,
+    }
+    x = torch.randn(1, length, WIDTH, requires_grad=True)
+    peer = Peer(lambda x: theirs(x, **options)[0], {FORWARD: 4, BOTH: 4}, memory=0.25)
+    yield Case("Longformer", (x,), lambda x: ours(x, global_attention_mask=marked), {"transformers": peer})
+
+
+@case(lengths=(1024, 4096), memory=(4096,))
+def big_bird(length: int) -> Iterator[Case]:
+    """Big Bird's layer: blocks of 64, of which each sees 3 random ones, 3 in a window and 2 global ones. Theirs draws
+    other blocks. At 16,384 positions it takes 10 GB: ask for it with `--lengths`."""
+    from transformers import BigBirdConfig
+    from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
+
+    config = BigBirdConfig(hidden_size=WIDTH, num_attention_heads=HEADS, max_position_embeddings=length)
+    theirs = BigBirdBlockSparseAttention(config, seed=0).eval()
+    masks = BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, length), config.block_size)
+    named = dict(zip(("from_blocked_mask", "band_mask", "from_mask", "to_mask"), masks, strict=True))
+    named["to_blocked_mask"] = named["from_blocked_mask"]
+    ours = MultiHeadAttention(WIDTH, HEADS, mechanism=BlockSparseAttention(), pattern=bigbird(64, 3, 3, 2, heads=HEADS))
+    dense = MultiHeadAttention(WIDTH, HEADS)
+    for layer in ours, dense:
+        layer.output = nn.Identity()  # theirs has it elsewhere
+    least = {FORWARD: 15.0, BOTH: None} if length >= 16_384 else {FORWARD: None, BOTH: None}
+    peers = {
+        "transformers": Peer(lambda x: theirs(x, **named)[0], least, memory=0.25, same=False),
+        "dense": Peer(dense, {FORWARD: 5.0 if length >= 16_384 else None, BOTH: None}, same=False),
+    }
+    yield Case("Big Bird", (torch.randn(1, length, WIDTH, requires_grad=True),), ours, peers)
+
+
 @case(lengths=(1024, 4096))
 def linear(length: int) -> Iterator[Case]:
     """Causal attention as a running sum: with 64 features (elu + 1), with a gate for each token, and with as many
@@ -266,6 +318,8 @@ def peak(call: Call, inputs: tuple[Tensor, ...]) -> float:
     """MiB by which one forward and backward pass raises this process's peak; in a process of its own."""
     for each in inputs:
         each.grad = None
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed before would be taken again, unseen
     read, write = os.pipe()
     if os.fork() == 0:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

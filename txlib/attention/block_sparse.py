@@ -276,7 +276,7 @@ class Loop:
         self.q, self.k = self.grouped(q), k
         self.line = None if line is None else line.unflatten(0, (self.kv_heads, -1))  # (kv_heads, group, distance)
         self.schedule, self.dropout, self.scale = schedule, dropout, q.shape[-1] ** -0.5
-        self.generator = torch.Generator(q.device).manual_seed(seed)
+        self.generator = torch.Generator(q.device).manual_seed(seed) if dropout else None
 
     def grouped(self, x: Float[Tensor, "batch heads query width"]) -> Float[Tensor, "batch kv_heads group query width"]:
         """Heads that share keys, on an axis of their own."""
@@ -303,7 +303,7 @@ class Loop:
 
     def noise(self, weights: Tensor) -> Tensor | None:
         """What weights are multiplied by when some are dropped."""
-        if not self.dropout:
+        if self.generator is None:
             return None
         return torch.empty_like(weights).bernoulli_(1 - self.dropout, generator=self.generator).div_(1 - self.dropout)
 
