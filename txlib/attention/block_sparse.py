@@ -154,45 +154,57 @@ class Share:
     that share them.
 
     Inside, sentences and key heads are one axis, `matrices`; queries that share keys stand one below the other.
+
+    heads: slices of the sentences, of the key heads, and of the heads that share each; None: all.
     """
 
     step: Step
-    batch: slice
-    kv_heads: slice
-    group: slice  # which of the heads that share a key head
+    heads: tuple[slice, slice, slice] | None
 
     def queries(self, x: Float[Tensor, "batch kv_heads group query width"]) -> Float[Tensor, "b h g rows width"]:
         """Those of the step."""
-        return x[self.batch, self.kv_heads, self.group, self.step.queries]
+        x = x if self.heads is None else x[self.heads]
+        return x.narrow(3, self.step.queries.start, self.step.rows)
 
-    def add(self, total: Float[Tensor, "batch kv_heads key width"], weights: Tensor, x: Tensor) -> None:
-        """Add weightsᵀ x, for the keys of the step."""
-        for run, place in zip(self.step.keys, self.step.places(), strict=True):
-            target = total[self.batch, self.kv_heads, run].view(len(weights), -1, x.shape[-1])
-            if total.dtype == x.dtype:
-                torch.baddbmm(target, weights[..., place].mT, x, out=target)  # as the flop counter knows it
-            else:
-                target += torch.bmm(weights[..., place].mT, x)
+    def keys(self, x: Float[Tensor, "batch kv_heads key width"], run: slice) -> Float[Tensor, "b h some width"]:
+        """Those of a run."""
+        x = x if self.heads is None else x[self.heads[:2]]
+        return x.narrow(2, run.start, run.stop - run.start)
 
     def joined_keys(self, x: Float[Tensor, "batch kv_heads key width"]) -> Float[Tensor, "matrices columns width"]:
         """All keys of the step."""
-        runs = [x[self.batch, self.kv_heads, run].flatten(0, 1) for run in self.step.keys]
+        runs = [self.keys(x, run).flatten(0, 1) for run in self.step.keys]
         return runs[0] if len(runs) == 1 else torch.cat(runs, dim=1)
+
+    def add(
+        self, total: Float[Tensor, "batch kv_heads key width"], weights: Tensor, x: Tensor, scale: float = 1.0
+    ) -> None:
+        """Add scale · weightsᵀ x, for the keys of the step."""
+        for run, place in zip(self.step.keys, self.step.places(), strict=True):
+            target, turned = self.keys(total, run).view(len(weights), -1, x.shape[-1]), weights[..., place].mT
+            if total.dtype == x.dtype:
+                torch.baddbmm(target, turned, x, alpha=scale, out=target)  # in place, as the flop counter knows it
+            else:
+                target.add_(torch.bmm(turned, x), alpha=scale)
 
 
 def shares(schedule: Schedule, batch: int, kv_heads: int, group: int) -> Iterator[Share]:
     """All that has to be computed, as many matrices at once as fit into fast memory."""
+    by_sentence, by_head = schedule.mask.batch > 1, schedule.mask.heads > 1
     for step in schedule.steps:
         sentences, heads, members = range(batch), range(kv_heads), range(group)
-        if schedule.mask.batch > 1:
+        if by_sentence:
             sentences = sentences[step.batch : step.batch + 1]
-        if schedule.mask.heads > 1:
+        if by_head:
             shared, member = divmod(step.head, group)
             heads, members = heads[shared : shared + 1], members[member : member + 1]
         matrices = max(1, SCORES // (step.rows * step.columns * len(members)))
+        if batch * kv_heads <= matrices and not by_sentence and not by_head:
+            yield Share(step, None)
+            continue
         for some in split(sentences, max(1, matrices // len(heads))):
             for few in split(heads, matrices):
-                yield Share(step, some, few, slice(members.start, members.stop))
+                yield Share(step, (some, few, slice(members.start, members.stop)))
 
 
 def split(numbers: range, size: int) -> Iterator[slice]:
@@ -251,9 +263,9 @@ class StepByStep(torch.autograd.Function):
                 if noise is not None:
                     to_weights *= noise
                 to_scores = torch._softmax_backward_data(to_weights, weights, -1, weights.dtype)
-                share.add(to_k, to_scores, queries)
+                share.add(to_k, to_scores, queries, loop.scale)
                 target = share.queries(to_queries)
-                target.copy_(torch.bmm(to_scores, keys).mul_(loop.scale).view(target.shape))
+                target.copy_(loop.product(to_scores, keys).view(target.shape))
                 if to_line is not None:
                     loop.add_to_line(to_line, to_scores, share)
         to_line = None if to_line is None else to_line.to(line.dtype)
@@ -276,6 +288,7 @@ class Loop:
         self.q, self.k = self.grouped(q), k
         self.line = None if line is None else line.unflatten(0, (self.kv_heads, -1))  # (kv_heads, group, distance)
         self.schedule, self.dropout, self.scale = schedule, dropout, q.shape[-1] ** -0.5
+        self.nothing = q.new_zeros(1, 1, 1)
         self.generator = torch.Generator(q.device).manual_seed(seed) if dropout else None
 
     def grouped(self, x: Float[Tensor, "batch heads query width"]) -> Float[Tensor, "batch kv_heads group query width"]:
@@ -286,20 +299,30 @@ class Loop:
         """See the function."""
         return shares(self.schedule, *self.q.shape[:3])
 
-    def weights(self, share: Share) -> tuple[Tensor, Tensor, Float[Tensor, "matrices queries columns"]]:
-        """Scaled queries, keys, and the weights of the one for the other."""
-        step, queries = share.step, share.queries(self.q)  # (b, h, g, rows, head_dim)
-        shape = *queries.shape[:-1], step.columns
-        queries = (queries * self.scale).reshape(-1, shape[2] * step.rows, queries.shape[-1])
-        keys = share.joined_keys(self.k)
-        score = torch.bmm(queries, keys.mT)
+    def weights(
+        self, share: Share
+    ) -> tuple[
+        Float[Tensor, "matrices queries head_dim"],
+        Float[Tensor, "matrices columns head_dim"],
+        Float[Tensor, "matrices queries columns"],
+    ]:
+        """Queries, keys, and the weights of the one for the other."""
+        step = share.step
+        queries, keys = share.queries(self.q), share.joined_keys(self.k)
+        shape = *queries.shape[:4], step.columns
+        queries = queries.reshape(len(keys), -1, queries.shape[-1])
+        score = self.product(queries, keys.mT)
+        by_row = score.view(-1, step.rows, step.columns)
         for edge in step.edges:
-            score.view(shape)[..., edge.keys].add_(self.schedule.hidden(step, edge))
+            by_row[..., edge.keys].add_(self.schedule.hidden(step, edge))
         if self.line is not None:
-            places = zip(self.lines(share, self.line), step.places(), strict=True)
-            for line, place in places:
+            for line, place in zip(self.lines(share, self.line), step.places(), strict=True):
                 score.view(shape)[..., place].add_(line.unfold(-1, place.stop - place.start, 1).flip(-1))
         return queries, keys, score.softmax(dim=-1)
+
+    def product(self, a: Float[Tensor, "matrices n m"], b: Float[Tensor, "matrices m k"]) -> Tensor:
+        """a b / √head_dim, in one pass."""
+        return torch.baddbmm(self.nothing, a, b, beta=0, alpha=self.scale)
 
     def noise(self, weights: Tensor) -> Tensor | None:
         """What weights are multiplied by when some are dropped."""
@@ -310,16 +333,16 @@ class Loop:
     def lines(self, share: Share, line: Tensor) -> Iterator[Float[Tensor, "h g distance"]]:
         """For each run of keys, the entries of the distances between them and the queries of a step; views."""
         queries = share.step.queries
+        line = line if share.heads is None else line[share.heads[1:]]
         for run in share.step.keys:
             least = queries.start - (run.stop - 1) + self.key_length - 1
-            yield line[share.kv_heads, share.group, least : queries.stop - run.start + self.key_length - 1]
+            yield line[..., least : queries.stop - run.start + self.key_length - 1]
 
     def add_to_line(self, line: Tensor, to_scores: Tensor, share: Share) -> None:
         """Sum the gradient over pairs of equal distance: rows that are moved by one place each, added up."""
         rows, columns = share.step.rows, share.step.columns
-        heads, group = share.kv_heads.stop - share.kv_heads.start, share.group.stop - share.group.start
-        by_head = to_scores.view(-1, heads, group, rows, columns).sum(0, dtype=line.dtype)
-        lines = self.lines(share, line.unflatten(0, (self.kv_heads, -1)))
+        lines = list(self.lines(share, line.unflatten(0, (self.kv_heads, -1))))
+        by_head = to_scores.view(-1, *lines[0].shape[:2], rows, columns).sum(0, dtype=line.dtype)
         for part, place in zip(lines, share.step.places(), strict=True):
             moved = nn.functional.pad(by_head[..., place].flip(-1), (0, rows)).flatten(-2)[..., :-rows]
             part += moved.unflatten(-1, (rows, -1)).sum(-2)

@@ -6,7 +6,7 @@ nothing here is of the size (query, key) but the pairs of blocks that are allowe
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -59,12 +59,14 @@ class Step:
     edges: tuple[Edge, ...]
     blind: Bool[Tensor, "query 1"] | None
 
-    @property
+    @cached_property
     def rows(self) -> int:
+        """How many queries."""
         return self.queries.stop - self.queries.start
 
-    @property
+    @cached_property
     def columns(self) -> int:
+        """How many keys."""
         return sum(run.stop - run.start for run in self.keys)
 
     def places(self) -> Iterator[slice]:
