@@ -130,7 +130,9 @@ def flops_per_token(setting: Setting, name: str) -> float:
     """Forward and backward, per token of the target."""
     recipe, model = setting.recipe(name), setting.model(name)
     tokens = total = 0
-    for batch in setting.batches()[::16]:
+    epoch = setting.batches()
+    for number in range(0, len(epoch), 16):
+        batch = epoch[number]
         with FlopCounterMode(display=False) as counter:
             recipe.loss(model, batch)[0].backward()
         total += counter.get_total_flops()
