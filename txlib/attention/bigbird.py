@@ -90,13 +90,14 @@ class BigBirdAttention(nn.Module):
         scale = math.sqrt(width + SPARE)  # by which the mechanism inside will divide
         added = [(between, 1.0), (position < self.block, math.log(1 + self.random) * scale)]
         q = q * (scale / math.sqrt(width))
-        return tuple(
+        q, k = (
             torch.cat(
                 [x, nn.functional.pad((which * value).to(x)[:, None], (0, SPARE - 1)).expand(*x.shape[:-1], SPARE)],
                 dim=-1,
             )
             for x, (which, value) in zip((q, k), added, strict=True)
         )
+        return q, k
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,10 @@ class LongformerAttention(MultiHeadAttention):
                 "LongformerAttention knows no positions inside attention, for its global tokens stand anywhere; add "
                 "them to the input: position='learned' or 'sinusoidal'"
             )
-        for name in ("query", "key", "value"):
-            local = getattr(self, name)
-            setattr(self, f"{name}_global", nn.Linear(d_model, local.out_features, bias=local.bias is not None))
+        self.query_global, self.key_global, self.value_global = (
+            nn.Linear(d_model, local.out_features, bias=local.bias is not None)
+            for local in (self.query, self.key, self.value)
+        )
         self.global_mechanism: Any = DenseAttention() if global_mechanism is None else global_mechanism
 
     def forward(

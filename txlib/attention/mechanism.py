@@ -149,9 +149,11 @@ def takes_bias(mechanism: nn.Module) -> bool:
 
 def blind_padding(mask: MaskLike) -> MaskLike:
     """The mask of self-attention, by which keys that nothing sees, as padding, see nothing either."""
+    if mask is None:
+        return None
     if isinstance(mask, Tensor):
         return mask & mask.mT if mask.shape[2] == 1 else mask
-    for part in () if mask is None else mask.conjuncts():
+    for part in mask.conjuncts():
         if part.only_keys:
             mask = mask & part.transposed()
     return mask

@@ -217,8 +217,9 @@ def narrowed(parts: list[Part], rows: slice) -> list[Part]:
 def new_step(batch: int, head: int, first: int, end: int, parts: list[Part], tiles: Tiles) -> Step:
     """The step in which these queries see these keys."""
     seen = None  # by each query
-    if all(part.allowed is not None for part in parts):
-        seen = torch.cat([part.allowed for part in parts], dim=1).any(dim=1, keepdim=True)
+    edged = [part.allowed for part in parts if part.allowed is not None]
+    if len(edged) == len(parts):
+        seen = torch.cat(edged, dim=1).any(dim=1, keepdim=True)
     blind = None if seen is None or seen.all() else ~seen
     keys: list[slice] = []
     edges, place = [], 0

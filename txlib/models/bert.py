@@ -187,7 +187,7 @@ class BertForMultipleChoice(EncoderHead):
         """As the other heads, with one more axis; labels: the number of the right choice."""
         given = (input_ids, attention_mask, token_type_ids, position_ids, global_attention_mask)
         *flat, marked = (None if each is None else each.flatten(0, 1) for each in given)  # (batch · choices, length)
-        marked = self.marked(flat[0]) if marked is None else marked
+        marked = self.marked(input_ids.flatten(0, 1)) if marked is None else marked
         scores = self.score(self.base(*flat, mask, marked)).view(input_ids.shape[:2])
         return self.output(scores, None if labels is None else self.loss(scores, labels))
 

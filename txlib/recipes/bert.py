@@ -69,8 +69,10 @@ class PreTraining(Recipe[Documents, BertForPreTraining]):
 
     def make_model(self, splits: Documents, tokenizer: Tokenizer) -> BertForPreTraining:
         preset = self.chosen
-        sizes = {"layers": preset.layers, "max_length": preset.context, "pad_id": tokenizer.pad_id}
-        return BertForPreTraining(EncoderConfig(len(tokenizer), preset.block, **sizes))
+        config = EncoderConfig(
+            len(tokenizer), preset.block, layers=preset.layers, max_length=preset.context, pad_id=tokenizer.pad_id
+        )
+        return BertForPreTraining(config)
 
     def make_batches(
         self, splits: Documents, tokenizer: Tokenizer, part: str = "train"

@@ -236,9 +236,10 @@ def documents(lengths: Sequence[int] | Sequence[Sequence[int]] | None = None, *,
         if (ids < 0).any():
             raise ValueError(f"documents needs ids >= 0, got {ids.min().item()}")
         return Documents(ids if ids.dim() > 1 else ids[None])
-    rows = [lengths] if all(isinstance(each, int) for each in lengths) else lengths
+    given: Any = lengths
+    rows = [given] if all(isinstance(each, int) for each in given) else given
     if min((each for row in rows for each in row), default=0) < 0:
-        raise ValueError(f"documents needs lengths >= 0, got {list(lengths)}")
+        raise ValueError(f"documents needs lengths >= 0, got {list(given)}")
     numbers = [torch.arange(len(row)).repeat_interleave(torch.tensor(row, dtype=torch.long)) for row in rows]
     return Documents(torch.nn.utils.rnn.pad_sequence(numbers, batch_first=True, padding_value=-1))
 

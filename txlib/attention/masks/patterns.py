@@ -59,7 +59,8 @@ class NeedsLength(Mask):
     key_length: int | None
 
     def sized(self, key_length: int) -> Mask:
-        return replace(self, key_length=key_length) if self.key_length is None else self
+        this: Any = self  # a dataclass, as all that have these fields
+        return replace(this, key_length=key_length) if self.key_length is None else self
 
     @property
     def blocks_of_keys(self) -> int:
