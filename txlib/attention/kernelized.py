@@ -43,7 +43,7 @@ def softmax_features(x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*bat
     return x.softmax(dim=-1)
 
 
-FEATURE_MAPS = {"elu": elu_plus_one, "relu": F.relu, "softmax": softmax_features}
+FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {"elu": elu_plus_one, "relu": F.relu, "softmax": softmax_features}
 
 
 class KernelizedAttention(nn.Module):
@@ -179,7 +179,8 @@ class Performer(Averaging):
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
         """New random features, as while training now and then (§4.2)."""
-        self.projection.copy_(orthogonal_rows(*self.projection.shape, generator))
+        features, head_dim = self.projection.shape
+        self.projection.copy_(orthogonal_rows(features, head_dim, generator))
 
     def project(
         self, x: Float[Tensor, "*batch head_dim"]
@@ -257,8 +258,8 @@ class GatedLinearAttention(KernelizedAttention):
         q = q * q.shape[-1] ** -0.5
         out, state = running_sums(q, k, v, 0 if both_ways else ahead, fade=fade, state=state, chunk=self.chunk)
         if both_ways:  # the later keys: the same from the end, where each key has faded by its own α when it is read
-            turned = (each.flip(2) for each in (q, k * fade.exp()[..., None], v))
-            out = out + running_sums(*turned, -1, fade=fade.flip(2), chunk=self.chunk)[0].flip(2)
+            q, k, v, fade = (each.flip(2) for each in (q, k * fade.exp()[..., None], v, fade))
+            out = out + running_sums(q, k, v, -1, fade=fade, chunk=self.chunk)[0].flip(2)
         if cache is not None:
             cache.state = (state,)
         return F.rms_norm(out, out.shape[-1:], eps=1e-6)
