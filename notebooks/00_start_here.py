@@ -64,7 +64,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | | [15 The Universal Transformer](15_universal.ipynb) | [exercise](../exercises/exercise_15_universal.ipynb) | 70 + 75 |
 # | III Beyond text | 16 vision · 17 music · 18 sets and arrays | coming | |
 # | IV Efficiency | [19 The quadratic wall](19_wall.ipynb) | [exercise](../exercises/exercise_19_wall.ipynb) | 70 + 80 |
-# | | 20 sparse patterns | coming | |
+# | | [20 Sparse patterns](20_sparse.ipynb) | [exercise](../exercises/exercise_20_sparse.ipynb) | 75 + 85 |
 # | | [21 Low rank, kernels, compression](21_low_rank.ipynb) | [exercise](../exercises/exercise_21_low_rank.ipynb) | 75 + 80 |
 # | | [22 FlashAttention](22_flash.ipynb) | [exercise](../exercises/exercise_22_flash.ipynb) | 70 + 95 |
 # | | 23 training at scale | coming | |

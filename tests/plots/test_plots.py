@@ -112,6 +112,17 @@ def test_a_mask_is_drawn_as_it_is():
     assert "causal: 15 of 25 pairs" in picture.alt
 
 
+def test_parts_of_a_mask_have_a_colour_each_in_all_squares():
+    near, far = sliding_window(1), causal()
+    picture = plots.mask({"near": {"near": near}, "both": {"far": far, "near": near}}, 4)
+    alone, both = (axes.collections[0] for axes in picture.axes)
+    near, far = near.dense(4)[0, 0], far.dense(4)[0, 0]
+    drawn = torch.as_tensor(both.get_array()).reshape(4, 4)
+    assert torch.equal(drawn == 2, near) and torch.equal(drawn == 1, far & ~near)
+    assert both.cmap(2) == alone.cmap(1) != both.cmap(1)
+    assert "near: 10 of 16 pairs; both: 13 of 16 pairs" in picture.alt
+
+
 def test_a_mask_that_allows_everything_is_filled():
     picture = plots.mask({"all": everything(), "none": ~everything()}, 3)
     filled, empty = (axes.collections[0] for axes in picture.axes)

@@ -1,6 +1,8 @@
 """Matrices: attention weights, masks, position tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import torch
@@ -98,27 +100,38 @@ def heads(
 
 
 def mask(
-    masks: Mask | dict[str, Mask], length: int = 16, *, title: str | None = None, alt: str | None = None
+    masks: Mask | Mapping[str, Mask | Mapping[str, Mask]],
+    length: int = 16,
+    *,
+    title: str | None = None,
+    alt: str | None = None,
 ) -> Picture:
     """Masks drawn as squares, side by side: filled where the query of that row may attend to the key of that column.
 
     Args:
-        masks: one mask, or several with the names to show.
+        masks: one mask, or several with the names to show. In place of a mask, its parts by name, the later ones on
+            top: parts of the same name have the same colour in all squares.
         length: how many positions to draw.
     """
-    named = masks if isinstance(masks, dict) else {repr(masks): masks}
+    named = {repr(masks): masks} if isinstance(masks, Mask) else masks
+    parts = {name: {"": each} if isinstance(each, Mask) else each for name, each in named.items()}
+    colours = {
+        part: PALETTE[place % 6] for place, part in enumerate(dict.fromkeys(p for each in parts.values() for p in each))
+    }
     title = title or "Filled: the query may attend to the key"
     alt = alt or f"Who may attend to whom among {length} positions: " + "; ".join(
-        f"{name}: {each.pairs(length)} of {length * length} pairs" for name, each in named.items()
+        f"{name}: {reduce(or_, each.values()).pairs(length)} of {length * length} pairs" for name, each in parts.items()
     )
     with drawing():
-        down, across, size = fit(len(named), 1, 2.9, smallest=2.2, margin=0.6, gap=0)
+        down, across, size = fit(len(parts), 1, 2.9, smallest=2.2, margin=0.6, gap=0)
         width, height = 0.6 + size * across, 0.4 + (size + 0.6) * down
-        figure, all_axes = panels(len(named), width=width, height=height, columns=across)
-        for number, (axes, (name, each)) in enumerate(zip(all_axes, named.items(), strict=True)):
-            colours = ListedColormap(["white", PALETTE[0]])
-            cells = each.dense(length)[0, 0]
-            axes.pcolormesh(cells, vmin=0, vmax=1, cmap=colours, edgecolors="#d9d9d9", linewidth=0.4)
+        figure, all_axes = panels(len(parts), width=width, height=height, columns=across)
+        for number, (axes, (name, each)) in enumerate(zip(all_axes, parts.items(), strict=True)):
+            cells = torch.zeros(length, length)
+            for place, part in enumerate(each.values(), start=1):
+                cells[part.dense(length)[0, 0]] = place
+            palette = ListedColormap(["white", *(colours[part] for part in each)])
+            axes.pcolormesh(cells, vmin=0, vmax=len(each), cmap=palette, edgecolors="#d9d9d9", linewidth=0.4)
             axes.set(aspect="equal", xlim=(0, length), ylim=(length, 0))
             axes.set(xlabel="key", ylabel="" if number % across else "query")
             _integer_ticks(axes, length)
