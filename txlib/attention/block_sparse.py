@@ -360,25 +360,20 @@ def prefers_flex(q: Tensor, mask: MaskLike, dropout: float) -> bool:
 
 
 def by_flex(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, line: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, given: MaskLike, line: Tensor | None
 ) -> Float[Tensor, "batch heads query value_dim"] | None:
     """FlexAttention, compiled; None, with a warning, where it can't be."""
-    mask = everything() if mask is None else own_copy(mask)
+    mask = own_copy(given) if isinstance(given, Mask) else everything()
     kind = mask, q.dtype, q.shape[-1], v.shape[-1], q.shape[1] // k.shape[1], line is None
     if kind in not_compiled:
         return None
-    behind = k.shape[-2] - 1
-
-    def add_bias(score, batch, head, query, key):
-        return score + line[head, query - key + behind]
-
     block_mask = kept_block_mask(mask, q.shape[-2], k.shape[-2], q.device)
     try:
         return compiled_flex()(
             q,
             k,
             v,
-            score_mod=None if line is None else add_bias,
+            score_mod=None if line is None else adding(line, k.shape[-2] - 1),
             block_mask=block_mask,
             enable_gqa=k.shape[1] != q.shape[1],
         )
@@ -389,6 +384,15 @@ def by_flex(
         reason = str(error).strip().partition("\n")[0]
         warnings.warn(f"FlexAttention can't be compiled for {mask} ({reason}); a loop takes its place", stacklevel=3)
         return None
+
+
+def adding(line: Tensor, behind: int) -> Callable[..., Tensor]:
+    """For FlexAttention: a bias by distance, added to the scores. The key 0 is `behind` places behind the last."""
+
+    def add_bias(score, batch, head, query, key):
+        return score + line[head, query - key + behind]
+
+    return add_bias
 
 
 @lru_cache(maxsize=32)
