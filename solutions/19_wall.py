@@ -60,8 +60,8 @@ def cost(answer: Callable, *inputs) -> tuple[int, int]:
 
 def growth(answer: Callable, n: int = 256, d: int = 16) -> dict[str, int]:
     """The exponents with which both grow from n to 2n tokens."""
-    inputs = torch.ones(3, 2 * n, d) / d  # q, k, v
-    costs = zip(cost(answer, *inputs[:, :n]), cost(answer, *inputs), strict=True)
+    short, long = (cost(answer, *(torch.ones(length, d) / d for _ in "qkv")) for length in (n, 2 * n))
+    costs = zip(short, long, strict=True)
     operations, largest = (round(math.log2(after / max(before, 1))) for before, after in costs)
     return {"operations grow as n to the power of": operations, "the largest tensor as n to the power of": largest}
 
