@@ -1026,4 +1026,4 @@ for name, model in {"halting": models["halting"], "ten steps": forced, "wide sta
 # Test-Time Compute with Latent Reasoning*, [arXiv:2502.05171](https://arxiv.org/abs/2502.05171), section 3.
 #
 # **Do** the exercise [15_universal](../exercises/exercise_15_universal.ipynb). Lessons on vision, music and sets are to
-# come.
+# come. What attention costs, and how that can be changed, begins with [19 The quadratic wall](19_wall.ipynb).

@@ -1041,4 +1041,5 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 # [arXiv:2001.04451](https://arxiv.org/abs/2001.04451); Dai et al. 2019,
 # [arXiv:1901.02860](https://arxiv.org/abs/1901.02860); the others come with their lessons.
 #
-# **Do** the exercise [19_wall](../exercises/exercise_19_wall.ipynb). Lesson 20, on sparse patterns, follows.
+# **Do** the exercise [19_wall](../exercises/exercise_19_wall.ipynb). Then go on to
+# [20 Sparse patterns](20_sparse.ipynb).

@@ -1187,5 +1187,5 @@ for radius in (2, 4, 8, 16, 64, 256):
 # section 3. Jiang et al. 2023, *Mistral 7B*, [arXiv:2310.06825](https://arxiv.org/abs/2310.06825), section 2. Yuan et
 # al. 2025, *Native Sparse Attention*, [arXiv:2502.11089](https://arxiv.org/abs/2502.11089), section 3.
 #
-# **Do** the exercise [20_sparse](../exercises/exercise_20_sparse.ipynb). Lesson 21, on low rank, kernels and
-# compression, follows.
+# **Do** the exercise [20_sparse](../exercises/exercise_20_sparse.ipynb). Then go on to
+# [21 Low rank, kernels, compression](21_low_rank.ipynb).

@@ -1246,5 +1246,5 @@ for name, (library, mask) in mechanisms.items():
 # 2024, *Transformers are SSMs*, [arXiv:2405.21060](https://arxiv.org/abs/2405.21060), sections 3 to 5. Liu et al. 2018,
 # *Generating Wikipedia by Summarizing Long Sequences*, [arXiv:1801.10198](https://arxiv.org/abs/1801.10198), section 4.
 #
-# **Do** the exercise [21_low_rank](../exercises/exercise_21_low_rank.ipynb). The next lesson keeps every score, and
-# never writes them down.
+# **Do** the exercise [21_low_rank](../exercises/exercise_21_low_rank.ipynb). Then go on to
+# [22 FlashAttention](22_flash.ipynb), which keeps every score, and never writes them down.
