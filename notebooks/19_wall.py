@@ -44,8 +44,8 @@ print(f"{len(play):,} characters, {len(ids):,} tokens; GPT-2 reads 1,024 of them
 # equation does, all of them, written out. (What the other way changes is section 6.)
 #
 # We ask for the next token after the first $n$, and double $n$, again and again. Carefully: before each step we look
-# ahead, and stop where the next one might take more than five seconds, or the scores of one block more than a gigabyte.
-# The time is the processor's, on one thread, so that other programs do not count.
+# ahead, and stop where the next one, reckoned at six times the last, might take more than five seconds, or the scores
+# of one block more than a gigabyte. The time is the processor's, on one thread, so that other programs hardly count.
 
 # %%
 torch.set_num_threads(1)
@@ -141,7 +141,7 @@ for task in (look_up, search, sort, compare):
 # | linear | 2 | $O(n)$ | to read a text once |
 # | $n \log n$ | a little more than 2 | $O(n \log n)$ | to sort |
 # | quadratic | 4 | $O(n^2)$ | to compare each with each |
-# | exponential | itself: the cost is squared | $O(2^n)$ | to try every sequence of $n$ words |
+# | exponential | itself: the cost is squared | $O(2^n)$ | to try every selection of $n$ words: each one in or out |
 #
 # $O(\cdot)$ keeps only how a cost *grows*. It drops what is added and does not grow as fast, and it drops constant
 # factors: `compare` takes $n(n-1)/2$ steps, and is $O(n^2)$. So $O$ alone does not tell you which of two costs is
@@ -177,8 +177,8 @@ plots.lines(
 # %% [markdown]
 # ## 3 The idea in one picture
 #
-# Attention is `compare`: each token with each. What does it hold? The tokens are a strip, $n$ rows of width $d$. The
-# scores are a square, $n \times n$, for each head. To scale:
+# Attention is `compare`: each token with each. What does it hold in memory? The tokens are a strip, $n$ rows of width
+# $d$. The scores are a square, $n \times n$, for each head. To scale:
 
 # %%
 plots.areas(
@@ -189,7 +189,8 @@ plots.areas(
 
 
 # %% [markdown]
-# At $n = d$ both are equally large. From there on, the square is what you pay for.
+# At $n = d$ both are equally large. From there on the square is the larger of the two, and it pulls away. These are
+# areas: numbers to hold. From where on the square also costs more *operations* is another question, and it comes next.
 
 # %% [markdown]
 # ## 4 Count a block
@@ -197,7 +198,8 @@ plots.areas(
 # ### 4.1 The parts
 #
 # A block from bare torch, as in lessons 04 and 06, cut into three parts so that each can be counted alone. (Norms,
-# residuals and biases are left out: they cost next to nothing. Masks are, too: they change no product.)
+# residuals and biases are left out: they cost next to nothing. Masks are, too: they change no product. And `project`
+# applies the output projection to $x$ as well: for counting, any $n \times d$ numbers will do.)
 
 # %%
 class Block(nn.Module):
@@ -227,7 +229,8 @@ class Block(nn.Module):
 # \underbrace{2 n^2 d}_{\text{scores}} + \underbrace{2 n^2 d}_{\text{mixing}} \;+\;
 # \underbrace{2 \cdot 2 n d \cdot 4d}_{\text{feed-forward}} \;=\; 24\, n d^2 + 4\, n^2 d$$
 #
-# The number of heads does not appear: $h$ heads have $h$ squares, and each costs $d/h$ per entry.
+# The number of heads does not appear: $h$ heads have $h$ squares, and each entry of one takes $d/h$ multiplications
+# instead of $d$.
 #
 # torch counts for us. We do it on the *meta* device, where tensors have a shape and no content. Nothing is computed and
 # nothing is held, so we may count any length we like, with GPT-2's width of 768:
@@ -295,17 +298,19 @@ plots.lines(
 
 # %% [markdown]
 # 2.7 %. "Attention is the expensive part" is false for GPT-3 at its own length, and for every model at the length of
-# a tweet. The wall stands at $6d$, and far behind it the square is nearly everything. Most models of this course have a
-# $d$ of 64 to 256: there the wall is so close that you can run into it.
+# a tweet. The wall stands at $6d$, and far beyond it the square is nearly everything. Most models of this course have a
+# $d$ of 64 to 256: there the wall is so close that you can run into it. (For GPT-3 even 2.7 % is too much. We count
+# each layer as dense. In the real model, layers that see everything alternate with layers that see only a band: Brown
+# et al. 2020, section 2.1.)
 #
 # (We count the whole square, as the counter does. A causal kernel may skip the half above the diagonal. Then $4n^2d$
 # becomes $2n^2d$, and each crossover moves to twice the length. The exponent stays.)
 #
 # ### 4.3 And the clock?
 #
-# Operations are a promise. Do the seconds keep it? Each part by itself, at $d = 128$, with four heads. By the count, the
-# square overtakes the projections at 256 tokens and the feed-forward network at 512. Guess: on the clock, will it be
-# there, earlier, or later?
+# Operations are a promise. Do the seconds keep it? Each part by itself, at $d = 128$, with four heads. By the count,
+# the square overtakes the projections at 256 tokens and the feed-forward network at 512. Guess: on the clock, will it
+# be there, earlier, or later?
 
 # %% tags=["nbval-ignore-output"]
 def milliseconds(compute, *inputs, repeats=5):                     # the least disturbed run
@@ -344,11 +349,12 @@ for name, times in clock.items():
     expect(f"Slope of {name}", slope, low, high)
 
 # %% [markdown]
-# Slopes of about one, and of two or a little more. But on our machine both crossings come early, at about 150 and 350
-# tokens. The counter counts products only, and between the two products stands a softmax, an exponential for each of the $h\,n^2$
-# entries. And each entry is written to memory and read again, several times, while in the projections a number that has
-# been fetched is used hundreds of times (lesson 10, section 6). So there are two walls: one of operations, one of
-# memory.
+# Slopes of about one, and of two or more. But on our machine both crossings come early, at about 150 and 350 tokens.
+# The counter counts products only, and between the two products stands a softmax, an exponential for each of the
+# $h\,n^2$ entries. And each entry is written to memory and read again, several times, while in the projections a number
+# that has been fetched is used hundreds of times (lesson 10, section 6). Where the line is steeper than 2, between 512
+# and 2,048 tokens, the scores grow from 4 to 67 MB: more than most processors' caches hold. So there are two walls: one
+# of operations, one of memory.
 
 # %% [markdown]
 # ## 5 The wall of memory
@@ -398,10 +404,10 @@ print(f"on the meta device         : {largest(head.mix, *meta) / 1e9:.1f} GB")
 
 # %% [markdown]
 # And it is not one such square. The softmax makes a second one. GPT-2 small has 12 heads in each of 12 blocks; when it
-# writes, it needs the squares of one block at a time. When it is *trained*, the backward pass needs the weights of all
-# blocks again. What a training keeps, `activation_memory` adds up without running it (lesson 08). One text of $n$
-# tokens, once with all scores written out, once with torch's fused kernel. How much will four times the length cost,
-# in each column?
+# writes, it needs the squares of one block at a time. When it is *trained*, the backward pass needs the attention
+# weights of all blocks again. What a training keeps, `activation_memory` adds up without running it (lesson 08). One
+# text of $n$ tokens, once with all scores written out, once with torch's fused kernel. How much will four times the
+# length cost, in each column?
 
 # %%
 from dataclasses import replace
@@ -423,15 +429,16 @@ for n in (256, 1024, 4096):
 
 
 # %% [markdown]
-# Four times the length, nine times the memory in the first column, and rising towards sixteen. In the second, four
-# times. What has happened there?
+# Four times the length takes six times the memory in the first column, then nine times, rising towards sixteen. In the
+# second column it takes four times, twice. What has happened there?
 
 # %% [markdown]
 # ## 6 What a fused kernel changes, and what not
 #
-# `F.scaled_dot_product_attention` never writes the square down. It takes the queries tile by tile, meets the keys tile
-# by tile, keeps a running softmax, and forgets each tile of scores once it has been used. (The idea is called
-# FlashAttention, Dao et al. 2022; lesson 22 builds it.) So the largest tensor is the output, $n \times d$:
+# `F.scaled_dot_product_attention` never writes the square down. It takes a few queries at a time, and lets them meet a
+# few keys at a time: a small *tile* of the square. From tile to tile it keeps a running softmax (the largest score and
+# the sum so far), and it forgets each tile of scores once it has been used. (The idea is called FlashAttention, Dao et
+# al. 2022; lesson 22 builds it.) So the largest tensor is the output, $n \times d$:
 
 # %%
 def fused(q, k, v):                                                # (n, d_k) each
@@ -446,7 +453,8 @@ for n in (512, 1024, 2048):
     print(f"fused {largest(fused, *x) / 1e6:4.2f} MB")
 
 # %% [markdown]
-# That is a wall torn down: with linear memory, a length of 50,000 fits into any laptop. But only one wall of the two.
+# That is a wall torn down: with linear memory, attention over 50,000 tokens fits into any laptop. But it is only one
+# wall of the two.
 # **Every pair still meets.** The $4n^2d$ operations are all there. Look at the clock (and predict the slopes first):
 
 # %% tags=["nbval-ignore-output"]
@@ -462,16 +470,17 @@ expect("Slope of the fused kernel's time", slope, 1.6, 2.3)
 
 
 # %% [markdown]
-# It is faster by a factor, because nothing waits for memory, and then it climbs as steeply as before. A factor of four
-# buys one doubling. The honest sum: since fused kernels, *memory* no longer limits the length of a text, and *time*
-# still does. (Do not ask `FlopCounterMode` for proof here: torch's counter does not know the CPU's fused kernel, and
-# reports 0. On the meta device, where attention is taken apart, it counts the same $4n^2d$.)
+# It is faster by a factor, here 1.2 to 2.2, because the square no longer travels to memory and back. But it climbs with
+# a slope of 2 all the same, and a factor of four would buy just one doubling. The honest sum: since fused kernels, the
+# *memory* of the scores no longer limits the length of a text (what remains grows in proportion), and *time* still
+# does. (Do not ask `FlopCounterMode` for proof here: torch's counter does not know the CPU's fused kernel, and reports
+# zero. On the meta device, where attention is taken apart, it counts the same $4n^2d$.)
 
 # %% [markdown]
 # ## 7 The table, row by row
 #
-# Why pay for a square at all? Because of what it buys. Vaswani et al. (2017, section 4) compare four kinds of layers, for
-# $n$ positions of width $d$, kernels of width $k$, and neighbourhoods of $r$ positions:
+# Why pay for a square at all? Because of what it buys. Vaswani et al. (2017, section 4, Table 1) compare four kinds of
+# layers, for $n$ positions of width $d$, kernels of width $k$, and neighbourhoods of $r$ positions:
 #
 # | Layer | Operations | Sequential steps | Longest path |
 # | --- | --- | --- | --- |
@@ -558,16 +567,17 @@ print("the counts are those of the formulas:", ", ".join(f"{each:,}" for each in
 
 
 # %% [markdown]
-# So self-attention takes fewer operations than a recurrent layer as long as $n < d$, as the paper says: a sentence of 40
-# words at a width of 512. But mind what is compared. With its four projections, $8nd^2$ more, an attention layer never
-# takes fewer than a plain recurrent one. Against an LSTM, whose four gates take $16nd^2$, it does up to $n = 2d$. It is
-# not operations that decided between them. It is the next column.
+# So self-attention takes fewer operations than a recurrent layer as long as $n < d$, as the paper says: a sentence of
+# 40 words at a width of 512. But mind what is compared. With its four projections, $8nd^2$ more, an attention layer
+# never takes fewer than a plain recurrent one. Against an LSTM, whose four gates take $16nd^2$, it does up to $n = 2d$.
+# It is not operations that decided between them. It is the next column.
 #
 # ### 7.3 Second column: steps that wait
 #
 # How many computations must wait for one another, whatever machine you have? Autograd writes down what was computed
 # from what: each result has a node, and each node knows the ones before it. The longest chain in this graph is what no
-# machine can do at the same time.
+# machine can do at the same time. (A whole matrix product is one node, and so is a softmax: one step each, as in the
+# table.)
 
 # %%
 def chain(out):                                                    # nodes in the longest chain
@@ -598,8 +608,8 @@ for name in LAYERS:
 
 # %% [markdown]
 # Only the recurrent layer waits for its own past. The other chains do not know how long the text is. What does waiting
-# cost? Here are the operations of each layer, its time on one thread, and what it gets done in a nanosecond. Guess who
-# gets most done, and who least.
+# cost? Here are the operations of each layer, its time on one thread, and what it gets done in a nanosecond. Guess
+# which gets the most done, and which the least.
 
 # %% jupyter={"outputs_hidden": true} tags=["nbval-ignore-output", "hide-output"]
 n, d = 2048, 64
@@ -610,10 +620,10 @@ for name in LAYERS:
 
 
 # %% [markdown]
-# The convolution is one large product. The recurrent layer is 2,048 small ones, one after another, and gets a small part
-# of that done. On a GPU with thousands of units the gap becomes a gulf, since one small product can't keep them busy.
-# (Our restricted layer is slow for another reason: its products are tiny, and each neighbourhood is copied. Lesson 20
-# does better.)
+# The convolution is one large product, and gets the most done. The recurrent layer is 2,048 small ones, one after
+# another, and gets about a thirtieth of that done. On a GPU with thousands of units the gap becomes a gulf, since one
+# small product can't keep them busy. (Our restricted layer gets the least done, for another reason: its products are
+# tiny, and each neighbourhood is copied. Lesson 20 does better.)
 #
 # ### 7.4 Third column: the longest path
 #
@@ -663,11 +673,11 @@ plots.lines(
 )
 
 # %% [markdown]
-# Read it against the table. Self-attention: 1, always. Restricted: with $r = 9$ each layer looks 8 back, so $n/8$: the
-# price of leaving the square. And the convolution? The table says $\log_k n$, and the measured line is as steep as the
-# recurrent one's: $n/(k-1)$. It is the *dilated* convolution, whose $k$ inputs stand ever further apart, that has
-# $\log_3 9 = 2, 3, 4, 5$. The paper says so in its text: $O(n/k)$ for contiguous kernels, $O(\log_k n)$ for dilated
-# ones. The library has the formula:
+# Read it against the table. Self-attention: 1, always. Restricted: with $r = 9$ each layer looks 8 back, so about $n/8$
+# layers: the price of leaving the square. And the convolution? The table says $\log_k n$, but the measured line is as
+# steep as the recurrent one's: about $n/(k-1)$. It is the *dilated* convolution, whose $k$ inputs stand ever further
+# apart from layer to layer, that needs $\log_3 n$ layers: 2, 3, 4, 5. The paper says so in its text: $O(n/k)$ for
+# contiguous kernels, $O(\log_k n)$ for dilated ones. The library has the formula of how far a stack sees:
 
 # %%
 from txlib.layers.convolution import receptive_field
@@ -731,17 +741,18 @@ for name, config in FAMILIES.items():
 # %% [markdown]
 # For years the share stayed small: models grew wider as they grew longer. The last row is another world. Its scores
 # would take a terabyte per block. Fused kernels are what makes such a model possible. And when its context is full,
-# most of its work is the square: 83 %, or 71 % if the kernel skips the half that is masked. (The sizes are in Llama Team
-# 2024. Gemini 1.5 was tested on ten million tokens, Gemini Team 2024; how its attention is computed was not published.)
+# most of its work is the square: 83 %, or 71 % if the kernel skips the half that is masked. (The sizes are from
+# Llama Team 2024. Gemini 1.5 was tested on ten million tokens, Gemini Team 2024; how its attention is computed was not
+# published.)
 #
 # **When a model writes**, the square hides. With a cache, one new token meets $n$ old ones: $4nd$ operations per block
 # beside $24d^2$, and the cache grows by one row. *Linear*, per token. But a text is many tokens:
 #
 # $$\sum_{i=1}^{n} 4 i d \approx 2 n^2 d$$
 #
-# That is half of the square, the half below the diagonal, spread over time. And the cache must be *read* for each token,
-# 17 GB of it in the last row. Lesson 10 measured that waiting for memory; lesson 13 showed how sharing keys and values makes
-# it four times smaller than it would be (that is in the last row already).
+# That is half of the square, the half below the diagonal, spread over time. And the cache must be *read* for each
+# token, 17 GB of it in the last row. Lesson 10 measured that waiting for memory. Lesson 13 showed how sharing keys and
+# values makes the cache four times smaller than it would be (that is in the last row already).
 
 # %% [markdown]
 # ## 9 Break it: just cut the text
@@ -769,13 +780,15 @@ for low, high in ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (
     print(f"{low:3} to {high:3} tokens of context: loss {by_place[low - 1 : high].mean():.2f} nats")
 
 # %% [markdown]
-# Three or four tokens are worth 0.7 nats; what comes on top hardly matters. If that were the whole truth, nobody would
-# need long contexts. But this model is small, it learned from other books, in pieces of 128 tokens, and so it has never
-# had a reason to look further. Ask the *text*, not the model.
+# With three or four tokens the loss is 0.8 nats lower than with one; what comes beyond them hardly matters. (Don't read
+# much into the ups and downs: the first lines average only a few hundred losses each.) If that were the whole truth,
+# nobody would need long contexts. But this model is small, it learned from other books, in pieces of 128 tokens, and so
+# it has never had a reason to look further. Ask the *text*, not the model.
 #
 # ### 9.2 In the text
 #
-# Many words of *Hamlet* are neither frequent nor alone: they occur two to ten times. Names, places, plots, poison. When such a word comes back, how far away was it mentioned last? If that lies beyond the context, then to the model the
+# Many words of *Hamlet* are neither frequent nor alone: they occur two to ten times. Names, places, plots, poison. When
+# such a word comes back, how far away was it mentioned last? If that lies beyond the context, then to the model the
 # word is new. Guess: for what part of them does a context of 1,024 tokens suffice?
 
 # %% jupyter={"outputs_hidden": true} tags=["hide-output"]
@@ -805,11 +818,13 @@ plots.lines(
 )
 
 # %% [markdown]
+# For less than a quarter of them. To have half of them in view takes more than 4,096 tokens.
+#
 # ### 9.3 In a compressor
 #
-# One more witness, and a plain one. A compressor is a model of text, too: what it can predict, it need not store. `lzma`
-# looks for repetitions within a window, and you choose how large that is. How many bits does a character of the play
-# take?
+# One more witness, and a plain one. A compressor is a model of text, too: what it can predict, it need not store.
+# `lzma` looks for repetitions within a window, and you choose how large that is. How many bits does a character of the
+# play take?
 
 # %% tags=["nbval-ignore-output"]
 import lzma
@@ -823,9 +838,9 @@ for kilobytes in (4, 16, 64, 256):
 
 # %% [markdown]
 # With the smallest window the play takes 17 % more room than with the largest, which holds all of it. Each step helps
-# less than the one before, and each one helps. What stands far away is worth less than what stands near, but it is worth
-# something all the way. Keep that in mind when you look for a cheaper pattern than the square: **a lot from nearby, a
-# little from everywhere.**
+# less than the one before, and each one helps. What stands far away is worth less than what stands near, but it is
+# worth something all the way. Keep that in mind when you look for a cheaper pattern than the square: **a lot from
+# nearby, a little from everywhere.**
 
 # %% [markdown]
 # ## 10 The map: ways round the wall
@@ -846,7 +861,7 @@ plots.ways_round(
 # | Family | The idea | For example | Operations | Here |
 # | --- | --- | --- | --- | --- |
 # | fixed patterns | compute only pairs chosen beforehand: near ones, every tenth … | Sparse Transformer (Child et al. 2019), Longformer (Beltagy et al. 2020) | $O(n \sqrt n)$, $O(nr)$ | 20 |
-# | learnable patterns | find out which pairs matter, by sorting or hashing | Reformer (Kitaev et al. 2020), Routing Transformer (Roy et al. 2020) | $O(n \log n)$, $O(n \sqrt n)$ | – |
+# | learnable patterns | find out which pairs matter, by hashing or clustering | Reformer (Kitaev et al. 2020), Routing Transformer (Roy et al. 2020) | $O(n \log n)$, $O(n \sqrt n)$ | – |
 # | memory | a few tokens that read all and are read by all | Set Transformer (Lee et al. 2019), global tokens of Longformer and Big Bird (Zaheer et al. 2020) | $O(nm)$ | 18, 20 |
 # | recurrence | segments; each reads what is kept of the one before | Transformer-XL (Dai et al. 2019) | $O(nr)$ | – |
 # | low rank | squeeze $n$ keys into $k$ | Linformer (Wang et al. 2020) | $O(nk)$ | 21 |
@@ -856,8 +871,8 @@ plots.ways_round(
 # 2022 adds two that leave the square alone and shrink something else: **downsampling**, which shortens the sequence
 # itself (Perceiver), and **sparse models**, which you know from lesson 14.
 #
-# Two questions to ask each of them, in the next lessons. *What can it no longer see*, and does that matter on real text?
-# And *is it faster in seconds*, at a length that you use, than a fused kernel that computes everything?
+# Two questions to ask each of them, in the next lessons. *What can it no longer see*, and does that matter on real
+# text? And *is it faster in seconds*, at a length that you use, than a fused kernel that computes everything?
 
 # %% [markdown]
 # ## 11 Open the library
@@ -906,9 +921,9 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
       f" our restricted layer {operations(restricted, x, r):,}")
 
 # %% [markdown]
-# None saved. Dense attention computes every pair, and then throws most of them away. **A mask says what may be seen, not
-# what is computed.** To turn the one into the other, so that any mask costs what it allows and no more, is what lesson
-# 20 begins with.
+# None saved. Dense attention computes every pair, and then throws most of them away. **A mask says what may be seen,
+# not what is computed.** How to turn the one into the other, so that a mask costs hardly more than what it allows, is
+# the heart of lesson 20.
 
 # %% [markdown]
 # ## 12 Quiz
@@ -933,7 +948,8 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 # </details>
 # <details><summary>D. Restricting attention to r neighbours lowers the operations and leaves the longest path as it is</summary>
 #
-# It lowers the operations, to $O(rnd)$. But news now travels $r - 1$ positions per layer, and the path becomes $O(n/r)$.
+# It lowers the operations, to $O(rnd)$. But news now travels $r - 1$ positions per layer, and the path becomes
+# $O(n/r)$.
 # </details>
 #
 # **2. A cost was measured at 1,000, 2,000 and 4,000 tokens: 3, 11 and 43 seconds. What is it, most likely?**
@@ -1018,27 +1034,31 @@ print(f"dense without a mask {without:,}, with it {masked:,};"
 # %% [markdown]
 # ## 13 Summary
 #
-# - Double the length, and see what the cost is multiplied by: 2 is linear, 4 is quadratic. On logarithmic axes the slope
-#   is the exponent. $O$ says who is higher in the end, constants say where the end begins.
+# - Double the length, and see what the cost is multiplied by: 2 is linear, 4 is quadratic. On logarithmic axes the
+#   slope is the exponent. $O$ says who is higher in the end, constants say where the end begins.
 # - A block costs $24nd^2 + 4n^2d$. Scores and mixing overtake the projections at $n = 2d$, everything else at $6d$; on
-#   the clock somewhat earlier. Their share is $n/(n+6d)$: 2.7 % in GPT-3, more than 80 % in a Llama with 131,072 tokens.
+#   the clock somewhat earlier. Their share is $n/(n+6d)$: 2.7 % in GPT-3, more than 80 % in a Llama with 131,072
+#   tokens.
 # - Written out, scores take $n^2$ numbers per head: 10 GB at 50,000. Fused kernels make the memory linear. The
 #   operations stay.
-# - Attention buys no waiting and a path of one with its square. Recurrent layers wait, convolutions and windows need more
-#   layers the further the news has to go.
+# - The square buys attention two things: nothing waits, and the path is a single step. Recurrent layers wait;
+#   convolutions and windows need more layers the further the news has to go.
 # - 512 and 1,024 were tables of positions, memory and patience, not laws.
-# - Cutting the text loses what stands far away: with 1,024 tokens, three of four rare words look new.
+# - Cutting the text loses what stands far away: with 1,024 tokens, three out of four rare words that come back look
+#   new.
 # - A mask says what may be seen, not what is computed.
 #
 # **Read** Vaswani et al. 2017, *Attention Is All You Need*, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
-# section 4. Tay et al. 2020, *Efficient Transformers: A Survey*,
-# [arXiv:2009.06732](https://arxiv.org/abs/2009.06732), section 3 (its later edition is in ACM Computing Surveys, 2022).
-# Dao et al. 2022, *FlashAttention*, [arXiv:2205.14135](https://arxiv.org/abs/2205.14135), sections 2 and 3.1. Devlin et al. 2019,
-# *BERT*, [arXiv:1810.04805](https://arxiv.org/abs/1810.04805), appendix A.2. Llama Team 2024, *The Llama 3 Herd of Models*,
+# section 4. Tay et al. 2020, *Efficient Transformers: A Survey*, [arXiv:2009.06732](https://arxiv.org/abs/2009.06732),
+# section 3 (its later edition is in ACM Computing Surveys, 2022). Dao et al. 2022, *FlashAttention*,
+# [arXiv:2205.14135](https://arxiv.org/abs/2205.14135), sections 2 and 3.1. Brown et al. 2020, *GPT-3*,
+# [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), section 2.1. Devlin et al. 2019, *BERT*,
+# [arXiv:1810.04805](https://arxiv.org/abs/1810.04805), appendix A.2. Llama Team 2024, *The Llama 3 Herd of Models*,
 # [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.2. Gemini Team 2024, *Gemini 1.5*,
 # [arXiv:2403.05530](https://arxiv.org/abs/2403.05530), on long contexts. Of the map: Child et al. 2019,
 # [arXiv:1904.10509](https://arxiv.org/abs/1904.10509); Kitaev et al. 2020,
-# [arXiv:2001.04451](https://arxiv.org/abs/2001.04451); Dai et al. 2019,
+# [arXiv:2001.04451](https://arxiv.org/abs/2001.04451); Roy et al. 2020,
+# [arXiv:2003.05997](https://arxiv.org/abs/2003.05997); Dai et al. 2019,
 # [arXiv:1901.02860](https://arxiv.org/abs/1901.02860); the others come with their lessons.
 #
 # **Do** the exercise [19_wall](../exercises/exercise_19_wall.ipynb). Then go on to
