@@ -36,7 +36,7 @@ from txlib.layers import FeedForward, LayerNorm
 torch.set_num_threads(1)                                    # so that timings are comparable
 
 # %% [markdown]
-# And what it is about, one play of Shakespeare that no model of this course has been trained on:
+# And what it is about: *Twelfth Night*, a play of Shakespeare that no model of this course has been trained on.
 
 # %%
 play = shakespeare().validation
@@ -97,7 +97,7 @@ plots.mask(
 # %% [markdown]
 # - **(b)** A word's meaning is mostly settled by its neighbours. Each position sees $r$ on either side. (Mind the
 #   unit. The paper's $w$, and `attention_window` in Hugging Face's models, is the *whole* width, $w = 2r$.)
-# - **(c)** As many pairs, spread further apart, as in the dilated convolutions of lesson 02's ByteNet.
+# - **(c)** As many keys per query, spread further apart, as in the dilated convolutions of lesson 02's ByteNet.
 # - **(d)** A few positions that must know all of the text, such as `[CLS]` where it is to be classified, or the words
 #   of a question about it. The pattern is symmetric: what they have gathered, everybody can read there.
 #
@@ -117,7 +117,9 @@ plots.mask(
 #
 # $$\text{window + global: } 2gn - g^2 + (n-g)(2r+1) - r(r+1)$$
 #
-# All grow like $n$. Count cells, and compare:
+# All grow like $n$. (They hold as soon as the text is longer than the window's reach to one side.) Count cells, and
+# compare. The dilated window here has half the radius and gaps of 2, so it spans as much as the window, with half of
+# the keys:
 
 
 # %%
@@ -139,15 +141,16 @@ for n in (1024, 4096):
 
 # %% [markdown]
 # With 4,096 positions and a window of 512, Longformer computes an eighth of the square. At 512 positions it would
-# save a quarter. **A sparse pattern is worth its trouble when $n$ is many times its width.**
+# save only a quarter. **A sparse pattern is worth its trouble when $n$ is many times its width.**
 
 # %% [markdown]
 # ### 3.2 Big Bird
 #
 # Zaheer et al. (2020) think of attention as a graph: positions are its nodes, and a pair that is computed is an edge.
 # Which few edges keep such a graph well connected? Their answer has three parts: **random** ones, a **window**, and
-# **global** nodes. And they deal in *blocks* of positions, 64 by 64 in the base model. Why blocks? A processor that
-# fetches 64 neighbouring keys for 64 neighbouring queries works at full speed; one that fetches single keys waits.
+# **global** nodes. And they deal in *blocks*, of 64 positions each in the base model: a block of queries sees a block
+# of keys, 64 by 64 pairs, or it does not. Why blocks? A processor that fetches 64 neighbouring keys for 64
+# neighbouring queries works at full speed; one that fetches single keys waits.
 #
 # So a table of blocks says it all. Random blocks are drawn among those that the other parts leave:
 
@@ -181,8 +184,10 @@ def either(masks):
 
 
 # %% [markdown]
-# The paper's figure 1, with $r = 2$ random blocks, a window of $w = 3$ and $g = 2$ global blocks. (In the figure both
-# global ones stand at the front. In the authors' code, which we follow, half of them stand at the end.)
+# The paper's figure 1, with $r = 2$ random blocks, a window of $w = 3$ and $g = 2$ global blocks. (Mind the letters:
+# Big Bird's $r$ counts random blocks, and its $w$ is a whole width.) The paper draws single positions where we draw
+# blocks, and both of its global ones stand at the front. In the authors' code, which we follow, half of them stand at
+# the end.
 
 # %%
 parts = {name: by_blocks(table) for name, table in big_bird(16).items()}
@@ -200,8 +205,8 @@ plots.mask(
 )
 
 # %% [markdown]
-# Count again. A query block sees $g + w + r$ blocks; global blocks see all. In the base model that is
-# $(2 + 3 + 3) \cdot 64 = 512$ keys per query, however long the text is.
+# Count again. A query block sees at most $g + w + r$ blocks; global blocks see all. In the base model that is
+# $(2 + 3 + 3) \cdot 64 = 512$ keys for each query that is not global, however long the text is.
 
 # %%
 for n in (1024, 4096, 16384):
@@ -214,6 +219,9 @@ blocks = torch.stack(list(big_bird(16, random=3).values())).any(dim=0).sum().ite
 print(f"n = 1,024 counted by blocks: {blocks * 64**2:,}; by cells: {cells:,}")
 
 # %% [markdown]
+# More than 512 on average, since the two global blocks see everything: 128 queries with $n$ keys each. In a long text
+# they add nearly 128 to the average. So it approaches 640, and stays there.
+#
 # ### 3.3 Causal: strides and fixed columns
 #
 # A model that writes must not see what comes. Any pattern has its causal form: `causal & pattern`. For a window that
@@ -258,9 +266,9 @@ plots.mask(
 )
 
 # %% [markdown]
-# A window of $l$ and every $l$-th: about $l + i/l$ keys for query $i$. What stride is cheapest? $l + n/l$ is smallest
-# where both parts are equal, at $l = \sqrt n$. So strided attention has $O(n\sqrt n)$ pairs, more than a window, and
-# for that it gets anywhere in two steps. All on one pair of axes:
+# A window of $l$ and every $l$-th: about $l + i/l$ keys for query $i$. What stride is cheapest? For the last query,
+# $l + n/l$ is smallest where both parts are equal, at $l = \sqrt n$. So strided attention has $O(n\sqrt n)$ pairs. In
+# the end that is more than any window has, and in return it gets anywhere in two steps. All on one pair of axes:
 
 # %%
 def in_strided(n):
@@ -289,7 +297,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# Big Bird begins as the full square: below 512 positions its blocks cover everything. Then it leaves with slope 1.
+# Big Bird begins as the full square: up to 512 positions its blocks cover everything. Then it leaves with slope 1.
+# Strided attention begins below this window, and overtakes it before 8,192 positions.
 
 # %% [markdown]
 # ## 4 How far does a stack see?
@@ -340,9 +349,10 @@ plots.mask(
 
 # %% [markdown]
 # Never. If all steps are multiples of 3, so are all sums of steps. The text has become three texts that do not know
-# of each other. One layer without gaps mends it, and it belongs *below*: first gather the neighbours, then leap.
-# Longformer does that, and leaves dilation to the upper layers and to two heads of each; the other heads go on
-# without.
+# of each other. One layer without gaps mends it, and it belongs *below*: first gather the neighbours, then leap. The
+# Longformer that writes text, character by character, does that. It leaves dilation to the upper layers, and there to
+# two heads of each; the other heads go on without. (The pretrained encoder has no gaps at all: they made it worse,
+# probably because its weights began as those of RoBERTa, which knew none.)
 #
 # Now the other patterns. What share of all positions does a position know of, after each layer?
 
@@ -371,8 +381,8 @@ plots.lines(
 )
 
 # %% [markdown]
-# From anywhere to a global token is one step, from there to anywhere another. Windows need $n / r$ layers for
-# the same.
+# From anywhere to a global token is one step, from there to anywhere another. Windows need about $n / r$ layers for
+# the same. And the dilated pattern knows of no more positions than the window, only of others, further away.
 #
 # ### Do gradients agree?
 #
@@ -529,9 +539,10 @@ for name, each in to_run.items():
 # %% [markdown]
 # Read the two columns. Big Bird, made of blocks, pays for what it uses. A dilated window has a key in every block
 # that it crosses, and pays for all of them. Strided attention has a live pair in *every* block of its triangle: half
-# of the square, for 3 % of its pairs. **What counts is not how many pairs are allowed, but how many blocks they
-# touch.** (So Child et al. wrote kernels of their own, and kept dilation out. For a stride, one sorts the positions
-# by their place in the stretch first: then its keys are neighbours. The exercise does that for a dilated window.)
+# of the square, for 3 % of the pairs. **What counts is not how many pairs are allowed, but how many blocks they
+# touch.** (Longformer has a kernel of its own for gaps; its version in blocks, the one used for the pretrained
+# models, does without them. For a stride, Child et al. sort the positions by their place in the stretch first: then
+# the keys of a query are neighbours. The exercise does that for a dilated window.)
 
 # %% [markdown]
 # ### 5.2 What size?
@@ -592,18 +603,22 @@ for name, times in taken.items():
 expect("Times as fast at 4,096", taken["all pairs, masked"][-1] / taken["block by block"][-1], 4, 60)
 
 # %% [markdown]
+# The loop's time doubles with the length, as it should. The square's should grow fourfold, and at the last step it
+# grew sevenfold on our machine: the scores take 64 MiB by now, and no longer fit into the processor's caches (lesson
+# 03). At 256 positions the loop still loses: four small steps cost more than one product.
+#
 # Two things are not yet right about our loop. `live_blocks` asks about all pairs, so the *plan* is quadratic, if only
 # once per mask and in single bytes. For a window one needs no pairs at all: the block of queries from $a$ to $b$ sees
 # the keys from $a - r$ to $b + r$, and that is arithmetic. And it runs head by head, text by text. The library's
-# version (section 8) does neither.
+# version (section 9) does neither.
 
 # %% [markdown]
 # ## 6 What are random pairs good for?
 #
 # At first sight, nothing: why should a word look at a word that was drawn by lot? The answer is an old one. In a
-# village where everybody knows only neighbours, news takes long from end to end. Let a few people have one friend in
-# a random place, and suddenly everybody is few steps from everybody: a *small world* (Watts and Strogatz 1998). Count
-# steps between positions:
+# village where everybody knows only neighbours, news takes a long time from end to end. Let a few people have one
+# friend in a random place, and suddenly everybody is a few steps from everybody: a *small world* (Watts and Strogatz
+# 1998). Count steps between positions:
 
 
 # %%
@@ -660,8 +675,9 @@ plots.lines(
 # what it is worth, the next section says. Big Bird has all three kinds, and its authors prove that such a pattern,
 # thanks to the global tokens, can still compute everything that full attention can: it is a universal approximator,
 # and Turing complete. Read the small print, though: *given enough layers*. Their section 3.4 names a task that full
-# attention does in one layer, and any sparse pattern with $\tilde O(n)$ edges only in nearly $n$ layers. It is of the
-# kind "each position looks for one particular other".
+# attention does in one layer: for each of $n$ vectors, find the one that is furthest from it. Any sparse pattern with
+# $\tilde O(n)$ edges (the tilde drops logarithms) needs nearly $n$ layers for it, under an assumption that is usual
+# in the theory of complexity. The task is of the kind "each position looks for one particular other".
 
 # %% [markdown]
 # ## 7 What is lost?
@@ -671,7 +687,8 @@ plots.lines(
 # who holds some other thing.
 #
 # - **One fact for all.** A single line names somebody, the others are empty. Every line must know who was named.
-# - **Each its own question.** Every line holds a fact, and every line asks about another line's thing.
+# - **Each its own question.** Every line holds a fact, and every line asks about one line's thing, nearly always
+#   another's.
 #
 # In both, distances up to 63 occur.
 
@@ -702,8 +719,8 @@ def own_question(size, asking=n):                           # n facts; the last 
 
 
 # %% [markdown]
-# The reader: two pre-norm blocks with four heads, as in lesson 15, and no positions at all. What it needs stands in
-# the lines themselves, and where a line may look is up to the mask.
+# The reader: two pre-norm blocks (lesson 06) with four heads, and no positions at all. What it needs stands in the
+# lines themselves, and where a line may look is up to the mask.
 
 # %% tags=["recorded"]
 class Block(nn.Module):
@@ -786,6 +803,9 @@ for name, mask in PATTERNS.items():
     print(f"{name:18} {mask.pairs(n) / n**2:4.0%} of the pairs; two layers reach {two:4.0%}")
 
 # %% [markdown]
+# Big Bird computes half of all pairs, since the text has sixteen blocks only. It is meant for longer ones, and has an
+# advantage here.
+#
 # Guess before you go on. In which of the two tasks will the window with its one global token do as well as all pairs?
 # And how far will the plain window get, whose two layers reach 16 lines?
 #
@@ -848,7 +868,8 @@ figure("own question", "Each its own question: what is not seen directly is lost
 # %% [markdown]
 # The same patterns, the same two layers, the same reach. Now the plain window is right up to a distance of 8, what
 # *one* layer sees, and nothing was handed on. The global token, through which everything could pass, has brought next
-# to nothing. Big Bird answers a third of the far questions. Which third? Those whose fact it sees directly:
+# to nothing, except at the largest distances. Big Bird answers between a third and a half of the questions at
+# distances from 8 to 47, and all of them from 56 on. Which ones? Those whose fact it sees directly:
 
 # %%
 far = (torch.arange(n)[:, None] - torch.arange(n)).abs() // 4  # (query, key): group of distances
@@ -863,14 +884,15 @@ for name in ("window", "window + 1 global", "Big Bird"):
 
 # %% [markdown]
 # Take the share of pairs that a pattern allows at a distance, add one in sixteen of the rest for lucky guesses, and
-# you have the figure, also its rise on the right: facts that are that far away stand at an end of the text, and there
-# are the global lines. **In 150 batches no relay was learned.** Think of what it would take. A line in between would
-# have to pass on all facts that it sees, in one vector, without knowing which of them will be asked for; for the
-# global token that is 64 facts. It is lesson 02's single context vector again. (Is it room that is lacking, or
-# training? That is the exercise's last task.)
+# you have the figure, to within three points. You also have its rise on the right: where the fact is that far away,
+# fact and question stand at opposite ends of the text, and at the ends stand the global lines. **In 150 batches no
+# relay was learned.** Think of what it would take. A line in between would have to pass on all facts that it sees, in
+# one vector, without knowing which of them will be asked for; for the global token that is 64 facts. It is lesson
+# 02's single context vector again. (Is it room that is lacking, or training? That is the exercise's last task.)
 #
 # This is the small print of section 6, seen. And it says what to do: **make those global who ask.** Suppose only the
-# last eight lines have a question. Let those eight see everything:
+# last eight lines have a question. (Each text now has eight answers to learn from instead of 64; so we train for 250
+# batches, not 150.) Let those eight see everything:
 
 # %%
 for name, words in {"all pairs": "all pairs", "askers": "window + the askers"}.items():
@@ -953,7 +975,7 @@ prove_equal(ours, theirs, what="Big Bird with random blocks, keys per query,")
 # sees. With no arguments, `bigbird()` is the paper's base model.)
 #
 # What runs them is `BlockSparseAttention`. It does what our loop does, for whole batches and all heads, forward and
-# backward, without keeping any weights. On a GPU it hands the same blocks to PyTorch's FlexAttention.
+# backward, without keeping any weights. On a GPU it leaves the live blocks to PyTorch's FlexAttention.
 
 # %%
 show_source(library.BlockSparseAttention.forward)
@@ -1061,10 +1083,10 @@ for radius in (2, 4, 8, 16, 64, 256):
     print(f"{gap_loss(alone | ends):.2f}")
 
 # %% [markdown]
-# Most of what it uses lies within eight tokens on either side: 5.2 nats, where all 256 give 4.9. And it uses the rest, too;
-# each doubling of the radius helps, and each helps less. Two global tokens help most where the window is narrow, though
-# nobody has trained them for it: half a nat at radius 2. (Do they carry news, or are they a place for attention to rest on?
-# These numbers don't say; the next section knows of the second.)
+# Most of what it uses lies within eight tokens on either side: 5.2 nats, where all 256 give 4.9. And it uses the
+# rest, too: each doubling of the radius helps, and each helps less. Two global tokens help most where the window is
+# narrow, though nobody has trained them for it: half a nat at radius 2. (Do they carry news, or are they a place for
+# attention to rest on? These numbers don't say; the next section knows of the second.)
 #
 # ## 11 What became of it
 #
@@ -1074,13 +1096,14 @@ for radius in (2, 4, 8, 16, 64, 256):
 #
 # Then fused kernels made the full square cheap in memory (lesson 22), and for some years most large models computed
 # all pairs again. What survived is the simplest pattern. **Mistral 7B** (Jiang et al. 2023) has a window of 4,096 in
-# every layer.
-# **Gemma 2** takes windows and all pairs in turn, **Gemma 3** (2025) five layers of windows of 1,024 to one with all
-# pairs: the cache of a window does not grow. **StreamingLLM** (Xiao et al. 2024) found that a trained model with a
-# window falls apart as soon as the first few tokens leave it, and is well again when those few stay visible:
-# *attention sinks*, global tokens that nobody had planned. And patterns can be learned: **Native Sparse Attention**
-# (Yuan et al. 2025) scores whole blocks cheaply, and computes the best ones. It answers our section 7 in the only way
-# possible: to see the right one among many directly, somebody must first find out which one it is.
+# every layer. **Gemma 2** takes windows and all pairs in turn, **Gemma 3** (2025) five layers of windows of 1,024 to
+# one with all pairs: the cache of a window does not grow.
+#
+# **StreamingLLM** (Xiao et al. 2024) found that a trained model with a window falls apart as soon as the first few
+# tokens leave it, and is well again when those few stay visible: *attention sinks*, global tokens that nobody had
+# planned. And patterns can be learned: **Native Sparse Attention** (Yuan et al. 2025) scores whole blocks cheaply,
+# and computes the best ones. That is an answer to our section 7: to see the right one among many directly, somebody
+# must first find out which one it is.
 
 # %% [markdown]
 # ## 12 Quiz
@@ -1172,12 +1195,12 @@ for radius in (2, 4, 8, 16, 64, 256):
 # - A window has $n(2r+1) - r(r+1)$ pairs, $g$ global tokens add $g$ rows and columns, Big Bird has $g + w + r$ blocks
 #   per block of queries, a stride of $\sqrt n$ about $n \sqrt n$ pairs.
 # - What a stack can know are the non-zero entries of a product of matrices. Windows: $Lr$ to either side. Equal gaps
-#   in all layers never meet. One global token: everything in two layers.
+#   in all layers: texts that never meet. One global token: everything in two layers.
 # - A mask alone saves nothing. What saves is to gather live blocks, and the cost is the number of *blocks* that a
 #   pattern touches.
-# - Random pairs turn a path of length $n$ into one of $\log n$.
-# - One fact for all goes through a global token without loss. Sixty-four facts do not, and no relay was learned: what
-#   was not seen directly was guessed. Make those global who ask.
+# - Random pairs turn a path of about $n$ steps into one of about $\log n$.
+# - One fact for all goes through a global token without loss. Sixty-four facts, each with its own question, did not:
+#   in 150 batches no relay was learned, and what was not seen directly was guessed. Make those global who ask.
 #
 # **Read** Beltagy et al. 2020, *Longformer*, [arXiv:2004.05150](https://arxiv.org/abs/2004.05150), section 3. Zaheer
 # et al. 2020, *Big Bird*, [arXiv:2007.14062](https://arxiv.org/abs/2007.14062), sections 2 and 3.4. Child et al.
