@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from txlib.attention.band import WIDEST, Band
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense
-from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
+from txlib.attention.mechanism import Layer, MechanismConfig, check_no_dropout, for_each_head
 
 
 class TiledAttention(torch.autograd.Function):
@@ -230,9 +230,5 @@ class FlashConfig(MechanismConfig, name="flash"):
         Raises:
             ValueError: when the block drops weights, which are never there.
         """
-        if block.attention_dropout:
-            raise ValueError(
-                f"FlashAttention drops no weights, got attention_dropout={block.attention_dropout}; "
-                "set it to 0, or use DenseConfig()"
-            )
+        check_no_dropout("FlashAttention", block)
         return FlashAttention(triton=self.triton, tile=self.tile)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from txlib.attention.additive import check_sizes, check_width
 from txlib.attention.masks import MaskLike, as_dense
 from txlib.attention.masks.spans import within
-from txlib.attention.mechanism import Layer, MechanismConfig, for_each_head
+from txlib.attention.mechanism import Layer, MechanismConfig, check_no_dropout, for_each_head
 from txlib.attention.multihead import StateCache
 
 CHUNK = 64  # queries at a time; the fastest on a CPU for heads of 64
@@ -443,12 +443,3 @@ class GatedLinearConfig(MechanismConfig, name="gated-linear"):
                 "use cross_mechanism=LinearConfig()"
             )
         return GatedLinearAttention(block.heads, block.head_dim if self.gated else None, chunk=self.chunk)
-
-
-def check_no_dropout(name: str, block: Any) -> None:
-    """Refuse to drop weights that are never computed."""
-    if block.attention_dropout:
-        raise ValueError(
-            f"{name} has no weights to drop, got attention_dropout={block.attention_dropout}; set it to 0, dropout=… "
-            "acts on the output"
-        )

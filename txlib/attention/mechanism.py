@@ -141,6 +141,19 @@ def check_dropout(dropout: float, name: str = "dropout") -> None:
         raise ValueError(f"{name}={dropout} must be in [0, 1)")
 
 
+def check_no_dropout(name: str, block: Any) -> None:
+    """Refuse to drop weights that are never written down.
+
+    Raises:
+        ValueError: naming the share.
+    """
+    if block.attention_dropout:
+        raise ValueError(
+            f"{name} has no weights to drop, got attention_dropout={block.attention_dropout}; set it to 0, dropout=… "
+            "acts on the output"
+        )
+
+
 def takes_bias(mechanism: nn.Module) -> bool:
     """Whether a mechanism knows position biases."""
     parameters = inspect.signature(mechanism.forward).parameters.values()
