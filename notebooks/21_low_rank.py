@@ -11,14 +11,14 @@
 # - shorten keys and values by a convolution, without a look into the future;
 # - put all of them on one plane, error against operations, and say why dense attention is still what most models use.
 #
-# **You need** lessons 02, 03 and 12; 19 and 20 help. **It takes** about 75 minutes to read and try; all cells together
-# run in about half a minute on a laptop.
+# **You need** lessons 02 to 04, 08 and 11; 13, 19 and 20 help. **It takes** about 75 minutes to read and try; all cells
+# together run in about half a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: a matrix larger than what it is made of
 #
 # Lesson 20 left scores out. This lesson keeps every pair in play, and asks whether the $n \times n$ matrix has to be
-# written down. Look at a real one. The small BERT that comes with the course reads twelve pieces of *Twelfth Night*
+# written down. Look at a real one. The small BERT of lesson 11 reads twelve pieces of *Twelfth Night*
 # and what follows, 256 tokens each. It has not seen them in training. We listen at each attention layer for its
 # queries, keys and values.
 
@@ -86,6 +86,8 @@ plots.products(
 #   once, for all queries (4 and 5).
 # - **Compression**: make one key of every three neighbours (6).
 #
+# (The letters of the picture come with their sections: $\bar P$ and $F$ in 3, $\phi$ in 4.)
+#
 # Each is a claim about real text. So each will be measured on real text.
 
 # %% [markdown]
@@ -95,11 +97,12 @@ plots.products(
 #
 # Any matrix is a sum of products column × row, of rank 1 each, sorted by size:
 # $P = \sigma_1 u_1 w_1^\top + \sigma_2 u_2 w_2^\top + \dots$ with $\sigma_1 \ge \sigma_2 \ge \dots \ge 0$, the
-# **singular values**. No matrix of rank $k$ is nearer to $P$ than the first $k$ terms (Eckart and Young 1936). Had we
-# these $k$ columns and rows, mixing the values would cost $2nkd$ multiplications in place of $n^2 d$.
+# **singular values**. No matrix of rank $k$ is nearer to $P$, in the sum of the squares of what is left out, than the
+# first $k$ terms (Eckart and Young 1936). Had we these $k$ columns and rows, mixing the values would cost $2nkd$
+# multiplications in place of $n^2 d$.
 #
-# Wang et al. (2020) made *Linformer* from the observation that the sum of the singular values is nearly all in the
-# first few. Their measure, then: how many does one need for 90 % of the sum of all?
+# Wang et al. (2020, § 3) made *Linformer* from the observation that the sum of the singular values is nearly all in the
+# first few. Their measure, turned round: how many does one need for 90 % of the sum of all?
 
 
 # %%
@@ -127,8 +130,8 @@ print(f"random queries and keys: {chance:.0f} of {n}")
 
 # %% [markdown]
 # In layers 3 and 4 the premise holds: 10 to 44 of 256 directions are enough, where random queries and keys need about
-# 140. But look at the first layer. Two of its heads need 200: more than random ones! Are they so rich? Here is one of
-# them, its first 16 tokens:
+# 140. (Wang et al. found it in RoBERTa, too: in higher layers the rank is lower.) But look at the first layer. Two of
+# its heads need about 200: more than random ones! Are they so rich? Here is one of them, its first 16 tokens:
 
 # %%
 piece = [pieces.decode([id]).replace("\n", "⏎") for id in ids[0, :16].tolist()]
@@ -140,10 +143,11 @@ plots.heatmap(
 )
 
 # %% [markdown]
-# It is the simplest head there is. Each token looks at the next one. A shifted diagonal matrix has a 1 in each row, in
-# another column each time: all its singular values are 1, and no direction can be spared. *Rank does not measure how
-# complicated a pattern is.* It measures how many queries want something of their own. The other head of this kind
-# looks at the previous token.
+# It is the simplest head there is. Each token looks at the next one. (In this picture two don't seem to: the first one
+# looks far to the right, and the token after *of* is just outside. In all, nearly nine tenths of the weight are on the
+# next token.) A shifted diagonal matrix has a 1 in each row, in another column each time: all its singular values are
+# 1, and no direction can be spared. *Rank does not measure how complicated a pattern is.* It measures how many queries
+# want something of their own. The other head of this kind, the third, looks at the previous token.
 #
 # Lesson 20's windows catch exactly these heads. Keep that in mind for section 7.
 
@@ -151,7 +155,8 @@ plots.heatmap(
 # ### 2.2 Does it stay so small when the text grows?
 #
 # That 30 directions are enough for 256 tokens helps little if 512 tokens need 60. Linformer's claim is stronger: the
-# number depends (nearly) not on $n$. Give the model the beginnings of the same texts:
+# number hardly depends on $n$ (theorems 1 and 2: some multiple of $\log n$, or of $d \log d$, is enough). Give the
+# model the beginnings of the same texts:
 
 # %%
 lengths, by_length = (32, 64, 128, 256), {}
@@ -207,8 +212,10 @@ for name, each in {"both ways": scores, "causal": scores.masked_fill(future, -to
     print(f"random queries and keys, {name}: {needed(each.softmax(dim=-1)).float().mean():.0f} of 128")
 
 # %% [markdown]
-# Not far from chance: somewhat below it in most heads, above it in some. (A causal matrix is triangular, and one whose
-# diagonal has no zero always has *all* its $n$ singular values above zero; some are just small.)
+# Not far from chance: below it in most heads, at best by half (32 against 60), and above it in some (74 against 60, 91
+# against 72). The German encoder is off its ground here: it has learned from single sentences, and reads about seven in
+# a row. (A causal matrix is triangular, and one whose diagonal has no zero always has *all* its $n$ singular values
+# above zero; some are just small.)
 #
 # ### 2.4 What a small k loses
 #
@@ -232,13 +239,15 @@ for rank in (8, 32, 64):
     print(f"k = {rank:2}:", "  |  ".join(row))
 
 # %% [markdown]
-# (One column per head, a bar between layers.) In layers 2 to 4, eight directions are enough for all heads but one
-# to come within 18 %: far fewer than 90 % of the sum asked for, because small singular values count in a sum and
-# hardly in a product. In layer 1, 64 of 256 leave three of the four heads more than half wrong.
+# (One column per head, a bar between layers.) In layers 2 to 4, eight directions are enough for all heads but one to
+# come within 18 %: far fewer than 90 % of the sum asked for. In that sum each singular value counts as it is; an error
+# adds up their squares, in which small ones hardly count. In layer 1, 64 of 256 leave three of the four heads more than
+# half wrong.
 #
-# So, is Linformer's premise true? *For most heads of this encoder, yes, if the rank may differ by layer; for its first
-# layer, no; for a causal Llama and a German encoder, hardly.* And even where it is true there is a catch: the best $k$
-# directions come from a decomposition of $P$, which first has to be calculated.
+# So, is Linformer's premise true? *For most heads of this encoder, yes, if the rank may differ by layer; for most of
+# its first layer, no; for a causal Llama and a German encoder, as far as their singular values tell, hardly.* And even
+# where it is true there is a catch: the best $k$ directions come from a decomposition of $P$, which first has to be
+# calculated.
 
 # %% [markdown]
 # ## 3 Linformer
@@ -252,7 +261,8 @@ for rank in (8, 32, 64):
 # \cdot \underbrace{F_i V W_i^V}_{k \times d}$$
 #
 # They act on *positions*, from the left; each row of $E$ is a recipe "so much of the first key, so much of the second
-# …". Nothing of size $n \times n$ is ever there. In code it is one line:
+# …". Nothing of size $n \times n$ is ever there. In code it is one line (its `F` is the matrix, not torch's
+# `functional`; later cells write `F_`):
 
 
 # %%
@@ -279,7 +289,7 @@ print(f"dense:   {operations(attention, *one):10,}")
 
 # %% [markdown]
 # With $k = n$ it costs twice as much as dense: mixing $n$ keys into $k$ is itself $2nkd$ multiplications and additions,
-# for $E$ and for $F$ each. It pays from $k < n/2$ on, and is linear in $n$ as long as $k$ stays.
+# for $E$ and for $F$ each. It pays below $k = n/2$, and is linear in $n$ as long as $k$ stays the same.
 #
 # How many parameters are $E$ and $F$? In a model of 12 layers with 12 heads: an $E$ and an $F$ for each head of each
 # layer make 288 matrices; shared by the heads of a layer (*headwise*), 24; with $E = F$ (*key-value*), 12; one for the
@@ -322,10 +332,11 @@ for layer, (E, F_) in EF.items():
         print(f"layer {layer + 1}, {name:6}", "  ".join(f"{each:5.2f}" for each in wrong))
 
 # %% [markdown]
-# Random mixing, from which the paper's proof starts, is useless *before* the softmax: worse than answering zeros, by
-# far. Means of neighbours are better, and fitting hardly improves on them for texts that were not learned from. All are
-# nowhere near what rank 32 could do (0.02 in layer 3). Why? *Which* directions matter changes with the text, and $E$ is
-# the same for all texts. A head that looks at the commas would need a recipe that knows where the commas are.
+# Random mixing is what the paper's proofs are made of. Here, *before* the softmax, it is useless: worse than answering
+# zeros, by far. Means of neighbours are better, but in layer 3 still worse than zeros. Fitting helps there a little; in
+# layer 1 it does harm, on texts that were not learned from. And in layer 3 all are nowhere near what rank 32 could do
+# (0.02). Why? *Which* directions matter changes with the text, and $E$ is the same for all texts. A head that looks at
+# the commas would need a recipe that knows where the commas are.
 #
 # A model that learns *with* $E$ and $F$ can arrange itself with that; section 7 tries it. For one that has been
 # trained without, Linformer is no drop-in replacement.
@@ -368,14 +379,15 @@ print(f"masked scores, any E: {moved[:-1].sum()} of {n - 1}")
 # ### 3.4 Landmarks in place of learned mixtures
 #
 # Xiong et al. (2021) let the *text* say which directions matter. Nyströmformer cuts the sequence into $m$ segments.
-# Their means are **landmarks**, $\tilde q$ and $\tilde k$. Three small softmaxes stand for the large one:
+# Their means are **landmarks**, $\tilde q$ and $\tilde k$. Three small softmaxes stand for the large one ($\sqrt d$ is
+# left out here):
 #
 # $$\text{softmax}(q k^\top) \approx \text{softmax}(q \tilde k^\top)\;\text{softmax}(\tilde q \tilde k^\top)^{+}\;
 # \text{softmax}(\tilde q k^\top)$$
 #
 # Read it from the right: each landmark collects what it finds in the text, each token collects from the landmarks, and
-# the inverse in the middle takes out what was counted twice. ($^+$ is the pseudo-inverse; the paper gets it by
-# products of matrices alone, six rounds, which a GPU likes.)
+# the inverse in the middle takes out what was counted twice. ($^+$ is the pseudo-inverse, which a matrix has even where
+# it can't be inverted. The paper comes near it by products of matrices alone, six rounds, which a GPU likes.)
 
 
 # %%
@@ -400,10 +412,11 @@ for m in (8, 32):
     print(f"{m:2} landmarks:", "  |  ".join("  ".join(f"{e:.2f}" for e in layer) for layer in wrong))
 
 # %% [markdown]
-# Nobody has trained anything here, and eight landmarks are 24 to 31 % off in layer 3. (More of them help little: what
-# is left is the error of the approximate inverse, and of segments that don't fit the text.) The neighbour heads of the
-# first layer are lost, as section 2 says they must be. Landmarks are means of whole segments, future included, so
-# Nyström isn't causal either.
+# Nobody has trained anything here, and eight landmarks are 24 to 31 % off in layer 3. More of them help little. Is it
+# the inverse, which six rounds only approximate? On the contrary: put `torch.linalg.pinv` in its place, and layer 3 is
+# wrong by 0.9 to 3.4 with 8 landmarks and by 0.8 to 1.0 with 32. The core has singular values near zero, and an exact
+# inverse makes them huge. Six rounds stop before that. The neighbour heads of the first layer are lost, as section 2
+# says they must be. Landmarks are means of whole segments, future included, so Nyström isn't causal either.
 # %% [markdown]
 # ## 4 Kernels: attention without a softmax
 #
@@ -462,8 +475,8 @@ for name, layers in {"elu + 1": wrong, "mean of all values": mean}.items():
 
 # %% [markdown]
 # About what the mean of all values would give. $e^x$ turns a gap of 5 between scores into a factor of 150. With
-# $\text{elu} + 1$ a product is large or not so large, and no key ever takes nearly everything. A model can learn to
-# live with this, but it has to learn it.
+# $\text{elu} + 1$ a product is large or not so large, and a single key hardly ever takes nearly everything. A model can
+# learn to live with this, but it has to learn it.
 #
 # ### 4.2 Causal: keep two sums
 #
@@ -507,10 +520,10 @@ prove_equal(recurrent(*one), masked(*one), what="One token at a time and a mask"
 #
 # **A Transformer without the softmax is a recurrent net**, with a matrix for its state. Attention was invented in
 # lesson 02 because one vector was too little to remember a sentence by. Now we are back at one state of fixed size, for
-# the same reason as then: it costs the same at every step. Two things are different from lesson 02. The state is an
-# outer product per token, $d \times m$ numbers, not $d$. And the step has no $g$ and no $W$: it only adds, so all steps
-# can be taken at once, as `parallel` does. Lesson 02's net had to wait for itself; this one trains like a Transformer
-# and decodes like a recurrent net.
+# the same reason as then: it costs the same at every step. Two things are different from lesson 02. The state is a sum
+# of outer products, one per token: $m \times d$ numbers, not $d$. And the step has no $g$ and no $W$: it only adds, so
+# all steps can be taken at once, as `parallel` does. Lesson 02's net had to wait for itself; this one trains like a
+# Transformer and decodes like a recurrent net.
 #
 # What does decoding keep?
 
@@ -527,7 +540,7 @@ for seen_so_far in (100, 1000, 10_000, 100_000):
 # ### 4.4 Learn to forget
 #
 # A sum that only grows remembers everything equally badly. Lesson 02's gates had an answer: forget. Multiply the state
-# by a number $0 < \alpha_t \le 1$ before each addition:
+# by a number $0 < \alpha_t \le 1$ before each addition ($\phi$ and the denominator are left out from here on):
 #
 # $$S_t = \alpha_t\, S_{t-1} + k_t v_t^\top \qquad o_t = S_t^\top q_t$$
 #
@@ -568,17 +581,17 @@ plots.heatmap(
 
 # %% [markdown]
 # With one constant $\alpha$ per head this is RetNet (Sun et al. 2023). With an $\alpha$ that each token decides, it is
-# the layer of Mamba-2: Dao and Gu (2024) call the equality of the two forms **state-space duality**, since the left one
-# is attention with a structured mask, and the right one a state-space model. Gated linear attention (Yang et al. 2024)
-# has an $\alpha$ for each feature. They all drop $\phi$ and the denominator, and normalise the output instead.
+# the heart of Mamba-2's layer: Dao and Gu (2024) call the equality of the two forms **state-space duality**, since the
+# one with the mask is attention, and the one with the state a state-space model. Gated linear attention (Yang et al.
+# 2024) has an $\alpha$ for each feature. They all drop $\phi$ and the denominator, and normalise the output instead.
 
 # %% [markdown]
 # ### 4.5 What a state can't hold
 #
 # How much can be got back from a sum of $k_j v_j^\top$? Ask with $k_i$: out comes $v_i$ times $|k_i|^2$, *plus* every
 # other value times $k_i \cdot k_j$. If keys are orthogonal, nothing else comes along. But in $m$ dimensions there are
-# no more than $m$ orthogonal keys. Let us make it a task, with the people of lesson 15. At a feast of $g$ guests each
-# one has a room. Eight questions follow: where is Juliet?
+# no more than $m$ orthogonal keys. Let us make it a task, with people again, as in lesson 15. To a feast come $g$ of 64
+# people, and each gets one of 64 rooms (some may share one). Eight questions follow: where is Juliet?
 
 
 # %% tags=["recorded"]
@@ -667,10 +680,10 @@ expect("linear, 64 guests", train(lambda: Use(linear_attention), 64, what="linea
 # = e^{-(|q|^2 + |k|^2)/2}\; e^{|q + k|^2 / 2} = e^{\,q \cdot k}$$
 #
 # The step in the middle is the mean of a log-normal variable. So draw $m$ vectors $w$, rows of a matrix $W$, and take
-# the mean of $m$ products. That is **FAVOR+** of the Performer (Choromanski et al. 2021), § 2.3. All features are
-# positive, so no denominator comes near zero. (Cosines and sines have the right mean, too, but may be negative; just
-# where weights are small, their error is largest.) The usual $\sqrt d$ is divided out beforehand, $\sqrt[4]{d}$ from
-# either side.
+# the mean of $m$ products. That is the heart of the Performer's **FAVOR+** (Choromanski et al. 2021, § 2.3). All
+# features are positive, so no denominator comes near zero. (Cosines and sines have the right mean, too, but may be
+# negative; just where weights are small, their error is largest.) The usual $\sqrt d$ is divided out beforehand,
+# $\sqrt[4]{d}$ from either side.
 
 
 # %% tags=["recorded"]
@@ -697,10 +710,11 @@ print(f"exact {exact:.3f}; mean of 20,000 estimates {estimates.mean():.3f} "
       f"± {estimates.std() / 20_000**0.5:.3f}; half of them are below {estimates.median():.3f}")
 
 # %% [markdown]
-# **Unbiased**, within what 20,000 draws can tell. But the median shows the catch: most estimates are too small, and a few
-# are enormous. That is how log-normal variables are. More features help. How fast? And the paper's second trick: rows of
-# $W$ that are **orthogonal** to each other, in groups of $d$, with the lengths that normal vectors have. They can't
-# happen to point the same way twice. Guess by how much that lowers the error, then run.
+# **Unbiased**, within what 20,000 draws can tell (± is the standard error of their mean). But the median shows the
+# catch: most estimates are too small, and a few are enormous. That is how log-normal variables are. More features help.
+# How fast? And the paper's second trick (§ 2.4): rows of $W$ that are **orthogonal** to each other, in groups of $d$,
+# with the lengths that normal vectors have. They can't happen to point the same way twice. Guess by how much that
+# lowers the error, then run.
 
 
 # %%
@@ -734,13 +748,13 @@ plots.lines(
 
 # %% [markdown]
 # The error falls like $1/\sqrt m$, as any mean of random numbers does: that is the best one can say of it, and the
-# worst. Orthogonal rows save about a fifth, once there are enough of them for a group.
+# worst. Orthogonal rows save an eighth to a fifth of it, once there are enough of them for a group.
 #
 # ### 5.2 Where it fails
 #
-# These scores were tiny: a softmax of them is nearly a plain mean. The spread of the estimate grows like
-# $e^{|q + k|^2}$, the exponential of something that attention makes large on purpose, to be sharp. Make queries and keys
-# longer, 256 features:
+# These scores were tiny: a softmax of them is nearly a plain mean. Measured against the square of what it estimates,
+# the variance of one product is $e^{|q + k|^2} - 1$: the exponential of something that attention makes large on
+# purpose, to be sharp. Make queries and keys longer, 256 features:
 
 # %%
 for longer in (1, 1.5, 2, 3):
@@ -761,8 +775,8 @@ for layer, (q, k, v) in enumerate(heard, start=1):
           "  error", "  ".join(f"{each:4.2f}" for each in wrong))
 
 # %% [markdown]
-# Hopeless for a finished model: in layer 3, scores spread by more than ten. Even the head with the smallest scores
-# (layer 1, head 2) is four fifths wrong. A Performer has to be trained as one, and then it keeps its
+# Hopeless for a finished model: in layer 3, scores spread by ten and more. Even the head with the smallest scores
+# (layer 1, head 2) is four fifths wrong. A Performer has to be trained as one, and then it can keep its
 # queries and keys short. (Its authors also draw $W$ anew now and then, so that the model can't rely on one draw.)
 
 # %% [markdown]
@@ -770,10 +784,10 @@ for layer, (q, k, v) in enumerate(heard, start=1):
 #
 # ### 6.1 A strided convolution
 #
-# Liu et al. (2018) wanted to write Wikipedia articles from all the web pages that an article cites: 11,000 tokens, in
-# 2018. Their **memory-compressed attention** (§ 4.2.3) makes one key of every three, by a convolution of width 3 and
-# stride 3, and one value likewise. Queries stay as they are. A convolution whose stride is its width is a product with
-# windows:
+# Liu et al. (2018) wanted to write the beginnings of Wikipedia articles from the web pages that an article cites and
+# from what a search finds: up to 11,000 tokens, in 2018. Their **memory-compressed attention** (§ 4.2.4) makes one key
+# of every three, by a convolution of width 3 and stride 3, and one value likewise. Queries stay as they are. A
+# convolution whose stride is its width is a product with windows:
 
 
 # %%
@@ -823,9 +837,9 @@ for name, first_seen in {"begun": 0, "ended": f - 1}.items():
 #
 # ### 6.2 Local blocks beside it: L M L M L
 #
-# The other layer cuts the text into blocks of 256 tokens, and attends inside each (§ 4.2.4). It sees the newest keys
-# exactly, and nothing beyond its block. Five layers, alternating **L**ocal and **M**emory-compressed, make the decoder
-# **T-DMCA**. What does it save at the paper's 11,000 tokens?
+# The other layer cuts the text into blocks of 256 tokens, and attends inside each (§ 4.2.4, too). It sees the newest
+# keys exactly, and nothing beyond its block. Five layers, alternating **L**ocal and **M**emory-compressed, make the
+# decoder **T-DMCA**. What does it save at the paper's 11,000 tokens?
 
 
 # %%
@@ -846,7 +860,7 @@ print(f"L M L M L: {mixed / 1e6:,.0f}; five dense: {5 * D / 1e6:,.0f}, {5 * D / 
 
 # %% [markdown]
 # M is still quadratic, a third of dense. It moves the wall by a factor; it doesn't take it away. That was enough for
-# their GPUs.
+# their GPUs of 16 GB, on which the decoder without it had come to an end at 4,000 tokens (§ 5.3).
 #
 # ### 6.3 Reading their table
 #
@@ -865,12 +879,14 @@ for name, (length, printed, rouge) in table.items():
           f"{p.exp().log2():5.2f} bits, a perplexity of {p.exp():.1f}")
 
 # %% [markdown]
-# The paper calls the column *perplexity*, per piece of a word. Can that be? A perplexity of 1.9 would be 0.93 bits for
-# a piece of several letters, about 0.2 per letter; lesson 08's best model needs ten times as many, and people who guess
-# letters by hand about one. And the recurrent baseline, which "does quite poorly" in their words, would choose between
-# five pieces on average. Read as *logarithms* (nats, the natural unit of a loss, which their library reports) the same
-# numbers give perplexities from 156 down to 6.7: what one expects of such models. We have found no statement by the
-# authors; we take the numbers for nats. If you meet this table on a slide, don't compare it with perplexities.
+# Table 4 calls the column *perplexity*, per piece of a word. Can that be? A perplexity of 1.9 would be 0.93 bits for a
+# piece of several letters, about 0.2 per letter; lesson 08's GPT needs more than ten times as many, and people who
+# guess letters by hand about one. And the recurrent baseline, which "does quite poorly" in their words, would choose
+# between five pieces on average. Read as *logarithms* (nats, the natural unit of a loss, which their library reports)
+# the same numbers give perplexities from 156 down to 6.7: what one expects of such models. And the paper says so
+# itself, in other places: its table 3 has the same 2.46645 for T-ED as a *log-perplexity*, and § 5.3 tells of a
+# log-perplexity that drops from 2.05 to 1.93. (To which base it doesn't say; we take the library's.) If you meet this
+# table on a slide, don't compare it with perplexities.
 #
 # **ROUGE-L** is the longest common subsequence of the text written and the true one, as an F-score in percent. What
 # does the table show? More text read goes with better articles. But every row changes several things at once, length,
@@ -884,7 +900,7 @@ for name, (length, printed, rouge) in table.items():
 #
 # All methods, the same queries, keys and values, without training. Two places in our BERT that could not differ more:
 # the head that looks at the next token (layer 1), and the four heads of layer 3. Which method is where? Sketch both
-# pictures before you look: which is best, which is hopeless, on the left, on the right?
+# pictures before you look: which method is best, which is hopeless, at little cost, at a high one?
 
 
 # %%
@@ -940,11 +956,12 @@ plane(2, slice(0, 4), "Heads of low rank: a few landmarks go far")
 # (Error 1: as bad as zeros. Points further right have more features, landmarks, keys or longer blocks.)
 #
 # Nyström is hopeless in the first picture and best in the second, at all but the highest cost. Where a head looks
-# nearby, local blocks are best, and what
-# they still get wrong are the tokens at a block's end, whose neighbour is in the next. Where it gathers from the whole
-# text, four landmarks are wrong by a third, at a thirtieth of the operations, and blocks get there only when they are
-# half as long as the text. Linear attention, means and Linformer are about as wrong as zeros, or worse: they answer
-# *something*, but not what softmax would have.
+# nearby, local blocks are best. While they are short, most of what they get wrong are the tokens at a block's end,
+# whose neighbour is in the next. Long ones miss something else: at one token in eight this head does *not* look at its
+# neighbour, but far away, and that makes four fifths of the squared error of blocks of 128. Where a head gathers from
+# the whole text, four landmarks are wrong by a third, at a thirtieth of the operations, and blocks get there only when
+# they are half as long as the text. Linear attention, means and Linformer are about as wrong as zeros, or worse, and
+# the Performer is worst: they answer *something*, but not what softmax would have.
 #
 # That is the case for mixtures: windows *and* something global (lesson 20's Longformer, L M L M L here), and against
 # any single approximation for a model that was trained without it.
@@ -1030,21 +1047,22 @@ plots.lines(
 )
 
 # %% [markdown]
-# Guessing is right in 2 % of the cases. Read the lines from the top. Dense attention looks each guest up, however many
-# there are. Then come two that keep a state of fixed size, and lose a guest now and then, the more the fuller the
-# house: linear attention whose features *compete* (a softmax over the 32 of them), and the Performer, hopeless in a
-# finished model and good now that it is trained as one (with 64 features, twice as many). With $\text{elu} + 1$ a state
-# of the same size forgets most of 64 guests. So at this size $\phi$ is to blame, not the state: if most features of a
-# key are nearly 0, two keys hardly overlap, and sums can be taken apart again. (64 guests are just as many as the two
-# heads have features. The exercise goes on from here.)
+# Guessing any room is right in 2 % of the cases, guessing one of the rooms that eight guests have in about 12 %. Read
+# the lines from the top. Dense attention looks each guest up, however many there are. Then come two that keep a state
+# of fixed size, and lose a guest now and then, the more the fuller the house: linear attention whose features *compete*
+# (a softmax over the 32 of them), and the Performer, hopeless in a finished model and good now that it is trained as
+# one (with 64 features, twice as many). With $\text{elu} + 1$ a state of the same size forgets most of 64 guests. So at
+# this size $\phi$ is to blame, not the state: if most features of a key are nearly 0, two keys hardly overlap, and sums
+# can be taken apart again. (64 guests are just as many as the two heads have features. The exercise goes on from here.)
 #
 # Linformer and compression fail already with eight. Where names stand at random places, no fixed recipe over *places*
-# can help: mixed guests can't be taken apart again, and nobody knew who would be asked for.
+# can help: mixed guests can't be taken apart again, and nobody knew who would be asked for. (Compression begins at a
+# quarter: what you get if you find the right window, and then guess which of its four rooms is meant.)
 #
-# It is the hardest task for them that one can think of. (Language has such moments, a name on page 2 that comes back on
-# page 9, but most of its moments are not of this kind.) One size, one recipe, 250 batches: longer training and wider
-# heads would move all these lines up. What stays is the shape of the argument: a state of fixed size holds a limited
-# number of things, and a cache holds all.
+# It is about the hardest task for them that one can think of. (Language has such moments, a name on page 2 that comes
+# back on page 9, but most of its moments are not of this kind.) One size, one recipe, 250 batches: longer training and
+# wider heads may well move these lines up. What stays is the shape of the argument: a state of fixed size holds a
+# limited number of things, and a cache holds all.
 
 # %% [markdown]
 # ## 8 Open the library
@@ -1130,17 +1148,18 @@ for name, (library, mask) in mechanisms.items():
 # %% [markdown]
 # ## 9 Why most models still use dense attention
 #
-# Most of this is from 2018 to 2021, and the large models of the years after had dense attention. Why?
+# Most of this is from 2018 to 2021 (the gates of 4.4 are younger), and the large models of the years after had dense
+# attention. Why?
 #
 # - **Exactness.** You have seen it: what is not kept can't be looked up. Copying, quoting, using what stands in the
 #   prompt, all of that is a feast with many guests.
 # - **$n$ was not the problem yet.** A layer's other products cost about $24nd_{\text{model}}^2$ operations, its scores
 #   and averages $4n^2d_{\text{model}}$: equal only at $n = 6d_{\text{model}}$, some 25,000 tokens for a width of 4096.
-#   Below, a method that makes attention free makes the model hardly faster.
+#   Far below that, a method that makes attention free makes the model hardly faster.
 # - **The kernel.** FlashAttention (lesson 22) took away the $n \times n$ *memory*, with the exact numbers, and made
 #   dense attention so fast that many a method with fewer operations was slower by the clock.
-# - **The bill came from elsewhere.** In decoding what hurts is the cache. Shared keys and values (lesson 13) cut it by
-#   eight, with hardly any loss and no other change.
+# - **The bill came from elsewhere.** In decoding what hurts is the cache. Shared keys and values (lesson 13) often
+#   cut it by eight, with hardly any loss and no other change.
 #
 # And now? Texts have grown to hundreds of thousands of tokens, and the state is back: the gated, forgetting kind. Most
 # such models are *mixtures*: several layers with a state, then one with dense attention, which looks up what the others
