@@ -60,9 +60,9 @@ PAPER = {
     "t-dmca": (11000, 2.05159, 36.2),
     "t-dmca-moe": (7500, 1.90325, 38.8),
 }
-"""Input, "test perplexity" and ROUGE-L of Table 4; with experts, the best (256 of them). The numbers must be nats
-per wordpiece, the logarithms of perplexities, which is what tensor2tensor reports: a perplexity of 2 would be one bit
-for a wordpiece of a vocabulary of 32,000, and even the recurrent model's 5 would beat every model of English."""
+"""Input, "test perplexity" and ROUGE-L of Table 4; with experts, the best (256 of them). The numbers are
+log-perplexities: Table 3 prints T-ED's 2.46645 under that name. Their base is not said; read here as nats per
+wordpiece."""
 
 ORDERS = [("seq2seq", "t-ed"), ("t-ed", "t-d"), ("t-d", "t-dmca"), ("t-dmca", "t-dmca-moe")]  # the second is better
 
@@ -163,7 +163,7 @@ def padded(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
 
 
 def as_one_text(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
-    """Source, separator, target (Liu et al. 2018, §4.2.2), and the same with all but the target left out of account."""
+    """Source, separator, target (Liu et al. 2018, §4.2.3), and the same with all but the target left out of account."""
     texts = [[*source, SEPARATOR, *target] for source, target in rows]
     counted = [[*[IGNORED] * (len(source) + 1), *target] for source, target in rows]
     return padded(texts, PADDING), padded(counted, IGNORED)

@@ -83,7 +83,7 @@ print(f"the last doubling took {taken[last] / taken[last // 2]:.1f} times as lon
 print(f"the whole play: {taken[last] * (length / last) ** 2:,.0f} s for one token, "
       f"and {4 * heads * length**2 / 1e9:.1f} GB for the scores of one block")
 longest = int((free / (2 * 4 * heads)) ** 0.5)
-print(f"{free / 1e9:.0f} GB are free here: room for the scores and weights of {longest:,} tokens")
+print(f"{free / 1e9:.0f} GB are free here: room for the scores and attention weights of {longest:,} tokens")
 
 # %% [markdown]
 # And that is a model of two narrow blocks. GPT-2 small has twelve, with twelve heads each instead of four. So a laptop
@@ -634,10 +634,11 @@ for name in LAYERS:
 def layers_needed(apply, n, d=8):
     torch.manual_seed(0)
     x = torch.randn(n, d, requires_grad=True)                      # (n, d)
+    asked = torch.randn(d)                                         # a sum of all entries might cancel
     y, number = x, 0
     while True:
         y, number = apply(y, number), number + 1
-        (gradient,) = torch.autograd.grad(y[-1].sum(), x, retain_graph=True)  # (n, d)
+        (gradient,) = torch.autograd.grad(y[-1] @ asked, x, retain_graph=True)  # (n, d)
         if gradient[0].abs().max() > 0:
             return number
 
@@ -777,7 +778,8 @@ with torch.no_grad():
 losses = F.cross_entropy(logits.flatten(0, 1), pieces[:, 1:].flatten(), reduction="none")
 by_place = losses.view(200, 128).mean(dim=0)                       # (n,)
 for low, high in ((1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, 128)):
-    print(f"{low:3} to {high:3} tokens of context: loss {by_place[low - 1 : high].mean():.2f} nats")
+    loss, count = by_place[low - 1 : high].mean(), 200 * (high - low + 1)
+    print(f"{low:3} to {high:3} tokens of context: loss {loss:.2f} nats, the mean of {count:,}")
 
 # %% [markdown]
 # With three or four tokens the loss is 0.8 nats lower than with one; what comes beyond them hardly matters. (Don't read

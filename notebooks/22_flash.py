@@ -320,7 +320,7 @@ for is_causal in (False, True):
 # (the cell checks it); the next tile corrects it.
 
 # %%
-states, m, l, o = [], torch.full((1, 1), -1e30), torch.zeros(1, 1), torch.zeros(1, 64)
+states, m, l, o = [], torch.full((1, 1), torch.finfo(torch.float32).min), torch.zeros(1, 1), torch.zeros(1, 64)
 S = torch.tensor([[2.0, 1.0, 5.0, 3.0, 9.0, 8.0, 4.0, 0.0]])       # (1, 8)
 for columns in torch.arange(8).split(2):
     m, l, o = take_in(m, l, o, S[:, columns], v[columns])
@@ -525,8 +525,8 @@ with torch.no_grad():
     for size in (1, 5, 25):
         S = size * q[:4] @ k.T                                     # (4, n)
         bare = S.exp() / S.exp().sum(dim=-1, keepdim=True)         # (4, n)
-        lost = bare.isnan().float().mean()
-        print(f"largest score {S.max():6.0f}: {lost:4.0%} of the weights are no numbers")
+        lost, wrong = bare.isnan().float().mean(), bare.isnan().any(dim=-1).float().mean()
+        print(f"largest score {S.max():6.0f}: {lost:4.0%} of the weights are no numbers, {wrong:4.0%} of the rows wrong")
 
 # %% [markdown]
 # One percent looks harmless. It is not: one score beyond 88 makes the sum infinite, and $\infty / \infty$ is not a
@@ -541,7 +541,7 @@ with torch.no_grad():
 
 # %%
 from txlib.attention import FlashAttention, FlashConfig, TiledAttention, causal, sliding_window
-from txlib.attention.flash import tiled_forward
+from txlib.attention.flash import tiled_backward, tiled_forward
 
 show_source(tiled_forward)
 
@@ -551,11 +551,11 @@ theirs = TiledAttention.apply(q, k, v, True)                       # (batch, n, 
 for sentence in range(2):
     mine = Flash.apply(q[sentence], k[sentence], v[sentence], True)          # (n, d)
     prove_equal(mine, theirs[sentence], what="Yours and the library's")
-show_source(TiledAttention.backward)
+show_source(tiled_backward)
 
 # %% [markdown]
-# The work is done in `tiled_backward`, the next function in `txlib/attention/flash.py`: your five products in your
-# order. Names differ: `biggest`, `total` and `mixed` are $m$, $l$ and $o$; `lse` (log-sum-exp) is $L$, `delta` is $D$.
+# Your five products, in your order. Names differ: `biggest`, `total` and `mixed` are $m$, $l$ and $o$; `lse`
+# (log-sum-exp) is $L$, `delta` is $D$.
 #
 # ### One keyword in any model
 #
@@ -695,7 +695,7 @@ def torchs(q, k, v):
     return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None], is_causal=True)
 
 
-print("     n   definition   your tiles   torch's kernel   (ms, causal, forward and backward)")
+print("     n   definition   your tiles   torch's kernel   (ms, causal, there and back; tiles skip what is hidden)")
 for n in (256, 1024, 3072):
     times = [there_and_back(compute, n) for compute in (
         lambda *qkv: definition(*qkv, True), lambda *qkv: Flash.apply(*qkv, True), torchs)]

@@ -30,8 +30,8 @@ from txlib.grading import check
 # %% [markdown]
 # ### How costs are counted here
 #
-# `cost(answer, *inputs)` runs an answer and gives two numbers: its operations, which are those of all matrix products
-# and one for each number that anything else makes, and the size of the largest tensor, in numbers. `growth` does that
+# `cost(answer, *inputs)` runs an answer and gives two numbers: its operations (those of all matrix products, plus one
+# for every number that any other step produces), and the size of the largest tensor, in numbers. `growth` does that
 # for a text of $n$ and of $2n$ tokens, and gives the exponents: 1 is linear, 2 is quadratic. You may use both yourself.
 
 
@@ -754,7 +754,8 @@ alternative("field", with_random_weights)
 #
 # Measure it for $d$ = 64, 128 and 256, four heads, $d_\text{ff} = 4d$: from which length on do scores and mixing take
 # longer than the projections and the feed-forward network together? Once with the scores written out, as in the lesson,
-# once with `F.scaled_dot_product_attention`. Write down first what you expect of each.
+# once with `F.scaled_dot_product_attention`. Write down first what you expect of each. Say how you timed: on how many
+# threads, how often, and which of the times you kept.
 #
 # Then explain in a few sentences: is the crossing proportional to $d$? On which side of $6d$ does it lie, for which of
 # the two, and why? What would you expect of a causal mask, and of a GPU?

@@ -229,7 +229,8 @@ alternative("live", one_by_one)
 # ### Task 3 · A sliding window that slides   ●●●●○ · 18 minutes · 4 points
 #
 # Attention in which query $i$ sees the keys from $i - r$ to $i + r$, for any $n$ and any $r$, larger than $n$, too. Same
-# numbers as with a mask. But operations and the largest tensor must grow like $n$, not like its square. Scale by $\sqrt{d}$.
+# numbers as with a mask. But operations and the largest tensor must grow like $n$, not like its square. Divide the scores
+# by $\sqrt{d}$.
 # No ready-made attention, please.
 #
 # <details><summary>Hint 1: no scores that are thrown away</summary>
@@ -539,7 +540,7 @@ alternative("knows", by_matrices)
 # - A token that is **not** marked sees its window of radius $r$, and all marked tokens. It uses `q`, `k`, `v`, in one softmax.
 # - A **marked** token sees everything, with `q_global`, `k_global`, `v_global`.
 #
-# Costs do not count here: matrices and masks are fine. Scale by $\sqrt{d}$.
+# Costs do not count here: matrices and masks are fine. Divide the scores by $\sqrt{d}$.
 #
 # <details><summary>Hint 1: two answers</summary>
 #
@@ -649,8 +650,10 @@ alternative("own-matrices", row_by_row)
 # last four, for each number of facts. Use two seeds at least. Measure lines that are not global, and are more than 8 away
 # from the fact that they ask for.
 #
-# Say beforehand what you expect, and what guessing gives. Then: how many facts get through one token, how many through
-# four? What speaks for a lack of *room*, what for a lack of *training*? Two or three sentences.
+# Say beforehand what you expect, what blind guessing gives, and what it gives to somebody who knows *who* is named, but
+# not for what. Then: how many facts get through one token, how many through four? What speaks for a lack of *room*, what
+# for a lack of *training*? Make one more run that could tell them apart: more batches, or another width. Two or three
+# sentences.
 #
 # Copy what you need from the lesson into cells of your own below this one; here you may use all of `txlib`. Hand in a table
 # of your numbers and your text. A person reads it.
@@ -674,9 +677,9 @@ alternative("own-matrices", row_by_row)
 # <!-- END SOLUTION -->
 
 # %% [markdown] tags=["rubric"]
-# 1 point: a table with both numbers of global tokens, four numbers of facts, two seeds or more, beside what guessing gives
-# (1 of 16) or what the window itself sees. 1 point: read as it is: few facts get through one token, more through four, or
-# what else the table says. 1 point: room and training told apart by an argument or a run: more steps, or another width,
+# 1 point: a table with both numbers of global tokens, three numbers of facts, two seeds or more, beside what guessing
+# gives: 1 of 16 blindly, more to somebody who knows who is named. 1 point: read as it is: few facts get through one token, more through four, or
+# what else the table says. 1 point: room and training told apart by a run: more steps, or another width,
 # and what changed; and the word of caution that few seeds allow.
 
 # %%

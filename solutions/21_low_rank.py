@@ -265,7 +265,7 @@ alternative("linformer", with_where)
 # </details>
 # <details><summary>Hint 3: elu</summary>
 #
-# `F.elu(x) + 1` is $x + 1$ for positive $x$ and $e^x$ for negative. It is never negative, so no denominator is 0.
+# `F.elu(x) + 1` is $x + 1$ for positive $x$ and $e^x$ for negative. It is always positive, so no denominator is 0.
 # </details>
 
 # %% nbgrader={"grade_id": "linear", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -532,8 +532,8 @@ alternative("left-over", by_loops)
 # %% [markdown]
 # ### Task 6 · Compressed, and causal   ●●●●○ · 14 minutes · 3 points
 #
-# Memory-compressed attention of one head. Each window of `factor` keys, side by side, times `weight_k` is one key; values
-# likewise with `weight_v`. A query sees the windows whose last token is not later than itself. If `n` is no multiple of
+# Memory-compressed attention of one head. Each window of `factor` keys, side by side, times `weight_k`
+# (factor · d rows, d columns) is one key; values likewise with `weight_v`. A query sees the windows whose last token is not later than itself. If `n` is no multiple of
 # `factor`, the last tokens are in no whole window, and nobody sees them. A query that sees no window gets zeros (not
 # NaN).
 #
@@ -645,10 +645,11 @@ alternative("compressed", by_convolution)
 # ### Task 7 · Investigate: how much does a state hold?   ●●●●● · 12 minutes · 3 points
 #
 # In the lesson, linear attention with two heads of 32 features remembered few of 64 guests with one feature map, and most
-# with another. What makes a state hold more? Copy `feast`, `Host`, `train` and `linear_attention` from the lesson into cells of your own below this one (here you
-# may use all of `txlib`), and vary **two** of these: the width `d_model` (64, 128), the number of heads (1, 2, 8) at equal
-# width, the feature map (`elu + 1`, `relu`, softmax over the features, the squares of all pairs of features), the number
-# of training batches. Use 32 guests and two seeds at least.
+# with another. What makes a state hold more? Copy `feast`, `Host`, `Use`, `train`, `linear_attention` and the lesson's
+# imports into cells of your own below this one, where you may use all of `txlib`; give `train` the arguments `d_model` and
+# `heads`. (The copy of `linear_attention` takes the place of task 3's.) Vary **two** of these: the width (64, 128), the
+# number of heads (1, 2, 8) at equal width, the feature map (`elu + 1`, `relu`, softmax over the features, the squares of
+# all pairs of features), the number of training batches. Use 32 guests and two seeds at least.
 #
 # Count for each how many numbers its state has. Say in two or three sentences what helps, whether it is the *size* of
 # the state that decides, and what your runs can't tell. Hand in a table of your numbers and your text. A person reads it.

@@ -70,8 +70,7 @@ def online(blocks: Iterable[Float[Tensor, "block"]]) -> tuple[Float[Tensor, ""],
 # %% nbgrader={"grade_id": "check-online", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("online") as show:
     scores = 2 * show.randn(60)
-    with Largest() as seen:
-        m, l = online(scores[i : i + 6].clone() for i in range(0, 60, 6))
+    m, l = online(scores[i : i + 6].clone() for i in range(0, 60, 6))
     show(m, "the maximum")
     show(l, "the sum")
     rising = scores.sort().values
@@ -170,7 +169,8 @@ alternative("online", one_by_one)
 #
 # A very long text lies on several machines. For the same queries each has computed attention over *its own* keys: an
 # output, complete with its division, and $L$, the log-sum-exp of its scores. Join them: return the output and the $L$ of
-# attention over *all* keys. (So a text is read in parallel when one token at a time is written.)
+# attention over *all* keys. (When a model writes one token at a time, there is only one query:
+# this is how many processors can still share the work.)
 #
 # <details><summary>Hint 1: what is L for?</summary>
 #
@@ -706,7 +706,7 @@ alternative("travel", solved)
 # and the work was for nothing. How much of it could be left out?
 #
 # Draw random queries and keys, $d$ = 64. For one query and tiles of 64 keys, measure in what share of the steps after the
-# first the maximum rises, for 1,024, 4,096 and 16,384 keys. Find the rule for the number of rises, and say why. Then do the
+# first the maximum rises, for 1,024, 4,096 and 16,384 keys. Average over many draws, and say how far off your means may be. Find the rule for the number of rises, and say why. Then do the
 # same for a tile of 64 queries, whose sums can only be left alone if *none* of its maxima rises. What would you do about
 # it in a kernel?
 #
@@ -728,7 +728,7 @@ alternative("travel", solved)
 # newest one does with probability $1/t$. The number of rises is $\frac12 + \frac13 + \dots + \frac1T \approx \ln T - 0.42$,
 # for $T$ tiles. Nearly all rescaling of one query is for nothing. But a tile of 64 queries can only be left alone if none of
 # its maxima rises, which has the probability $(1 - 1/t)^{64}$ (as if they were independent): with few tiles hardly ever,
-# and after 255 steps still only in half of them.
+# and over 255 steps still only in about half of them.
 #
 # In a kernel: a program asks once per step whether any of its maxima rises, and skips the multiplication if not. That is
 # exact, and pays for long texts. More is gained by seeing that the reference need not be *the* maximum: any number near it

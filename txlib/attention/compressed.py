@@ -1,6 +1,6 @@
-"""Memory-compressed attention (Liu et al. 2018, §4.2.3): a strided convolution makes one key of every three.
+"""Memory-compressed attention (Liu et al. 2018, §4.2.4): a strided convolution makes one key of every three.
 
-The paper's model alternates it with local attention (§4.2.4), which is a mask: `block_local`. A decoder of both is
+The paper's model alternates it with local attention (there, too), which is a mask: `block_local`. A decoder of both is
 `txlib.models.sizes.local_and_compressed`.
 """
 
