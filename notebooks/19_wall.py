@@ -83,7 +83,8 @@ print(f"the last doubling took {taken[last] / taken[last // 2]:.1f} times as lon
 print(f"the whole play: {taken[last] * (length / last) ** 2:,.0f} s for one token, "
       f"and {4 * heads * length**2 / 1e9:.1f} GB for the scores of one block")
 longest = int((free / (2 * 4 * heads)) ** 0.5)
-print(f"{free / 1e9:.0f} GB are free here: room for the scores and attention weights of {longest:,} tokens")
+print(f"{free / 1e9:.0f} GB are free here: room for the scores and attention weights", end=" ")
+print(f"of {longest:,} tokens")
 
 # %% [markdown]
 # And that is a model of two narrow blocks. GPT-2 small has twelve, with twelve heads each instead of four. So a laptop

@@ -320,7 +320,8 @@ for is_causal in (False, True):
 # (the cell checks it); the next tile corrects it.
 
 # %%
-states, m, l, o = [], torch.full((1, 1), torch.finfo(torch.float32).min), torch.zeros(1, 1), torch.zeros(1, 64)
+lowest = torch.finfo(torch.float32).min
+states, m, l, o = [], torch.full((1, 1), lowest), torch.zeros(1, 1), torch.zeros(1, 64)
 S = torch.tensor([[2.0, 1.0, 5.0, 3.0, 9.0, 8.0, 4.0, 0.0]])       # (1, 8)
 for columns in torch.arange(8).split(2):
     m, l, o = take_in(m, l, o, S[:, columns], v[columns])
@@ -526,7 +527,8 @@ with torch.no_grad():
         S = size * q[:4] @ k.T                                     # (4, n)
         bare = S.exp() / S.exp().sum(dim=-1, keepdim=True)         # (4, n)
         lost, wrong = bare.isnan().float().mean(), bare.isnan().any(dim=-1).float().mean()
-        print(f"largest score {S.max():6.0f}: {lost:4.0%} of the weights are no numbers, {wrong:4.0%} of the rows wrong")
+        print(f"largest score {S.max():6.0f}: {lost:4.0%} of the weights are no numbers,", end=" ")
+        print(f"{wrong:4.0%} of the rows wrong")
 
 # %% [markdown]
 # One percent looks harmless. It is not: one score beyond 88 makes the sum infinite, and $\infty / \infty$ is not a
@@ -695,7 +697,7 @@ def torchs(q, k, v):
     return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None], is_causal=True)
 
 
-print("     n   definition   your tiles   torch's kernel   (ms, causal, there and back; tiles skip what is hidden)")
+print("     n   definition   your tiles   torch's kernel   (ms, there and back; tiles skip the hidden)")
 for n in (256, 1024, 3072):
     times = [there_and_back(compute, n) for compute in (
         lambda *qkv: definition(*qkv, True), lambda *qkv: Flash.apply(*qkv, True), torchs)]
