@@ -2,30 +2,14 @@
 
     python data/rumours.py 0 1 2
 
-It runs the lesson's own cells that are tagged `recorded`, so that the models are those that stand there. Stopped and
-started again, it goes on with the runs that are missing.
+`recorded.py` says how.
 """
 
-import json
-import sys
 import time
-from pathlib import Path
 
-import jupytext
+from recorded import Runs, record_seeds
 
-from txlib.files import write_atomically
-
-OUT = Path(__file__).with_suffix(".json")
-LESSON = Path(__file__).parents[1] / "notebooks" / "15_universal.py"
-
-
-def lesson() -> dict:
-    """The names that the lesson's tagged cells define."""
-    names: dict = {"__name__": "lesson"}
-    for cell in jupytext.read(LESSON).cells:
-        if "recorded" in cell.metadata.get("tags", ()):
-            exec(cell.source, names)
-    return names
+RUNS = Runs(__file__, "15_universal")
 
 
 def bodies(names: dict) -> dict:
@@ -42,16 +26,11 @@ def bodies(names: dict) -> dict:
     }
 
 
-def kept() -> dict:
-    """Name → seed → what was recorded."""
-    return json.loads(OUT.read_text()) if OUT.is_file() else {}
-
-
 def record(seed: int) -> None:
     """Train each body with this seed; keep its parameters, and its right answers and steps taken at each depth."""
-    names = lesson()
+    names = RUNS.lesson()
     for name, (width, body, ponder) in bodies(names).items():
-        if str(seed) in kept().get(name, {}):
+        if RUNS.has(name, str(seed)):
             continue
         start = time.process_time()
         model = names["train"](body, width, ponder, seed=seed)
@@ -59,12 +38,8 @@ def record(seed: int) -> None:
         run["right"] = [round(each, 4) for each in names["by_depth"](model)]
         if hasattr(model.body, "N"):
             run["steps"] = [round(each, 3) for each in names["by_depth"](model, lambda model: model.body.N)]
-        print(seed, name, run, flush=True)
-        runs = kept()
-        runs.setdefault(name, {})[str(seed)] = run
-        write_atomically(OUT, json.dumps(runs, indent=1) + "\n")
+        RUNS.keep(run, name, str(seed))
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:]:
-        record(int(each))
+    record_seeds(record)

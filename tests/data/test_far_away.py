@@ -1,28 +1,17 @@
 """What is kept of the runs of lesson 20: those that its script makes."""
 
-import importlib.util
-
+import far_away
 import pytest
 import torch
 
-from txlib.root import DATA
-
 
 @pytest.fixture(scope="module")
-def far_away():
-    spec = importlib.util.spec_from_file_location("far_away", DATA / "far_away.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def lesson():
+    return far_away.RUNS.lesson()
 
 
-@pytest.fixture(scope="module")
-def lesson(far_away):
-    return far_away.lesson()
-
-
-def test_the_shipped_runs_are_those_of_the_script(far_away, lesson):
-    runs, kept = far_away.runs(lesson), far_away.kept()
+def test_the_shipped_runs_are_those_of_the_script(lesson):
+    runs, kept = far_away.runs(lesson), far_away.RUNS.kept()
     assert kept.keys() == runs.keys()
     for task, patterns in runs.items():
         assert kept[task].keys() == patterns.keys()

@@ -1,29 +1,18 @@
 """What is kept of the runs of lesson 21: those that its script makes."""
 
-import importlib.util
-
+import feast
 import pytest
 import torch
 
-from txlib.root import DATA
-
 
 @pytest.fixture(scope="module")
-def feast():
-    spec = importlib.util.spec_from_file_location("feast", DATA / "feast.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def lesson():
+    return feast.RUNS.lesson()
 
 
-@pytest.fixture(scope="module")
-def lesson(feast):
-    return feast.lesson()
-
-
-def test_the_shipped_runs_are_those_of_the_script(feast, lesson):
-    assert feast.kept().keys() == lesson["hosts"](8).keys()
-    for runs in feast.kept().values():
+def test_the_shipped_runs_are_those_of_the_script(lesson):
+    assert feast.RUNS.kept().keys() == lesson["hosts"](8).keys()
+    for runs in feast.RUNS.kept().values():
         assert runs.keys() == {str(guests) for guests in feast.GUESTS}
         assert all(seeds.keys() == {"0", "1", "2"} for seeds in runs.values())
         assert all(0 <= right <= 1 for seeds in runs.values() for right in seeds.values())

@@ -1,29 +1,18 @@
 """What is kept of the long runs of lesson 15: those that its script makes."""
 
-import importlib.util
-
 import pytest
-
-from txlib.root import DATA
-
-
-@pytest.fixture(scope="module")
-def rumours():
-    spec = importlib.util.spec_from_file_location("rumours", DATA / "rumours.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import rumours
 
 
 @pytest.fixture(scope="module")
-def lesson(rumours):
-    return rumours.lesson()
+def lesson():
+    return rumours.RUNS.lesson()
 
 
-def test_the_shipped_runs_are_those_of_the_script(rumours, lesson):
+def test_the_shipped_runs_are_those_of_the_script(lesson):
     bodies = rumours.bodies(lesson)
-    assert rumours.kept().keys() == bodies.keys()
-    for name, runs in rumours.kept().items():
+    assert rumours.RUNS.kept().keys() == bodies.keys()
+    for name, runs in rumours.RUNS.kept().items():
         width, body, _ = bodies[name]
         assert runs.keys() == {"0", "1", "2"}
         for run in runs.values():

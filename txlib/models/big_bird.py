@@ -8,7 +8,7 @@ from txlib.attention import Mask
 from txlib.layers import FeedForward
 from txlib.layers.feedforward import find_activation
 from txlib.layers.norm import make_norm
-from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput
+from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput, both_of
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput, initialise
 
 FAR_BELOW = 1e6  # taken from the logits of tokens that can't be an answer
@@ -69,9 +69,8 @@ class BigBirdForQuestionAnswering(BertForQuestionAnswering):
         segment = (~question).long() if token_type_ids is None else token_type_ids
         out = self.base(input_ids, attention_mask, segment, position_ids, mask, global_attention_mask)
         start, end = (logits - FAR_BELOW * (question & (place > 0)) for logits in self.score(out))
-        if start_positions is None or end_positions is None:
-            return self.output((start, end), None)
-        return self.output((start, end), self.loss((start, end), (start_positions, end_positions)))
+        labels = both_of(start_positions, end_positions)
+        return self.output((start, end), None if labels is None else self.loss((start, end), labels))
 
     def score(self, out: EncoderOutput) -> Both:
         hidden = out.last_hidden_state
