@@ -66,8 +66,13 @@ from txlib.attention.relative import (
     alibi_slopes,
     skew,
 )
+from txlib.attention.sets import ISAB, MAB, PMA, SAB
 
 __all__ = [
+    "ISAB",
+    "MAB",
+    "PMA",
+    "SAB",
     "AdditiveAttention",
     "AdditiveConfig",
     "AlibiBias",

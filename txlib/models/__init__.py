@@ -14,6 +14,7 @@ from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvS
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetOutput, SetTransformer, SetTransformerConfig
 from txlib.models.sizes import from_size
 from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.translation import Seq2SeqOutput
@@ -35,6 +36,8 @@ __all__ = [
     "CausalLMOutput",
     "ConvSeq2Seq",
     "ConvSeq2SeqConfig",
+    "DeepSets",
+    "DeepSetsConfig",
     "Encoder",
     "EncoderConfig",
     "EncoderOutput",
@@ -42,6 +45,9 @@ __all__ = [
     "Seq2Seq",
     "Seq2SeqConfig",
     "Seq2SeqOutput",
+    "SetOutput",
+    "SetTransformer",
+    "SetTransformerConfig",
     "Transformer",
     "TransformerConfig",
     "UniversalGPT",

@@ -1,7 +1,7 @@
 """What encoder–decoder, encoder and decoder share: a stack of blocks, its cache and masks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,9 +54,12 @@ class ModelConfig:
             TypeError: it is something else, such as a dict.
         """
         if not isinstance(config, cls):
+            given = {"block": "BlockConfig(d_model=…, heads=…, d_ff=…)"}
+            needed = (field.name for field in fields(cls) if field.default is MISSING)
             raise TypeError(
-                f"config={config!r:.80} is no {cls.__name__}; write {cls.__name__}(vocab_size=…, "
-                "block=BlockConfig(d_model=…, heads=…, d_ff=…), …)"
+                f"config={config!r:.80} is no {cls.__name__}; write {cls.__name__}("
+                + "".join(f"{name}={given.get(name, '…')}, " for name in needed)
+                + "…)"
             )
         return config
 

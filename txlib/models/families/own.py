@@ -13,6 +13,7 @@ from txlib.models.families.big_bird import BIG_BIRD
 from txlib.models.families.family import TENSORS, Family, Head, Settings
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetTransformer, SetTransformerConfig
 from txlib.models.stack import ModelConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.universal import UniversalGPT, UniversalGPTConfig, UniversalTransformer, UniversalTransformerConfig
@@ -25,6 +26,8 @@ CONFIGS: dict[type[nn.Module], Any] = {
     UniversalGPT: UniversalGPTConfig,
     ConvSeq2Seq: ConvSeq2SeqConfig,
     ByteNet: ByteNetConfig,
+    SetTransformer: SetTransformerConfig,
+    DeepSets: DeepSetsConfig,
 }
 CONFIGS |= {head.model: EncoderConfig for family in (BERT, BIG_BIRD) for head in family.heads.values()}
 BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)
