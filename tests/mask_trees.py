@@ -21,6 +21,7 @@ from txlib.attention import (
     random_blocks,
     sliding_window,
     summaries,
+    window_2d,
 )
 
 
@@ -55,6 +56,8 @@ written = st.sampled_from(
         documents([3, 0, 1, 4]),
         documents([[2, 5], [8], [1, 1, 1]]),
         fixed(5, 2),
+        window_2d(3, 1),
+        window_2d(2, 3),
         bigbird(2, 1, 3, 2, seed=3),
         bigbird(2, 1, 1, 1, seed=3, extra_tokens=2),
     ]

@@ -24,7 +24,9 @@ from txlib.attention import (
     sliding_window,
     strided,
     summaries,
+    window_2d,
 )
+from txlib.attention.masks.grid import Grid
 
 small, lengths = st.integers(1, 5), st.integers(1, 14)
 
@@ -44,6 +46,10 @@ def test_each_constructor_equals_its_definition(queries, keys, size, stride, fir
             lambda i, j: j <= i and (i // stride == j // stride or j % stride in range(stride - columns, stride)),
         ),
         (global_blocks(size, first, last), lambda i, j: i // size in chosen or j // size in chosen),
+        (
+            window_2d(stride, first),
+            lambda i, j: abs(i // stride - j // stride) <= first and abs(i % stride - j % stride) <= first,
+        ),
         (prefix_lm(first), lambda i, j: j <= i or j < first),
     ]
     for mask, allowed in cases:
@@ -172,6 +178,29 @@ def test_two_steps_of_a_sparse_transformer_reach_everything():
         assert torch.equal(step + leap @ step > 0, causal().dense(n)[0, 0])
 
 
+@pytest.mark.parametrize("height, width, radius", [(5, 7, 0), (6, 5, 1), (4, 9, 2), (3, 4, 9)])
+def test_squares_are_counted_by_rows_and_by_columns(height, width, radius):
+    rows, columns = (sliding_window(radius).pairs(length) for length in (height, width))
+    assert window_2d(width, radius).pairs(height * width) == rows * columns
+
+
+@given(st.integers(1, 7), st.integers(0, 4), st.integers(1, 40), st.integers(1, 40), small, st.data())
+def test_blocks_of_squares_are_known_without_a_look(width, radius, queries, keys, size, data):
+    later, mask = data.draw(st.tuples(st.integers(-9, 9), st.integers(-9, 9))), window_2d(width, radius)
+    grid = Grid(queries, keys, size, *later)
+    known = mask.own_runs(grid)
+    padded = torch.nn.functional.pad(
+        mask.shift(*later).dense(queries, keys)[0, 0], (0, -keys % size, 0, -queries % size)
+    )
+    count, area = (
+        each.unflatten(1, (-1, size)).unflatten(0, (-1, size)).sum(dim=(1, 3))
+        for each in (padded, torch.nn.functional.pad(torch.ones(queries, keys), (0, -keys % size, 0, -queries % size)))
+    )
+    assert torch.equal(
+        known.state.repeat_interleave(known.length).view(count.shape), (count > 0).long() + (count == area)
+    )
+
+
 def test_documents_and_prefixes_are_counted():
     own = [3, 10, 1, 50]
     assert documents(own).pairs(64) == sum(n * n for n in own) == documents(own).pairs(200)
@@ -185,9 +214,10 @@ def test_documents_and_prefixes_are_counted():
     [
         (bigbird(), 2 * 15625 + 15623 * (2 + 3 + 3) - 2),
         (documents([500] * 2000), None),
+        (window_2d(1000, 3), None),
         (causal() & (block_local(1000) | summaries(100_000, 64)), None),
     ],
-    ids=["bigbird", "documents", "fixed"],
+    ids=["bigbird", "documents", "window_2d", "fixed"],
 )
 def test_a_million_positions_are_planned(mask, live):
     plan = mask.blocks(1_000_000, size=64)
@@ -228,6 +258,7 @@ def test_they_can_be_drawn_and_typed_in_again():
         (lambda: bigbird(window=2), "odd window, .* got window=2"),
         (lambda: bigbird(global_blocks=-1), "global_blocks=-1"),
         (lambda: bigbird(block=0), "size >= 1 .* got size=0"),
+        (lambda: window_2d(0, 1), "width >= 1 and radius >= 0, got width=0, radius=1"),
         (lambda: documents(), "documents needs lengths, such as"),
         (lambda: documents([3], ids=torch.zeros(3)), "one of them"),
         (lambda: documents([3, -1]), r"lengths >= 0, got \[3, -1\]"),

@@ -14,6 +14,7 @@ from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompress
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
+from txlib.attention.grid import AttentionLayer2d, AxialAttention2d, LocalAttention2d, NonLocalBlock
 from txlib.attention.kernelized import (
     GatedLinearAttention,
     GatedLinearConfig,
@@ -46,6 +47,7 @@ from txlib.attention.masks import (
     sliding_window,
     strided,
     summaries,
+    window_2d,
 )
 from txlib.attention.mechanism import Layer, Mechanism, MechanismConfig, for_each_head
 from txlib.attention.multihead import (
@@ -76,6 +78,8 @@ __all__ = [
     "AdditiveAttention",
     "AdditiveConfig",
     "AlibiBias",
+    "AttentionLayer2d",
+    "AxialAttention2d",
     "Bias",
     "BigBirdAttention",
     "BigBirdConfig",
@@ -98,6 +102,7 @@ __all__ = [
     "LinearConfig",
     "Linformer",
     "LinformerConfig",
+    "LocalAttention2d",
     "LongformerAttention",
     "Mask",
     "MaskLike",
@@ -106,6 +111,7 @@ __all__ = [
     "MemoryCompressedAttention",
     "MemoryCompressedConfig",
     "MultiHeadAttention",
+    "NonLocalBlock",
     "Performer",
     "PerformerConfig",
     "Nystrom",
@@ -142,4 +148,5 @@ __all__ = [
     "skew",
     "strided",
     "summaries",
+    "window_2d",
 ]

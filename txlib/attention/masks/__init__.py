@@ -27,7 +27,7 @@ from txlib.attention.masks.leaves import (
     SlidingWindow,
 )
 from txlib.attention.masks.mask import Mask
-from txlib.attention.masks.patterns import Documents, Every, GlobalBlocks, RandomBlocks, Summaries
+from txlib.attention.masks.patterns import Documents, Every, GlobalBlocks, RandomBlocks, Summaries, Window2d
 
 MaskLike = Mask | Tensor | None
 """What every mechanism takes: a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key), or None: no limits."""
@@ -217,6 +217,13 @@ def fixed(stride: int, columns: int) -> Mask:
     """Each position sees what lies before it in its own stretch of `stride` positions, and the last `columns` positions
     of each stretch before it (Child et al. 2019, §4.3). Alternate layers are two masks, as for `strided`."""
     return causal() & (block_local(stride) | summaries(stride, columns))
+
+
+def window_2d(width: int, radius: int) -> Mask:
+    """An image of `width` pixels a row, read row by row: each pixel sees the square of (2 * radius + 1)² pixels around
+    it (Ramachandran et al. 2019, §3.1). Its own row alone is `block_local(width)`, its own column `every(width)`.
+    """
+    return Window2d(width, radius)
 
 
 def documents(lengths: Sequence[int] | Sequence[Sequence[int]] | None = None, *, ids: Tensor | None = None) -> Mask:

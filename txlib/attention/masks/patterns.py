@@ -1,4 +1,4 @@
-"""What sparse attention is composed of: blocks that are drawn at random, steps, columns, packed documents."""
+"""What sparse attention is composed of: blocks that are drawn at random, steps, columns, packed documents, squares."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from txlib.attention.masks.grid import Grid
 from txlib.attention.masks.mask import Mask
-from txlib.attention.masks.runs import Runs
+from txlib.attention.masks.runs import ALL, NONE, SLICE, SOME, Runs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,3 +241,76 @@ class Documents(Mask, kind="documents"):
     def __repr__(self) -> str:
         batch, length = self.ids.shape
         return f"documents({batch}×{length})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Window2d(Mask, kind="window_2d"):
+    """See `window_2d`."""
+
+    width: int
+    radius: int
+
+    def __post_init__(self):
+        if self.width < 1 or self.radius < 0:
+            raise ValueError(
+                f"window_2d needs width >= 1 and radius >= 0, got width={self.width}, radius={self.radius}"
+            )
+
+    def at(self, batch, head, query, key):
+        rows = query // self.width - key // self.width
+        columns = query % self.width - key % self.width
+        return (rows.abs() <= self.radius) & (columns.abs() <= self.radius)
+
+    def reach(self) -> tuple[int | float, int | float]:
+        farthest = self.radius * self.width + min(self.radius, self.width - 1)
+        return -farthest, farthest
+
+    def own_runs(self, grid: Grid) -> Runs:
+        """Neighbouring positions are three rectangles of the image at most: two of them see each other where rows and
+        columns are near enough. Only blocks of keys from `radius` rows above to `radius` rows below are asked."""
+        rows, columns = grid.shape
+        first, last = grid.rows()
+        start = ((first // self.width - self.radius) * self.width - grid.key) // grid.size
+        end = ((last // self.width + self.radius + 1) * self.width - 1 - grid.key) // grid.size + 1
+        start, end = start.clamp(0, columns), end.clamp(0, columns)
+        most = max(1, int((end - start).max()))
+        line = torch.arange(rows)[:, None] * columns
+        firsts, states = [], []
+        for some in torch.arange(rows).split(max(1, SLICE // most)):
+            block = start[some, None] + torch.arange(most)  # (some, most)
+            key = grid.key + block * grid.size
+            key_last = (key + grid.size).clamp(max=grid.key + grid.key_length) - 1
+            state = self.state(first[some, None], last[some, None], key, key_last)
+            state = torch.where(block < end[some, None], state, NONE)
+            nothing = torch.full_like(state[:, :1], NONE)
+            place = torch.cat([torch.zeros_like(nothing), block, block[:, -1:] + 1], dim=1).clamp(max=columns)
+            firsts.append((line[some] + place).flatten())
+            states.append(torch.cat([nothing, state, nothing], dim=1).flatten())
+        return Runs.tidied(1, 1, rows, columns, torch.cat(firsts), torch.cat(states))
+
+    def state(
+        self, first: Int[Tensor, "..."], last: Int[Tensor, "..."], start: Int[Tensor, "..."], stop: Int[Tensor, "..."]
+    ) -> Int[Tensor, "..."]:
+        """What queries from first to last see of keys from start to stop."""
+        some, every = [], []
+        for top, bottom, left, right in self.rectangles(first, last):
+            for upper, lower, near, far in self.rectangles(start, stop):
+                there = (top <= bottom) & (upper <= lower)
+                gap = (upper - bottom).maximum(top - lower).maximum(near - right).maximum(left - far)
+                widest = (lower - top).maximum(bottom - upper).maximum(far - left).maximum(right - near)
+                some.append(there & (gap <= self.radius))
+                every.append(~there | (widest <= self.radius))
+        return torch.where(torch.stack(every).all(0), ALL, torch.where(torch.stack(some).any(0), SOME, NONE))
+
+    def rectangles(
+        self, first: Int[Tensor, "..."], last: Int[Tensor, "..."]
+    ) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Positions from first to last as rectangles (top, bottom, left, right) of the image: what they have of their
+        first row, of the last, and the whole rows between. Without rows where bottom is above top."""
+        top, bottom, edge = first // self.width, last // self.width, torch.full_like(first, self.width - 1)
+        within = top == bottom
+        return [
+            (top, top, first % self.width, torch.where(within, last % self.width, edge)),
+            (top + 1, bottom - 1, torch.zeros_like(edge), edge),
+            (torch.where(within, bottom + 1, bottom), bottom, torch.zeros_like(edge), last % self.width),
+        ]

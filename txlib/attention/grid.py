@@ -1,0 +1,444 @@
+"""Attention between the pixels of an image, or of a film: (batch, channels, height, width) in and out.
+
+Pixels are positions, read row by row, and what is known about positions holds for them: a neighbourhood is a mask,
+`window_2d(width, radius)`, and so are a row, `block_local(width)`, and a column, `every(width)`. Any mechanism honours
+these; the layers here know without asking which pixels are near.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.utils.flop_counter import register_flop_formula
+
+from txlib.attention.dense import DenseAttention
+from txlib.attention.masks import MaskLike
+
+FORMS = ("gaussian", "embedded_gaussian", "dot_product", "concatenation")
+CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}
+AXES = {2: "height, width", 3: "time, height, width"}
+
+
+class AttentionLayer2d(nn.Module):
+    """Every pixel attends to every pixel: NCHW → NKC → NCHW, where K counts the pixels.
+
+    The layer knows no positions: pixels in another order give the same outputs in that order. Those who want them add
+    them to the input.
+
+    Args:
+        dim_x: channels of the input.
+        dim_k: width of queries and keys, of all heads together.
+        dim_v: width of the values, which are the channels of the output.
+        heads: how many attend side by side.
+        mechanism: module called as `mechanism(q, k, v, mask)`, see `txlib.attention.mechanism`; `DenseAttention`
+            unless given.
+
+    Raises:
+        ValueError: when a width is below 1, or no multiple of the heads.
+    """
+
+    def __init__(self, dim_x: int, dim_k: int, dim_v: int, *, heads: int = 1, mechanism: nn.Module | None = None):
+        super().__init__()
+        check_widths(1, dim_x=dim_x)
+        check_widths(heads, dim_k=dim_k, dim_v=dim_v)
+        self.dim_x, self.heads = dim_x, heads
+        self.query, self.key, self.value = (nn.Linear(dim_x, width) for width in (dim_k, dim_k, dim_v))
+        self.mechanism: Any = DenseAttention() if mechanism is None else mechanism
+
+    def forward(
+        self, x: Float[Tensor, "batch dim_x height width"], mask: MaskLike = None
+    ) -> Float[Tensor, "batch dim_v height width"]:
+        """Each pixel's average of the values.
+
+        Args:
+            mask: True = may attend, for pixels row by row; `window_2d(width, radius)` is local attention.
+
+        Raises:
+            ValueError: when x has other channels or dimensions.
+        """
+        check_channels(x, self.dim_x, 2)
+        pixels = x.flatten(start_dim=2).mT  # (batch, pixels, dim_x)
+        q, k, v = (
+            project(pixels).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, pixels, width of a head)
+            for project in (self.query, self.key, self.value)
+        )
+        out = self.mechanism(q, k, v, mask)  # (batch, heads, pixels, value_dim)
+        return out.mT.flatten(1, 2).unflatten(-1, x.shape[2:])
+
+
+class AxialAttention2d(nn.Module):
+    """Along the rows, then along the columns: after both, each pixel has heard of all others (Ho et al. 2019, §3).
+
+    A pixel is compared with height + width others, not with height · width.
+
+    Args:
+        dim_x, dim_k, dim_v, heads: see `AttentionLayer2d`, of which this has two.
+        mechanisms: of the rows' layer and of the columns'.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_k: int,
+        dim_v: int,
+        *,
+        heads: int = 1,
+        mechanisms: tuple[nn.Module | None, nn.Module | None] = (None, None),
+    ):
+        super().__init__()
+        self.rows = AttentionLayer2d(dim_x, dim_k, dim_v, heads=heads, mechanism=mechanisms[0])
+        self.columns = AttentionLayer2d(dim_v, dim_k, dim_v, heads=heads, mechanism=mechanisms[1])
+
+    def forward(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch dim_v height width"]:
+        """Each row is an image of its own, one pixel high; then each column, turned into a row."""
+        check_channels(x, self.rows.dim_x, 2)
+        return along_rows(self.columns, along_rows(self.rows, x).mT).mT
+
+
+def along_rows(
+    layer: nn.Module, x: Float[Tensor, "batch channels height width"]
+) -> Float[Tensor, "batch dim_v height width"]:
+    """The layer, on each row by itself."""
+    rows = x.transpose(1, 2)  # (batch, height, channels, width)
+    return layer(rows.flatten(0, 1)[:, :, None]).view(*rows.shape[:2], -1, rows.shape[3]).transpose(1, 2)
+
+
+class NonLocalBlock(nn.Module):
+    """x + W_z y, where y averages g over all positions: a layer to put between others (Wang et al. 2018, eq. 6).
+
+    How much position i takes from j (§3.2) is f(i, j) / C, with one of
+
+        gaussian            f = exp(x_i · x_j)              C = Σ_j f: a softmax
+        embedded_gaussian   f = exp(θ x_i · φ x_j)          C = Σ_j f: a softmax
+        dot_product         f = θ x_i · φ x_j               C = N, the number of positions j
+        concatenation       f = ReLU(w · [θ x_i, φ x_j])    C = N
+
+    Scores are not divided by a root, as the paper's are not. W_z starts at zero, so that a new block changes nothing in
+    a network that is trained already (§3.3). The dot product has no softmax between its two products of matrices: with
+    more positions than channels they are done in the other order, (φᵀ g) first, and cost grows linearly.
+
+    Args:
+        channels: of the input and the output.
+        form: one of the four.
+        dims: 2 for images (batch, channels, height, width), 3 for films (batch, channels, time, height, width).
+        bottleneck: channels of θ, φ and g; half of the input's unless given, as in the paper.
+        subsample: whether keys and values are max-pooled 2×2 in space, for a quarter of the scores (§3.3, "subsampling
+            trick"). Where a side is odd, the last pixels are pooled by themselves.
+
+    Raises:
+        ValueError: for an unknown form, and sizes that make no layer.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        form: str = "embedded_gaussian",
+        *,
+        dims: int = 2,
+        bottleneck: int | None = None,
+        subsample: bool = False,
+    ):
+        super().__init__()
+        if form not in FORMS:
+            raise ValueError(f"form={form!r} is unknown; choose one of {', '.join(FORMS)}")
+        if dims not in CONVOLUTIONS:
+            raise ValueError(f"dims={dims} is unknown; choose 2 for images, 3 for films")
+        width = max(1, channels // 2) if bottleneck is None else bottleneck
+        check_widths(1, channels=channels, bottleneck=width)
+        convolution = CONVOLUTIONS[dims]
+        self.channels, self.form, self.dims, self.subsample = channels, form, dims, subsample
+        embedded = form != "gaussian"
+        self.theta = convolution(channels, width, 1) if embedded else nn.Identity()
+        self.phi = convolution(channels, width, 1) if embedded else nn.Identity()
+        self.g = convolution(channels, width, 1)
+        self.z = convolution(width, channels, 1)
+        for parameter in self.z.parameters():
+            nn.init.zeros_(parameter)
+        self.pair = nn.Linear(2 * width, 1, bias=False) if form == "concatenation" else None
+        self.dense = DenseAttention()
+
+    def forward(self, x: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch channels *grid"]:
+        """x, and what each position gathers from all others.
+
+        Raises:
+            ValueError: when x has other channels or dimensions.
+        """
+        check_channels(x, self.channels, self.dims)
+        q, k = self.embedded(x)
+        v = self.pooled(self.g(x)).mT  # (batch, keys, width)
+        keys, width = k.shape[1:]
+        if self.form in ("gaussian", "embedded_gaussian"):
+            y = self.dense(q[:, None] * width**0.5, k[:, None], v[:, None])[:, 0]  # which divides by the root
+        elif self.form == "dot_product" and keys > width:
+            y = q @ (k.mT @ v / keys)
+        else:
+            y = self.pairs(q, k) @ v  # (batch, positions, width)
+        return x + self.z(y.mT.unflatten(-1, x.shape[2:]))
+
+    def weights(self, x: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch query key"]:
+        """f / C: how much each position takes from each, for looking at. Both are counted row by row."""
+        q, k = self.embedded(x)
+        return (q @ k.mT).softmax(dim=-1) if "gaussian" in self.form else self.pairs(q, k)
+
+    def embedded(
+        self, x: Float[Tensor, "batch channels *grid"]
+    ) -> tuple[Float[Tensor, "batch query width"], Float[Tensor, "batch key width"]]:
+        """θ of all positions, and φ of those that are looked at."""
+        return self.theta(x).flatten(start_dim=2).mT, self.pooled(self.phi(x)).mT
+
+    def pooled(self, x: Float[Tensor, "batch width *grid"]) -> Float[Tensor, "batch width key"]:
+        """The positions that are looked at, one after another."""
+        if self.subsample and self.dims == 2:
+            x = F.max_pool2d(x, 2, ceil_mode=True)
+        elif self.subsample:
+            x = F.max_pool3d(x, (1, 2, 2), ceil_mode=True)
+        return x.flatten(start_dim=2)
+
+    def pairs(
+        self, q: Float[Tensor, "batch query width"], k: Float[Tensor, "batch key width"]
+    ) -> Float[Tensor, "batch query key"]:
+        """f / N of the two forms without a softmax."""
+        if self.pair is None:
+            score = q @ k.mT
+        else:  # w · [θ, φ] is a part of each: no tensor of all pairs of vectors is needed
+            of_query, of_key = self.pair.weight[0].chunk(2)
+            score = F.relu((q @ of_query)[:, :, None] + (k @ of_key)[:, None])
+        return score / k.shape[1]
+
+
+class LocalAttention2d(nn.Module):
+    """Stand-alone local attention, in place of a convolution: each pixel attends to the k × k pixels around it
+    (Ramachandran et al. 2019, §3.1).
+
+        y_ij = Σ_ab softmax_ab(q_ij · k_ab + q_ij · r_{a-i, b-j}) v_ab
+
+    r, the relative position, is a learned vector of the row's offset beside one of the column's, each half as wide as a
+    head. As in the paper scores are not divided by a root; q, k and v are 1 × 1 convolutions without bias; and where
+    the layer stands for a convolution with a stride, its outputs are averaged over stride × stride pixels (§4.1).
+
+    Time and memory grow with the number of pixels: no neighbourhood is ever written out (`local_scores`).
+
+    Args:
+        dim_x, dim_v: channels of the input and of the output; queries and keys are as wide as the latter.
+        kernel: k, the width of a neighbourhood, odd; 7 in the paper.
+        heads: how many attend side by side, each with a slice of the channels; 8 in the paper.
+        stride: the output has 1 / stride of the rows and columns, rounded up, as that of a convolution.
+        padding: "real": no pixel looks beyond the image. "zeros": beyond it lie pixels that are zero, as a convolution
+            sees it; their scores are those of their positions, and they take their share of the weights. The paper does
+            not say which it uses.
+        relative: False leaves r out: then the pixels of a neighbourhood could change places.
+        grouped: whether a head sees a slice of the input only, too: so the paper has it in §3.1. Its counts of
+            parameters and operations are of projections that see all channels, as here by default.
+
+    Raises:
+        ValueError: for an even kernel, an unknown padding, and widths that do not fit the heads.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim_v: int,
+        kernel: int = 7,
+        *,
+        heads: int = 8,
+        stride: int = 1,
+        padding: str = "real",
+        relative: bool = True,
+        grouped: bool = False,
+    ):
+        super().__init__()
+        check_widths(heads if grouped else 1, dim_x=dim_x)
+        check_widths(heads, dim_v=dim_v)
+        if kernel < 1 or kernel % 2 == 0:
+            raise ValueError(
+                f"kernel={kernel} has no pixel in the middle; choose an odd one, e.g. {max(0, kernel) + 1}"
+            )
+        if stride < 1:
+            raise ValueError(f"stride={stride} must be at least 1")
+        if padding not in ("real", "zeros"):
+            raise ValueError(f"padding={padding!r} is unknown; choose 'real' or 'zeros'")
+        width = dim_v // heads
+        if relative and width % 2:
+            raise ValueError(
+                f"dim_v={dim_v} and heads={heads} make heads of {width} channels, of which half are for the row's "
+                f"offset and half for the column's; choose e.g. dim_v={heads * (width + 1)}"
+            )
+        self.dim_x, self.kernel, self.heads, self.stride, self.padding = dim_x, kernel, heads, stride, padding
+        groups = heads if grouped else 1
+        self.query, self.key, self.value = (nn.Conv2d(dim_x, dim_v, 1, bias=False, groups=groups) for _ in range(3))
+        self.row, self.column = (
+            nn.Parameter(torch.randn(kernel, heads, width // 2)) if relative else None for _ in range(2)
+        )
+
+    def forward(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch dim_v rows columns"]:
+        """Each pixel's average of its neighbourhood's values.
+
+        Raises:
+            ValueError: when x has other channels or dimensions.
+        """
+        q, k, v = self.project(x)
+        weights = self.scores(q, k).softmax(dim=2)
+        out = torch.ops.txlib.local_average(weights, v, self.kernel).flatten(1, 2)
+        return F.avg_pool2d(out, self.stride, ceil_mode=True) if self.stride > 1 else out
+
+    def weights(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch heads k k height width"]:
+        """How much each pixel takes from each of its neighbourhood, for looking at."""
+        q, k, _ = self.project(x)
+        return self.scores(q, k).softmax(dim=2).unflatten(2, (self.kernel, self.kernel))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (batch, heads, width, height, width of the image) each."""
+        check_channels(x, self.dim_x, 2)
+        q, k, v = (each(x).unflatten(1, (self.heads, -1)) for each in (self.query, self.key, self.value))
+        return q, k, v
+
+    def scores(
+        self, q: Float[Tensor, "batch heads d height width"], k: Float[Tensor, "batch heads d height width"]
+    ) -> Float[Tensor, "batch heads neighbours height width"]:
+        """q · k + q · r; -inf beyond the image, where padding is not zeros."""
+        score = torch.ops.txlib.local_scores(q, k, self.kernel)
+        if self.row is not None and self.column is not None:
+            halves = zip(q.chunk(2, dim=2), (self.row, self.column), strict=True)
+            down, across = (torch.einsum("bhdyx,khd->bhkyx", half, table) for half, table in halves)
+            score = score + (down[:, :, :, None] + across[:, :, None]).flatten(2, 3)
+        if self.padding == "zeros":
+            return score
+        height, width = q.shape[3:]
+        return score.masked_fill(~inside(self.kernel, height, width, q.device), float("-inf"))
+
+
+# What a neighbourhood comes to ----------------------------------------------------------------------------------------
+#
+# Σ w[p, o] q[p] · k[p + o], over pixels p and offsets o, is linear in w, q and k. Its three derivatives are all that
+# local attention needs, forward and backward, and the derivatives of each are the other two. They walk through the
+# offsets, and look at the whole image moved by each: nothing is larger than the scores or the image. They are
+# operators, so that `FlopCounterMode` counts them.
+
+
+def inside(kernel: int, height: int, width: int, device: torch.device) -> Bool[Tensor, "neighbours height width"]:
+    """Whether each pixel of each pixel's neighbourhood lies in the image."""
+    offset = torch.arange(kernel, device=device)[:, None] - kernel // 2
+    row, column = (offset + torch.arange(length, device=device) for length in (height, width))  # (kernel, length)
+    row, column = ((row >= 0) & (row < height)), ((column >= 0) & (column < width))
+    return (row[:, None, :, None] & column[None, :, None, :]).flatten(0, 1)
+
+
+def moved(x: Tensor, kernel: int) -> list[Tensor]:
+    """The image seen from each pixel at each offset, row by row: views of one copy with a frame of zeros."""
+    height, width = x.shape[3:]
+    framed = F.pad(x, (kernel // 2,) * 4)
+    return [framed[..., a : a + height, b : b + width] for a in range(kernel) for b in range(kernel)]
+
+
+def local_scores(q: Tensor, k: Tensor, kernel: int) -> Tensor:
+    """q[p] · k[p + o] (batch, heads, offsets, height, width), of q and k (batch, heads, d, height, width)."""
+    return torch.stack([(q * each).sum(dim=2) for each in moved(k, kernel)], dim=2)
+
+
+def local_average(weights: Tensor, v: Tensor, kernel: int) -> Tensor:
+    """Σ_o w[p, o] v[p + o] (batch, heads, d, height, width)."""
+    out = torch.zeros_like(v, memory_format=torch.contiguous_format)
+    for weight, each in zip(weights.unbind(2), moved(v, kernel), strict=True):
+        out.addcmul_(weight[:, :, None], each)
+    return out
+
+
+def local_spread(weights: Tensor, q: Tensor, kernel: int) -> Tensor:
+    """Σ_o w[p - o, o] q[p - o] (batch, heads, d, height, width): what those gave whose neighbour a pixel is."""
+    framed = F.pad(torch.zeros_like(q), (kernel // 2,) * 4)
+    (height, width), places = q.shape[3:], [(a, b) for a in range(kernel) for b in range(kernel)]
+    for weight, (a, b) in zip(weights.unbind(2), places, strict=True):
+        framed[..., a : a + height, b : b + width].addcmul_(weight[:, :, None], q)
+    frame = kernel // 2
+    return framed[..., frame : frame + height, frame : frame + width].contiguous()
+
+
+def register() -> None:
+    """Make operators of the three: with derivatives, shapes, and a count of operations."""
+    library: Any = torch.library
+    operators = {
+        each.__name__: library.custom_op(
+            f"txlib::{each.__name__}", each, mutates_args=(), schema="(Tensor one, Tensor other, int kernel) -> Tensor"
+        )
+        for each in (local_scores, local_average, local_spread)
+    }
+    scores, average, spread = operators.values()
+
+    def keep(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        *tensors, ctx.kernel = inputs
+        ctx.save_for_backward(*tensors)
+
+    def back(to_one: Any, to_other: Any) -> Any:
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+            one, other = ctx.saved_tensors
+            wanted = ctx.needs_input_grad
+            return (
+                to_one(grad, one, other, ctx.kernel) if wanted[0] else None,
+                to_other(grad, one, other, ctx.kernel) if wanted[1] else None,
+                None,
+            )
+
+        return backward
+
+    scores.register_autograd(
+        back(lambda grad, q, k, kernel: average(grad, k, kernel), lambda grad, q, k, kernel: spread(grad, q, kernel)),
+        setup_context=keep,
+    )
+    average.register_autograd(
+        back(lambda grad, w, v, kernel: scores(grad, v, kernel), lambda grad, w, v, kernel: spread(w, grad, kernel)),
+        setup_context=keep,
+    )
+    spread.register_autograd(
+        back(lambda grad, w, q, kernel: scores(q, grad, kernel), lambda grad, w, q, kernel: average(w, grad, kernel)),
+        setup_context=keep,
+    )
+    scores.register_fake(lambda q, k, kernel: q.new_empty(*q.shape[:2], kernel**2, *q.shape[3:]))
+    for operator in (average, spread):
+        operator.register_fake(lambda w, x, kernel: x.new_empty(x.shape))
+
+    @register_flop_formula([getattr(torch.ops.txlib, name) for name in operators])
+    def count(one: Any, other: Any, kernel: int, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+        """A multiplication and an addition for each channel of each pixel and each of its neighbours."""
+        batch, heads, channels, height, width = other
+        return 2 * batch * heads * channels * height * width * kernel**2
+
+
+register()
+
+
+# What is refused --------------------------------------------------------------------------------------------------
+
+
+def check_widths(heads: int, **widths: int) -> None:
+    """Refuse widths that so many heads can't share.
+
+    Raises:
+        ValueError: naming the width.
+    """
+    for name, width in {"heads": heads, **widths}.items():
+        if width < 1:
+            raise ValueError(f"{name}={width} must be at least 1")
+        if name != "heads" and width % heads:
+            nearest = max(1, round(width / heads)) * heads
+            raise ValueError(f"{name}={width} is not divisible by heads={heads}; choose e.g. {nearest}")
+
+
+def check_channels(x: Tensor, channels: int, dims: int) -> None:
+    """Refuse what has not (batch, channels, …) with so many channels.
+
+    Raises:
+        ValueError: naming the shape, and how to put it right.
+    """
+    shape, wanted = tuple(x.shape), f"(batch, {channels} channels, {AXES[dims]})"
+    if x.dim() != dims + 2:
+        remedy = ""
+        if x.dim() == dims + 1:
+            remedy = ": write x[None] for a batch of one" if shape[0] == channels else ": write x[:, None] for grey"
+        raise ValueError(f"x has shape {shape}, expected {wanted}{remedy}")
+    if shape[1] != channels:
+        last = shape[-1] == channels
+        order = "0, " + ", ".join(str(each) for each in (dims + 1, *range(1, dims + 1)))
+        remedy = f": its channels stand last, write x.permute({order})" if last else f": it has {shape[1]} channels"
+        raise ValueError(f"x has shape {shape}, expected {wanted}{remedy}")
