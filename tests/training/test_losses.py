@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck
 
-from txlib.training import label_smoothed_cross_entropy, linear_cross_entropy
+from txlib.training import label_smoothed_cross_entropy, linear_cross_entropy, linear_divergence
 
 BATCH, LENGTH, D_MODEL, VOCAB = 3, 5, 7, 11
 
@@ -98,3 +98,42 @@ def test_second_derivatives_are_refused_not_wrong(inputs):
     (gradient,) = torch.autograd.grad(loss**2, hidden, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.square().sum().backward()
+
+
+@pytest.fixture
+def passes():
+    """Two passes over the same tokens, and the output weight."""
+    first, second = torch.randn(2, 9, D_MODEL, dtype=torch.float64)
+    leaves = first, second, torch.randn(VOCAB, D_MODEL, dtype=torch.float64)
+    return tuple(leaf.requires_grad_() for leaf in leaves)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 512])
+def test_divergence_is_that_of_torch_whatever_the_chunk(passes, chunk):
+    first, second, weight = passes
+    ours = linear_divergence(first, second, weight, chunk=chunk)
+    log_p, log_q = ((x @ weight.T).log_softmax(-1) for x in (first, second))
+    theirs = sum(F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((log_p, log_q), (log_q, log_p))) / 2
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(gradients(3 * ours, *passes), gradients(3 * theirs, *passes))
+
+
+def test_gradient_of_the_divergence_against_finite_differences(passes):
+    assert gradcheck(lambda *leaves: linear_divergence(*leaves, chunk=4), passes)
+
+
+def test_divergence_under_autocast_stays_close(passes):
+    exact = linear_divergence(*passes)
+    single = tuple(leaf.detach().float().requires_grad_() for leaf in passes)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = linear_divergence(*single)
+    torch.testing.assert_close(ours, exact.float(), rtol=0.03, atol=0)
+    for mine, true in zip(gradients(ours, *single), gradients(exact, *passes), strict=True):
+        assert (mine - true).norm() < 0.03 * true.norm()
+
+
+def test_passes_that_agree_do_not_diverge_and_others_are_refused(passes):
+    first, second, weight = passes
+    assert linear_divergence(first, first.clone(), weight) == 0
+    with pytest.raises(ValueError, match=r"same tokens, got \(9, 7\), \(8, 7\)"):
+        linear_divergence(first, second[1:], weight)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from txlib.data import Batch, MadeWhenAsked, Splits, batches_by_length, collate, translation
 from txlib.generation import Translator
+from txlib.labels import IGNORED
 from txlib.layers import BlockConfig
 from txlib.models.outputs import auxiliary_loss
 from txlib.models.sizes import VASWANI
@@ -15,7 +16,7 @@ from txlib.recipes.recipe import Preset, Recipe, Show, choose, option
 from txlib.recipes.translators import TRANSLATORS, comparison, make_translator, vocabulary
 from txlib.text import Segmentation, Tokenizer
 from txlib.text.segmentation import check_bpe_dropout
-from txlib.training import TrainConfig, linear_cross_entropy, noam
+from txlib.training import TrainConfig, linear_cross_entropy, linear_divergence, noam
 
 SMOOTHING = 0.1  # of the labels, while training (Vaswani et al. 2017, §5.4)
 
@@ -54,6 +55,8 @@ class Translation(Recipe[Splits, Any]):
     preset: str = option("small", "tiny, course, paper or small; base or big (Vaswani et al. 2017) for a GPU.")
     bpe_dropout: float = option(0.0, "Share of merges left out, anew in each epoch (BPE-dropout): for larger models.")
 
+    r_drop: float = option(0.0, "Read each batch twice and weigh the difference so (R-Drop): twice the time per step.")
+
     @property
     def folder_name(self) -> str:
         kind = "" if self.model == "transformer" else f"-{self.model}"
@@ -66,6 +69,8 @@ class Translation(Recipe[Splits, Any]):
     def check(self) -> None:
         super().check()
         check_bpe_dropout(self.bpe_dropout)
+        if self.r_drop < 0:
+            raise ValueError(f"r_drop={self.r_drop} must be 0 (without) or more, e.g. 3")
 
     def load(self) -> Splits:
         return translation(self.data, self.pair)
@@ -86,7 +91,7 @@ class Translation(Recipe[Splits, Any]):
         return {"input_ids": batch.input_ids, "decoder_input_ids": batch.decoder_input_ids}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, int]:
-        return translation_loss(model, batch)
+        return translation_loss(model, batch, r_drop=self.r_drop)
 
     def measure(self, model: Any, splits: Splits, tokenizer: Tokenizer, loss: float, show: Show) -> dict[str, Any]:
         translator = Translator(model, tokenizer)
@@ -128,15 +133,26 @@ def pair_batches(
     return batches
 
 
-def translation_loss(model: Any, batch: Any, smoothing: float = SMOOTHING) -> tuple[Tensor, int]:
+def translation_loss(model: Any, batch: Batch, smoothing: float = SMOOTHING, r_drop: float = 0.0) -> tuple[Tensor, int]:
     """The loss that `train` wants, for an encoder–decoder: summed over the target's tokens, and their number.
 
-    Labels are smoothed in training only, and only there `auxiliary_loss` is added.
+    Only in training labels are smoothed, `auxiliary_loss` is added, and with `r_drop` each sentence is read twice, with
+    another dropout: then the loss is the mean of both, and `r_drop` times half their `linear_divergence` comes on top
+    (R-Drop, Liang et al. 2021, equation 4, halved).
     """
-    memory = model.encode(batch.input_ids, batch.attention_mask)
-    hidden = model.decode(batch.decoder_input_ids, memory, batch.attention_mask)
-    total = linear_cross_entropy(hidden, model.output_weight, batch.labels, smoothing if model.training else 0.0)
-    tokens = int((batch.labels >= 0).sum())
+    counted = batch.labels != IGNORED
+    tokens = int(counted.sum())
+    passes = 2 if r_drop and model.training else 1
+    source, padding, target = (
+        ids.repeat(passes, 1) for ids in (batch.input_ids, batch.attention_mask, batch.decoder_input_ids)
+    )
+    hidden = model.decode(target, model.encode(source, padding), padding)  # (passes * batch, target, d_model)
+    labels = batch.labels.repeat(passes, 1)
+    weight = model.output_weight
+    total = linear_cross_entropy(hidden, weight, labels, smoothing if model.training else 0.0) / passes
+    if passes == 2:
+        first, second = (half[counted] for half in hidden.chunk(2))
+        total = total + r_drop / 2 * linear_divergence(first, second, weight)
     return (total + tokens * auxiliary_loss(model) if model.training else total), tokens
 
 

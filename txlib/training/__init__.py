@@ -3,7 +3,7 @@
 from txlib.training.averaging import WeightAverage
 from txlib.training.checkpoints import CheckpointError
 from txlib.training.loop import TrainConfig, train, training_step
-from txlib.training.losses import label_smoothed_cross_entropy, linear_cross_entropy
+from txlib.training.losses import label_smoothed_cross_entropy, linear_cross_entropy, linear_divergence
 from txlib.training.optimizers import Optimizers, optimizers
 from txlib.training.schedules import inverse_sqrt, noam, warmup_cosine, warmup_linear
 from txlib.training.state import Progress
@@ -17,6 +17,7 @@ __all__ = [
     "inverse_sqrt",
     "label_smoothed_cross_entropy",
     "linear_cross_entropy",
+    "linear_divergence",
     "noam",
     "optimizers",
     "train",

@@ -79,3 +79,59 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx, upstream):
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * upstream, grad_weight * upstream, None, None, None
+
+
+def linear_divergence(
+    first: Float[Tensor, "tokens d_model"],
+    second: Float[Tensor, "tokens d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    *,
+    chunk: int = 512,
+) -> Float[Tensor, ""]:
+    """How far apart two passes over the same tokens are: KL(p ‖ q) + KL(q ‖ p), halved, summed over the tokens.
+
+    p and q are the softmax of `first @ weight.T` and of `second @ weight.T`. With dropout two passes differ; R-Drop
+    (Liang et al. 2021, §2.2) asks the model to agree with itself. As in `linear_cross_entropy` the logits are held for
+    one chunk of tokens at a time.
+
+    Raises:
+        ValueError: when the passes are not over the same number of tokens.
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"the passes must be over the same tokens, got {tuple(first.shape)}, {tuple(second.shape)}")
+    return _LinearDivergence.apply(first, second, weight, chunk)
+
+
+class _LinearDivergence(torch.autograd.Function):
+    """With a = log p - log q, both divergences of a token together are the sum over the vocabulary of (p - q) · a.
+
+    The gradient of that sum by the logits of p is p · (a - KL(p ‖ q)) + p - q, and by those of q the same with p and q
+    exchanged.
+    """
+
+    @staticmethod
+    def forward(ctx, first, second, weight, chunk):
+        device = first.device.type
+        half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        matrix = weight.to(half)  # (vocab, d_model)
+        divergence = torch.zeros((), dtype=weight.dtype, device=weight.device)
+        grads, grad_weight = (torch.empty_like(first), torch.empty_like(second)), torch.zeros_like(weight)
+        for start in range(0, len(first), chunk):
+            part = slice(start, start + chunk)
+            passes = [x[part].to(half) for x in (first, second)]  # (chunk, d_model) each
+            log_p, log_q = ((x @ matrix.T).to(weight.dtype).log_softmax(dim=-1) for x in passes)  # (chunk, vocab)
+            p, q, a = log_p.exp(), log_q.exp(), log_p.sub_(log_q)
+            apart = p - q
+            divergence += (apart * a).sum() / 2
+            by_p = (p * (a - (p * a).sum(dim=-1, keepdim=True)) + apart) / 2
+            by_q = (q * ((q * a).sum(dim=-1, keepdim=True) - a) - apart) / 2
+            for x, by_logits, grad in zip(passes, (by_p.to(half), by_q.to(half)), grads, strict=True):
+                grad[part] = by_logits @ matrix
+                grad_weight += by_logits.T @ x
+        ctx.save_for_backward(*grads, grad_weight)
+        return divergence
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        return *(upstream * grad for grad in ctx.saved_tensors), None
