@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("tokenizers")
 import tiny
 import torch
+import torch.nn.functional as F
 from sacrebleu.metrics import BLEU
 
 from txlib.course.lesson import shipped
@@ -201,3 +202,29 @@ def test_words_are_cut_anew_in_each_epoch_of_training_only(few_sentences):
 def test_a_share_of_merges_beyond_one_is_refused():
     with pytest.raises(ValueError, match=r"bpe_dropout=1.5 must lie from 0 to 1"):
         Translation(bpe_dropout=1.5).check()
+    with pytest.raises(ValueError, match=r"r_drop=-1 must be 0 .* or more"):
+        Translation(r_drop=-1).check()
+
+
+def test_r_drop_asks_two_passes_to_agree(few_sentences):
+    recipe = Translation(preset="mini", r_drop=3.0)
+    tokenizer = recipe.make_tokenizer(few_sentences)
+    model = recipe.make_model(few_sentences, tokenizer).double()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    batch = recipe.make_batches(few_sentences, tokenizer)(0)[0]
+    torch.manual_seed(0)
+    loss, tokens = recipe.loss(model.train(), batch)
+
+    torch.manual_seed(0)
+    twice = [torch.cat([ids, ids]) for ids in (batch.input_ids, batch.attention_mask, batch.decoder_input_ids)]
+    logits = model(twice[0], twice[1], decoder_input_ids=twice[2]).logits.chunk(2)
+    first, second = (each[batch.labels >= 0].log_softmax(-1) for each in logits)
+    labels = batch.labels[batch.labels >= 0]
+    entropy = sum(F.cross_entropy(each, labels, label_smoothing=0.1, reduction="sum") for each in (first, second)) / 2
+    apart = sum(F.kl_div(*pair, log_target=True, reduction="sum") for pair in ((first, second), (second, first))) / 2
+    assert tokens == len(labels) and apart > 0.01 * entropy
+    torch.testing.assert_close(loss, entropy + 3 / 2 * apart)
+
+    model.eval()
+    torch.testing.assert_close(recipe.loss(model, batch)[0], Translation(preset="mini").loss(model, batch)[0])

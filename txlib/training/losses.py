@@ -93,12 +93,7 @@ def linear_divergence(
     p and q are the softmax of `first @ weight.T` and of `second @ weight.T`. With dropout two passes differ; R-Drop
     (Liang et al. 2021, §2.2) asks the model to agree with itself. As in `linear_cross_entropy` the logits are held for
     one chunk of tokens at a time.
-
-    Raises:
-        ValueError: when the passes are not over the same number of tokens.
     """
-    if first.shape != second.shape:
-        raise ValueError(f"the passes must be over the same tokens, got {tuple(first.shape)}, {tuple(second.shape)}")
     return _LinearDivergence.apply(first, second, weight, chunk)
 
 
