@@ -248,26 +248,37 @@ def longformer(length: int) -> Iterator[Case]:
 
 @case(lengths=(1024, 4096), memory=(4096,))
 def big_bird(length: int) -> Iterator[Case]:
-    """Big Bird's layer: blocks of 64, of which each sees 3 random ones, 3 in a window and 2 global ones. Theirs draws
-    other blocks. At 16,384 positions it takes 10 GB: ask for it with `--lengths`."""
+    """Big Bird's attention: blocks of 64, of which each sees 3 random ones, others in each head, 3 in a window and 2
+    global ones. Theirs draws other blocks. At 16,384 positions it takes 10 GB: ask for it with `--lengths`."""
     from transformers import BigBirdConfig
     from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
 
     config = BigBirdConfig(hidden_size=WIDTH, num_attention_heads=HEADS, max_position_embeddings=length)
-    theirs = BigBirdBlockSparseAttention(config, seed=0).eval()
-    masks = BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, length), config.block_size)
-    named = dict(zip(("from_blocked_mask", "band_mask", "from_mask", "to_mask"), masks, strict=True))
-    named["to_blocked_mask"] = named["from_blocked_mask"]
-    ours = MultiHeadAttention(WIDTH, HEADS, mechanism=BlockSparseAttention(), pattern=bigbird(64, 3, 3, 2, heads=HEADS))
-    dense = MultiHeadAttention(WIDTH, HEADS)
-    for layer in ours, dense:
-        layer.output = nn.Identity()  # theirs has it elsewhere
-    least = {FORWARD: 15.0, BOTH: None} if length >= 16_384 else {FORWARD: None, BOTH: None}
+    layer, size = BigBirdBlockSparseAttention(config, seed=0).eval(), config.block_size
+    blocked, band, of_queries, of_keys = BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, length), size)
+    masks = (band, of_queries, of_keys, blocked, blocked)
+    sizes = (HEADS, config.num_random_blocks, WIDTH // HEADS, size, size, 1, length, length)
+    mask, ours = bigbird(64, 3, 3, 2, heads=HEADS), BlockSparseAttention()
+    long = length >= 16_384
     peers = {
-        "transformers": Peer(lambda x: theirs(x, **named)[0], least, memory=0.25, same=False),
-        "dense": Peer(dense, {FORWARD: 5.0 if length >= 16_384 else None, BOTH: None}, same=False),
+        "transformers": Peer(
+            lambda q, k, v: layer.bigbird_block_sparse_attention(
+                q,
+                k,
+                v,
+                *masks,
+                *sizes,
+                seed=0,
+                plan_from_length=None,
+                plan_num_rand_blocks=None,
+            )[0],
+            {FORWARD: 15.0 if long else None, BOTH: None},
+            memory=0.25,
+            same=False,
+        ),
+        "dense": Peer(F.scaled_dot_product_attention, {FORWARD: 5.0 if long else None, BOTH: None}, same=False),
     }
-    yield Case("Big Bird", (torch.randn(1, length, WIDTH, requires_grad=True),), ours, peers)
+    yield Case("Big Bird", qkv(length), partial(ours, mask=mask), peers)
 
 
 @case(lengths=(1024, 4096))

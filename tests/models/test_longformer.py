@@ -200,6 +200,24 @@ def test_attention_is_what_the_paper_says(mask, as_tensor):
     assert_close(weights[""][0], torch.where(which, whole_weights, local_weights))
 
 
+@pytest.mark.parametrize("settings", [{}, {"bias": False}, {"kv_heads": 1}], ids=str)
+def test_few_marked_tokens_take_a_shorter_way_to_the_same(settings):
+    few = shake(LongformerAttention(8, 2, pattern=sliding_window(2), **settings))
+    usual = LongformerAttention(8, 2, pattern=sliding_window(2), global_mechanism=BlockSparseAttention(), **settings)
+    usual.load_state_dict(few.state_dict())
+    _, x, marked = layer_and_input()
+    for layer in few, usual:
+        layer(x, mask=padding([11, 9, 5]), global_attention_mask=marked).square().sum().backward()
+    for (name, mine), other in zip(few.named_parameters(), usual.parameters(), strict=True):
+        assert_close(mine.grad, other.grad, msg=name)
+    work = []
+    for layer in few, usual:
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            layer(x.repeat(1, 10, 1), global_attention_mask=torch.nn.functional.pad(marked, (0, 99)))
+        work.append(counter.get_total_flops())
+    assert work[0] < work[1]
+
+
 def test_without_global_tokens_it_is_a_window():
     layer, x, marked = layer_and_input()
     plain = MultiHeadAttention(8, 2, pattern=sliding_window(2))

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from math import ceil
 from typing import Any
 
 import torch
@@ -173,8 +174,9 @@ class Share:
 
     def joined_keys(self, x: Float[Tensor, "batch kv_heads key width"]) -> Float[Tensor, "matrices columns width"]:
         """All keys of the step."""
-        runs = [self.keys(x, run).flatten(0, 1) for run in self.step.keys]
-        return runs[0] if len(runs) == 1 else torch.cat(runs, dim=1)
+        x = x if self.heads is None else x[self.heads[:2]]
+        runs = [x.narrow(2, run.start, run.stop - run.start) for run in self.step.keys]
+        return (runs[0] if len(runs) == 1 else torch.cat(runs, dim=2)).flatten(0, 1)
 
     def add(
         self, total: Float[Tensor, "batch kv_heads key width"], weights: Tensor, x: Tensor, scale: float = 1.0
@@ -208,7 +210,8 @@ def shares(schedule: Schedule, batch: int, kv_heads: int, group: int) -> Iterato
 
 
 def split(numbers: range, size: int) -> Iterator[slice]:
-    """The numbers in slices of at most this size."""
+    """The numbers in slices of at most this size, as equal as can be."""
+    size = ceil(len(numbers) / ceil(len(numbers) / size))
     for start in range(numbers.start, numbers.stop, size):
         yield slice(start, min(start + size, numbers.stop))
 

@@ -89,14 +89,31 @@ class LongformerAttention(MultiHeadAttention):
         q = self.query_norm(self.split(self.query_global(chosen)))  # (batch, heads, most, head_dim)
         if self.stretch is not None:
             q = q * self.stretch
-        k, v = self.key_norm(self.split(self.key_global(x))), self.split(self.value_global(x))
+        few = places.shape[1] < self.head_dim and isinstance(self.key_norm, nn.Identity)
+        mix_first = few and isinstance(self.global_mechanism, DenseAttention)
+        if mix_first:
+            # q · (W x) = (Wᵀ q) · x, and values may be mixed before they are projected. While few tokens are marked,
+            # that is O(length · d_model) for each of them and each head in place of O(length · d_model²) for all.
+            with_one = x if self.key_global.bias is None else nn.functional.pad(x, (0, 1), value=1)  # for the bias
+            k = v = with_one[:, None]  # (batch, 1, length, d_model), shared by all heads
+            q = q @ self.by_head(self.key_global) * (k.shape[-1] / self.head_dim) ** 0.5  # divided by √width inside
+        else:
+            k, v = self.key_norm(self.split(self.key_global(x))), self.split(self.value_global(x))
         allowed = rows_of(mask, places, x.shape[1])
         real = torch.arange(places.shape[1], device=x.device) < count[:, None]  # sentences have more and less
         if self.recorder is not None:
             weights = self.global_mechanism.weights(q, k, allowed).transpose(1, 2)[real].detach()
             sentence, place = marked.nonzero(as_tuple=True)
             self.recorder[-1] = self.overwrite(self.recorder[-1], weights, sentence, place)
-        return self.global_mechanism(q, k, v, allowed).transpose(1, 2)[real]
+        out = self.global_mechanism(q, k, v, allowed)
+        if mix_first:
+            out = out @ self.by_head(self.value_global).mT
+        return out.transpose(1, 2)[real]
+
+    def by_head(self, linear: nn.Linear) -> Float[Tensor, "heads head_dim width"]:
+        """A projection for each head, with its bias as the last column; heads that share keys share it."""
+        weight = linear.weight if linear.bias is None else torch.cat([linear.weight, linear.bias[:, None]], dim=1)
+        return weight.view(self.kv_heads, self.head_dim, -1).repeat_interleave(self.heads // self.kv_heads, dim=0)
 
     @staticmethod
     def overwrite(
