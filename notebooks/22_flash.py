@@ -104,11 +104,12 @@ q, k, v = torch.randn(3, n, d)                                     # (n, d) each
 score = q @ k.T                                                    # (n, n)
 hidden = torch.ones(n, n).triu(1).bool()                           # (n, n): True = in the future
 weight = score.softmax(dim=-1)                                     # (n, n)
+large, small = torch.empty(n, n), torch.empty(n, d)                # for the results: memory handed out beforehand
 steps = {                                          # what, operations, numbers that travel
-    "q kᵀ": (lambda: q @ k.T, 2 * n * n * d, n * n + 2 * n * d),
-    "mask": (lambda: score.masked_fill(hidden, -torch.inf), n * n, 2.25 * n * n),
-    "softmax": (lambda: score.softmax(dim=-1), 5 * n * n, 2 * n * n),
-    "weights · v": (lambda: weight @ v, 2 * n * n * d, n * n + 2 * n * d),
+    "q kᵀ": (lambda: torch.matmul(q, k.T, out=large), 2 * n * n * d, n * n + 2 * n * d),
+    "mask": (lambda: torch.where(hidden, -torch.inf, score, out=large), n * n, 2.25 * n * n),
+    "softmax": (lambda: torch.softmax(score, dim=-1, out=large), 5 * n * n, 2 * n * n),
+    "weights · v": (lambda: torch.matmul(weight, v, out=small), 2 * n * n * d, n * n + 2 * n * d),
 }
 
 # %% tags=["nbval-ignore-output"]

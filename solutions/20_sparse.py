@@ -30,10 +30,9 @@ from txlib.grading import check
 # %% [markdown]
 # ### How costs are counted here
 #
-# `cost(answer, *inputs)` runs an answer and gives two numbers: its operations, which are those of all matrix products
-# and one for each number that anything else makes, and the size of the largest tensor, in numbers. `growth` does that
-# for a text of $n$ and of $2n$ positions, and gives the exponents: 1 is linear, 2 is quadratic. You may use both
-# yourself.
+# `cost(answer, *inputs)` runs an answer and gives two numbers: its operations (those of all matrix products, plus one
+# for every number that any other step produces), and the size of the largest tensor, in numbers. `growth` does that
+# for a text of $n$ and of $2n$ tokens, and gives the exponents: 1 is linear, 2 is quadratic. You may use both yourself.
 
 
 # %%
@@ -642,7 +641,7 @@ def row_by_row(q, k, v, q_g, k_g, v_g, marked, radius):
 alternative("own-matrices", row_by_row)
 
 # %% [markdown]
-# ### Task 7 · Investigate: how much fits through a global token?   ●●●●● · 15 minutes · 3 points
+# ### Task 7 · Investigate: how much fits through a global token?   ●●●●● · 40 minutes · 3 points
 #
 # In the lesson's second task each line asks its own question, and one global token helps little: all facts would have to
 # fit into one vector. Is that it? Take away *facts*. Let the first 4, 8 or 16 lines hold one, and the others nobody and
@@ -654,6 +653,14 @@ alternative("own-matrices", row_by_row)
 # not for what. Then: how many facts get through one token, how many through four? What speaks for a lack of *room*, what
 # for a lack of *training*? Make one more run that could tell them apart: more batches, or another width. Two or three
 # sentences.
+#
+# <details><summary>Hint: what to change in the lesson's code</summary>
+#
+# The function that makes a batch draws one fact per line. Draw as before, and then blank the facts of all lines but the
+# first few; draw the questions from those few. A question's distance is its line minus the fact's line: keep the answers
+# where it is more than 8, and leave out the global lines. A run takes about as long as one in the lesson; do them in a
+# loop over facts, global lines and seeds, and let it work while you write down what you expect.
+# </details>
 #
 # Copy what you need from the lesson into cells of your own below this one; here you may use all of `txlib`. Hand in a table
 # of your numbers and your text. A person reads it.

@@ -393,6 +393,7 @@ with check("forward") as show:
     show(out, "causal: the output")
     show(L, "causal: L")
     show(forward(9 * q, k, v, False, 7)[0], "with larger scores")
+    show(forward(9 * q.abs(), k.sort(dim=0).values, v, False, 4)[0], "with scores that rise from tile to tile")
     show(forward(q[:5], k, v, False, 4)[0], "five queries, 20 keys")
     q, k, v = show.randn(96, 4), show.randn(96, 4), show.randn(96, 4)
     with Largest() as seen:
