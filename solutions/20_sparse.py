@@ -656,10 +656,10 @@ alternative("own-matrices", row_by_row)
 #
 # <details><summary>Hint: what to change in the lesson's code</summary>
 #
-# The function that makes a batch draws one fact per line. Draw as before, and then blank the facts of all lines but the
-# first few; draw the questions from those few. A question's distance is its line minus the fact's line: keep the answers
-# where it is more than 8, and leave out the global lines. A run takes about as long as one in the lesson; do them in a
-# loop over facts, global lines and seeds, and let it work while you write down what you expect.
+# In `own_question`, make `who` and `thing` of the lines after the first few `NOBODY` and `NOTHING`, and draw `about` from
+# those few. The last of its five results is the distance: keep the answers where it is more than 8, and leave out the
+# global lines. A run takes about as long as one in the lesson. Loop over facts, global lines and seeds, and write down
+# what you expect while it works.
 # </details>
 #
 # Copy what you need from the lesson into cells of your own below this one; here you may use all of `txlib`. Hand in a table
