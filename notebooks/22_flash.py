@@ -103,13 +103,14 @@ n, d = 4096, 64
 q, k, v = torch.randn(3, n, d)                                     # (n, d) each
 score = q @ k.T                                                    # (n, n)
 hidden = torch.ones(n, n).triu(1).bool()                           # (n, n): True = in the future
+never = torch.tensor(-torch.inf)
 weight = score.softmax(dim=-1)                                     # (n, n)
-large, small = torch.empty(n, n), torch.empty(n, d)                # for the results: memory handed out beforehand
+square, tall = torch.empty(n, n), torch.empty(n, d)                # for the results: memory handed out beforehand
 steps = {                                          # what, operations, numbers that travel
-    "q kᵀ": (lambda: torch.matmul(q, k.T, out=large), 2 * n * n * d, n * n + 2 * n * d),
-    "mask": (lambda: torch.where(hidden, -torch.inf, score, out=large), n * n, 2.25 * n * n),
-    "softmax": (lambda: torch.softmax(score, dim=-1, out=large), 5 * n * n, 2 * n * n),
-    "weights · v": (lambda: torch.matmul(weight, v, out=small), 2 * n * n * d, n * n + 2 * n * d),
+    "q kᵀ": (lambda: torch.matmul(q, k.T, out=square), 2 * n * n * d, n * n + 2 * n * d),
+    "mask": (lambda: torch.where(hidden, never, score, out=square), n * n, 2.25 * n * n),
+    "softmax": (lambda: torch.softmax(score, dim=-1, out=square), 5 * n * n, 2 * n * n),
+    "weights · v": (lambda: torch.matmul(weight, v, out=tall), 2 * n * n * d, n * n + 2 * n * d),
 }
 
 # %% tags=["nbval-ignore-output"]
@@ -137,8 +138,8 @@ plots.roofline(
 )
 
 # %% [markdown]
-# (Both stay below the slope: new memory must first be handed out, page by page, and an exponential takes longer than a
-# product. But however fast the arithmetic became, they could rise to the slope and no further.)
+# (The results were written to memory that had been handed out before. Where each step makes a new tensor, as usual, the
+# two take longer still. And however fast the arithmetic became, they could rise to the slope and no further.)
 #
 # On a GPU, whose ridge lies further to the right, the two products wait for memory as well: with 32 operations per
 # byte (64 in 16 bits) they lie below a ridge of 150. All of attention does. So the way to a faster attention is not
@@ -153,7 +154,7 @@ plots.roofline(
 # A CPU's caches play the same part. What stands in the way is the softmax.
 
 # %%
-del score, weight, hidden, a, b, large, target                     # a quarter of a gigabyte
+del score, weight, hidden, square, a, b, large, target             # a quarter of a gigabyte
 
 # %% [markdown]
 # ## 3 The idea in one picture
