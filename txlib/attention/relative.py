@@ -177,18 +177,23 @@ class BucketBias(PositionBias):
 class SkewedBias(PositionBias):
     """A learned vector for each past distance of each head, by the skewing trick (Huang et al. 2019, §3.4.1).
 
-    Needs (heads, max_length, head_dim) parameters and no (query, key, head_dim) tensor. It is causal: the trick
+    Needs (heads, max_distance, head_dim) parameters and no (query, key, head_dim) tensor. It is causal: the trick
     leaves no meaningful score for keys in the future, so a mask that lets them through is refused.
 
     Args:
         heads, head_dim: shape of the heads.
-        max_length: longest sequence, and farthest distance + 1.
+        max_length: longest sequence.
+        max_distance: how many distances, 0 included, have a vector; to the scores of farther keys nothing is added, as
+            in the authors' code. None: all that a sequence can have.
     """
 
-    def __init__(self, heads: int, head_dim: int, max_length: int = 2048):
+    def __init__(self, heads: int, head_dim: int, max_length: int = 2048, max_distance: int | None = None):
         super().__init__()
         self.max_length = max_length
-        self.distances = nn.Parameter(torch.randn(heads, max_length, head_dim) * head_dim**-0.5)  # last: distance 0
+        rows = max_length if max_distance is None else min(max_distance, max_length)
+        if rows < 1:
+            raise ValueError(f"SkewedBias needs max_length and max_distance >= 1, got {max_length=}, {max_distance=}")
+        self.distances = nn.Parameter(torch.randn(heads, rows, head_dim) * head_dim**-0.5)  # last: distance 0
 
     def forward(
         self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
@@ -197,7 +202,8 @@ class SkewedBias(PositionBias):
         check_lengths(q.shape[-2], key_length)
         if key_length > self.max_length:
             raise ValueError(f"SkewedBias holds max_length={self.max_length} positions, got {key_length}")
-        by_distance = (q * q.shape[-1] ** -0.5) @ self.distances[:, -key_length:].mT  # column c: distance n-1-c
+        near = (q * q.shape[-1] ** -0.5) @ self.distances[:, -key_length:].mT  # (batch, heads, query, distance)
+        by_distance = nn.functional.pad(near, (key_length - near.shape[-1], 0))  # column c: distance n-1-c
         return skew(by_distance)
 
     def check(

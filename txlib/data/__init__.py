@@ -1,6 +1,7 @@
 """Data: one loader per data set, and batches of like length."""
 
 from .batching import Batch, Inputs, MadeWhenAsked, batches_by_length, collate, pad, padding_share
+from .chorales import chorales
 from .files import Splits
 from .reviews import Review, reviews
 from .shakespeare import Texts, plays, shakespeare, speeches, text_file
@@ -20,6 +21,7 @@ __all__ = [
     "Tagged",
     "Texts",
     "batches_by_length",
+    "chorales",
     "collate",
     "pad",
     "padding_share",

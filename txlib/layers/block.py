@@ -67,6 +67,7 @@ class BlockConfig:
             or one for each.
         ffn: experts in place of the one feed-forward network, each of width d_ff: in all layers, or a tuple that says
             it for each; None for the one.
+        position_distances: of "skewed": how many distances have a vector, see `SkewedBias`; None: all.
         global_projections: whether tokens that a call marks as global have projections of their own, as in Longformer:
             see `LongformerAttention`.
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
@@ -97,6 +98,7 @@ class BlockConfig:
     position_buckets: int = 32
     position_max_distance: int = 128
     d_head: int | None = None
+    position_distances: int | None = None
     global_projections: bool = False
 
     def __post_init__(self):
@@ -215,7 +217,8 @@ def make_position_bias(config: BlockConfig, layer: Layer) -> PositionBias | None
     if config.position == "alibi":
         return AlibiBias(config.heads)
     if config.position == "skewed":
-        return SkewedBias(config.heads, config.head_dim)
+        longest = 2048 if layer.max_length is None else layer.max_length
+        return SkewedBias(config.heads, config.head_dim, longest, config.position_distances)
     if config.position == "t5" and layer.number == 0:
         return BucketBias(
             config.heads,

@@ -13,6 +13,7 @@ from txlib.models.big_bird import BigBirdForQuestionAnswering, BigBirdForSequenc
 from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
+from txlib.models.music import MusicConfig, MusicTransformer
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetOutput, SetTransformer, SetTransformerConfig
 from txlib.models.sizes import from_size
@@ -42,6 +43,8 @@ __all__ = [
     "EncoderConfig",
     "EncoderOutput",
     "GPTConfig",
+    "MusicConfig",
+    "MusicTransformer",
     "Seq2Seq",
     "Seq2SeqConfig",
     "Seq2SeqOutput",

@@ -12,6 +12,7 @@ from txlib.models.families.bert import BERT, CLASSIFIERS
 from txlib.models.families.big_bird import BIG_BIRD
 from txlib.models.families.family import TENSORS, Family, Head, Settings
 from txlib.models.gpt import GPT, GPTConfig
+from txlib.models.music import MusicConfig, MusicTransformer
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetTransformer, SetTransformerConfig
 from txlib.models.stack import ModelConfig
@@ -20,6 +21,7 @@ from txlib.models.universal import UniversalGPT, UniversalGPTConfig, UniversalTr
 
 CONFIGS: dict[type[nn.Module], Any] = {
     GPT: GPTConfig,
+    MusicTransformer: MusicConfig,
     Transformer: TransformerConfig,
     Seq2Seq: Seq2SeqConfig,
     UniversalTransformer: UniversalTransformerConfig,
