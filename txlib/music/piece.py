@@ -9,9 +9,16 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 VOICES = ("soprano", "alto", "tenor", "bass")
-RANGES = ((57, 81), (53, 74), (48, 69), (36, 64))  # lowest and highest note of each voice in Bach's chorales
+"""In the order of the grid."""
+
+RANGES = ((57, 81), (53, 74), (48, 69), (36, 64))
+"""Lowest and highest note of each voice in Bach's chorales."""
+
 REST = 0
-STEPS_PER_QUARTER = 4  # a step is a sixteenth
+"""In the place of a pitch."""
+
+STEPS_PER_QUARTER = 4
+"""A step is a sixteenth."""
 
 Range = tuple[int, int]
 
