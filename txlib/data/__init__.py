@@ -3,6 +3,7 @@
 from .batching import Batch, Inputs, MadeWhenAsked, batches_by_length, collate, pad, padding_share
 from .chorales import chorales
 from .files import Splits
+from .images import Pictures, PictureSplits, digits, fashion
 from .reviews import Review, reviews
 from .shakespeare import Texts, plays, shakespeare, speeches, text_file
 from .spans import Question, spans
@@ -14,6 +15,8 @@ __all__ = [
     "Batch",
     "Inputs",
     "MadeWhenAsked",
+    "PictureSplits",
+    "Pictures",
     "Question",
     "Review",
     "SentencePair",
@@ -23,6 +26,8 @@ __all__ = [
     "batches_by_length",
     "chorales",
     "collate",
+    "digits",
+    "fashion",
     "pad",
     "padding_share",
     "plays",
