@@ -374,7 +374,7 @@ def refused(source, *words):
     [
         (
             {"model_type": "mamba"},
-            ["'mamba' is unknown", "bert, big_bird, gpt2, llama, longformer, marian, mixtral, t5, txlib"],
+            ["'mamba' is unknown", "bert, big_bird, gpt2, llama, longformer, marian, mixtral, t5, txlib, vit"],
         ),
         ({"model_type": None}, ["model_type is missing"]),
         ({"architectures": ["GPT2ForSequenceClassification"]}, ["GPT2ForSequenceClassification", "GPT2LMHeadModel"]),

@@ -5,12 +5,13 @@ import lzma
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from txlib.data.files import find
@@ -30,7 +31,7 @@ CLOTHES = (
 WHOLE = "fashion-mnist"  # the folder of Debian's package, with all pictures
 DEBIAN = Path("/usr/share/datasets")
 HELD_OUT = 500  # of the whole set's pictures of each class to train: the last ones, to validate with
-OPEN = {".gz": gzip.open, ".xz": lzma.open}
+UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 
 
 @dataclass(frozen=True)
@@ -128,15 +129,14 @@ def read_pictures(images: Path, labels: Path, white: int, names: tuple[str, ...]
     return Pictures((pixels / white)[:, None], classes.long(), names)
 
 
-def read_idx(path: Path) -> Int[Tensor, "*shape"]:
+def read_idx(path: Path) -> UInt8[Tensor, "*shape"]:
     """The numbers in a packed IDX file of bytes, MNIST's format.
 
     Raises:
         ValueError: when it is damaged.
     """
     try:
-        with OPEN[path.suffix](path, "rb") as file:
-            content = file.read()
+        content = UNPACK[path.suffix](path.read_bytes())
         zero, kind, axes = struct.unpack_from(">HBB", content)
         shape = struct.unpack_from(f">{axes}I", content, 4)
         if (zero, kind) != (0, 8) or 0 in shape:

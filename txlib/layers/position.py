@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 from torch import Tensor, nn
 
 from txlib.layers.embedding import rows
@@ -38,7 +38,7 @@ def sinusoidal(
     return waves(torch.arange(offset, offset + length), d_model, layout)
 
 
-def waves(position: Int[Tensor, "*batch length"], d_model: int, layout: str) -> Float[Tensor, "*batch length d_model"]:
+def waves(position: Real[Tensor, "*batch length"], d_model: int, layout: str) -> Float[Tensor, "*batch length d_model"]:
     """The row of `sinusoidal` of each position."""
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device=position.device) / d_model)
     angle = position[..., None] * frequency  # (…, length, d_model / 2)
@@ -186,7 +186,12 @@ class Rotary(nn.Module):
         self, x: Float[Tensor, "batch heads length head_dim"], offset: int = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
         """x with the vector at position offset + i turned by that position's angles."""
-        position = torch.arange(offset, offset + x.shape[-2], device=x.device)
+        return self.turn(x, torch.arange(offset, offset + x.shape[-2], device=x.device))
+
+    def turn(
+        self, x: Float[Tensor, "batch heads length head_dim"], position: Real[Tensor, "length"]
+    ) -> Float[Tensor, "batch heads length head_dim"]:
+        """x with each vector turned by the angles of its position, which may lie between two whole numbers."""
         pair = torch.arange(0, self.head_dim, 2, device=x.device)
         frequency = self.base ** (-pair / self.head_dim)  # (head_dim / 2,), always in float32
         if self.scaling is not None:

@@ -20,6 +20,7 @@ from txlib.models.sizes import from_size
 from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.translation import Seq2SeqOutput
 from txlib.models.universal import UniversalGPT, UniversalGPTConfig, UniversalTransformer, UniversalTransformerConfig
+from txlib.models.vit import ViT, ViTConfig, ViTForImageClassification
 
 __all__ = [
     "GPT",
@@ -57,5 +58,8 @@ __all__ = [
     "UniversalGPTConfig",
     "UniversalTransformer",
     "UniversalTransformerConfig",
+    "ViT",
+    "ViTConfig",
+    "ViTForImageClassification",
     "from_size",
 ]

@@ -11,8 +11,9 @@ from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.transformer import Transformer, TransformerConfig
+from txlib.models.vit import ViT, ViTConfig
 
-Config = TransformerConfig | GPTConfig | EncoderConfig
+Config = TransformerConfig | GPTConfig | EncoderConfig | ViTConfig
 
 _BASE = BlockConfig(
     d_model=512, heads=8, d_ff=2048, dropout=0.1, norm_first=False, activation="relu", position="sinusoidal"
@@ -207,6 +208,23 @@ separator and target as one text; T-DMCA has five layers, local and compressed i
 experts, here the middle one. Lengths are the table's longest inputs, and 500 tokens to write."""
 
 
+def _vit(d_model: int, layers: int, heads: int, patch: int) -> ViTConfig:
+    block = BlockConfig(d_model, heads, 4 * d_model, norm_eps=1e-6, activation="gelu", dropout=0.1, position="learned")
+    return ViTConfig(image_size=224, patch_size=patch, block=block, layers=layers)
+
+
+VIT: dict[str, ViTConfig] = {
+    f"{name}/{patch}": _vit(*shape, patch)
+    for name, shape, patches in (
+        ("B", (768, 12, 12), (16, 32)),
+        ("L", (1024, 24, 16), (16, 32)),
+        ("H", (1280, 32, 16), (14,)),
+    )
+    for patch in patches
+}
+"""Dosovitskiy et al. 2021, Table 1: Base 86 M, Large 307 M, Huge 632 M parameters, which depend a little on the size
+of the patches: from 86.4 M for B/16 to 632.4 M for H/14, pooler included, head not."""
+
 TABLES: Mapping[str, Mapping[str, Config]] = {
     "vaswani": VASWANI,
     "gpt2": GPT2,
@@ -217,18 +235,19 @@ TABLES: Mapping[str, Mapping[str, Config]] = {
     "llama": LLAMA,
     "mixtral": MIXTRAL,
     "liu": LIU,
+    "vit": VIT,
 }
-KINDS = {GPTConfig: GPT, EncoderConfig: Encoder, TransformerConfig: Transformer}
+KINDS = {GPTConfig: GPT, EncoderConfig: Encoder, TransformerConfig: Transformer, ViTConfig: ViT}
 
 
-def build(config: Config) -> GPT | Encoder | Transformer:
+def build(config: Config) -> GPT | Encoder | Transformer | ViT:
     """The model of a config, on the meta device: all shapes, no memory."""
     with torch.device("meta"):
         return KINDS[type(config)](config)
 
 
-def from_size(name: str) -> GPT | Encoder | Transformer:
-    """A new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vaswani-base" …
+def from_size(name: str) -> GPT | Encoder | Transformer | ViT:
+    """A new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vit-B/16" …
 
     Raises:
         ValueError: when no table has that name.

@@ -10,7 +10,10 @@ from txlib.models.families.marian import MARIAN
 from txlib.models.families.mixtral import MIXTRAL
 from txlib.models.families.own import OWN
 from txlib.models.families.t5 import T5
+from txlib.models.families.vit import VIT
 
-FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, MIXTRAL, BERT, LONGFORMER, BIG_BIRD, MARIAN, T5, OWN)}
+FAMILIES = {
+    family.model_type: family for family in (GPT2, LLAMA, MIXTRAL, BERT, LONGFORMER, BIG_BIRD, MARIAN, T5, VIT, OWN)
+}
 
 __all__ = ["FAMILIES", "OWN", "TENSORS", "Family"]

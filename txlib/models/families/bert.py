@@ -28,7 +28,11 @@ def labels(settings: Settings) -> dict[str, Any]:
 
 def describe(model: nn.Module) -> dict[str, Any]:
     """Names for the labels."""
-    count = model.classifier.out_features if isinstance(model, CLASSIFIERS) else 2
+    return label_names(model.classifier.out_features if isinstance(model, CLASSIFIERS) else 2)
+
+
+def label_names(count: int) -> dict[str, Any]:
+    """Names for so many labels, in both directions."""
     return {
         "id2label": {str(label): f"LABEL_{label}" for label in range(count)},
         "label2id": {f"LABEL_{label}": label for label in range(count)},

@@ -18,6 +18,7 @@ from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetTransforme
 from txlib.models.stack import ModelConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.universal import UniversalGPT, UniversalGPTConfig, UniversalTransformer, UniversalTransformerConfig
+from txlib.models.vit import ViT, ViTConfig, ViTForImageClassification
 
 CONFIGS: dict[type[nn.Module], Any] = {
     GPT: GPTConfig,
@@ -30,6 +31,8 @@ CONFIGS: dict[type[nn.Module], Any] = {
     ByteNet: ByteNetConfig,
     SetTransformer: SetTransformerConfig,
     DeepSets: DeepSetsConfig,
+    ViT: ViTConfig,
+    ViTForImageClassification: ViTConfig,
 }
 CONFIGS |= {head.model: EncoderConfig for family in (BERT, BIG_BIRD) for head in family.heads.values()}
 BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)
@@ -56,9 +59,9 @@ class OwnFamily(Family):
         name, _ = self.head_of(model)
         arguments: dict[str, Any] = {}
         config: Any = model.config
-        if isinstance(model, Encoder):
+        if isinstance(model, Encoder | ViT):
             arguments = {"pooler": model.pooler is not None}
-        elif isinstance(model, CLASSIFIERS):
+        elif isinstance(model, (*CLASSIFIERS, ViTForImageClassification)):
             arguments = {"labels": model.classifier.out_features}
         return {
             "architectures": [name],

@@ -1,0 +1,128 @@
+"""Pictures as tokens: patches, and where they stand in a grid (Dosovitskiy et al. 2021, §3.1)."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from txlib.layers.position import ROTARY_LAYOUTS, SINUSOIDAL_LAYOUTS, Rotary, waves
+
+GRID_POSITIONS = ("none", "learned", *SINUSOIDAL_LAYOUTS, *ROTARY_LAYOUTS)
+Grid = tuple[int, int]  # rows and columns
+WaveLayout = Literal["interleaved", "concatenated"]
+RotaryLayout = Literal["interleaved", "half"]
+
+
+class PatchEmbedding(nn.Module):
+    """Cuts pictures into squares, and makes a token of each: a linear layer on its pixels.
+
+    It is stored and computed as a convolution that steps from patch to patch, which is the same.
+    """
+
+    def __init__(self, channels: int, patch_size: int, d_model: int):
+        super().__init__()
+        self.projection = nn.Conv2d(channels, d_model, patch_size, stride=patch_size)
+
+    def forward(
+        self, pixel_values: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch patches d_model"]:
+        """Tokens row by row, from the upper left corner on."""
+        return self.projection(pixel_values).flatten(2).mT
+
+
+def coordinates(
+    grid: Grid, trained: Grid, device: torch.device | None = None
+) -> tuple[Float[Tensor, "patches"], Float[Tensor, "patches"]]:
+    """The row and the column of each patch, in patches of the grid that a model was trained on.
+
+    The picture is the same, however finely it is cut: of twice as many rows, the first two stand at -1/4 and 1/4.
+    """
+    along = [
+        (torch.arange(size, device=device, dtype=torch.float32) + 0.5) * (known / size) - 0.5
+        for size, known in zip(grid, trained, strict=True)
+    ]
+    row, column = torch.meshgrid(*along, indexing="ij")
+    return row.flatten(), column.flatten()
+
+
+class LearnedGrid(nn.Module):
+    """Adds a learned vector for each special token and for each place of the grid (§3.1).
+
+    For another grid those of the places are interpolated, as the colours of a picture are (§3.2).
+
+    Args:
+        special: how many tokens stand before the patches.
+    """
+
+    def __init__(self, grid: Grid, special: int, d_model: int):
+        super().__init__()
+        self.grid, self.special = grid, special
+        self.weight = nn.Parameter(torch.randn(special + grid[0] * grid[1], d_model) * 0.02)
+
+    def forward(self, x: Float[Tensor, "batch length d_model"], grid: Grid) -> Float[Tensor, "batch length d_model"]:
+        """x plus the vector of each place."""
+        return x + (self.weight if grid == self.grid else self.interpolated(grid))
+
+    def interpolated(self, grid: Grid) -> Float[Tensor, "length d_model"]:
+        """The vectors for another grid, by cubic splines."""
+        special, places = self.weight.split([self.special, len(self.weight) - self.special])
+        picture = places.T.unflatten(-1, self.grid)[None]  # (1, d_model, rows, columns)
+        picture = F.interpolate(picture, size=grid, mode="bicubic", align_corners=False)
+        return torch.cat([special, picture[0].flatten(1).T])
+
+
+class SinusoidalGrid(nn.Module):
+    """Adds sines and cosines of the row to one half of the width, of the column to the other. Special tokens get none.
+
+    Raises:
+        ValueError: when the width is no multiple of 4.
+    """
+
+    def __init__(self, grid: Grid, special: int, d_model: int, layout: WaveLayout = "interleaved"):
+        super().__init__()
+        check_quarters(d_model, "2-D sinusoidal positions need d_model")
+        self.grid, self.special, self.layout = grid, special, layout
+
+    def forward(self, x: Float[Tensor, "batch length d_model"], grid: Grid) -> Float[Tensor, "batch length d_model"]:
+        """x plus the waves of each place."""
+        half = x.shape[-1] // 2
+        axes = coordinates(grid, self.grid, x.device)
+        table = torch.cat([waves(each, half, self.layout) for each in axes], dim=-1)  # (patches, d_model)
+        return x + F.pad(table, (0, 0, self.special, 0)).to(x.dtype)
+
+
+class RotaryGrid(nn.Module):
+    """Turns one half of each head by the row, the other by the column (Heo et al. 2024, "axial"). Special tokens stay.
+
+    A score depends on how many rows and columns lie between two patches. All layers share the module; the model says
+    by `now` into which grid the picture at hand is cut.
+
+    Raises:
+        ValueError: when head_dim is no multiple of 4.
+    """
+
+    def __init__(
+        self, grid: Grid, special: int, head_dim: int, *, base: float = 10000.0, layout: RotaryLayout = "interleaved"
+    ):
+        super().__init__()
+        check_quarters(head_dim, "2-D rotary positions need d_model / heads")
+        self.grid, self.special, self.head_dim = grid, special, head_dim
+        self.axis = Rotary(head_dim // 2, base=base, layout=layout)
+        self.now = grid
+
+    def forward(
+        self, x: Float[Tensor, "batch heads length head_dim"], offset: int = 0
+    ) -> Float[Tensor, "batch heads length head_dim"]:
+        """x with each patch turned by its place."""
+        special, patches = x[:, :, : self.special], x[:, :, self.special :]
+        axes = coordinates(self.now, self.grid, x.device)
+        turned = [self.axis.turn(each, place) for each, place in zip(patches.chunk(2, dim=-1), axes, strict=True)]
+        return torch.cat([special, torch.cat(turned, dim=-1)], dim=-2)
+
+
+def check_quarters(size: int, what: str) -> None:
+    """Two axes, and pairs of dimensions for each."""
+    if size % 4:
+        raise ValueError(f"{what} to be a multiple of 4, got {size}; choose e.g. {size + -size % 4}")

@@ -1,0 +1,102 @@
+"""The Vision Transformer and its classifier (Dosovitskiy et al. 2021), as google/vit-base-patch16-224 and others."""
+
+from typing import Any
+
+from torch import nn
+
+from txlib.models.families.bert import label_names, labels, pooler
+from txlib.models.families.family import ACTIVATIONS, Family, Head, Name, Setting, Settings, Translation, same
+from txlib.models.vit import ViT, ViTConfig, ViTForImageClassification
+
+
+def read_sizes(settings: Settings) -> dict[str, Any]:
+    """A number, or height and width; patches are squares here."""
+    image, patch = settings.get("image_size", 224), settings.get("patch_size", 16)
+    if isinstance(patch, list) and len(set(patch)) > 1:
+        raise ValueError(f"patch_size={patch!r} is not supported, only squares")
+    return {"image_size": image, "patch_size": patch[0] if isinstance(patch, list) else patch}
+
+
+def write_sizes(config: ViTConfig) -> dict[str, Any]:
+    image = config.image_size
+    return {
+        "image_size": list(image) if isinstance(image, tuple) else image,
+        "patch_size": config.patch_size,
+        "encoder_stride": config.patch_size,
+    }
+
+
+def classes(settings: Settings) -> dict[str, Any]:
+    """Of the classifier; one alone would be a regression."""
+    found = labels(settings)
+    if found["labels"] < 2:
+        raise ValueError("num_labels=1, a regression, is not supported; a classifier has at least 2 labels")
+    return found
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """Names for the labels, and the width of the pooler."""
+    config: Any = model.config
+    count = model.classifier.out_features if isinstance(model, ViTForImageClassification) else 2
+    return {**label_names(count), "pooler_output_size": config.block.d_model}
+
+
+def check_pooler(settings: Settings) -> dict[str, Any]:
+    """The pooler is as wide as the model."""
+    width = settings["hidden_size"]
+    if settings.get("pooler_output_size") not in (None, width):
+        raise ValueError(f"pooler_output_size={settings['pooler_output_size']} is not supported, only {width}")
+    return {}
+
+
+VIT = Family(
+    "vit",
+    ViTConfig,
+    heads={
+        "ViTModel": Head(ViT, pooler, bare=True),
+        "ViTForImageClassification": Head(ViTForImageClassification, classes),
+    },
+    implied={"block.norm_first": True, "block.position": "learned", "pool": "class", "distillation": False},
+    fixed={"qkv_bias": True, "pooler_act": "tanh"},
+    settings=(
+        Translation(read_sizes, write_sizes),
+        Setting("num_channels", "channels", 3),
+        Setting("hidden_size", "block.d_model"),
+        Setting("num_attention_heads", "block.heads"),
+        Setting("intermediate_size", "block.d_ff"),
+        Setting("num_hidden_layers", "layers"),
+        Setting("layer_norm_eps", "block.norm_eps", 1e-12),
+        Setting("hidden_act", "block.activation", "gelu", words=ACTIVATIONS),
+        Setting("hidden_dropout_prob", "block.dropout", 0.0),
+        Setting("attention_probs_dropout_prob", "block.attention_dropout", 0.0),
+        Translation(check_pooler, lambda config: {}),
+    ),
+    describe=describe,
+    names=(
+        Name("vit.embeddings.cls_token", ("base.special",), "row"),
+        Name("vit.embeddings.position_embeddings", ("base.position.weight",), "row"),
+        *same(
+            "vit.",
+            "base.",
+            ("embeddings.patch_embeddings.projection", "patches.projection"),
+            ("layernorm", "encoder.norm"),
+            ("pooler.dense", "pooler"),
+        ),
+        *same(
+            "vit.encoder.layer.{}.",
+            "base.encoder.layers.{}.",
+            ("attention.attention.query", "self_attention.query"),
+            ("attention.attention.key", "self_attention.key"),
+            ("attention.attention.value", "self_attention.value"),
+            ("attention.output.dense", "self_attention.output"),
+            ("layernorm_before", "self_attention_norm"),
+            ("intermediate.dense", "feed_forward.widen"),
+            ("output.dense", "feed_forward.narrow"),
+            ("layernorm_after", "feed_forward_norm"),
+        ),
+        *same("", "", ("classifier", "classifier")),
+    ),
+    prefix="vit.",
+    our_prefix="base.",
+    ignored=(r"vit\.embeddings\.mask_token",),
+)

@@ -1,0 +1,251 @@
+"""The Vision Transformer: our encoder's blocks on the patches of a picture (Dosovitskiy et al. 2021)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from txlib.attention import Mask
+from txlib.layers import BlockConfig
+from txlib.layers.feedforward import dropout
+from txlib.layers.patches import GRID_POSITIONS, Grid, LearnedGrid, PatchEmbedding, RotaryGrid, SinusoidalGrid
+from txlib.layers.position import ROTARY_LAYOUTS, SINUSOIDAL_LAYOUTS
+from txlib.models.encoder import EncoderOutput
+from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.stack import ModelConfig, Stack, together
+
+POOLS = ("class", "mean")
+
+
+@dataclass(frozen=True)
+class ViTConfig(ModelConfig):
+    """Sizes of a Vision Transformer.
+
+    Args:
+        image_size: pixels of a side, or (height, width).
+        patch_size: pixels of a patch's side; a patch is a token.
+        block: what each block is made of. Its position is that of a patch in the grid: "learned", or by row and column
+            "sinusoidal", "sinusoidal_concatenated", "rotary", "rotary_half" (Heo et al. 2024 turn by rotary_base=100),
+            or "none".
+        layers: number of blocks.
+        channels: of a picture: 3 for colours, 1 for grey.
+        pool: what stands for the whole picture: "class", a learned token before the patches, as in BERT (§3.1), or
+            "mean", of all patches, without such a token (appendix D.3; Zhai et al. 2022, §3.2).
+        distillation: a second token, which learns to say what a teacher says (Touvron et al. 2021, §4).
+    """
+
+    image_size: int | tuple[int, int]
+    patch_size: int
+    block: BlockConfig
+    layers: int = 12
+    channels: int = 3
+    pool: str = "class"
+    distillation: bool = False
+
+    def __post_init__(self):
+        self.check_at_least_one("patch_size", "layers", "channels")
+        if self.pool not in POOLS:
+            raise ValueError(f"pool={self.pool!r} is unknown; choose one of {', '.join(POOLS)}")
+        if self.distillation and self.pool != "class":
+            raise ValueError(f"distillation adds a token beside the class token: pool='class', not {self.pool!r}")
+        if self.block.position not in GRID_POSITIONS:
+            raise ValueError(
+                f"position={self.block.position!r} does not know rows and columns; choose one of "
+                f"{', '.join(GRID_POSITIONS)}"
+            )
+        self.grid_of(*self.sides)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.image_size if isinstance(self.image_size, tuple) else (self.image_size, self.image_size)
+
+    @property
+    def grid(self) -> Grid:
+        """Rows and columns of patches."""
+        return self.grid_of(*self.sides)
+
+    @property
+    def special(self) -> int:
+        """Tokens before the patches."""
+        return (self.pool == "class") + self.distillation
+
+    def grid_of(self, height: int, width: int) -> Grid:
+        """Rows and columns of a picture's patches.
+
+        Raises:
+            ValueError: when patches of this size don't fill it.
+        """
+        for name, size in ("height", height), ("width", width):
+            if size < 1 or size % self.patch_size:
+                near = max(1, round(size / self.patch_size)) * self.patch_size
+                raise ValueError(
+                    f"{name}={size} is not divisible by patch_size={self.patch_size}; choose e.g. {near}, or cut or "
+                    "pad the picture"
+                )
+        return height // self.patch_size, width // self.patch_size
+
+
+@output
+class ImageOutput(Output):
+    """logits: (batch, labels); last_hidden_state: (batch, length, d_model), special tokens first; loss: a number, or
+    None without labels.
+
+    distillation_logits: what the distillation token says, where there is one: `logits` is the mean of both tokens'.
+    """
+
+    logits: Float[Tensor, "batch labels"]
+    last_hidden_state: Float[Tensor, "batch length d_model"]
+    loss: Float[Tensor, ""] | None = None
+    distillation_logits: Float[Tensor, "batch labels"] | None = None
+
+
+class ViT(nn.Module):
+    """The encoder of pictures: a class token and the patches, with their positions, go through the blocks (§3.1).
+
+    Args:
+        pooler: also make one vector of the picture, by a layer with tanh on what stands for the whole.
+    """
+
+    __call__: Callable[..., EncoderOutput]  # nn.Module's own says Any
+
+    def __init__(self, config: ViTConfig, *, pooler: bool = True):
+        super().__init__()
+        self.config = ViTConfig.checked(config)
+        block, special = config.block, config.special
+        self.patches = PatchEmbedding(config.channels, config.patch_size, block.d_model)
+        self.special = nn.Parameter(torch.zeros(special, block.d_model)) if special else None
+        self.position = make_grid_position(config)
+        self.encoder = Stack(replace(block, position="none"), config.layers)
+        self.rotary = make_rotary_grid(config)
+        for layer in self.encoder.layers:
+            layer.self_attention.rotary = self.rotary
+        self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
+
+    def forward(
+        self,
+        pixel_values: Float[Tensor, "batch channels height width"],
+        interpolate_pos_encoding: bool = False,
+        mask: Mask | None = None,
+    ) -> EncoderOutput:
+        """Look at pictures.
+
+        Args:
+            pixel_values: channels first; as in training, often with a mean of 0.
+            interpolate_pos_encoding: take pictures of another size: positions are interpolated (§3.2).
+            mask: what a position may not see; the special tokens come first, then patches row by row.
+
+        Raises:
+            ValueError: for pictures that the config does not describe.
+        """
+        grid = self.check(pixel_values, interpolate_pos_encoding)
+        x = self.patches(pixel_values)  # (batch, patches, d_model)
+        if self.special is not None:
+            x = torch.cat([self.special.expand(len(x), -1, -1), x], dim=1)  # (batch, length, d_model)
+        if self.position is not None:
+            x = self.position(x, grid)
+        if self.rotary is not None:
+            self.rotary.now = grid
+        hidden = self.encoder(dropout(x, self.config.block.dropout, self.training), together(mask))
+        pooled = None if self.pooler is None else self.pooler(self.summary(hidden)).tanh()
+        return EncoderOutput(last_hidden_state=hidden, pooler_output=pooled)
+
+    def summary(self, hidden: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch d_model"]:
+        """What stands for the whole picture."""
+        return hidden[:, 0] if self.config.pool == "class" else hidden.mean(dim=1)
+
+    def check(self, pixel_values: Tensor, interpolate_pos_encoding: bool) -> Grid:
+        """The grid of patches of these pictures, if they fit the model."""
+        shape, channels = tuple(pixel_values.shape), self.config.channels
+        expected = f"pixel_values have shape {shape}, expected (batch, channels={channels}, height, width)"
+        if len(shape) != 4:
+            remedy = "; one picture is a batch of one: pixel_values[None]" if len(shape) == 3 else ""
+            raise ValueError(expected + remedy)
+        if shape[1] != channels:
+            last = "; channels come first: pixel_values.permute(0, 3, 1, 2)" if shape[3] == channels else ""
+            raise ValueError(expected + last)
+        if not pixel_values.is_floating_point():
+            raise ValueError(f"pixel_values are {pixel_values.dtype}; make them floats, e.g. pixel_values / 255")
+        if shape[2:] != self.config.sides and not interpolate_pos_encoding:
+            height, width = self.config.sides
+            raise ValueError(
+                f"pictures have {shape[2]} × {shape[3]} pixels, the model takes {height} × {width}; resize them, or "
+                "say interpolate_pos_encoding=True"
+            )
+        return self.config.grid_of(*shape[2:])
+
+
+class ViTForImageClassification(nn.Module):
+    """A label for a picture: one linear layer, which starts at zero (§3.2), on what stands for the whole.
+
+    With a distillation token there are two such layers. Both learn, from the label and from the teacher's label, and
+    what they say is averaged (Touvron et al. 2021, §4).
+
+    Args:
+        labels: number of classes.
+        base: a ViT to build on, e.g. a pre-trained one; None for a new one.
+    """
+
+    __call__: Callable[..., ImageOutput]  # nn.Module's own says Any
+
+    def __init__(self, config: ViTConfig, labels: int = 2, base: ViT | None = None):
+        super().__init__()
+        self.config = ViTConfig.checked(config)
+        self.base = ViT(config, pooler=False) if base is None else base
+        self.classifier = self.zero_linear(labels)
+        self.distillation_classifier = self.zero_linear(labels) if config.distillation else None
+
+    def forward(
+        self,
+        pixel_values: Float[Tensor, "batch channels height width"],
+        labels: Int[Tensor, "batch"] | None = None,
+        interpolate_pos_encoding: bool = False,
+        mask: Mask | None = None,
+        teacher_labels: Int[Tensor, "batch"] | None = None,
+    ) -> ImageOutput:
+        """Logits, and with labels their loss; the rest is as in `ViT`.
+
+        Args:
+            teacher_labels: what a teacher says to these pictures, for the distillation token; None: the labels
+                themselves.
+        """
+        if teacher_labels is not None and self.distillation_classifier is None:
+            raise ValueError("teacher_labels are for a model with ViTConfig(distillation=True)")
+        hidden = self.base(pixel_values, interpolate_pos_encoding, mask).last_hidden_state
+        logits = self.classifier(self.base.summary(hidden))
+        loss: Any = None if labels is None else cross_entropy(logits, labels)
+        if self.distillation_classifier is None:
+            return ImageOutput(logits=logits, last_hidden_state=hidden, loss=loss)
+        other = self.distillation_classifier(hidden[:, 1])
+        if labels is not None:
+            loss = (loss + cross_entropy(other, labels if teacher_labels is None else teacher_labels)) / 2
+        return ImageOutput(logits=(logits + other) / 2, last_hidden_state=hidden, loss=loss, distillation_logits=other)
+
+    def zero_linear(self, labels: int) -> nn.Linear:
+        """A head that says nothing yet."""
+        layer = nn.Linear(self.config.block.d_model, labels)
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        return layer
+
+
+def make_grid_position(config: ViTConfig) -> LearnedGrid | SinusoidalGrid | None:
+    """What adds positions to patches; None where attention itself knows them, or nothing does."""
+    position, d_model = config.block.position or "none", config.block.d_model
+    if position == "learned":
+        return LearnedGrid(config.grid, config.special, d_model)
+    if position in SINUSOIDAL_LAYOUTS:
+        return SinusoidalGrid(config.grid, config.special, d_model, SINUSOIDAL_LAYOUTS[position])
+    return None
+
+
+def make_rotary_grid(config: ViTConfig) -> RotaryGrid | None:
+    """What turns queries and keys by row and column, where the config says so."""
+    block = config.block
+    layout = ROTARY_LAYOUTS.get(block.position or "none")
+    if layout is None:
+        return None
+    return RotaryGrid(config.grid, config.special, block.head_dim, base=block.rotary_base, layout=layout)
