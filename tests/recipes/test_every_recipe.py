@@ -67,8 +67,10 @@ def assert_same_run(one: Path, two: Path) -> None:
         for out in (one, two)
     ]
     assert rows[0] == rows[1] and len(rows[0]) == STEPS
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        assert (one / "model" / name).read_bytes() == (two / "model" / name).read_bytes()
+    first, second = (everything(out / "model") for out in (one, two))
+    assert first.keys() == second.keys() and {"config.json", "model.safetensors"} < first.keys()
+    for name in first.keys() - {"result.json"}:
+        assert first[name] == second[name], name
     results = [json.loads((out / "model" / "result.json").read_text()) | TIMES for out in (one, two)]
     assert results[0] == results[1]
 
@@ -76,8 +78,10 @@ def assert_same_run(one: Path, two: Path) -> None:
 def test_what_is_saved_loads(recipe, given, whole):
     out, result = whole
     assert json.loads((out / "model" / "result.json").read_text()) == result
-    model, tokenizer = load_pretrained(out / "model"), load_tokenizer(out / "model")
-    assert len(tokenizer) == model.config.vocab_size and not model.training
+    model = load_pretrained(out / "model")
+    assert not model.training
+    if hasattr(model.config, "vocab_size"):
+        assert len(load_tokenizer(out / "model")) == model.config.vocab_size
     assert result["parameters"] == sum(weight.numel() for weight in model.parameters())
     assert result["recipe"] == recipe.command and result["steps"] == STEPS and result["seed"] == 0
     assert given.items() <= result.items()
@@ -194,6 +198,8 @@ def test_a_flipped_bit_is_found(recipe, given, whole, name, tmp_path):
     for path, content in everything(whole[0]).items():
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         (out / path).write_bytes(content)
+    if name == "run/tokenizer.json" and not (out / name).exists():
+        pytest.skip("it reads no text")
     path = sorted(out.glob(name))[-1]
     content = bytearray(path.read_bytes())
     place = content.rfind(b"0") if path.suffix == ".json" else len(content) - 9

@@ -9,9 +9,10 @@ import tiny
 import torch
 
 from txlib.generation import Translator
+from txlib.models import sizes as model_sizes
 from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import parameters
-from txlib.recipes import Translation, run, translators
+from txlib.recipes import Translation, run
 from txlib.recipes.translation import PRESETS
 from txlib.recipes.translators import TRANSLATORS, comparison, make_translator
 from txlib.text import load_tokenizer
@@ -23,14 +24,14 @@ VOCABULARY = {"vocab_size": 4000, "pad_id": 0, "bos_id": 1, "eos_id": 2}
 def few_sentences():
     with pytest.MonkeyPatch.context() as patch:
         tiny.install(patch)
-        patch.setattr(translators, "ROOM", 2.0)  # a few thousand weights are not met exactly
+        patch.setattr(model_sizes, "ROOM", 2.0)  # a few thousand weights are not met exactly
         yield
 
 
 @pytest.mark.parametrize("preset", ["tiny", "course", "base", "big"])
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_they_have_as_many_parameters_as_the_transformer(name, preset, monkeypatch):
-    monkeypatch.setattr(translators, "ROOM", 0.1)
+    monkeypatch.setattr(model_sizes, "ROOM", 0.1)
     with torch.device("meta"):
         sizes = [
             parameters(make_translator(TRANSLATORS[each], PRESETS[preset], VOCABULARY))
@@ -62,8 +63,8 @@ def test_an_unknown_model_is_named():
 
 
 def test_a_size_that_no_width_has_is_said(monkeypatch):
-    monkeypatch.setattr(translators, "ROOM", 0.1)
-    monkeypatch.setattr(translators, "WIDEST", 16)
+    monkeypatch.setattr(model_sizes, "ROOM", 0.1)
+    monkeypatch.setattr(model_sizes, "WIDEST", 16)
     with pytest.raises(ValueError, match=r"no width gives [\d,]+ parameters; the nearest, 16, gives [\d,]+"):
         make_translator(TRANSLATORS["rnn"], PRESETS["tiny"], VOCABULARY)
 

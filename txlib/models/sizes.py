@@ -1,7 +1,9 @@
 """Every paper's table of sizes, as configs. A test counts their parameters on the meta device."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,6 +16,9 @@ from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.vit import ViT, ViTConfig
 
 Config = TransformerConfig | GPTConfig | EncoderConfig | ViTConfig
+
+WIDEST = 4096  # where the search for a model's width ends
+ROOM = 0.1  # by which its number of parameters may differ from what it is to be
 
 _BASE = BlockConfig(
     d_model=512, heads=8, d_ff=2048, dropout=0.1, norm_first=False, activation="relu", position="sinusoidal"
@@ -268,6 +273,23 @@ def count_parameters(config: Config) -> int:
 def parameters(model: nn.Module) -> int:
     """How many numbers a model learns."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def of_size(make: Callable[[int], nn.Module], aim: int, step: int) -> Any:
+    """The model of that width, a multiple of `step`, whose number of parameters comes closest to `aim`.
+
+    Raises:
+        ValueError: when no width comes within a tenth of it.
+    """
+    widths = range(step, WIDEST + 1, step)
+    with torch.device("meta"):
+        place = bisect_left(widths, aim, key=lambda width: parameters(make(width)))
+        near = widths[max(0, place - 1) : place + 1]
+        sizes = {width: parameters(make(width)) for width in near}
+    width = min(sizes, key=lambda width: abs(sizes[width] - aim))
+    if abs(sizes[width] - aim) > ROOM * aim:
+        raise ValueError(f"no width gives {aim:,} parameters; the nearest, {width}, gives {sizes[width]:,}")
+    return make(width)
 
 
 def training_flops(parameters: float, tokens: float) -> float:

@@ -50,18 +50,20 @@ class Recipe(Generic[Data, Model]):
     `Recipe[Data, Model]` says what its data are, often `Splits`, and its model.
 
     What a subclass has to say: where the data are (`load`), how they become tokens (`make_tokenizer`), which model
-    (`make_model`), its batches and loss, and how good it is in the end (`measure`).
+    (`make_model`), its batches and loss, and how good it is in the end (`measure`). One that does not read text leaves
+    `make_tokenizer` out, and gets None as tokenizer.
 
-    command: what comes after `txlib`, e.g. "train bert"; presets: by name, where there are some.
+    command: what comes after `txlib`, e.g. "train bert"; presets: by name, where there are some: `Preset`s, or others
+    with `training` and `minutes`.
     """
 
     command: ClassVar[str]
-    presets: ClassVar[Mapping[str, Preset]] = {}
+    presets: ClassVar[Mapping[str, Any]] = {}
 
     seed: int = option(0, "Where the random numbers start.")
 
     @property
-    def chosen(self) -> Preset:
+    def chosen(self) -> Any:
         """The preset, where there is a field for it.
 
         Raises:
@@ -96,15 +98,15 @@ class Recipe(Generic[Data, Model]):
         """The data: what to train on, to validate with and to test on."""
         raise NotImplementedError
 
-    def make_tokenizer(self, splits: Data) -> Tokenizer:
-        """What turns texts into tokens; it is saved with the run and with the model."""
-        raise NotImplementedError
+    def make_tokenizer(self, splits: Data) -> Tokenizer | None:
+        """What turns texts into tokens; it is saved with the run and with the model. None where there is no text."""
+        return None
 
-    def make_model(self, splits: Data, tokenizer: Tokenizer) -> Model:
+    def make_model(self, splits: Data, tokenizer: Any) -> Model:
         """The model before training; random numbers have been seeded."""
         raise NotImplementedError
 
-    def make_batches(self, splits: Data, tokenizer: Tokenizer, part: str = "train") -> Callable[[int], Sequence[Any]]:
+    def make_batches(self, splits: Data, tokenizer: Any, part: str = "train") -> Callable[[int], Sequence[Any]]:
         """The batches that `train` wants, of one of the splits."""
         raise NotImplementedError
 
@@ -116,7 +118,7 @@ class Recipe(Generic[Data, Model]):
         """The loss that `train` wants: a sum, and over how many."""
         raise NotImplementedError
 
-    def make_validation(self, splits: Data, tokenizer: Tokenizer) -> Callable[[Model], float]:
+    def make_validation(self, splits: Data, tokenizer: Any) -> Callable[[Model], float]:
         """What `train` calls now and then: the mean loss on the validation split, unless a recipe knows better."""
         batches = self.make_batches(splits, tokenizer, "validation")(0)
 
@@ -130,7 +132,7 @@ class Recipe(Generic[Data, Model]):
 
         return mean_loss
 
-    def measure(self, model: Model, splits: Data, tokenizer: Tokenizer, loss: float, show: Show) -> dict[str, Any]:
+    def measure(self, model: Model, splits: Data, tokenizer: Any, loss: float, show: Show) -> dict[str, Any]:
         """How good the trained model is.
 
         Args:

@@ -49,7 +49,7 @@ def run(
     Args:
         kind: the recipe.
         out: a folder that gets `run/`, how the run was started; `checkpoints/` and `metrics.csv`, the way so far; and
-            in the end `model/`, which `load_pretrained` and `load_tokenizer` read.
+            in the end `model/`, which `load_pretrained` and, where there is text, `load_tokenizer` read.
         minutes, steps: length of the training, one of them; the recipe's own minutes unless given. Measuring comes on
             top.
         resume: go on with the run in `out`, as it was started. On a CPU it ends as if it had never been stopped.
@@ -76,7 +76,11 @@ def run(
             settings = new_settings(kind, out, options, minutes, steps)
         recipe = kind(**settings["options"])
         splits = recipe.load()
-        tokenizer = load_tokenizer(out / "run") if resume else recipe.make_tokenizer(splits)
+        tokenizer: Any
+        if resume:
+            tokenizer = load_tokenizer(out / "run") if (out / "run" / TOKENIZER).exists() else None
+        else:
+            tokenizer = recipe.make_tokenizer(splits)
         torch.manual_seed(recipe.seed)
         model = recipe.make_model(splits, tokenizer)
         batches = recipe.make_batches(splits, tokenizer)
@@ -87,7 +91,8 @@ def run(
             require_new(out)
             with whole_folder(out / "run", sums=True) as folder:
                 write_json(folder / "settings.json", settings)
-                tokenizer.save(folder / TOKENIZER)
+                if tokenizer is not None:
+                    tokenizer.save(folder / TOKENIZER)
 
         progress = train(
             model.to(device),
@@ -108,7 +113,8 @@ def run(
         result = {**summary(settings, model, progress), **measured, "validation_loss": loss}
         with whole_folder(out / "model") as folder:
             save_pretrained(model, folder)
-            tokenizer.save(folder / TOKENIZER)
+            if tokenizer is not None:
+                tokenizer.save(folder / TOKENIZER)
             write_json(folder / "result.json", result)
     return result
 

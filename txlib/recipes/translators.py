@@ -1,6 +1,5 @@
 """The networks that the translation recipe trains: the Transformer, and those before and beside it, of one size."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,16 +20,13 @@ from txlib.models import (
     UniversalTransformer,
     UniversalTransformerConfig,
 )
-from txlib.models.sizes import parameters
+from txlib.models.sizes import of_size, parameters
 from txlib.recipes.recipe import Preset
 from txlib.text import Tokenizer
 from txlib.training.checkpoints import read_json
 
 Vocabulary = Mapping[str, Any]  # vocab_size, pad_id, bos_id, eos_id
 Make = Callable[[int, Preset, Vocabulary], nn.Module]  # a model of that width
-
-WIDEST = 4096  # where the search for a model's width ends
-ROOM = 0.1  # by which its number of parameters may differ from the Transformer's
 
 
 @dataclass(frozen=True)
@@ -113,16 +109,9 @@ def make_translator(kind: Kind, preset: Preset, vocabulary: Vocabulary) -> nn.Mo
         ValueError: when no width comes within a tenth of it.
     """
     step = 2 * preset.block.heads  # heads of even width, as rotary positions want them
-    widths = range(step, WIDEST + 1, step)
     with torch.device("meta"):
         aim = parameters(transformer(preset.block.d_model, preset, vocabulary))
-        place = bisect_left(widths, aim, key=lambda width: parameters(kind.make(width, preset, vocabulary)))
-        near = widths[max(0, place - 1) : place + 1]
-        sizes = {width: parameters(kind.make(width, preset, vocabulary)) for width in near}
-    width = min(sizes, key=lambda width: abs(sizes[width] - aim))
-    if abs(sizes[width] - aim) > ROOM * aim:
-        raise ValueError(f"no width gives {aim:,} parameters; the nearest, {width}, gives {sizes[width]:,}")
-    return kind.make(width, preset, vocabulary)
+    return of_size(lambda width: kind.make(width, preset, vocabulary), aim, step)
 
 
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
