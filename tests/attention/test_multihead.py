@@ -105,8 +105,22 @@ def test_query_and_key_norm_against_a_loop():
     assert_close(ours(x, mask=causal()), ours.output(out.transpose(1, 2).flatten(2)))
 
 
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_values_of_their_own_width_against_a_loop(kv_heads):
+    ours = make(head_dim=2, value_dim=5, kv_heads=kv_heads, memory_dim=7)
+    x, memory = torch.randn(2, 5, 12, **DOUBLE), torch.randn(2, 6, 7, **DOUBLE)
+    q, k, v = (
+        layer(y).unflatten(-1, (-1, width)).transpose(1, 2)
+        for layer, y, width in ((ours.query, x, 2), (ours.key, memory, 2), (ours.value, memory, 5))
+    )
+    k, v = (y.repeat_interleave(4 // kv_heads, dim=1) for y in (k, v))
+    out, _ = loop_attention(q, k, v, padding([6, 4]).dense(1, 6))
+    assert_close(ours(x, memory, padding([6, 4])), ours.output(out.transpose(1, 2).flatten(2)))
+
+
 CACHED = {
     "dense": {},
+    "wide values": {"value_dim": 7},
     "grouped": {"kv_heads": 2},
     "rotary": {"rotary": lambda: Rotary(4)},
     "rotary half, normed, one key head": {"rotary": lambda: Rotary(4, layout="half"), "qk_norm": True, "kv_heads": 1},
@@ -220,6 +234,7 @@ def test_recording_inside_recording_resumes_the_outer_one():
         ({"d_model": 0, "heads": 4}, "d_model=0 is not divisible by heads=4; choose e.g. 4"),
         ({"d_model": 12, "heads": 4, "kv_heads": 3}, "heads=4 is not divisible by kv_heads=3; choose a divisor of 4"),
         ({"d_model": 12, "heads": 4, "kv_heads": 0}, "kv_heads=0"),
+        ({"d_model": 12, "heads": 4, "value_dim": 0}, "value_dim=0 must be at least 1"),
     ],
 )
 def test_wrong_sizes_are_refused(options, words):

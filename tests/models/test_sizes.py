@@ -5,8 +5,6 @@ import torch
 
 from txlib.layers import BlockConfig
 from txlib.models import sizes
-from txlib.models.encoder import EncoderConfig
-from txlib.models.gpt import GPTConfig
 from txlib.models.sizes import (
     BERT,
     BIGBIRD,
@@ -18,6 +16,7 @@ from txlib.models.sizes import (
     LLAMA,
     LONGFORMER,
     MIXTRAL,
+    PERCEIVER,
     VASWANI,
     count_parameters,
     from_size,
@@ -31,6 +30,7 @@ EXACT = {
     "LLAMA": {"7b": 6_738_415_616, "13b": 13_015_864_320},
     "MIXTRAL": {"8x7b": 46_702_792_704},
     "VASWANI": {"base": 63_082_496, "big": 214_245_376},
+    "PERCEIVER": {"imagenet": 44_912_254, "language": 201_108_230},
 }
 
 
@@ -113,8 +113,9 @@ def test_a_model_by_its_size():
         (LONGFORMER["base"], "longformer"),
         (LONGFORMER["large"], "longformer"),
         (BIGBIRD["base"], "big_bird"),
+        (PERCEIVER["language"], "perceiver"),
     ],
-    ids=["gpt2", "bert", "llama", "mixtral", "longformer", "longformer-large", "big_bird"],
+    ids=["gpt2", "bert", "llama", "mixtral", "longformer", "longformer-large", "big_bird", "perceiver"],
 )
 def test_transformers_counts_the_same(config, name):
     """The same sizes in transformers' own model."""
@@ -148,6 +149,9 @@ def test_transformers_counts_the_same(config, name):
             )
         ),
         "big_bird": lambda: transformers.BigBirdModel(transformers.BigBirdConfig()),  # the defaults are the base model
+        "perceiver": lambda: transformers.PerceiverForMaskedLM(
+            transformers.PerceiverConfig(qk_channels=8 * 32, v_channels=1280)  # as released; the rest are defaults
+        ),
         "llama": lambda: transformers.LlamaForCausalLM(
             transformers.LlamaConfig(
                 **common,
@@ -176,8 +180,8 @@ def test_transformers_counts_the_same(config, name):
     assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(config)
 
 
-@pytest.mark.parametrize("table", [VASWANI, GPT2, GPT3, BERT, LONGFORMER, BIGBIRD, LLAMA, MIXTRAL, LIU])
+@pytest.mark.parametrize("table", [VASWANI, GPT2, GPT3, BERT, LONGFORMER, BIGBIRD, LLAMA, MIXTRAL, LIU, PERCEIVER])
 def test_configs_are_plain(table):
     for config in table.values():
         assert type(config).from_dict(config.to_dict()) == config
-        assert isinstance(config, GPTConfig | EncoderConfig | type(VASWANI["base"]))
+        assert isinstance(config, sizes.Config)

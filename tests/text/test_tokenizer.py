@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("tokenizers")
 
 from txlib.data import translation  # noqa: E402
-from txlib.text import BytePairEncoder, Tokenizer, load_tokenizer  # noqa: E402
+from txlib.text import BytePairEncoder, Tokenizer, byte_tokenizer, load_tokenizer  # noqa: E402
 
 TRAIN, _, TEST = translation("wesnoth", max_words=12)
 SENTENCES = [sentence for pair in TRAIN[:3000] for sentence in pair]
@@ -186,6 +186,23 @@ def test_an_encoder_of_lesson_01_gives_the_same_ids():
         ids = encoder.encode(text, special_tokens=False)
         assert b"".join(map(same.token_bytes, ids)) == text.encode()
         assert [same.token(each) for each in ids] == [encoder.token(each) for each in ids]
+
+
+def test_bytes_have_the_ids_of_transformers(tmp_path):
+    theirs = pytest.importorskip("transformers").PerceiverTokenizer()
+    ours = byte_tokenizer()
+    assert len(ours) == 262 and ours.special_tokens == {
+        mark: number for mark, number in theirs.get_added_vocab().items()
+    }
+    for text in ("To be, or not: größer, 日本, \t\n🙂", "", "[MASK] is a mark"):
+        assert ours.encode(text) == theirs(text).input_ids
+        assert ours.decode(ours.encode(text, special_tokens=False)) == text
+    assert ours.encode("[MASK]", special_tokens=False) == [byte + 6 for byte in b"[MASK]"]
+    ours.save(tmp_path / "tokenizer.json")
+    assert load_tokenizer(tmp_path).encode("größer") == theirs("größer").input_ids
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "config.json").write_text('{"model_type": "perceiver"}')
+    assert load_tokenizer(tmp_path).encode("größer") == theirs("größer").input_ids
 
 
 def test_gpt2s_two_files_are_read(tmp_path):

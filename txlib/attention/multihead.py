@@ -32,8 +32,8 @@ class KeyValueCache:
         return 0 if self.k is None else self.k.shape[-2]
 
     def append(
-        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
-    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new value_dim"]
+    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key value_dim"]]:
         """Add new positions; all keys and values that are kept come back. The last stands at position len - 1."""
         if self.k is not None and self.v is not None:
             k, v = torch.cat([self.k, k], dim=-2), torch.cat([self.v, v], dim=-2)
@@ -76,8 +76,8 @@ class StaticKeyValueCache(KeyValueCache):
         return self.length
 
     def append(
-        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
-    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new value_dim"]
+    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key value_dim"]]:
         """Write new positions; views of all keys and values so far come back.
 
         Raises:
@@ -89,7 +89,7 @@ class StaticKeyValueCache(KeyValueCache):
             raise ValueError(f"the cache holds capacity={self.capacity} positions, got {end}; make a larger one")
         if self.k is None or self.v is None:
             self.k = k.new_empty(batch, heads, self.capacity, head_dim)
-            self.v = v.new_empty(batch, heads, self.capacity, head_dim)
+            self.v = v.new_empty(batch, heads, self.capacity, v.shape[-1])
         self.k[:, :, start:end], self.v[:, :, start:end] = k, v
         self.length = end
         return self.k[:, :, :end], self.v[:, :, :end]
@@ -114,8 +114,8 @@ class WindowKeyValueCache(KeyValueCache):
         return self.length
 
     def append(
-        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new head_dim"]
-    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key head_dim"]]:
+        self, k: Float[Tensor, "batch kv_heads new head_dim"], v: Float[Tensor, "batch kv_heads new value_dim"]
+    ) -> tuple[Float[Tensor, "batch kv_heads key head_dim"], Float[Tensor, "batch kv_heads key value_dim"]]:
         """Add new positions; with them come those that the first of the new ones may see."""
         self.length += k.shape[-2]
         k, v = super().append(k, v)
@@ -189,6 +189,7 @@ class MultiHeadAttention(nn.Module):
         d_model: width of the input and of the output.
         heads: number of query heads.
         head_dim: width of each; d_model / heads unless given.
+        value_dim: width of each head's values; head_dim unless given.
         kv_heads: number of key and value heads, each shared by heads / kv_heads queries: fewer is grouped-query
             attention (Ainslie et al. 2023), 1 is multi-query attention (Shazeer 2019). Default: heads.
         mechanism: module called as `mechanism(q, k, v, mask)`, see `txlib.attention.mechanism`; `DenseAttention`
@@ -212,6 +213,7 @@ class MultiHeadAttention(nn.Module):
         heads: int,
         *,
         head_dim: int | None = None,
+        value_dim: int | None = None,
         kv_heads: int | None = None,
         mechanism: nn.Module | None = None,
         pattern: Mask | None = None,
@@ -225,17 +227,18 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        check_heads(d_model, heads, head_dim)
+        check_heads(d_model, heads, head_dim, value_dim)
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"heads={heads} is not divisible by kv_heads={kv_heads}; choose a divisor of {heads}")
         self.heads, self.kv_heads = heads, kv_heads
         self.head_dim = d_model // heads if head_dim is None else head_dim
+        self.value_dim = self.head_dim if value_dim is None else value_dim
         check_parts(self.head_dim, mechanism, position_bias, rotary, dropout)
         self.d_model, self.memory_dim = d_model, d_model if memory_dim is None else memory_dim
         self.query = nn.Linear(d_model, heads * self.head_dim, bias=bias)
         self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
-        self.value = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
-        self.output = nn.Linear(heads * self.head_dim, d_model, bias=bias)
+        self.value = nn.Linear(self.memory_dim, kv_heads * self.value_dim, bias=bias)
+        self.output = nn.Linear(heads * self.value_dim, d_model, bias=bias)
         self.mechanism: Any = DenseAttention(dropout) if mechanism is None else mechanism
         self.pattern, self.position_bias, self.rotary = pattern, position_bias, rotary
         self.stretch = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
@@ -276,7 +279,7 @@ class MultiHeadAttention(nn.Module):
         offset: int | None,
         position_bias: PositionBias | None,
         pattern: Mask | None,
-    ) -> Float[Tensor, "batch heads query head_dim"]:
+    ) -> Float[Tensor, "batch heads query value_dim"]:
         """What each head says: all of `forward` but the last projection."""
         self.check_inputs(x, memory, mask)
         if cache is not None and cache.fixed != (memory is not None):
@@ -285,7 +288,7 @@ class MultiHeadAttention(nn.Module):
             offset = 0 if cache is None or cache.fixed else len(cache)
         known = cache if cache is not None and cache.fixed and len(cache) else None  # the memory's, projected before
         queries, keys, values = self.project(x, None if known is not None else x if memory is None else memory)
-        q = self.query_norm(self.split(queries))  # (batch, heads, query, head_dim)
+        q = self.query_norm(self.split(queries, self.head_dim))  # (batch, heads, query, head_dim)
         if self.rotary is not None:
             q = self.rotary(q, offset=offset)
         if self.stretch is not None:
@@ -293,8 +296,8 @@ class MultiHeadAttention(nn.Module):
         if known is not None:
             k, v = known.keys_and_values()
         else:
-            k = self.key_norm(self.split(keys))  # (batch, kv_heads, key, head_dim)
-            v = self.split(values)  # (batch, kv_heads, key, head_dim)
+            k = self.key_norm(self.split(keys, self.head_dim))  # (batch, kv_heads, key, head_dim)
+            v = self.split(values, self.value_dim)  # (batch, kv_heads, key, value_dim)
             if self.rotary is not None:
                 k = self.rotary(k, offset=offset if memory is None else 0)
             if cache is not None:
@@ -321,9 +324,10 @@ class MultiHeadAttention(nn.Module):
             return self.query(x), None, None
         return self.query(x), self.key(source), self.value(source)
 
-    def split(self, x: Float[Tensor, "batch length joined"]) -> Float[Tensor, "batch some_heads length head_dim"]:
+    @staticmethod
+    def split(x: Float[Tensor, "batch length joined"], width: int) -> Float[Tensor, "batch some_heads length {width}"]:
         """The heads side by side in the last axis, moved to an axis of their own."""
-        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, width).transpose(1, 2)
 
     def allowed(
         self, mask: MaskLike, pattern: Mask | None, offset: int, first: int, query_length: int, key_length: int
@@ -374,15 +378,16 @@ def check_parts(
         )
 
 
-def check_heads(d_model: int, heads: int, head_dim: int | None = None) -> None:
+def check_heads(d_model: int, heads: int, head_dim: int | None = None, value_dim: int | None = None) -> None:
     """Heads share the model's width equally, unless they have a width of their own."""
-    for name, value in ("d_model", d_model), ("heads", heads), ("head_dim", 1 if head_dim is None else head_dim):
+    own = {"heads": heads, "head_dim": head_dim, "value_dim": value_dim}
+    given = {name: value for name, value in own.items() if value is not None}
+    for name, value in {"d_model": d_model, **given}.items():
         if not isinstance(value, int):
             raise TypeError(f"{name}={value!r} must be a whole number")
-    if heads < 1:
-        raise ValueError(f"heads={heads} must be at least 1")
-    if head_dim is not None and head_dim < 1:
-        raise ValueError(f"head_dim={head_dim} must be at least 1")
+    for name, value in given.items():
+        if value < 1:
+            raise ValueError(f"{name}={value} must be at least 1")
     if d_model < 1 or (d_model % heads and head_dim is None):
         nearest = max(1, round(d_model / heads)) * heads
         raise ValueError(f"d_model={d_model} is not divisible by heads={heads}; choose e.g. {nearest}")

@@ -46,7 +46,7 @@ class BlockConfig:
 
     Args:
         d_model, heads, d_ff: widths, as in the papers.
-        d_head: width of a head; d_model / heads unless given.
+        d_head, d_value: width of a head, and of its values; d_model / heads, and d_head, unless given.
         norm_first: normalise the input of each sub-layer (pre-norm, Xiong et al. 2020) instead of its output
             (post-norm, the original).
         norm, norm_eps: "layer" or "rms", and what keeps its root from zero.
@@ -100,14 +100,20 @@ class BlockConfig:
     d_head: int | None = None
     position_distances: int | None = None
     global_projections: bool = False
+    d_value: int | None = None
 
     def __post_init__(self):
-        check_heads(self.d_model, self.heads, self.d_head)
+        check_heads(self.d_model, self.heads, self.d_head, self.d_value)
         if self.position is not None and self.position not in POSITIONS:
             raise ValueError(f"position={self.position!r} is unknown; choose one of {', '.join(POSITIONS)}")
         if self.position == "shaw" and self.mechanism is not None:
             raise ValueError(
                 "position='shaw' adds to the values too, and is itself a mechanism; choose it or mechanism=…, not both"
+            )
+        if self.position == "shaw" and self.d_value not in (None, self.head_dim):
+            raise ValueError(
+                f"position='shaw' adds the same vectors to keys and values, got d_value={self.d_value} beside heads of "
+                f"{self.head_dim}; leave d_value out"
             )
         for name in PER_LAYER:
             if isinstance(getattr(self, name), list):
@@ -126,6 +132,10 @@ class BlockConfig:
     @property
     def head_dim(self) -> int:
         return self.d_model // self.heads if self.d_head is None else self.d_head
+
+    @property
+    def value_dim(self) -> int:
+        return self.head_dim if self.d_value is None else self.d_value
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON.
@@ -177,7 +187,7 @@ def plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
+def make_attention(config: BlockConfig, layer: Layer, memory_dim: int | None = None) -> MultiHeadAttention:
     """The attention layer that a config describes. Patterns and position biases are for self-attention only."""
     if config.position == "shaw" and not layer.cross:
         mechanism: nn.Module = ShawAttention(config.head_dim, dropout=config.attention_dropout)
@@ -199,6 +209,7 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
         config.d_model,
         config.heads,
         head_dim=config.d_head,
+        value_dim=config.d_value,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
         pattern=pattern,
@@ -207,6 +218,7 @@ def make_attention(config: BlockConfig, layer: Layer) -> MultiHeadAttention:
         qk_norm=config.qk_norm,
         scale=config.attention_scale,
         bias=config.bias if config.attention_bias is None else config.attention_bias,
+        memory_dim=memory_dim,
     )
 
 
@@ -291,13 +303,7 @@ class TransformerBlock(nn.Module):
         else:
             self.cross_attention = None
         self.feed_forward, self.feed_forward_norm = make_feed_forward(config), norm()
-        for name, linear in self.named_modules():
-            if isinstance(linear, nn.Linear):
-                nn.init.xavier_uniform_(linear.weight)
-                if config.zero_output and name.endswith(LAST_IN_SUBLAYER):
-                    nn.init.zeros_(linear.weight)
-                    if linear.bias is not None:
-                        nn.init.zeros_(linear.bias)
+        initialise_block(self, config)
 
     def forward(
         self,
@@ -361,3 +367,57 @@ class TransformerBlock(nn.Module):
         if self.config.norm_first:
             return x + dropout(sublayer(norm(x)), self.config.dropout, self.training)
         return norm(x + dropout(sublayer(x), self.config.dropout, self.training))
+
+
+class CrossBlock(nn.Module):
+    """Cross-attention and feed-forward: x reads an array that may be of another width (Jaegle et al. 2021, §3.1).
+
+    y = x + attention(norm(x), norm(memory)), out = y + feed_forward(norm(y)).
+
+    Args:
+        config: of pre-norm; d_model is the width of x.
+        memory_dim: width of the array.
+        query_residual: False leaves x out of y, where x says only what is asked for (Jaegle et al. 2022, appendix).
+    """
+
+    def __init__(self, config: BlockConfig, memory_dim: int, *, query_residual: bool = True):
+        super().__init__()
+        if not config.norm_first:
+            raise ValueError("a CrossBlock normalises x and the memory before attention: set norm_first=True")
+        self.config, self.query_residual = config, query_residual
+
+        def norm(width: int) -> nn.Module:
+            return make_norm(config.norm, width, eps=config.norm_eps, bias=config.bias)
+
+        self.attention = make_attention(config, Layer(cross=True), memory_dim)
+        self.query_norm, self.memory_norm = norm(config.d_model), norm(memory_dim)
+        self.feed_forward, self.feed_forward_norm = make_feed_forward(config), norm(config.d_model)
+        initialise_block(self, config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        memory: Float[Tensor, "batch memory_length memory_dim"],
+        memory_mask: MaskLike = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """One look at the array.
+
+        Args:
+            memory_mask: which of it may be seen.
+        """
+        read = self.attention(self.query_norm(x), self.memory_norm(memory), memory_mask)
+        y = dropout(read, self.config.dropout, self.training)
+        if self.query_residual:
+            y = x + y
+        return y + dropout(self.feed_forward(self.feed_forward_norm(y)), self.config.dropout, self.training)
+
+
+def initialise_block(block: nn.Module, config: BlockConfig) -> None:
+    """Matrices as of Glorot & Bengio 2010; zeros where the config says so."""
+    for name, linear in block.named_modules():
+        if isinstance(linear, nn.Linear):
+            nn.init.xavier_uniform_(linear.weight)
+            if config.zero_output and name.endswith(LAST_IN_SUBLAYER):
+                nn.init.zeros_(linear.weight)
+                if linear.bias is not None:
+                    nn.init.zeros_(linear.bias)

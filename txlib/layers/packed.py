@@ -67,8 +67,8 @@ class JoinedAttention(MultiHeadAttention):
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key d_model"] | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Queries, keys and values of x, heads side by side in the last axis."""
-        shared = self.kv_heads * self.head_dim
-        queries, keys, values = self.joined(x).split((self.heads * self.head_dim, shared, shared), dim=-1)
+        widths = self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_dim
+        queries, keys, values = self.joined(x).split(widths, dim=-1)
         return queries, keys, values
 
 

@@ -1,6 +1,7 @@
 """Where am I? Attention does not see the order of its input; these give it one."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,6 +99,43 @@ class LearnedPosition(nn.Module):
                 "raise max_length or shorten the sequence"
             )
         return x + self.weight[offset:end]
+
+
+def grid_positions(*sizes: int) -> Float[Tensor, "points dimensions"]:
+    """Where each point of a grid stands, from -1 to 1 along each dimension (Jaegle et al. 2021, §3.2).
+
+    The last dimension runs fastest, as in `x.flatten()`: of pixels, the column. A dimension of one point has it at -1.
+
+    Args:
+        sizes: points along each dimension, e.g. height and width.
+    """
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"a grid needs at least one point along each dimension, got sizes={sizes}")
+    along = [torch.linspace(-1, 1, size) for size in sizes]
+    return torch.stack(torch.meshgrid(*along, indexing="ij"), dim=-1).flatten(0, -2)
+
+
+def fourier_features(
+    position: Float[Tensor, "*batch dimensions"], bands: int, max_resolution: Sequence[int]
+) -> Float[Tensor, "*batch features"]:
+    """A position as waves: x, sin(π f x) and cos(π f x) along each dimension (Jaegle et al. 2021, §3.2).
+
+    The features are dimensions · (2 bands + 1): the raw position, then sines, dimension by dimension, then cosines.
+
+    Args:
+        position: from -1 to 1, see `grid_positions`.
+        bands: how many frequencies f, spaced equally from 1 to half the resolution, where neighbouring points differ
+            most (Nyquist).
+        max_resolution: points along each dimension at most.
+    """
+    if bands < 1 or len(max_resolution) != position.shape[-1]:
+        raise ValueError(
+            f"fourier_features needs bands >= 1 and a max_resolution for each of {position.shape[-1]} dimensions, got "
+            f"{bands=}, {max_resolution=}"
+        )
+    frequency = torch.stack([torch.linspace(1, size / 2, bands) for size in max_resolution]).to(position)
+    angle = math.pi * (position[..., None] * frequency).flatten(-2)  # (…, dimensions * bands)
+    return torch.cat([position, angle.sin(), angle.cos()], dim=-1)
 
 
 def make_position(position: str | None, max_length: int, d_model: int) -> nn.Module | None:

@@ -14,6 +14,18 @@ from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvS
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
 from txlib.models.music import MusicConfig, MusicTransformer
+from txlib.models.perceiver import (
+    Modalities,
+    Perceiver,
+    PerceiverClassifier,
+    PerceiverClassifierConfig,
+    PerceiverConfig,
+    PerceiverForMaskedLM,
+    PerceiverIO,
+    PerceiverIOConfig,
+    PerceiverLMConfig,
+    pixel_array,
+)
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetOutput, SetTransformer, SetTransformerConfig
 from txlib.models.sizes import from_size
@@ -46,6 +58,15 @@ __all__ = [
     "GPTConfig",
     "MusicConfig",
     "MusicTransformer",
+    "Modalities",
+    "Perceiver",
+    "PerceiverClassifier",
+    "PerceiverClassifierConfig",
+    "PerceiverConfig",
+    "PerceiverForMaskedLM",
+    "PerceiverIO",
+    "PerceiverIOConfig",
+    "PerceiverLMConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
     "Seq2SeqOutput",
@@ -62,4 +83,5 @@ __all__ = [
     "ViTConfig",
     "ViTForImageClassification",
     "from_size",
+    "pixel_array",
 ]

@@ -40,15 +40,17 @@ def output(kind: type) -> type:
     return kind
 
 
-def cross_entropy(logits: Float[Tensor, "*batch classes"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
-    """Mean over the labels that count, in 32 bits at least.
+def cross_entropy(
+    logits: Float[Tensor, "*batch classes"], labels: Int[Tensor, "*batch"], reduction: str = "mean"
+) -> Float[Tensor, ""]:
+    """Mean (or "sum") over the labels that count, in 32 bits at least.
 
     Raises:
         ValueError: for a label that is no class, where torch notices it: on the CPU.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     try:
-        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction=reduction)
     except IndexError:
         classes = logits.shape[-1]
         wrong = labels[(labels != IGNORED) & ((labels < 0) | (labels >= classes))][0].item()

@@ -26,8 +26,8 @@ def load_pretrained(
 ) -> nn.Module:
     """The model in a folder or on the Hugging Face hub, ready to use (in eval mode).
 
-    Its family is config.json's `model_type`: gpt2, llama, mixtral, bert, longformer, big_bird, marian, t5 or vit, or
-    txlib for what `save_pretrained` wrote in our own format; its head is the entry of `architectures`.
+    Its family is config.json's `model_type`: gpt2, llama, mixtral, bert, longformer, big_bird, marian, t5, vit or
+    perceiver, or txlib for what `save_pretrained` wrote in our own format; its head is the entry of `architectures`.
 
     Args:
         source: a folder with config.json and model.safetensors (or its shards), or a hub id such as "gpt2".
@@ -76,7 +76,7 @@ def save_pretrained(model: nn.Module, folder: str | Path, model_type: str | None
 
     Args:
         model_type: this format and no other: "gpt2", "llama", "mixtral", "bert", "longformer", "big_bird", "marian",
-            "t5", "vit", or "txlib" for ours.
+            "t5", "vit", "perceiver", or "txlib" for ours.
 
     Raises:
         PretrainedError: when the format cannot say what the model is made of, or the model is none of txlib's.

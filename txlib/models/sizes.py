@@ -12,10 +12,12 @@ from txlib.attention import BigBirdConfig, BlockSparseConfig, MemoryCompressedCo
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
+from txlib.models.perceiver import Perceiver, PerceiverConfig, PerceiverForMaskedLM, PerceiverLMConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.vit import ViT, ViTConfig
 
-Config = TransformerConfig | GPTConfig | EncoderConfig | ViTConfig
+Config = TransformerConfig | GPTConfig | EncoderConfig | ViTConfig | PerceiverConfig | PerceiverLMConfig
+Sized = Transformer | GPT | Encoder | ViT | Perceiver | PerceiverForMaskedLM
 
 WIDEST = 4096  # where the search for a model's width ends
 ROOM = 0.1  # by which its number of parameters may differ from what it is to be
@@ -212,6 +214,29 @@ LIU: dict[str, TransformerConfig | GPTConfig] = {
 separator and target as one text; T-DMCA has five layers, local and compressed in turns, and in some runs one layer of
 experts, here the middle one. Lengths are the table's longest inputs, and 500 tokens to write."""
 
+_LATENTS = BlockConfig(
+    d_model=1280, heads=8, d_ff=1280, d_head=32, d_value=160, activation="gelu", attention_dropout=0.1
+)
+
+PERCEIVER: dict[str, PerceiverConfig | PerceiverLMConfig] = {
+    "imagenet": PerceiverConfig(
+        block=BlockConfig(d_model=1024, heads=8, d_ff=1024, activation="gelu"),
+        d_input=3 + 2 * (2 * 64 + 1),  # colours, and Fourier features of row and column in 64 bands
+        latents=512,
+        labels=1000,
+    ),
+    "language": PerceiverLMConfig(
+        block=_LATENTS,
+        cross=_LATENTS,
+        decoder=replace(_LATENTS, d_model=768, d_ff=768, d_value=96),
+        d_input=768,
+        latents=256,
+        layers=26,
+    ),
+}
+"""Jaegle et al. 2021, §4.1: 44.9 M parameters, and the paper prints "about 45 million"; Jaegle et al. 2022, §4.1, as
+released (language-perceiver): 201.1 M."""
+
 
 def _vit(d_model: int, layers: int, heads: int, patch: int) -> ViTConfig:
     block = BlockConfig(d_model, heads, 4 * d_model, norm_eps=1e-6, activation="gelu", dropout=0.1, position="learned")
@@ -241,17 +266,25 @@ TABLES: Mapping[str, Mapping[str, Config]] = {
     "mixtral": MIXTRAL,
     "liu": LIU,
     "vit": VIT,
+    "perceiver": PERCEIVER,
 }
-KINDS = {GPTConfig: GPT, EncoderConfig: Encoder, TransformerConfig: Transformer, ViTConfig: ViT}
+KINDS: dict[type, Any] = {
+    GPTConfig: GPT,
+    EncoderConfig: Encoder,
+    TransformerConfig: Transformer,
+    ViTConfig: ViT,
+    PerceiverConfig: Perceiver,
+    PerceiverLMConfig: PerceiverForMaskedLM,
+}
 
 
-def build(config: Config) -> GPT | Encoder | Transformer | ViT:
+def build(config: Config) -> Sized:
     """The model of a config, on the meta device: all shapes, no memory."""
     with torch.device("meta"):
         return KINDS[type(config)](config)
 
 
-def from_size(name: str) -> GPT | Encoder | Transformer | ViT:
+def from_size(name: str) -> Sized:
     """A new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vit-B/16" …
 
     Raises:

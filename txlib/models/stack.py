@@ -19,7 +19,7 @@ Config = TypeVar("Config", bound="ModelConfig")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A model's config: it can be written down, also with the config of the model's blocks, where it holds one."""
+    """A model's config: it can be written down, also with the configs of the model's blocks, where it holds any."""
 
     if TYPE_CHECKING:  # a field of each subclass that is made of `TransformerBlock`s, among its own
 
@@ -30,10 +30,10 @@ class ModelConfig:
         """Plain numbers and strings, for JSON.
 
         Raises:
-            ValueError: when the block holds a mask that is a rule of one's own, which is code.
+            ValueError: when a block holds a mask that is a rule of one's own, which is code.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"block": self.block.to_dict()} if "block" in values else values
+        return {name: value.to_dict() if isinstance(value, BlockConfig) else value for name, value in values.items()}
 
     def check_at_least_one(self, *names: str) -> None:
         """Refuse sizes that no model can have; None is not looked at.
@@ -66,10 +66,8 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict) -> "ModelConfig":
         """The config that `to_dict` wrote. JSON turns tuples into lists; they are turned back."""
-        values = {name: as_tuple(value) for name, value in values.items()}
-        if "block" in values:
-            values["block"] = BlockConfig.from_dict(values["block"])
-        return cls(**values)
+        blocks = {name: BlockConfig.from_dict(value) for name, value in values.items() if isinstance(value, dict)}
+        return cls(**{name: as_tuple(value) for name, value in values.items()} | blocks)
 
 
 def as_tuple(value: Any) -> Any:

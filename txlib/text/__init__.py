@@ -2,6 +2,6 @@
 
 from .bpe import BytePairEncoder
 from .segmentation import Segmentation
-from .tokenizer import Tokenizer, load_tokenizer
+from .tokenizer import Tokenizer, byte_tokenizer, load_tokenizer
 
-__all__ = ["BytePairEncoder", "Segmentation", "Tokenizer", "load_tokenizer"]
+__all__ = ["BytePairEncoder", "Segmentation", "Tokenizer", "byte_tokenizer", "load_tokenizer"]

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from txlib.files import write_atomically
-from txlib.models.stored import find_folder
+from txlib.models.stored import CONFIG, find_folder, read_json
 from txlib.text.bpe import BytePairEncoder
 from txlib.text.bpe_files import to_bytes
 
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+BYTE_MARKS = ("[PAD]", "[BOS]", "[EOS]", "[MASK]", "[CLS]", "[SEP]")  # tokens 0 to 5 of `byte_tokenizer`
 MARKS = ("<pad>", "<bos>", "<eos>", "<unk>")  # tokens 0 to 3 of what `Tokenizer.train` learns
 
 
@@ -194,8 +195,24 @@ class Tokenizer:
         return f"Tokenizer({len(self)} tokens, {len(self.special_tokens)} of them special)"
 
 
+def byte_tokenizer() -> Tokenizer:
+    """UTF-8 bytes as tokens, after six marks, as Perceiver IO reads text (Jaegle et al. 2022, §4.1): 262 in all, with
+    the ids of `transformers.PerceiverTokenizer`. A text is [CLS], its bytes, [SEP].
+    """
+    from tokenizers import processors
+
+    tokens = {bytes([byte]): byte + len(BYTE_MARKS) for byte in range(256)}
+    marks = {mark: number for number, mark in enumerate(BYTE_MARKS)}
+    tokenizer = Tokenizer.of(BytePairEncoder(tokens, [], marks))
+    tokenizer.tokenizer.post_processor = processors.BertProcessing(
+        *((mark, marks[mark]) for mark in ("[SEP]", "[CLS]"))
+    )
+    return tokenizer
+
+
 def load_tokenizer(source: str | Path) -> Tokenizer:
-    """The tokenizer of a model, in its folder or on the Hugging Face hub: `tokenizer.json`, or GPT-2's two files.
+    """The tokenizer of a model, in its folder or on the Hugging Face hub: `tokenizer.json`, or GPT-2's two files, or
+    none for a Perceiver: it reads bytes.
 
     Raises:
         ValueError: when there is none, or it is broken.
@@ -206,4 +223,6 @@ def load_tokenizer(source: str | Path) -> Tokenizer:
     for vocabulary, merges in GPT2_FILES:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return Tokenizer.of(BytePairEncoder.from_gpt2(folder / vocabulary, folder / merges))
+    if (folder / CONFIG).is_file() and read_json(folder / CONFIG).get("model_type") == "perceiver":
+        return byte_tokenizer()  # which needs no file, and comes with none
     raise ValueError(f"{folder} has no tokenizer.json, nor GPT-2's {' and '.join(GPT2_FILES[0])}; copy them into it")

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from txlib.layers import BlockConfig
 from txlib.models.stack import ModelConfig
 
 Settings = Mapping[str, Any]  # a config.json; under TENSORS the names in the files beside it
@@ -302,14 +303,15 @@ def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 def what_counts(config: ModelConfig) -> dict[str, Any]:
     """What makes two configs give the same outputs: None for what follows from the rest, nothing for training only."""
     values = flat(config.to_dict())
-    if hasattr(config, "block"):
-        for name, like in ("block.kv_heads", "block.heads"), ("block.attention_bias", "block.bias"):
-            if values[name] == values[like]:
-                values[name] = None
-        if values["block.d_head"] == config.block.d_model / config.block.heads:
-            values["block.d_head"] = None
-        if not (config.block.position or "").startswith("rotary"):
-            values = {name: value for name, value in values.items() if not name.startswith("block.rotary")}
+    for place, block in vars(config).items():
+        if not isinstance(block, BlockConfig):
+            continue
+        same = ("kv_heads", block.heads), ("attention_bias", block.bias), ("d_value", block.head_dim)
+        for name, usual in (*same, ("d_head", block.d_model / block.heads)):
+            if values[f"{place}.{name}"] == usual:
+                values[f"{place}.{name}"] = None
+        if not (block.position or "").startswith("rotary"):
+            values = {name: value for name, value in values.items() if not name.startswith(f"{place}.rotary")}
     return {name: value for name, value in values.items() if name.rpartition(".")[2] not in TRAINING_ONLY}
 
 

@@ -13,6 +13,16 @@ from txlib.models.families.big_bird import BIG_BIRD
 from txlib.models.families.family import TENSORS, Family, Head, Settings
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.music import MusicConfig, MusicTransformer
+from txlib.models.perceiver import (
+    Perceiver,
+    PerceiverClassifier,
+    PerceiverClassifierConfig,
+    PerceiverConfig,
+    PerceiverForMaskedLM,
+    PerceiverIO,
+    PerceiverIOConfig,
+    PerceiverLMConfig,
+)
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetTransformer, SetTransformerConfig
 from txlib.models.stack import ModelConfig
@@ -33,6 +43,10 @@ CONFIGS: dict[type[nn.Module], Any] = {
     DeepSets: DeepSetsConfig,
     ViT: ViTConfig,
     ViTForImageClassification: ViTConfig,
+    Perceiver: PerceiverConfig,
+    PerceiverIO: PerceiverIOConfig,
+    PerceiverForMaskedLM: PerceiverLMConfig,
+    PerceiverClassifier: PerceiverClassifierConfig,
 }
 CONFIGS |= {head.model: EncoderConfig for family in (BERT, BIG_BIRD) for head in family.heads.values()}
 BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)

@@ -1,0 +1,473 @@
+"""Perceivers: a few latents read an array of any length and kind, and think about it (Jaegle et al. 2021, 2022).
+
+Attention over n inputs costs n². Here m learned vectors, the latents, ask the questions: a cross-attention costs n · m,
+and each layer after it m², whatever n is. `Perceiver` reads its input again and again, and answers with the mean of the
+latents; `PerceiverIO` reads it once, and answers as many output queries as there are.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from txlib.attention import Layer
+from txlib.labels import IGNORED
+from txlib.layers import (
+    BlockConfig,
+    CrossBlock,
+    LearnedPosition,
+    TokenEmbedding,
+    TransformerBlock,
+    fourier_features,
+    grid_positions,
+)
+from txlib.models.encoder import HeadOutput
+from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.stack import ModelConfig, real_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentConfig(ModelConfig):
+    """What both Perceivers share: latents that read an array.
+
+    Args:
+        block: what each layer of the latents is made of; d_model is the width of a latent.
+        d_input: width of the array that is read.
+        latents: how many there are.
+        layers: in one block of layers.
+        repeats: how often there is such a block.
+        cross: what a cross-attention is made of; None: as `block`, with one head as wide as the array (Jaegle et al.
+            2021, §4.1; the width as in the released code).
+        init_std: spread of the first latents and output queries (Jaegle et al. 2021, appendix C).
+    """
+
+    block: BlockConfig
+    d_input: int
+    latents: int
+    layers: int = 6
+    repeats: int = 1
+    cross: BlockConfig | None = None
+    init_std: float = 0.02
+
+    def __post_init__(self):
+        self.check_at_least_one("d_input", "latents", "layers", "repeats")
+        if self.block.position not in (None, "none"):
+            raise ValueError(
+                f"position={self.block.position!r} acts on the latents, which have no order; add positions to the "
+                "input: fourier_features or LearnedPosition"
+            )
+        if self.reading.d_model != self.block.d_model:
+            raise ValueError(
+                f"the cross-attention writes into the latents: cross.d_model={self.reading.d_model} must be "
+                f"block.d_model={self.block.d_model}"
+            )
+
+    @property
+    def reading(self) -> BlockConfig:
+        """What a cross-attention is made of."""
+        if self.cross is not None:
+            return self.cross
+        return replace(self.block, heads=1, kv_heads=None, d_head=self.d_input, d_value=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerceiverConfig(LatentConfig):
+    """Sizes of a Perceiver.
+
+    Args:
+        labels: number of classes.
+        distinct_cross, distinct_blocks: how many cross-attentions and blocks of layers have weights of their own; all
+            later ones share those of the last. Sharing the first cross-attention, too, made training unstable (Jaegle
+            et al. 2021, §4.1).
+    """
+
+    labels: int
+    repeats: int = 8
+    distinct_cross: int = 2
+    distinct_blocks: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_at_least_one("labels", "distinct_cross", "distinct_blocks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerceiverIOConfig(LatentConfig):
+    """Sizes of a Perceiver IO.
+
+    Args:
+        decoder: what the cross-attention of the output queries is made of; d_model is the width of a query.
+        query_residual: whether what is read is added to the query.
+        outputs: width of each answer, by a last linear layer; None: that of the query, as it comes.
+    """
+
+    decoder: BlockConfig
+    query_residual: bool = False
+    outputs: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_at_least_one("outputs")
+
+
+@output
+class PerceiverOutput(Output):
+    """logits: (batch, labels), or an answer for each output query; last_hidden_state: the latents, (batch, latents,
+    d_model); loss: a number, or None without labels."""
+
+    logits: Float[Tensor, "batch *query outputs"]
+    last_hidden_state: Float[Tensor, "batch latents d_model"]
+    loss: Float[Tensor, ""] | None = None
+
+
+class LatentEncoder(nn.Module):
+    """Latents that read an array, and think: cross-attentions, and blocks of layers among the latents.
+
+    Args:
+        cross_attends: how many of the blocks begin with a look at the array.
+        distinct_cross, distinct_blocks: see `PerceiverConfig`.
+    """
+
+    __call__: Callable[..., Tensor]  # nn.Module's own says Any
+
+    def __init__(
+        self, config: LatentConfig, *, cross_attends: int = 1, distinct_cross: int = 1, distinct_blocks: int = 1
+    ):
+        super().__init__()
+        self.config, self.cross_attends = config, cross_attends
+        self.latents = nn.Parameter(torch.randn(config.latents, config.block.d_model) * config.init_std)
+        self.cross = nn.ModuleList(
+            CrossBlock(config.reading, config.d_input) for _ in range(min(distinct_cross, cross_attends))
+        )
+        self.layers = nn.ModuleList(
+            TransformerBlock(config.block, layer=Layer(number, config.layers, config.latents))
+            for _ in range(min(distinct_blocks, config.repeats))
+            for number in range(config.layers)
+        )
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "batch length d_input"],
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch latents d_model"]:
+        """What the latents have read.
+
+        Args:
+            attention_mask: 1 = there, 0 = padding.
+        """
+        if inputs.shape[-1] != self.config.d_input:
+            raise ValueError(
+                f"the inputs have width {inputs.shape[-1]}, this model reads d_input={self.config.d_input}"
+            )
+        mask = real_tokens(attention_mask, inputs.shape[:2])
+        x = self.latents.expand(len(inputs), -1, -1)  # (batch, latents, d_model)
+        for number in range(self.config.repeats):
+            if number < self.cross_attends:
+                x = self.cross[min(number, len(self.cross) - 1)](x, inputs, mask)
+            first = min(number * self.config.layers, len(self.layers) - self.config.layers)
+            for layer in self.layers[first : first + self.config.layers]:
+                x = layer(x)
+        return x
+
+
+class Perceiver(nn.Module):
+    """Look, think, look again …; the answer is the mean of the latents, projected (Jaegle et al. 2021, §3)."""
+
+    __call__: Callable[..., PerceiverOutput]  # nn.Module's own says Any
+
+    def __init__(self, config: PerceiverConfig):
+        super().__init__()
+        self.config = PerceiverConfig.checked(config)
+        self.encoder = LatentEncoder(
+            config,
+            cross_attends=config.repeats,
+            distinct_cross=config.distinct_cross,
+            distinct_blocks=config.distinct_blocks,
+        )
+        self.classifier = nn.Linear(config.block.d_model, config.labels)
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "batch length d_input"],
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+        labels: Int[Tensor, "batch"] | None = None,
+    ) -> PerceiverOutput:
+        """A label for the array. What it should know of where each input stands must be in the array.
+
+        Args:
+            attention_mask: 1 = there, 0 = padding.
+        """
+        latents = self.encoder(inputs, attention_mask)
+        logits = self.classifier(latents.mean(dim=1))
+        loss = None if labels is None else cross_entropy(logits, labels)
+        return PerceiverOutput(logits=logits, last_hidden_state=latents, loss=loss)
+
+
+class PerceiverIO(nn.Module):
+    """Look once, think, and answer: each output query reads the latents, by itself (Jaegle et al. 2022, §3)."""
+
+    __call__: Callable[..., PerceiverOutput]  # nn.Module's own says Any
+
+    def __init__(self, config: PerceiverIOConfig):
+        super().__init__()
+        self.config = PerceiverIOConfig.checked(config)
+        self.encoder = LatentEncoder(config)
+        self.decoder = CrossBlock(config.decoder, config.block.d_model, query_residual=config.query_residual)
+        self.output = None if config.outputs is None else nn.Linear(config.decoder.d_model, config.outputs)
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "batch length d_input"],
+        queries: Float[Tensor, "#batch query d_query"],
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+    ) -> PerceiverOutput:
+        """An answer for each query.
+
+        Args:
+            queries: what is asked for, such as a position; one set for the batch, or one for each.
+            attention_mask: of the inputs: 1 = there, 0 = padding.
+        """
+        latents = self.encoder(inputs, attention_mask)
+        return PerceiverOutput(logits=self.decode(latents, queries), last_hidden_state=latents)
+
+    def decode(
+        self, latents: Float[Tensor, "batch latents d_model"], queries: Float[Tensor, "#batch query d_query"]
+    ) -> Float[Tensor, "batch query outputs"]:
+        """The answers of latents that have read, some queries at a time if you like: no query sees another."""
+        width = self.config.decoder.d_model
+        if queries.shape[-1] != width:
+            raise ValueError(
+                f"the output queries have width {queries.shape[-1]}, this model's have decoder.d_model={width}"
+            )
+        answers = self.decoder(queries.expand(len(latents), -1, -1), latents)
+        return answers if self.output is None else self.output(answers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerceiverLMConfig(PerceiverIOConfig):
+    """Sizes of a masked language model on bytes. Queries are as wide as the embedding, which writes the logits, too.
+
+    Args:
+        vocab_size: the bytes, and six special tokens before them: see `byte_tokenizer`.
+        max_length: longest input.
+        pad_id: the token that fills up short texts.
+    """
+
+    vocab_size: int = 262
+    max_length: int = 2048
+    pad_id: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_at_least_one("vocab_size", "max_length")
+        if self.decoder.d_model != self.d_input or self.outputs is not None:
+            raise ValueError(
+                "the embedding makes the logits of what the queries read: decoder.d_model must be d_input, and outputs "
+                f"None, got {self.decoder.d_model}, {self.d_input} and {self.outputs}"
+            )
+
+
+class PerceiverForMaskedLM(nn.Module):
+    """Guess the masked bytes: a query for each position (Jaegle et al. 2022, §4.1)."""
+
+    __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
+
+    def __init__(self, config: PerceiverLMConfig):
+        super().__init__()
+        self.config = PerceiverLMConfig.checked(config)
+        self.embedding = TokenEmbedding(config.vocab_size, config.d_input, scaled=False)
+        self.position = LearnedPosition(config.max_length, config.d_input)
+        self.base = PerceiverIO(config)
+        self.queries = nn.Parameter(torch.randn(config.max_length, config.d_input) * config.init_std)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+        labels: Int[Tensor, "batch length"] | None = None,
+    ) -> HeadOutput:
+        """A guess for each position of the input: logits (batch, length, vocab_size).
+
+        `transformers` answers for all max_length positions, whatever the length of the input; the first are ours.
+
+        Args:
+            attention_mask: 1 = a real token, 0 = padding.
+            labels: the token that stood there, and -100 where none is asked for.
+
+        Raises:
+            ValueError: when the input is longer than max_length.
+        """
+        inputs = self.position(self.embedding(input_ids))  # (batch, length, d_input)
+        answers = self.base(inputs, self.queries[None, : input_ids.shape[1]], attention_mask).logits
+        logits = F.linear(answers, self.embedding.weight, self.bias)
+        return HeadOutput(logits=logits, loss=None if labels is None else cross_entropy(logits, labels))
+
+
+def pixel_array(
+    pixel_values: Float[Tensor, "batch channels *size"], bands: int | None = None
+) -> Float[Tensor, "batch points features"]:
+    """An image, a sound or a video as an array: of each point its channels, and where it stands.
+
+    Args:
+        bands: of the positions' `fourier_features`, 2 bands + 1 for each dimension; None: no positions.
+    """
+    size = pixel_values.shape[2:]
+    points = pixel_values.flatten(2).transpose(1, 2)  # (batch, points, channels)
+    if bands is None:
+        return points
+    where = fourier_features(grid_positions(*size), bands, size).to(points)  # (points, features)
+    return torch.cat([points, where.expand(len(points), -1, -1)], dim=-1)
+
+
+class Modalities(nn.Module):
+    """Arrays of several kinds as one: a learned vector, the modality's embedding, pads each to one width, and they
+    follow one another (Jaegle et al. 2021, §4.2).
+
+    Args:
+        widths: of each modality's array, by its name.
+        d_input: width of the one array; more than any of theirs, for the latents must tell them apart.
+    """
+
+    def __init__(self, widths: Mapping[str, int], d_input: int):
+        super().__init__()
+        for name, width in widths.items():
+            if not 0 < width < d_input:
+                raise ValueError(
+                    f"the array of {name!r} is {width} wide, which leaves no room for a modality's embedding in "
+                    f"d_input={d_input}; choose at least {width + 1}"
+                )
+        self.embedding = nn.ParameterDict(
+            {name: nn.Parameter(torch.randn(d_input - width)) for name, width in widths.items()}
+        )
+
+    def forward(self, arrays: Mapping[str, Float[Tensor, "batch _ _"]]) -> Float[Tensor, "batch length d_input"]:
+        """The arrays that are there, one after another in the given order; any may be left out."""
+        if not arrays or (unknown := arrays.keys() - self.embedding.keys()):
+            known = ", ".join(self.embedding)
+            raise ValueError(f"give arrays of {known}, got {', '.join(sorted(unknown)) if arrays else 'none'}")
+        padded = [
+            torch.cat([array, self.embedding[name].expand(*array.shape[:2], -1)], dim=-1)
+            for name, array in arrays.items()
+        ]
+        return torch.cat(padded, dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerceiverClassifierConfig(PerceiverIOConfig):
+    """Sizes of a model that reads images, bytes, or both as one array, and answers one or more questions about it.
+
+    Args:
+        labels: number of classes of each question; each has an output query of its own.
+        vocab_size, max_length: of bytes, see `PerceiverLMConfig`; None: it reads none.
+        d_bytes: width of a byte's embedding, positions included.
+        image_size: points along each dimension; None: it reads no images.
+        channels, bands: of an image, and of its positions' `fourier_features`.
+        pad_id: the token that fills up short texts.
+    """
+
+    labels: tuple[int, ...]
+    vocab_size: int | None = None
+    max_length: int = 2048
+    d_bytes: int = 64
+    image_size: tuple[int, ...] | None = None
+    channels: int = 1
+    bands: int = 8
+    pad_id: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_at_least_one("vocab_size", "max_length", "d_bytes", "channels", "bands")
+        if not self.labels or min(self.labels) < 1:
+            raise ValueError(f"labels={self.labels} must be the number of classes of each question, such as (10, 2)")
+        if self.outputs is not None:
+            raise ValueError(f"outputs={self.outputs} beside labels={self.labels}: leave it out")
+        if not self.widths:
+            raise ValueError("a classifier reads bytes, images or both: set vocab_size, image_size or both")
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Of each modality's array."""
+        widths = {}
+        if self.image_size is not None:
+            widths["pixels"] = self.channels + len(self.image_size) * (2 * self.bands + 1)
+        if self.vocab_size is not None:
+            widths["bytes"] = self.d_bytes
+        return widths
+
+
+@output
+class AnswersOutput(Output):
+    """logits: of each question, (batch, its labels); loss: a number, or None without labels."""
+
+    logits: tuple[Float[Tensor, "batch _"], ...]
+    loss: Float[Tensor, ""] | None = None
+
+
+class PerceiverClassifier(nn.Module):
+    """One model for images, for bytes, and for both at once: whatever is there is one array, and each question about it
+    is an output query."""
+
+    __call__: Callable[..., AnswersOutput]  # nn.Module's own says Any
+
+    def __init__(self, config: PerceiverClassifierConfig):
+        super().__init__()
+        self.config = PerceiverClassifierConfig.checked(config)
+        self.modalities = Modalities(config.widths, config.d_input)
+        if config.vocab_size is not None:
+            self.embedding = TokenEmbedding(config.vocab_size, config.d_bytes, scaled=False)
+            self.position = LearnedPosition(config.max_length, config.d_bytes)
+        self.base = PerceiverIO(config)
+        width = config.decoder.d_model
+        self.queries = nn.Parameter(torch.randn(len(config.labels), width) * config.init_std)
+        self.classifiers = nn.ModuleList(nn.Linear(width, number) for number in config.labels)
+
+    def forward(
+        self,
+        pixel_values: Float[Tensor, "batch channels *size"] | None = None,
+        input_ids: Int[Tensor, "batch length"] | None = None,
+        attention_mask: Int[Tensor, "batch length"] | None = None,
+        labels: Int[Tensor, "batch questions"] | None = None,
+    ) -> AnswersOutput:
+        """The answers to all questions.
+
+        Args:
+            pixel_values, input_ids: either, or both.
+            attention_mask: of the bytes: 1 = a real one, 0 = padding.
+            labels: of each question; -100 where there is none. The loss is the mean over those that there are.
+        """
+        inputs, mask = self.array(pixel_values, input_ids, attention_mask)
+        answers = self.base(inputs, self.queries[None], mask).logits  # (batch, questions, d_query)
+        logits = tuple(each(answers[:, number]) for number, each in enumerate(self.classifiers))
+        if labels is None:
+            return AnswersOutput(logits=logits)
+        losses = [cross_entropy(each, labels[:, number], "sum") for number, each in enumerate(logits)]
+        return AnswersOutput(logits=logits, loss=torch.stack(losses).sum() / (labels != IGNORED).sum())
+
+    def array(
+        self,
+        pixel_values: Float[Tensor, "batch channels *size"] | None,
+        input_ids: Int[Tensor, "batch length"] | None,
+        attention_mask: Int[Tensor, "batch length"] | None,
+    ) -> tuple[Float[Tensor, "batch points d_input"], Int[Tensor, "batch points"] | None]:
+        """What is there as one array, and what of it is no padding."""
+        config, arrays = self.config, {}
+        if pixel_values is not None:
+            expected = (config.channels, *(config.image_size or ()))
+            if config.image_size is None or pixel_values.shape[1:] != expected:
+                wanted = "image_size=None" if config.image_size is None else f"(channels, *image_size)={expected}"
+                raise ValueError(f"pixel_values has shape {tuple(pixel_values.shape)}, and this model has {wanted}")
+            arrays["pixels"] = pixel_array(pixel_values, config.bands)
+        if input_ids is not None:
+            if config.vocab_size is None:
+                raise ValueError("input_ids are given, and this model reads no bytes: vocab_size=None")
+            arrays["bytes"] = self.position(self.embedding(input_ids))
+        inputs = self.modalities(arrays)
+        if attention_mask is None or input_ids is None:
+            return inputs, None
+        real = attention_mask.new_ones(inputs.shape[:2])
+        real[:, real.shape[1] - attention_mask.shape[1] :] = attention_mask
+        return inputs, real
