@@ -14,6 +14,7 @@ from txlib.plots.language import next_token
 from txlib.plots.layers import block, vectors
 from txlib.plots.low_rank import products
 from txlib.plots.matrices import heads, heatmap, mask
+from txlib.plots.music import piano_roll
 from txlib.plots.picture import PALETTE, Picture
 from txlib.plots.positions import entrances, rearranging, turns
 from txlib.plots.recurrent import reach, recurrent_translator
@@ -46,6 +47,7 @@ __all__ = [
     "mask",
     "multihead",
     "next_token",
+    "piano_roll",
     "ponder",
     "products",
     "ranges",
