@@ -13,12 +13,13 @@ import txlib.recipes.bert as bert
 import txlib.recipes.language as language
 import txlib.recipes.tasks as tasks
 import txlib.recipes.translation as translation
-from txlib.data import Splits, Texts, reviews, sentence_pairs, shakespeare, spans, tags
+import txlib.recipes.vision as vision
+from txlib.data import PictureSplits, Splits, Texts, digits, reviews, sentence_pairs, shakespeare, spans, tags
 from txlib.data import translation as sentences
 from txlib.data.pretraining import corpus
 from txlib.layers import BlockConfig
 from txlib.models.pretrained import save_pretrained
-from txlib.recipes import FineTuning, Language, Preset, PreTraining, Recipe, Translation
+from txlib.recipes import FineTuning, Language, Preset, PreTraining, Recipe, Translation, Vision
 from txlib.training import TrainConfig, train
 
 CONFIG = TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2)
@@ -27,11 +28,13 @@ LLAMA = BlockConfig(
     16, 2, 24, norm="rms", activation="swiglu", bias=False, dropout=0.1, position="rotary_half", zero_output=True
 )
 BERT_BLOCK = replace(bert.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=32, dropout=0.1, attention_dropout=0.1)
+VIT = BlockConfig(16, 2, 32, activation="gelu", dropout=0.1, position="learned", zero_output=True)
 
 MINI = {
     Translation: Preset(BLOCK, 1, 400, 600, CONFIG, minutes=0.01),
     Language: Preset(LLAMA, 1, 300, 32, CONFIG, minutes=0.01, context=8),
     PreTraining: Preset(BERT_BLOCK, 1, 400, 1000, CONFIG, minutes=0.01, context=160),
+    Vision: vision.VisionPreset(VIT, 1, 16, CONFIG, minutes=0.01),
 }
 
 
@@ -57,6 +60,12 @@ def few_texts(part: str) -> dict[str, list[list[str]]]:
     return {source: [document[:20] for document in documents[:number]] for source, documents in corpus(part).items()}
 
 
+@cache
+def few_pictures() -> PictureSplits:
+    splits = digits()
+    return PictureSplits(splits.train[:60], splits.validation[:20], splits.test[:20])
+
+
 few_examples = SimpleNamespace(
     reviews=cache(lambda: first(reviews(), 40)),
     sentence_pairs=cache(lambda: first(sentence_pairs(), 40)),
@@ -73,6 +82,7 @@ def install(patch) -> None:
     patch.setattr(language, "shakespeare", lambda source: few_or(shakespeare, few_characters, source))
     patch.setattr(bert, "corpus", few_texts)
     patch.setattr(tasks, "data", few_examples)
+    patch.setitem(vision.DATA, "fashion", few_pictures)
     whole = FineTuning.training.fget
     often = property(lambda recipe: replace(whole(recipe), precision="fp32", checkpoint_every=2))
     patch.setattr(FineTuning, "training", often)

@@ -1,0 +1,244 @@
+"""The recipe for pictures: what do they show? By a Vision Transformer, on pictures that each epoch are varied anew.
+
+What is saved is a folder as `transformers` writes it. A model takes pixels from 0 to 1, as `txlib.data` gives them.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from txlib.data import Inputs, MadeWhenAsked, Pictures, PictureSplits, digits, fashion
+from txlib.layers import BlockConfig
+from txlib.models.vit import ViTConfig, ViTForImageClassification
+from txlib.recipes.recipe import Recipe, Show, choose, option
+from txlib.training import TrainConfig
+from txlib.training.checkpoints import read_json
+
+Pixels = Float[Tensor, "batch channels height width"]
+Vary = Callable[[Pixels, torch.Generator], Pixels]
+MEASURED = 500  # pictures at a time
+
+
+@dataclass(frozen=True)
+class VisionPreset:
+    """A model's shape and how to train it.
+
+    Args:
+        block, layers: of the Vision Transformer.
+        batch: pictures in one.
+        training: rates and warm-up.
+        minutes: length of a run when the caller does not say.
+    """
+
+    block: BlockConfig
+    layers: int
+    batch: int
+    training: TrainConfig
+    minutes: float
+
+
+_TINY = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", position="learned", zero_output=True)
+_MUON = TrainConfig(lr=2e-3, muon_lr=0.01, warmup=50, checkpoint_every=200, validate_every=500)
+
+PRESETS = {
+    "tiny": VisionPreset(_TINY, 4, 100, _MUON, minutes=1.0),
+    "small": VisionPreset(replace(_TINY, d_model=128, d_ff=512, dropout=0.1), 6, 100, _MUON, minutes=15.0),
+}
+"""`tiny` (0.14 million parameters on clothes) is for a lesson, `small` (1.2 million) for a laptop."""
+
+DATA: dict[str, Callable[[], PictureSplits]] = {
+    "digits": digits,
+    "fashion": fashion,
+    "fashion-mnist": lambda: fashion(whole=True),
+}
+PATCHES = {8: 2, 28: 4}  # pixels of a picture's side, and of a patch's
+
+
+def shift(pixels: Pixels, chance: torch.Generator) -> Pixels:
+    """Each picture moved down and right by up to a tenth of its side, or up and left; what comes in is black."""
+    number, _, height, width = pixels.shape
+    most = max(1, width // 10)
+    padded = F.pad(pixels, (most,) * 4)
+    down, right = torch.randint(2 * most + 1, (2, number, 1), generator=chance)
+    rows, columns = down + torch.arange(height), right + torch.arange(width)  # (number, height), (number, width)
+    moved = padded[torch.arange(number)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+    return moved.movedim(-1, 1)  # (number, channels, height, width)
+
+
+def flip(pixels: Pixels, chance: torch.Generator) -> Pixels:
+    """Every other picture, by chance, as in a mirror."""
+    mirrored = torch.rand(len(pixels), 1, 1, 1, generator=chance) < 0.5
+    return torch.where(mirrored, pixels.flip(-1), pixels)
+
+
+def erase(pixels: Pixels, chance: torch.Generator) -> Pixels:
+    """In each picture a rectangle, of at most half its sides, becomes noise (Zhong et al. 2020, "random erasing")."""
+    lines = []
+    for size in pixels.shape[2:]:
+        length = torch.rand(len(pixels), 1, generator=chance) * size / 2
+        start = torch.rand(len(pixels), 1, generator=chance) * (size - length)
+        place = torch.arange(size)
+        lines.append((place >= start) & (place < start + length))  # (number, size)
+    down, across = lines
+    erased = (down[:, :, None] & across[:, None, :])[:, None]  # (number, 1, height, width)
+    return torch.where(erased, torch.rand(pixels.shape, generator=chance), pixels)
+
+
+VARIATIONS: dict[str, Vary] = {"shift": shift, "flip": flip, "erase": erase}
+USUAL = {"digits": "shift,erase"}  # a digit in a mirror is none; elsewhere all of them
+ALL = ",".join(VARIATIONS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vision(Recipe[PictureSplits, nn.Module]):
+    """Train a model that says what pictures show, and measure its accuracy."""
+
+    command = "train vision"
+    presets = PRESETS
+
+    data: str = option(
+        "fashion", "digits; fashion: 10,000 clothes; fashion-mnist: all of them, which don't come along."
+    )
+    model: str = option("vit", "vit: a Vision Transformer.")
+    preset: str = option("tiny", "Size: tiny, or small for a laptop.")
+    augment: str = option("usual", f"How pictures are varied: {ALL}, with commas; none; usual: what suits the data.")
+    pictures: int | None = option(None, "Train on so many pictures only.")
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.data}-{self.model}-{self.preset}"
+
+    @property
+    def variations(self) -> list[Vary]:
+        """What is done to each picture in training.
+
+        Raises:
+            ValueError: for a word that is none of them.
+        """
+        words = USUAL.get(self.data, ALL) if self.augment == "usual" else self.augment
+        return [] if words == "none" else [choose(VARIATIONS, word, "augment") for word in words.split(",")]
+
+    def check(self) -> None:
+        super().check()
+        choose(DATA, self.data, "data")
+        choose(MODELS, self.model, "model")
+        _ = self.variations
+        if self.pictures is not None and self.pictures < 1:
+            raise ValueError(f"pictures={self.pictures} must be at least 1")
+
+    def load(self) -> PictureSplits:
+        splits = DATA[self.data]()
+        return splits._replace(train=splits.train[: self.pictures])
+
+    def make_model(self, splits: PictureSplits, tokenizer: None) -> nn.Module:
+        return MODELS[self.model](self.chosen, splits.train)
+
+    def make_batches(
+        self, splits: PictureSplits, tokenizer: None, part: str = "train"
+    ) -> Callable[[int], Sequence[Inputs]]:
+        pictures: Pictures = getattr(splits, part)
+        if part != "train":
+            return picture_batches(pictures, MEASURED)
+        return picture_batches(pictures, self.chosen.batch, self.variations, seed=self.seed)
+
+    def inputs(self, batch: Inputs) -> dict[str, Tensor]:
+        return {"pixel_values": batch["pixel_values"]}
+
+    def loss(self, model: nn.Module, batch: Inputs) -> tuple[Tensor, int]:
+        logits = model(batch["pixel_values"]).logits.float()
+        return F.cross_entropy(logits, batch["labels"], reduction="sum"), len(logits)
+
+    @torch.no_grad()
+    def measure(
+        self, model: nn.Module, splits: PictureSplits, tokenizer: None, loss: float, show: Show
+    ) -> dict[str, Any]:
+        device, said, nearest = next(model.parameters()).device, [], []
+        for batch in show(self.make_batches(splits, None, "test")(0), "measuring"):
+            said.append(model(batch["pixel_values"].to(device)).logits.argmax(dim=-1).cpu())
+            nearest.append(nearest_label(batch["pixel_values"], splits.train))
+        labels, answers = splits.test.labels, torch.cat(said)
+        table = torch.zeros(2 * [len(splits.test.names)], dtype=torch.long)  # (is, said)
+        table.index_put_((labels, answers), torch.ones_like(labels), accumulate=True)
+        wrong = table.clone().fill_diagonal_(0)
+        what, taken_for = divmod(int(wrong.argmax()), len(wrong))
+        return {
+            "accuracy": float((answers == labels).float().mean()),
+            "baseline_accuracy": float((torch.cat(nearest) == labels).float().mean()),
+            "confused": [splits.test.names[what], splits.test.names[taken_for]],
+            "confused_share": float(wrong[what, taken_for] / table[what].sum().clamp(min=1)),
+        }
+
+    def report(self, result: Mapping[str, Any], out: str) -> str:
+        what, taken_for = result["confused"]
+        return (
+            f"accuracy {result['accuracy']:.1%} "
+            f"(by the label of the most similar training picture: {result['baseline_accuracy']:.1%})\n"
+            f"Most often wrong: {what}, taken for {taken_for}, {result['confused_share']:.0%} of them\n\n"
+            f"All runs beside it on these pictures:\n{comparison(out, result['data'])}"
+        )
+
+
+def vision_transformer(preset: VisionPreset, pictures: Pictures) -> ViTForImageClassification:
+    """An untrained model of the preset's shape, for such pictures."""
+    _, channels, height, width = pictures.pixel_values.shape
+    config = ViTConfig((height, width), PATCHES[width], preset.block, layers=preset.layers, channels=channels)
+    return ViTForImageClassification(config, labels=len(pictures.names))
+
+
+MODELS: dict[str, Callable[[VisionPreset, Pictures], nn.Module]] = {"vit": vision_transformer}
+
+
+def picture_batches(
+    pictures: Pictures, size: int, variations: Sequence[Vary] = (), *, seed: int | None = None
+) -> Callable[[int], Sequence[Inputs]]:
+    """The batches that `train` wants: for each epoch the same pictures, dealt and varied anew.
+
+    Args:
+        seed: None leaves them in their order.
+    """
+
+    def batches(epoch: int) -> Sequence[Inputs]:
+        chance = random.Random(f"{seed} {epoch}")
+        order = list(range(len(pictures)))
+        if seed is not None:
+            chance.shuffle(order)
+        groups = [(order[start : start + size], chance.getrandbits(48)) for start in range(0, len(order), size)]
+
+        def make(group: tuple[list[int], int]) -> Inputs:
+            places, number = group
+            some, generator = pictures[torch.tensor(places)], torch.Generator().manual_seed(number)
+            pixels = some.pixel_values
+            for vary in variations:
+                pixels = vary(pixels, generator)
+            return Inputs(pixel_values=pixels, labels=some.labels)
+
+        return MadeWhenAsked(groups, make)
+
+    return batches
+
+
+def nearest_label(pixels: Pixels, known: Pictures) -> Int[Tensor, "batch"]:
+    """The label of the known picture whose pixels differ least."""
+    distance = torch.cdist(pixels.flatten(1), known.pixel_values.flatten(1))  # (batch, known)
+    return known.labels[distance.argmin(dim=-1)]
+
+
+def comparison(out: Path | str, data: str) -> str:
+    """A table of all finished runs beside `out` on these pictures, the best first."""
+    runs = [read_json(path) for path in Path(out).absolute().parent.glob("*/model/result.json")]
+    same = [each for each in runs if each.get("recipe") == Vision.command and each["data"] == data]
+    line = "{:<8} {:<7} {:<17} {:>8} {:>10} {:>7} {:>8} {:>9}".format
+    lines = [line("model", "preset", "augment", "pictures", "parameters", "steps", "CPU s", "accuracy")]
+    for each in sorted(same, key=lambda result: -result["accuracy"]):
+        pictures = "all" if each["pictures"] is None else f"{each['pictures']:,}"
+        size, steps, seconds = f"{each['parameters']:,}", f"{each['steps']:,}", f"{each['cpu_seconds']:,.0f}"
+        accuracy = f"{each['accuracy']:.1%}"
+        lines.append(line(each["model"], each["preset"], each["augment"], pictures, size, steps, seconds, accuracy))
+    return "\n".join(lines)
