@@ -394,13 +394,18 @@ LAYERS = {
         ((2, 5, 7, 3), 3, r"shape \(2, 5, 7, 3\), .*: its channels stand last, write x.permute\(0, 3, 1, 2\)"),
         ((2, 4, 5, 7), 3, r"expected \(batch, 3 channels, height, width\): it has 4 channels"),
         ((3, 5, 7), 3, r"shape \(3, 5, 7\), .*: write x\[None\] for a batch of one"),
-        ((2, 5, 7), 1, r"shape \(2, 5, 7\), .*: write x\[:, None\] for grey"),
+        ((2, 5, 7), 1, r"shape \(2, 5, 7\), .*: write x\[:, None\]$"),
         ((5, 7), 3, r"shape \(5, 7\), expected \(batch, 3 channels, height, width\)$"),
     ],
 )
 def test_wrong_images_are_refused(make, shape, channels, words, unchecked):
     with pytest.raises(ValueError, match=words):
         make(channels)(torch.randn(shape))
+
+
+def test_whole_numbers_are_refused(unchecked):
+    with pytest.raises(ValueError, match="x holds torch.uint8, expected floats: write e.g. x / 255"):
+        AttentionLayer2d(3, 4, 4)(torch.zeros(2, 3, 5, 7, dtype=torch.uint8))
 
 
 def test_wrong_films_are_refused(unchecked):

@@ -17,8 +17,11 @@ from txlib.models.sizes import (
     LONGFORMER,
     MIXTRAL,
     PERCEIVER,
+    RESNET,
     VASWANI,
+    build,
     count_parameters,
+    forward_flops,
     from_size,
     hardware_flops,
     training_flops,
@@ -185,3 +188,34 @@ def test_configs_are_plain(table):
     for config in table.values():
         assert type(config).from_dict(config.to_dict()) == config
         assert isinstance(config, sizes.Config)
+
+
+RAMACHANDRAN = {  # 10⁶ parameters and 10⁹ operations of Ramachandran et al. 2019, Table 1
+    "26": (13.7, 4.7),
+    "38": (19.6, 6.5),
+    "50": (25.6, 8.2),
+    "26-attention": (10.3, 4.5),
+    "38-attention": (14.1, 5.7),
+    "50-attention": (18.0, 7.0),
+}
+
+
+@pytest.mark.parametrize("name", RESNET)
+def test_local_attention_in_resnets_is_as_small_as_its_paper_prints(name):
+    """Their operations are found to the last digit if q meets all k² relative positions; ours meets k rows and k
+    columns. ResNet-38 is counted as 6.4 of convolutions, printed as 6.5."""
+    config, (millions, billions) = RESNET[name], RAMACHANDRAN[name]
+    assert count_parameters(config) / 1e6 == pytest.approx(millions, rel=0.007)
+    flops = forward_flops(build(config), torch.empty(1, 3, 224, 224, device="meta"))
+    if config.spatial == "attention":
+        sides = [224 // 4 // 2**stage for stage in range(4)]
+        for width, side, blocks in zip(config.widths, sides, config.blocks, strict=True):
+            pixels = blocks * side**2 + (3 * side**2 if width > 64 else 0)  # the first of a stage is pooled afterwards
+            flops += 2 * (7**2 - 7) * width * pixels
+    assert flops / 1e9 == pytest.approx(billions, abs=0.07 if name == "38" else 0.05)
+
+
+def test_resnet_50_and_its_savings():
+    plain, attention = count_parameters(RESNET["50"]), count_parameters(RESNET["50-attention"])
+    assert plain == 25_557_032  # as torchvision's
+    assert 1 - attention / plain == pytest.approx(0.29, abs=0.005)  # "29% fewer parameters", in the abstract

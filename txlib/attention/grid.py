@@ -425,20 +425,23 @@ def check_widths(heads: int, **widths: int) -> None:
             raise ValueError(f"{name}={width} is not divisible by heads={heads}; choose e.g. {nearest}")
 
 
-def check_channels(x: Tensor, channels: int, dims: int) -> None:
-    """Refuse what has not (batch, channels, …) with so many channels.
+def check_channels(x: Tensor, channels: int, dims: int, name: str = "x") -> None:
+    """Refuse what is not (batch, channels, …) with so many channels, or no floats.
 
     Raises:
         ValueError: naming the shape, and how to put it right.
     """
-    shape, wanted = tuple(x.shape), f"(batch, {channels} channels, {AXES[dims]})"
-    if x.dim() != dims + 2:
+    shape, expected = tuple(x.shape), f"(batch, {channels} channels, {AXES[dims]})"
+    remedy = None
+    if x.dim() == dims + 1:
+        remedy = f": write {name}[None] for a batch of one" if shape[0] == channels else f": write {name}[:, None]"
+    elif x.dim() != dims + 2:
         remedy = ""
-        if x.dim() == dims + 1:
-            remedy = ": write x[None] for a batch of one" if shape[0] == channels else ": write x[:, None] for grey"
-        raise ValueError(f"x has shape {shape}, expected {wanted}{remedy}")
-    if shape[1] != channels:
-        last = shape[-1] == channels
-        order = "0, " + ", ".join(str(each) for each in (dims + 1, *range(1, dims + 1)))
-        remedy = f": its channels stand last, write x.permute({order})" if last else f": it has {shape[1]} channels"
-        raise ValueError(f"x has shape {shape}, expected {wanted}{remedy}")
+    elif shape[1] != channels:
+        order = ", ".join(str(each) for each in (0, dims + 1, *range(1, dims + 1)))
+        last = f": its channels stand last, write {name}.permute({order})"
+        remedy = last if shape[-1] == channels else f": it has {shape[1]} channels"
+    if remedy is not None:
+        raise ValueError(f"{name} has shape {shape}, expected {expected}{remedy}")
+    if not x.is_floating_point():
+        raise ValueError(f"{name} holds {x.dtype}, expected floats: write e.g. {name} / 255")

@@ -11,6 +11,7 @@ from txlib.models.bert import (
 )
 from txlib.models.big_bird import BigBirdForQuestionAnswering, BigBirdForSequenceClassification
 from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig
+from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
 from txlib.models.music import MusicConfig, MusicTransformer
@@ -47,6 +48,8 @@ __all__ = [
     "BigBirdForSequenceClassification",
     "ByteNet",
     "ByteNetConfig",
+    "ConvNet",
+    "ConvNetConfig",
     "CausalLMOutput",
     "ConvSeq2Seq",
     "ConvSeq2SeqConfig",

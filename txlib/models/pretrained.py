@@ -163,7 +163,7 @@ def choose_family(model: nn.Module, model_type: str | None) -> Family:
 
 def with_memory(model: nn.Module, make: Callable[[], nn.Module], device: torch.device) -> nn.Module:
     """A model of the meta device in real memory, its parameters still empty, its constants in place."""
-    stored = model.state_dict().keys()
+    stored = {name for name, each in model.state_dict().items() if each.is_floating_point()}
     constants = [name for name, buffer in model.named_buffers() if name not in stored and buffer.numel()]
     model = model.to_empty(device=device)
     if constants:

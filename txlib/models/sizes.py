@@ -6,18 +6,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from txlib.attention import BigBirdConfig, BlockSparseConfig, MemoryCompressedConfig, block_local, sliding_window
 from txlib.layers import BlockConfig, MixtureConfig
+from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
 from txlib.models.perceiver import Perceiver, PerceiverConfig, PerceiverForMaskedLM, PerceiverLMConfig
 from txlib.models.transformer import Transformer, TransformerConfig
 from txlib.models.vit import ViT, ViTConfig
 
-Config = TransformerConfig | GPTConfig | EncoderConfig | ViTConfig | PerceiverConfig | PerceiverLMConfig
-Sized = Transformer | GPT | Encoder | ViT | Perceiver | PerceiverForMaskedLM
+Config = TransformerConfig | GPTConfig | EncoderConfig | ViTConfig | PerceiverConfig | PerceiverLMConfig | ConvNetConfig
+Sized = Transformer | GPT | Encoder | ViT | Perceiver | PerceiverForMaskedLM | ConvNet
 
 WIDEST = 4096  # where the search for a model's width ends
 ROOM = 0.1  # by which its number of parameters may differ from what it is to be
@@ -255,6 +257,24 @@ VIT: dict[str, ViTConfig] = {
 """Dosovitskiy et al. 2021, Table 1: Base 86 M, Large 307 M, Huge 632 M parameters, which depend a little on the size
 of the patches: from 86.4 M for B/16 to 632.4 M for H/14, pooler included, head not."""
 
+_RESNET_BLOCKS = {"26": (1, 2, 4, 1), "38": (2, 3, 5, 2), "50": (3, 4, 6, 3)}
+
+
+def _resnet(blocks: tuple[int, ...], spatial: str) -> ConvNetConfig:
+    widths = (64, 128, 256, 512)
+    return ConvNetConfig(1000, 3, widths, blocks, expansion=4, spatial=spatial, neighbourhood=7, heads=8, stem="large")
+
+
+RESNET: dict[str, ConvNetConfig] = {
+    name + end: _resnet(blocks, spatial)
+    for end, spatial in {"": "convolution", "-attention": "attention"}.items()
+    for name, blocks in _RESNET_BLOCKS.items()
+}
+"""The networks of Ramachandran et al. 2019, Table 1: ResNet-26, -38 and -50 (He et al. 2016, Table 1), and the same
+with local attention in place of all 3 × 3 convolutions, the stem's apart: 13.7, 19.6 and 25.6 M parameters against
+10.3, 14.2 and 18.0 M, which the paper prints as 14.1 in the middle."""
+
+
 TABLES: Mapping[str, Mapping[str, Config]] = {
     "vaswani": VASWANI,
     "gpt2": GPT2,
@@ -267,6 +287,7 @@ TABLES: Mapping[str, Mapping[str, Config]] = {
     "liu": LIU,
     "vit": VIT,
     "perceiver": PERCEIVER,
+    "resnet": RESNET,
 }
 KINDS: dict[type, Any] = {
     GPTConfig: GPT,
@@ -275,6 +296,7 @@ KINDS: dict[type, Any] = {
     ViTConfig: ViT,
     PerceiverConfig: Perceiver,
     PerceiverLMConfig: PerceiverForMaskedLM,
+    ConvNetConfig: ConvNet,
 }
 
 
@@ -285,7 +307,7 @@ def build(config: Config) -> Sized:
 
 
 def from_size(name: str) -> Sized:
-    """A new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vit-B/16" …
+    """A new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vit-B/16", "resnet-50" …
 
     Raises:
         ValueError: when no table has that name.
@@ -323,6 +345,18 @@ def of_size(make: Callable[[int], nn.Module], aim: int, step: int) -> Any:
     if abs(sizes[width] - aim) > ROOM * aim:
         raise ValueError(f"no width gives {aim:,} parameters; the nearest, {width}, gives {sizes[width]:,}")
     return make(width)
+
+
+def forward_flops(model: nn.Module, *inputs: Tensor) -> int:
+    """Operations of a forward pass, a multiplication and an addition counted as two: matrix products, convolutions and
+    attention. What is linear in the activations, such as norms, is left out. A model on the meta device is counted
+    without being computed.
+    """
+    training = model.training
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(*inputs)
+    model.train(training)
+    return counter.get_total_flops()
 
 
 def training_flops(parameters: float, tokens: float) -> float:

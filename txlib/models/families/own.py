@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig
+from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.families.bert import BERT, CLASSIFIERS
 from txlib.models.families.big_bird import BIG_BIRD
@@ -39,6 +40,7 @@ CONFIGS: dict[type[nn.Module], Any] = {
     UniversalGPT: UniversalGPTConfig,
     ConvSeq2Seq: ConvSeq2SeqConfig,
     ByteNet: ByteNetConfig,
+    ConvNet: ConvNetConfig,
     SetTransformer: SetTransformerConfig,
     DeepSets: DeepSetsConfig,
     ViT: ViTConfig,
@@ -85,8 +87,8 @@ class OwnFamily(Family):
         }
 
     def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Each tensor under the name that it has in the model."""
-        return ((name, "same", (name,)) for name in model.state_dict())
+        """Each tensor under the name that it has in the model. Whole numbers only count, as batches in a norm."""
+        return ((name, "same", (name,)) for name, each in model.state_dict().items() if each.is_floating_point())
 
 
 OWN = OwnFamily(

@@ -1,0 +1,170 @@
+"""A residual network for images, of convolutions, of local attention, or of both, with non-local blocks between stages
+(He et al. 2016; Ramachandran et al. 2019; Wang et al. 2018): what a Vision Transformer is compared with.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from txlib.attention.grid import LocalAttention2d, NonLocalBlock, check_channels
+from txlib.layers.convolution import check_kernel
+from txlib.models.encoder import HeadOutput
+from txlib.models.outputs import cross_entropy
+from txlib.models.stack import ModelConfig
+
+SPATIAL = ("convolution", "attention")
+STEMS = ("small", "large")
+
+
+@dataclass(frozen=True)
+class ConvNetConfig(ModelConfig):
+    """Sizes of a residual network of bottlenecks; the defaults are for 28 × 28 grey pixels.
+
+    Local attention is the cheaper of the two, for the same width w, where 6 w > 2 k² + k for neighbourhoods of k × k:
+    from w = 18 on for k = 7. The layers that halve an image are an exception: attention is pooled when it is done.
+
+    Args:
+        labels: number of classes.
+        channels: of the images: 1 for grey, 3 for colours.
+        widths: channels between a block's two 1 × 1 convolutions, for each stage. From the second on, a stage begins by
+            halving the image's sides.
+        blocks: how many each stage has.
+        expansion: how many times its width a block has at either end; 4 in ResNet-50.
+        spatial: what stands between the 1 × 1 convolutions: "convolution", or "attention" in its place; one word for
+            all stages, or one for each.
+        kernel: of the convolutions, odd.
+        neighbourhood: k of local attention, odd.
+        heads: of local attention.
+        non_local: stages after which a non-local block stands, counted from 0.
+        form, subsample: see `NonLocalBlock`.
+        stem: what reads the pixels: "small", a 3 × 3 convolution, or "large", a 7 × 7 convolution and a pooling of
+            3 × 3 that halve the sides twice, as in ResNet-50.
+    """
+
+    labels: int = 10
+    channels: int = 1
+    widths: tuple[int, ...] = (16, 32, 64)
+    blocks: tuple[int, ...] = (1, 1, 1)
+    expansion: int = 2
+    spatial: str | tuple[str, ...] = "convolution"
+    kernel: int = 3
+    neighbourhood: int = 5
+    heads: int = 4
+    non_local: tuple[int, ...] = ()
+    form: str = "embedded_gaussian"
+    subsample: bool = False
+    stem: str = "small"
+
+    def __post_init__(self):
+        self.check_at_least_one("labels", "channels", "expansion", "heads")
+        check_kernel("kernel", self.kernel, causal=False)
+        check_kernel("neighbourhood", self.neighbourhood, causal=False)
+        stages = len(self.widths)
+        if not stages or len(self.blocks) != stages or len(self.layers) != stages:
+            raise ValueError(
+                f"widths={self.widths}, blocks={self.blocks} and spatial={self.spatial!r} must name one for each stage"
+            )
+        if min(*self.widths, *self.blocks) < 1:
+            raise ValueError(f"widths={self.widths} and blocks={self.blocks} must be at least 1")
+        if not set(self.layers) <= set(SPATIAL):
+            raise ValueError(f"spatial={self.spatial!r} is unknown; choose 'convolution' or 'attention'")
+        if not set(self.non_local) <= set(range(stages)):
+            raise ValueError(f"non_local={self.non_local} names a stage that is not there; there are 0 to {stages - 1}")
+        if self.stem not in STEMS:
+            raise ValueError(f"stem={self.stem!r} is unknown; choose 'small' or 'large'")
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What is spatial in each stage."""
+        return (self.spatial,) * len(self.widths) if isinstance(self.spatial, str) else self.spatial
+
+    def make_spatial(self, stage: int, stride: int) -> nn.Module:
+        """The layer between two 1 × 1 convolutions."""
+        width = self.widths[stage]
+        if self.layers[stage] == "attention":
+            return LocalAttention2d(width, width, self.neighbourhood, heads=self.heads, stride=stride)
+        return nn.Conv2d(width, width, self.kernel, stride, padding=self.kernel // 2, bias=False)
+
+
+class Bottleneck(nn.Module):
+    """x + widen(spatial(narrow(x))), each with its batch norm (He et al. 2016, §4.1, figure 5).
+
+    Where a layer halves the image it is the spatial one, as in today's ResNet-50; the paper's was the first.
+
+    Args:
+        channels: of the input.
+        stage: of the block, from 0.
+        stride: 2 halves the sides.
+    """
+
+    def __init__(self, config: ConvNetConfig, channels: int, stage: int, stride: int):
+        super().__init__()
+        width = config.widths[stage]
+        wide = config.expansion * width
+        self.narrow, self.narrow_norm = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.spatial, self.spatial_norm = config.make_spatial(stage, stride), nn.BatchNorm2d(width)
+        self.widen, self.widen_norm = nn.Conv2d(width, wide, 1, bias=False), nn.BatchNorm2d(wide)
+        same = stride == 1 and channels == wide
+        projection = nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), nn.BatchNorm2d(wide))
+        self.shortcut = nn.Identity() if same else projection
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch wide rows columns"]:
+        """The block's output, at least 0."""
+        y = F.relu(self.narrow_norm(self.narrow(x)))  # (batch, narrow, height, width)
+        y = F.relu(self.spatial_norm(self.spatial(y)))  # (batch, narrow, rows, columns)
+        return F.relu(self.shortcut(x) + self.widen_norm(self.widen(y)))
+
+
+class ConvNet(nn.Module):
+    """Says what an image shows: a stem, stages of bottlenecks, the mean over all pixels, one linear layer.
+
+    `sizes.parameters(model)` counts what it learns, `sizes.forward_flops(model, pixel_values)` what it computes.
+    """
+
+    __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
+
+    def __init__(self, config: ConvNetConfig):
+        super().__init__()
+        self.config = ConvNetConfig.checked(config)
+        channels = config.widths[0]
+        large = config.stem == "large"
+        stem = (7, 2, 3) if large else (3, 1, 1)  # kernel, stride, padding
+        self.stem = nn.Conv2d(config.channels, channels, *stem, bias=False)
+        self.stem_norm = nn.BatchNorm2d(channels)
+        self.pool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()
+        self.stages = nn.ModuleList()
+        for stage, (width, blocks) in enumerate(zip(config.widths, config.blocks, strict=True)):
+            layers: list[nn.Module] = []
+            for number in range(blocks):
+                layers.append(Bottleneck(config, channels, stage, stride=2 if stage and not number else 1))
+                channels = config.expansion * width
+            if stage in config.non_local:
+                layers.append(NonLocalBlock(channels, config.form, subsample=config.subsample))
+            self.stages.append(nn.Sequential(*layers))
+        self.classifier = nn.Linear(channels, config.labels)
+
+    def forward(
+        self,
+        pixel_values: Float[Tensor, "batch channels height width"],
+        labels: Int[Tensor, "batch"] | None = None,
+    ) -> HeadOutput:
+        """Logits, and with labels their loss.
+
+        Raises:
+            ValueError: for images with other channels or dimensions.
+        """
+        logits = self.classifier(self.features(pixel_values).mean((2, 3)))  # (batch, labels)
+        return HeadOutput(logits=logits, loss=None if labels is None else cross_entropy(logits, labels))
+
+    def features(
+        self, pixel_values: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch wide rows columns"]:
+        """What the last stage makes of an image."""
+        check_channels(pixel_values, self.config.channels, 2, "pixel_values")
+        x = self.pool(F.relu(self.stem_norm(self.stem(pixel_values))))
+        for stage in self.stages:
+            x = stage(x)
+        return x
