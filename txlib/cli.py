@@ -39,6 +39,8 @@ LICENCES = {
     "reviews": "CC0, MIT",
     "verses": "public domain",
     "multi30k": "non-commercial research",
+    "digits": "CC BY 4.0, BSD",
+    "fashion": "MIT",
 }
 
 
@@ -118,7 +120,7 @@ def fresh(
 @app.command()
 def data() -> None:
     """List the data sets, their sizes and licences."""
-    from txlib.data import reviews, shakespeare, verses
+    from txlib.data import digits, fashion, reviews, shakespeare, verses
     from txlib.data.translation import EMBEDDED, translation
 
     row = "{:<13} {:<6} {:>8} {:>11} {:>6}  {}".format
@@ -139,6 +141,15 @@ def data() -> None:
     for load, unit in ((shakespeare, "characters"), (reviews, "texts"), (verses, "pairs")):
         source = load.__name__
         print(row(source, unit, *(f"{len(split):,}" for split in load()), LICENCES[source]))
+    print()
+    print(row("pictures", "pixels", "train", "validation", "test", "licence"))
+    for pictures in (digits, fashion):
+        source, splits = pictures.__name__, pictures()
+        size = " × ".join(str(side) for side in splits.train.pixel_values.shape[2:])
+        print(row(source, size, *(f"{len(split):,}" for split in splits), LICENCES[source]))
+    print(
+        "\nfashion is a part of fashion-mnist, which is read from $TXLIB_DATA/fashion-mnist or from Debian's package."
+    )
     print(f"\nTrained models, for --model, in {DATA / 'checkpoints'}:")
     print("  " + ", ".join(sorted(folder.name for folder in (DATA / "checkpoints").glob("*/"))))
 
