@@ -62,6 +62,9 @@ def seconds(n):
     return time.process_time() - start
 
 
+# %% [markdown]
+# The first call warms up, and is thrown away. Of two more at each length the faster counts.
+
 # %% tags=["nbval-ignore-output"]
 seconds(256)                                                       # the first call is slower
 taken, n = {}, 256
@@ -166,6 +169,9 @@ sizes = [2**k for k in range(3, 12)]
 counts = {task.__name__: [task(words[:n]) for n in sizes] for task in (look_up, search, sort, compare)}
 print({name: round(exponent(*costs[-2:]), 2) for name, costs in counts.items()})
 
+# %% [markdown]
+# And the same numbers drawn, on two logarithmic axes:
+
 # %%
 plots.lines(
     {name: (sizes, costs) for name, costs in counts.items()}, xscale="log", yscale="log", marker="o",
@@ -253,6 +259,9 @@ def counted(n, d, heads=12):
     return [operations(*call) for call in calls]
 
 
+# %% [markdown]
+# Does torch count what the equation says? Each part, from a paragraph to a book:
+
 # %%
 for n in (256, 1024, 4096, 16_384, 50_000):
     counts, d = counted(n, 768), 768
@@ -285,6 +294,9 @@ for n, d in ((1024, 768), (2048, 12_288), (6 * 4096, 4096)):
     projections, mixing, network = counted(n, d, heads=d // 64)
     part = mixing / (projections + mixing + network)
     print(f"n {n:6,}, d {d:6,}: counted {part:5.1%}, n / (n + 6d) {n / (n + 6 * d):5.1%}")
+
+# %% [markdown]
+# The formula holds to the digit. Here it is for every length:
 
 # %%
 plots.lines(
@@ -332,6 +344,9 @@ for n in lengths:
         clock[name].append(milliseconds(parts, x))
     clock["scores and mixing"].append(milliseconds(part.mix, x, x, x))
 
+# %% [markdown]
+# Look for two places: where the line of scores and mixing crosses each of the others.
+
 # %% jupyter={"outputs_hidden": true} tags=["nbval-ignore-output", "hide-output"]
 plots.lines(
     {name: (lengths, times) for name, times in clock.items()}, xscale="log", yscale="log", marker="o",
@@ -341,6 +356,9 @@ plots.lines(
     "feed-forward network rise with slope 1. Scores and mixing begin below both, rise with slope 2, "
     "and end far above both.",
 )
+
+# %% [markdown]
+# Read off the slopes as well, over the last two doublings:
 
 # %% tags=["nbval-ignore-output"]
 for name, times in clock.items():
@@ -381,6 +399,9 @@ class Largest(TorchDispatchMode):
         self.bytes = max([self.bytes, *(each.nbytes for each in made)])
         return out
 
+
+# %% [markdown]
+# Around any computation it says how many bytes the largest tensor took:
 
 # %%
 def largest(compute, *inputs):
@@ -545,6 +566,9 @@ def layer(name, n, d, width):                                      # a layer, re
             "convolutional": lambda: convolution(x, weight)}[name]
 
 
+# %% [markdown]
+# Now count, and double one size at a time:
+
 # %% tags=["hide-output"] jupyter={"outputs_hidden": true}
 LAYERS = "self-attention", "recurrent", "convolutional", "restricted"
 for name in LAYERS:
@@ -593,6 +617,9 @@ def chain(out):                                                    # nodes in th
             lengths[node] = 1 + max((lengths[each] for each in before), default=0)
     return lengths[out.grad_fn]
 
+
+# %% [markdown]
+# Each layer is run at three lengths, so that there is a graph to walk through:
 
 # %%
 def traced(name, n, d=16, width=4):
@@ -644,6 +671,10 @@ def layers_needed(apply, n, d=8):
             return number
 
 
+# %% [markdown]
+# Four kinds of layer to stack. The dilated one skips positions, ever more of them from layer to layer, as ByteNet does
+# (lesson 02):
+
 # %%
 kernel = torch.randn(8, 8, 3) / 24**0.5                            # (d, d, k): k = 3
 stacks = {
@@ -663,6 +694,9 @@ needed = {name: [layers_needed(apply, n) for n in lengths] for name, apply in st
 for name, layers in needed.items():
     print(f"{name:15} layers for n = 9, 27, 81, 243:", "  ".join(f"{each:3}" for each in layers))
 paths = {"recurrent (steps)": lengths} | needed
+
+# %% [markdown]
+# With the steps of the recurrent layer beside them:
 
 # %%
 plots.lines(
@@ -723,6 +757,9 @@ FAMILIES = {
     "Llama 7B, 2023": llama_7b, "Llama 3.1 8B, 2024": llama_8b,
 }
 
+
+# %% [markdown]
+# Each config is built on the meta device, and its operations are counted:
 
 # %%
 def of_its_block(config):
@@ -810,6 +847,9 @@ contexts = [2**k for k in range(7, 17)]
 in_view = [100 * sum(each <= n for each in distances) / len(distances) for n in contexts]
 print(f"{len(distances):,} times such a word comes back; its last mention is in view:")
 print("  ".join(f"{n:,}: {share:.0f} %" for n, share in zip(contexts, in_view, strict=True)))
+
+# %% [markdown]
+# Every doubling of the context brings a few more into view:
 
 # %%
 plots.lines(

@@ -41,6 +41,9 @@ from txlib.data import shakespeare
 
 torch.set_num_threads(1)                                           # timings of one thread repeat best
 
+# %% [markdown]
+# Four bytes per number, a head of 64:
+
 # %%
 play = shakespeare().validation
 for n in (1024, 8192, len(play)):
@@ -75,6 +78,9 @@ def seconds(compute, repeats=5):
         times.append(time.process_time() - start)
     return min(times)
 
+
+# %% [markdown]
+# Both top speeds, and what they are to each other:
 
 # %% tags=["nbval-ignore-output"]
 a, b = torch.randn(2, 1024, 1024)                                  # (1024, 1024) each
@@ -112,6 +118,9 @@ steps = {                                          # what, operations, numbers t
     "softmax": (lambda: torch.softmax(score, dim=-1, out=square), 5 * n * n, 2 * n * n),
     "weights · v": (lambda: torch.matmul(weight, v, out=tall), 2 * n * n * d, n * n + 2 * n * d),
 }
+
+# %% [markdown]
+# Each step is timed by itself:
 
 # %% tags=["nbval-ignore-output"]
 points, spent = {}, {}
@@ -357,6 +366,9 @@ class Largest(TorchDispatchMode):
         return result
 
 
+# %% [markdown]
+# Run both ways from 128 tokens to 2,048, and note the largest:
+
 # %%
 lengths, largest = [128, 256, 512, 1024, 2048], {"definition": [], "tiles of 64": []}
 for n in lengths:
@@ -366,6 +378,9 @@ for n in lengths:
             compute(q, k, v)
         largest[name].append(seen.numbers)
 print({name: f"{numbers[-1]:,}" for name, numbers in largest.items()}, "numbers at n =", n)
+
+# %% [markdown]
+# Doubling the length again and again, on logarithmic axes:
 
 # %%
 plots.lines(
@@ -481,6 +496,10 @@ class Flash(torch.autograd.Function):
         return *backward_in_tiles(*ctx.saved_tensors, d_out, ctx.is_causal), None  # none for is_causal
 
 
+# %% [markdown]
+# Three questions. Are the gradients those that autograd finds for the definition? Do they agree with finite differences,
+# on a few numbers in double precision (`gradcheck`)? And how much is kept for the way back?
+
 # %%
 d_out = torch.randn(1024, 64)                                      # (n, d)
 ours = torch.autograd.grad(Flash.apply(q, k, v, True), (q, k, v), d_out)
@@ -548,6 +567,9 @@ from txlib.attention import FlashAttention, FlashConfig, TiledAttention, causal,
 from txlib.attention.flash import tiled_backward, tiled_forward
 
 show_source(tiled_forward)
+
+# %% [markdown]
+# Two texts of 300 tokens, and the same for both. (300 is no multiple of the tile.)
 
 # %%
 q, k, v = (torch.randn(2, 300, 64, requires_grad=True) for _ in range(3))    # (batch, n, d) each
