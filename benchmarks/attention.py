@@ -3,7 +3,8 @@
     python benchmarks/attention.py [layers] [window] … [--lengths 1024 16384] [--memory 16384] [--rounds 15] [--save]
 
 A case is a function of the length, with `@case` above it: it makes the inputs, our way, and the peers' ways, which are
-called alike. So a new mechanism, or a new peer, is some lines here:
+called alike. The last line of each says how long our matrix products alone would take at the speed of one large
+product: the ratio is our share of what the machine can do. So a new mechanism, or a new peer, is some lines here:
 
     @case(lengths=(1024, 4096))
     def mine(length):
@@ -27,6 +28,7 @@ import torch
 import torch.nn.functional as F
 from compare import Row, in_turns, median, save, table
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from txlib.attention import (
     BlockSparseAttention,
@@ -50,6 +52,8 @@ TOKENS = 4096  # of a batch of layers, or one sequence where that is longer
 FORWARD, BOTH = "forward", "with backward"
 PATIENCE = 60  # seconds for one comparison: fewer rounds where one takes long, but at least three
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRODUCTS = "our products at full speed"  # the time of our own matrix products, did they run like one large one
+SQUARE = 1024  # rows and columns of that one
 Call = Callable[..., Tensor]
 
 
@@ -360,6 +364,8 @@ def times(compared: Case, length: int, rounds: int, measured: dict[str, list[flo
                 name: partial(seconds, call, compared.inputs, TYPES[kind], backward=passes == BOTH)
                 for name, call in [("ours", compared.ours), *((name, peer.call) for name, peer in peers.items())]
             }
+            product = torch.randn(2, SQUARE, SQUARE, dtype=TYPES[kind])
+            ways[PRODUCTS] = partial(seconds, torch.mm, tuple(product), TYPES[kind], backward=False)
             patience = PATIENCE / sum(way() for way in ways.values())  # the first call of each is not counted
             found = in_turns(ways, max(3, min(rounds, int(patience))), quiet=True)
             what = f"{compared.name}, n {length}, {kind}, {passes}"
@@ -368,6 +374,10 @@ def times(compared: Case, length: int, rounds: int, measured: dict[str, list[flo
             for name, peer in peers.items():
                 theirs, least = 1000 * median(found[name]), peer.least[passes]
                 yield Row(f"{what}: {name}", "ms", theirs, ours, None if least is None else theirs / least)
+            with FlopCounterMode(display=False) as counter:
+                seconds(compared.ours, compared.inputs, TYPES[kind], backward=passes == BOTH)
+            floor = 1000 * median(found[PRODUCTS]) * counter.get_total_flops() / (2 * SQUARE**3)
+            yield Row(f"{what}: {PRODUCTS}", "ms", floor, ours)
 
 
 def memory(compared: Case, length: int) -> Iterator[Row]:
