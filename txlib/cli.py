@@ -314,12 +314,14 @@ def recipe_command(recipe: "type[Recipe]") -> Any:
         "device": (str, "auto", "auto, cpu, cuda or mps."),
         "out": (Path | None, None, "Folder of the run; in runs/ unless given."),
         "resume": (bool, False, "Go on with the run in that folder."),
+        "parallel": (str, "ddp", "Under torchrun: ddp, all weights in each process, or fsdp, a share of them."),
         "seed": (int, seed.default, seed.metadata["help"]),
     }
     options = {each.name: (each.type, each.default, each.metadata["help"]) for each in own} | common
 
     def command(ctx, **values) -> None:
         from txlib.recipes import run
+        from txlib.training.distributed import process_group
 
         given = {name: value for name, value in values.items() if ctx.get_parameter_source(name).name != "DEFAULT"}
         chosen = {name: value for name, value in given.items() if name not in common or name == "seed"}
@@ -327,9 +329,12 @@ def recipe_command(recipe: "type[Recipe]") -> Any:
         out = values["out"] or Path("runs") / made.folder_name
         length = {name: values[name] for name in ("minutes", "steps")}
         one_length(**length)
-        device = _device(values["device"])
-        result = run(recipe, out, **length, device=device, resume=values["resume"], **chosen)
-        print(made.report(result, str(out)))
+        with process_group() as ranks:
+            device = _device(values["device"])
+            how = {"device": device, "resume": values["resume"], "parallel": values["parallel"]}
+            result = run(recipe, out, **length, **how, **chosen)
+        if ranks.first:
+            print(made.report(result, str(out)))
 
     parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for name, (kind, default, about) in options.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 pytest.importorskip("tokenizers")
 
@@ -23,6 +24,7 @@ from txlib.recipes import RECIPES, Recipe, option, run
 from txlib.recipes.language import make_tokenizer, window_batches, window_loss
 from txlib.text import load_tokenizer
 from txlib.training import CheckpointError, TrainConfig
+from txlib.training.distributed import ENGINES
 
 pytestmark = pytest.mark.slow
 
@@ -120,6 +122,29 @@ def test_killed_it_goes_on_bit_for_bit(recipe, given, whole, step, tmp_path):
     assert bool(list(out.glob("checkpoints/step-*"))) == (step == 4) and not (out / "model").exists()
     run(recipe, out, resume=True, quiet=True)
     assert_same_run(whole[0], out)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_processes_train_it_together(recipe, given, whole, engine, tmp_path):
+    out = tmp_path / "out"
+
+    def one_of_two(rank: int) -> None:
+        dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=rank, world_size=2)
+        run(recipe, out, steps=STEPS, quiet=True, parallel=engine, **given)
+        dist.destroy_process_group()
+
+    start = multiprocessing.get_context("fork").Process
+    both = [start(target=one_of_two, args=(rank,)) for rank in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(timeout=300)
+    assert [process.exitcode for process in both] == [0, 0]
+    alone, result = whole[1], json.loads((out / "model" / "result.json").read_text())
+    assert (result["processes"], result["parallel"]) == (2, engine)
+    assert result["tokens_trained_on"] == alone["tokens_trained_on"]
+    assert result["validation_loss"] == pytest.approx(alone["validation_loss"], rel=0.03)  # other dropout
+    assert not load_pretrained(out / "model").training
 
 
 def test_stopped_by_ctrl_c_it_goes_on_bit_for_bit(recipe, given, whole, tmp_path, monkeypatch, capsys):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from txlib.training.checkpoints import (
     whole_folder,
     write_json,
 )
+from txlib.training.distributed import Ranks
 from txlib.training.log import show_progress
 from txlib.training.loop import check_length, computes_in_bf16
 from txlib.training.memory import training_memory
@@ -39,12 +40,14 @@ def run(
     steps: int | None = None,
     device: torch.device | str = "cpu",
     resume: bool = False,
+    parallel: str = "ddp",
     quiet: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Train by a recipe, measure what came out, and save both.
 
-    Before anything is written, the memory that the run will take is estimated, and printed unless `quiet`.
+    Before anything is written, the memory that the run will take is estimated, and printed unless `quiet`. Processes
+    that `torchrun` has started all call it alike; the first of them prepares, prints, measures and saves.
 
     Args:
         kind: the recipe.
@@ -53,10 +56,12 @@ def run(
         minutes, steps: length of the training, one of them; the recipe's own minutes unless given. Measuring comes on
             top.
         resume: go on with the run in `out`, as it was started. On a CPU it ends as if it had never been stopped.
+        parallel: "ddp" or "fsdp", for several processes; see `TrainConfig`.
         options: the recipe's; when a run is resumed, they must be those that it was started with.
 
     Returns:
-        what is also written to `model/result.json`: what the recipe measures, the validation loss, times, options.
+        what is also written to `model/result.json`: what the recipe measures, the validation loss, times, options; on
+        ranks other than the first, nothing.
 
     Raises:
         ValueError: for options that are wrong or contradict the run, a folder that holds another run or where one is at
@@ -68,13 +73,19 @@ def run(
     known = [each.name for each in fields(kind)]
     if wrong := [name for name in options if name not in known]:
         raise ValueError(f"{kind.__name__} has no option {wrong[0]!r}; it has {', '.join(known)}")
+    ranks = Ranks.here()
+    if not ranks.first:
+        ranks.wait()  # for the first, who has checked everything and written down how the run was started
+        resume, quiet = True, True
     with ExitStack() as stack:
         if resume:
             settings = stored_settings(kind, out, {**options, "minutes": minutes, "steps": steps})
-            stack.enter_context(only_run(out))
+            if ranks.first:
+                stack.enter_context(only_run(out))
         else:
             settings = new_settings(kind, out, options, minutes, steps)
         recipe = kind(**settings["options"])
+        training = replace(recipe.training, parallel=parallel)
         splits = recipe.load()
         tokenizer: Any
         if resume:
@@ -84,7 +95,8 @@ def run(
         torch.manual_seed(recipe.seed)
         model = recipe.make_model(splits, tokenizer)
         batches = recipe.make_batches(splits, tokenizer)
-        plan_memory(recipe, model, batches, device, quiet=quiet)
+        if ranks.first:
+            plan_memory(recipe, model, batches, device, quiet=quiet)
         if not resume:
             out.mkdir(parents=True, exist_ok=True)
             stack.enter_context(only_run(out))
@@ -93,12 +105,14 @@ def run(
                 write_json(folder / "settings.json", settings)
                 if tokenizer is not None:
                     tokenizer.save(folder / TOKENIZER)
+        if ranks.first:
+            ranks.wait()
 
         progress = train(
             model.to(device),
             batches,
             recipe.loss,
-            recipe.training,
+            training,
             steps=settings["steps"],
             minutes=settings["minutes"],
             out=out,
@@ -106,11 +120,15 @@ def run(
             validate=recipe.make_validation(splits, tokenizer),
             quiet=quiet,
         )
+        if not ranks.first:
+            return {}
         loss = progress.validation[-1][1]
         if not quiet:
             print(f"Trained {progress.step} steps in {progress.seconds:.0f} s; now it is measured.", flush=True)
         measured = recipe.measure(model, splits, tokenizer, loss, no_show if quiet else show_progress)
         result = {**summary(settings, model, progress), **measured, "validation_loss": loss}
+        if not ranks.alone:
+            result |= {"processes": ranks.world, "parallel": parallel}
         with whole_folder(out / "model") as folder:
             save_pretrained(model, folder)
             if tokenizer is not None:

@@ -1,10 +1,10 @@
 """The average of a model's last weights is often better than the last weights themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class WeightAverage:
@@ -30,10 +30,9 @@ class WeightAverage:
         decay = min(self.decay, self.updates / (self.updates + 9))
         torch._foreach_lerp_(list(self.weights.values()), list(self.model.parameters()), 1 - decay)
 
-    @torch.no_grad()
     def apply(self) -> None:
         """Give the model the averaged weights for good."""
-        torch._foreach_copy_(list(self.model.parameters()), list(self.weights.values()))
+        self._give(self.weights.values())
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -43,5 +42,9 @@ class WeightAverage:
         try:
             yield
         finally:
-            with torch.no_grad():
-                torch._foreach_copy_(list(self.model.parameters()), own)
+            self._give(own)
+
+    @torch.no_grad()
+    def _give(self, weights: Iterable[Tensor]) -> None:
+        for mine, other in zip(self.model.parameters(), weights, strict=True):
+            mine.copy_(other)  # one by one: torch can't copy lists of tensors that are spread over ranks

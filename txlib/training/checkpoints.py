@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from txlib.training.distributed import part_like
+
 SUMS = "SHA256SUMS"  # as `sha256sum` writes and checks them
 
 
@@ -256,4 +258,4 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], where: Path | str
                 f"{where}: {name} has shape {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}; "
                 "use the sizes that it was trained with"
             )
-    model.load_state_dict(tensors)
+    model.load_state_dict({name: part_like(tensor, own[name]) for name, tensor in tensors.items()})

@@ -19,16 +19,20 @@ from torch import Tensor, nn
 from txlib.labels import IGNORED
 from txlib.training.averaging import WeightAverage
 from txlib.training.checkpoints import Checkpoints, check_folder, only_run
+from txlib.training.distributed import ALONE, ENGINES, Loss, Ranks, Spread, copied, gathered, kept_back, whole
 from txlib.training.log import Log
 from txlib.training.optimizers import Optimizers, optimizers
 from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
 from txlib.training.state import Progress, State
 
-Loss = Callable[[nn.Module, Any], tuple[Tensor, int]]
-
 TIMED = 20  # steps by which a run of given minutes is planned, or as many as half of the minutes hold
 LOSABLE = 60  # seconds of work after which a checkpoint is due, however many steps they were
-NOT_COMPARED = ("checkpoint_every", "validate_every", "compile")  # settings that may change when a run goes on
+NOT_COMPARED = (
+    "checkpoint_every",
+    "validate_every",
+    "compile",
+    "parallel",
+)  # settings that may change when a run goes on
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class TrainConfig:
         compile: compile the loss with `torch.compile`.
         average: decay of `WeightAverage`; None: no average.
         checkpoint_every, validate_every: in steps; None: only at the end. A checkpoint is also due after a minute.
+        parallel: how several processes work together: "ddp", each with all weights, or "fsdp", each with its share.
         seed: of dropout.
     """
 
@@ -61,6 +66,7 @@ class TrainConfig:
     average: float | None = None
     checkpoint_every: int | None = None
     validate_every: int | None = None
+    parallel: str = "ddp"
     seed: int = 0
 
     def __post_init__(self):
@@ -72,6 +78,8 @@ class TrainConfig:
             raise ValueError(f"schedule={self.schedule!r} is unknown; choose 'linear', 'cosine' or 'inverse_sqrt'")
         if self.precision not in ("auto", "fp32", "bf16"):
             raise ValueError(f"precision={self.precision!r} is unknown; choose 'auto', 'fp32' or 'bf16'")
+        if self.parallel not in ENGINES:
+            raise ValueError(f"parallel={self.parallel!r} is unknown; choose {' or '.join(map(repr, ENGINES))}")
 
 
 def training_step(
@@ -82,31 +90,35 @@ def training_step(
     *,
     clip: float | None = None,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
+    ranks: Ranks = ALONE,
 ) -> tuple[float, int]:
     """Learn from several batches as if they were one.
 
     Batches have different numbers of tokens, so the mean of their mean losses is not the mean over all tokens. Here
-    sums are added up, and the gradients are divided once by the number of all tokens.
+    sums are added up, and the gradients are divided once by the number of all tokens, those of other ranks included.
 
     Returns:
-        the loss per token, and the number of tokens.
+        the loss per token, and the number of tokens, of all ranks.
     """
     loss_sum: Any = 0.0  # then a tensor, whose value nobody waits for
-    tokens = 0
-    for batch in batches:
-        with autocast():
-            batch_loss, batch_tokens = check_loss(loss(model, batch))
-        batch_loss.backward()
+    tokens: float = 0
+    for number, batch in enumerate(batches, start=1):
+        with nullcontext() if number == len(batches) else kept_back(loss):
+            with autocast():
+                batch_loss, batch_tokens = check_loss(loss(model, batch))
+            batch_loss.backward()
         loss_sum, tokens = loss_sum + batch_loss.detach(), tokens + batch_tokens
+    if not ranks.alone:
+        loss_sum, tokens = ranks.total(loss_sum, tokens, device=loss_sum.device)
     if not tokens:
         raise ValueError(f"{len(batches)} batches hold no token that counts: all labels are {IGNORED}")
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    torch._foreach_div_(gradients, tokens)
+    torch._foreach_div_(gradients, tokens / ranks.world)  # they are means over the ranks
     if clip is not None:
         nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()
     optimizer.zero_grad()
-    return float(loss_sum) / tokens, tokens
+    return float(loss_sum) / tokens, int(tokens)
 
 
 def check_loss(found: Any) -> tuple[Tensor, int]:
@@ -140,6 +152,9 @@ def train(
     tensorboard: bool = False,
 ) -> Progress:
     """Train a model for some steps or minutes.
+
+    In processes that `torchrun` has started (see `txlib.training.distributed`), all ranks call it alike. Each batch is
+    dealt out to them by rows, so the losses are those of one process, but for dropout.
 
     Args:
         batches: the batches of an epoch, counted from 0, in a list, a `DataLoader`, or anything else to go through; the
@@ -176,18 +191,22 @@ def train(
             f"batches is a {type(batches).__name__}; give a function from an epoch's number to its batches: "
             "lambda epoch: batches, where they are the same each time"
         )
-    out = None if out is None else Path(out)
-    device = next(model.parameters()).device
+    out, ranks = None if out is None else Path(out), Ranks.here()
+    device, given = next(model.parameters()).device, model
     torch.manual_seed(config.seed)
+    compute: Loss = torch.compile(loss) if config.compile else loss
+    if not ranks.alone:
+        if config.parallel == "fsdp":
+            model = copied(given)
+        compute = Spread(model, compute, ranks, config.parallel)
     optimizer = optimizers(model, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay)
     average = WeightAverage(model, config.average) if config.average else None
     state = State(model, optimizer, average, Progress(total=steps))
     checkpoints = Checkpoints(out / "checkpoints") if out else None
     settings = {name: value for name, value in asdict(config).items() if name not in NOT_COMPARED}
-    compute = torch.compile(loss) if config.compile else loss
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=computes_in_bf16(config, device))
     with ExitStack() as stack:
-        if out and checkpoints:
+        if out and checkpoints and ranks.first:
             check_folder(out)
             if out.exists():
                 stack.enter_context(only_run(out))
@@ -200,10 +219,11 @@ def train(
             raise ValueError(f"{out} was planned for {progress.total} steps, not {steps}; start another run for those")
         stream = _stream(batches, progress)
         stream = chain([next(stream)], stream)  # if there are no batches, it shows before anything is written
-        if out:
+        if out and ranks.first:
             out.mkdir(parents=True, exist_ok=True)
             stack.enter_context(only_run(out))
-        log = stack.enter_context(Log(out, progress, quiet=quiet, tensorboard=tensorboard))
+        shown = quiet or not ranks.first
+        log = stack.enter_context(Log(out if ranks.first else None, progress, quiet=shown, tensorboard=tensorboard))
         stop = stack.enter_context(_asks_to_stop())
         times: list[float] = []
         saved = time.monotonic()
@@ -213,8 +233,10 @@ def train(
             step_batches = [next(stream) for _ in range(config.accumulate)]
             step_batches = [batch.to(device) if hasattr(batch, "to") else batch for batch in step_batches]
             optimizer.set_factor(_factor(config, progress.step + 1, progress.total))
+            if not ranks.alone:  # other dropout on each, and the same when the run goes on
+                torch.manual_seed(hash((config.seed, progress.step, ranks.rank, ranks.world)))
             step_loss, tokens = training_step(
-                model, step_batches, compute, optimizer, clip=config.clip, autocast=autocast
+                model, step_batches, compute, optimizer, clip=config.clip, autocast=autocast, ranks=ranks
             )
             if not math.isfinite(step_loss):
                 raise ValueError(
@@ -229,27 +251,36 @@ def train(
             progress.tokens += tokens
             progress.seconds += times[-1]
             progress.cpu_seconds += time.process_time() - cpu_started
-            timed = len(times) == TIMED or progress.seconds >= 30 * (minutes or 0)
-            if progress.total is None and minutes is not None and timed:
-                progress.total = progress.step + _steps_left(60 * minutes - progress.seconds, times)
+            if progress.total is None and minutes is not None:
+                timed = len(times) == TIMED or progress.seconds >= 30 * minutes
+                left = _steps_left(60 * minutes - progress.seconds, times) if timed else None
+                left = ranks.agree(left)
+                progress.total = None if left is None else progress.step + left
 
             last = progress.step == progress.total
             if validate and (last or _every(config.validate_every, progress.step)):
-                progress.validation.append((progress.step, _validate(model, validate, average)))
+                progress.validation.append((progress.step, _validate(model, validate, average, compute)))
             log.step(progress)
-            stopping = stop() and not last  # asked once: what is announced must have been saved
-            overdue = config.checkpoint_every is not None and time.monotonic() - saved > LOSABLE
+            late = config.checkpoint_every is not None and time.monotonic() - saved > LOSABLE
+            asked, overdue = ranks.total(stop(), late and ranks.first, device=device)
+            stopping = bool(asked) and not last  # asked once: what is announced must have been saved
             if checkpoints and (last or stopping or overdue or _every(config.checkpoint_every, progress.step)):
-                state.save(checkpoints, settings)
+                state.save(checkpoints, settings, ranks)
                 saved = time.monotonic()
             if stopping:
                 log.close()
                 kept = f"{out} goes on with resume" if checkpoints else "nothing is saved, as there is no `out`"
-                print(f"Stopped after step {progress.step}; {kept}.", file=sys.stderr)
+                if ranks.first:
+                    print(f"Stopped after step {progress.step}; {kept}.", file=sys.stderr)
                 raise KeyboardInterrupt
     if average:
         average.apply()
-    model.eval()
+    if model is not given:
+        with torch.no_grad():
+            for mine, theirs in zip(given.parameters(), model.parameters(), strict=True):
+                mine.copy_(whole(theirs))
+        given.to(device)
+    given.eval()
     return progress
 
 
@@ -315,11 +346,13 @@ def computes_in_bf16(config: TrainConfig, device: torch.device) -> bool:
     return False
 
 
-def _validate(model: nn.Module, validate: Callable[[nn.Module], float], average: WeightAverage | None) -> float:
+def _validate(
+    model: nn.Module, validate: Callable[[nn.Module], float], average: WeightAverage | None, compute: Loss
+) -> float:
     """With dropout off and averaged weights; the random numbers of training go on as if nothing had happened."""
     before = torch.get_rng_state()
     model.eval()
-    with torch.no_grad(), average.applied() if average else nullcontext():
+    with torch.no_grad(), average.applied() if average else nullcontext(), gathered(compute):
         result = float(validate(model))
     model.train()
     torch.set_rng_state(before)

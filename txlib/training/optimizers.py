@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
+from txlib.training.distributed import part_like
+
 BLOCKS = "layers."  # a parameter whose name holds this belongs to a block, in every model of the course
 
 
@@ -65,7 +67,8 @@ class Optimizers(Optimizer):
         parameters = dict(self._named())
         for key, tensor in tensors.items():
             name, _, kind = key.partition("|")
-            self.state[parameters[name]][kind] = tensor.to(parameters[name].device)
+            own = parameters[name]
+            self.state[own][kind] = part_like(tensor.to(own.device), own)
 
     def _named(self) -> list[tuple[str, Tensor]]:
         groups = self.param_groups

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from txlib.training.averaging import WeightAverage
 from txlib.training.checkpoints import CheckpointError, Checkpoints, load_weights
+from txlib.training.distributed import ALONE, Ranks, part_like, whole
 from txlib.training.optimizers import Optimizers
 
 
@@ -44,13 +45,16 @@ class State:
     average: WeightAverage | None
     progress: Progress
 
-    def save(self, checkpoints: Checkpoints, settings: dict[str, Any]) -> None:
-        """Write a checkpoint, with the settings of the training."""
+    def save(self, checkpoints: Checkpoints, settings: dict[str, Any], ranks: Ranks = ALONE) -> None:
+        """Write a checkpoint, with the settings of the training. All ranks call it, the first one writes."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self.optimizer.state_tensors().items()}
         tensors |= {f"random.{device}": random_of(device).get_rng_state() for device in self.random_devices()}
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
+        tensors = {name: whole(tensor) for name, tensor in tensors.items()}
+        if not ranks.first:
+            return
         averaged = self.average.updates if self.average else 0
         state = {"progress": asdict(self.progress), "config": settings, "averaged": averaged}
         checkpoints.save(self.progress.step, tensors, state)
@@ -81,7 +85,8 @@ class State:
         if self.average:
             self.average.updates = state["averaged"]
             for name, tensor in part("average.").items():
-                self.average.weights[name].copy_(tensor)
+                own = self.average.weights[name]
+                own.copy_(part_like(tensor, own))
         for device in self.random_devices():
             if f"random.{device}" in tensors:  # else the run goes on on another device
                 random_of(device).set_rng_state(tensors[f"random.{device}"])

@@ -1,0 +1,236 @@
+"""Training on several processes at once, applied from outside: models know nothing of it.
+
+`torchrun` starts the processes; each has a number, its rank. Every batch is dealt out by rows, each rank computes with
+its own, and the gradients are added up. So a step is that of one process with the whole batch, and a run's settings
+mean the same on any number of ranks. What adds up is torch's: DistributedDataParallel, where each rank has all weights
+(Li et al. 2020), or FSDP2, where each has a share of them and of the optimizer's memory (Zhao et al. 2023).
+"""
+
+import copy
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+Loss = Callable[[nn.Module, Any], tuple[Tensor, int]]
+Shared = TypeVar("Shared")
+
+ENGINES = "ddp", "fsdp"
+PATIENCE = timedelta(hours=2)  # how long ranks wait for one that measures, say
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of how many processes this one is. The first, number 0, writes and speaks for all."""
+
+    rank: int = 0
+    world: int = 1
+
+    @classmethod
+    def here(cls) -> "Ranks":
+        """This process; the only one, unless torch's process group says otherwise."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return cls()
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes and speaks."""
+        return self.rank == 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other."""
+        return self.world == 1
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if not self.alone:
+            dist.barrier()
+
+    def agree(self, value: Any) -> Any:
+        """What the first has."""
+        if self.alone:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box)
+        return box[0]
+
+    def total(self, *numbers: int | float | Tensor, device: torch.device | None = None) -> list[float]:
+        """Each number, summed over the ranks."""
+        if self.alone:
+            return [float(each) for each in numbers]
+        together = torch.stack([torch.as_tensor(each, dtype=torch.double, device=device) for each in numbers])
+        dist.all_reduce(together)
+        return together.tolist()
+
+    def share(self, batch: Shared) -> tuple[Shared, bool]:
+        """This rank's rows of a batch, and whether they count.
+
+        A batch may have fewer rows than there are ranks. A rank without any gets the first row, which is not to count:
+        it has to take part in the step.
+
+        Raises:
+            TypeError: when the batch is no tensor, nor a dictionary, tuple or dataclass of tensors.
+            ValueError: when its tensors have no common first axis.
+        """
+        sizes = {len(each) for each in _tensors(batch)}
+        if len(sizes) != 1 or 0 in sizes:
+            raise ValueError(
+                f"a batch whose tensors have {sorted(sizes) or 'no'} rows can't be dealt out to {self.world} ranks; "
+                "give all of them the same first axis"
+            )
+        counts = self.rank < sizes.pop()
+        rows = slice(self.rank, None, self.world) if counts else slice(0, 1)
+        return _map(lambda tensor: tensor[rows], batch), counts
+
+
+ALONE = Ranks()
+
+
+def _map(change: Callable[[Tensor], Tensor], batch: Any) -> Any:
+    """The same batch of changed tensors."""
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, dict):
+        return type(batch)({name: _map(change, each) for name, each in batch.items()})
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return replace(batch, **{each.name: _map(change, getattr(batch, each.name)) for each in fields(batch)})
+    if isinstance(batch, tuple | list):
+        return type(batch)(_map(change, each) for each in batch)
+    if batch is None or isinstance(batch, int | float | str):
+        return batch
+    raise TypeError(f"a batch with a {type(batch).__name__} can't be dealt out; make it of tensors")
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    """Those of a batch."""
+    found: list[Tensor] = []
+    _map(lambda tensor: found.append(tensor) or tensor, batch)  # type: ignore[func-returns-value]
+    return found
+
+
+class Spread:
+    """A loss that is computed by all ranks together: each call gives this rank's share of it.
+
+    Backward leaves in each rank the *mean* of the ranks' gradients.
+
+    Args:
+        model, loss: as `train` takes them.
+        engine: "ddp" or "fsdp".
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, ranks: Ranks, engine: str):
+        self.ranks, whole = ranks, _LossOf(model, loss)
+        self.engine: Any
+        if engine == "ddp":
+            from torch.nn.parallel import DistributedDataParallel
+
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # a new name for broadcast_buffers
+                # Experts that no token was sent to get no gradient.
+                self.engine = DistributedDataParallel(whole, broadcast_buffers=False, find_unused_parameters=True)
+        else:
+            from torch.distributed.fsdp import fully_shard
+
+            for blocks in (each for each in model.modules() if isinstance(each, nn.ModuleList)):
+                for block in blocks:
+                    fully_shard(block)
+            self.engine = fully_shard(whole)
+
+    def __call__(self, model: nn.Module, batch: Any) -> tuple[Tensor, int]:
+        """This rank's share of the loss and of what it counts."""
+        rows, counts = self.ranks.share(batch)
+        loss, tokens = self.engine(rows)
+        return (loss, tokens) if counts else (0 * loss, 0)
+
+    @contextmanager
+    def kept_back(self) -> Iterator[None]:
+        """Inside, backward adds to this rank's gradients alone: more batches of the step are to come."""
+        if hasattr(self.engine, "no_sync"):
+            with self.engine.no_sync():
+                yield
+        else:
+            self.engine.set_requires_gradient_sync(False)
+            yield
+            self.engine.set_requires_gradient_sync(True)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Inside, the model may be called in parts, for looking at it: all weights are here."""
+        sharded = [each for each in self.engine.modules() if hasattr(each, "unshard")]
+        for each in sharded:
+            each.unshard()
+        yield
+        for each in sharded:
+            each.reshard()
+
+
+class _LossOf(nn.Module):
+    """Model and loss as one module, whose forward torch's engines can watch from beginning to end."""
+
+    def __init__(self, model: nn.Module, loss: Loss):
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: Any) -> tuple[Tensor, int]:
+        return self.loss(self.model, batch)
+
+
+def kept_back(loss: Loss) -> AbstractContextManager[None]:
+    """See `Spread`; nothing, for a loss of one process."""
+    return loss.kept_back() if isinstance(loss, Spread) else nullcontext()
+
+
+def gathered(loss: Loss) -> AbstractContextManager[None]:
+    """See `Spread`; nothing, for a loss of one process."""
+    return loss.gathered() if isinstance(loss, Spread) else nullcontext()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor of which each rank may hold a part; all ranks have to ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def part_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """The part of a whole tensor that this rank holds of another one; the tensor itself where that is whole, too."""
+    if not hasattr(other, "full_tensor") or tensor.shape != other.shape:
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy to take apart, while the model itself waits in the CPU's memory."""
+    device = next(model.parameters()).device
+    return copy.deepcopy(model.cpu()).to(device)
+
+
+@contextmanager
+def process_group() -> Iterator[Ranks]:
+    """Inside, processes that `torchrun` has started know of each other; any other process is alone.
+
+    Raises:
+        ValueError: when there are more processes than GPUs here.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 or dist.is_initialized():
+        yield Ranks.here()
+        return
+    gpus, own, here = torch.cuda.device_count(), int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if gpus and here > gpus:
+        raise ValueError(f"{here} processes were started for {gpus} GPUs: torchrun --nproc-per-node {gpus}")
+    if gpus:
+        torch.cuda.set_device(own)
+    dist.init_process_group("nccl" if gpus else "gloo", timeout=PATIENCE)
+    try:
+        yield Ranks.here()
+    finally:
+        dist.destroy_process_group()
