@@ -193,17 +193,17 @@ def gathered(loss: Loss) -> AbstractContextManager[None]:
     return loss.gathered() if isinstance(loss, Spread) else nullcontext()
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole(tensor: Any) -> Tensor:
     """All of a tensor of which each rank may hold a part; all ranks have to ask."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def part_like(tensor: Tensor, other: Tensor) -> Tensor:
     """The part of a whole tensor that this rank holds of another one; the tensor itself where that is whole, too."""
-    if not hasattr(other, "full_tensor") or tensor.shape != other.shape:
-        return tensor
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
 
+    if not isinstance(other, DTensor) or tensor.shape != other.shape:
+        return tensor
     return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
 
 
