@@ -198,12 +198,12 @@ def whole(tensor: Any) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def part_like(tensor: Tensor, other: Tensor) -> Tensor:
+def part_like(tensor: Tensor, other: Any) -> Tensor:
     """The part of a whole tensor that this rank holds of another one; the tensor itself where that is whole, too."""
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    if not isinstance(other, DTensor) or tensor.shape != other.shape:
+    if not hasattr(other, "full_tensor") or tensor.shape != other.shape:
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
 
 
