@@ -23,6 +23,9 @@ from txlib.course.lesson import device
 print(f"Python {platform.python_version()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
 print(f"The lessons will compute on: {device()}")
 
+# %% [markdown]
+# The data come along as well. These sentences will be with you from lesson 01 on:
+
 # %%
 pairs = translation("games", max_words=12)
 print(f"{len(pairs.train):,} sentence pairs to learn from, {len(pairs.test):,} to test on. For example:")

@@ -1047,6 +1047,9 @@ def gru_against_product(batch):
         return milliseconds(lambda: gru(x)), milliseconds(lambda: rows @ table)
 
 
+# %% [markdown]
+# For one sentence, and for sixteen side by side:
+
 # %% tags=["nbval-ignore-output"]
 for batch in (1, 16):
     reading, product = gru_against_product(batch)

@@ -367,6 +367,9 @@ def validation(model, mask=causal(), n=64, windows=500):
     return sum(F.cross_entropy(model(r, mask).flatten(0, 1), f.flatten()).item() for r, f in parts) / (windows // 100)
 
 
+# %% [markdown]
+# In nats, as trained, and in bits, as lesson 01 counted:
+
 # %% tags=["nbval-ignore-output"]
 loss_of["our GPT"] = validation(model)
 expect("Loss on the unseen play, nats per character", loss_of["our GPT"], 1.8, 2.1)
@@ -385,6 +388,9 @@ plots.lines(
     alt="The training loss falls from above the line of frequencies, crosses the line of pairs after some fifty steps, "
     "and ends below 2. The loss on the unseen play is a little higher.",
 )
+
+# %% [markdown]
+# And what does it write, when it is given a name and a colon?
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -411,6 +417,9 @@ plots.lines(
     alt="Loss by number of characters seen, on a logarithmic axis. With one it is near that of the bigram table. It falls "
     "steeply up to three or four characters, and after about ten hardly any more.",
 )
+
+# %% [markdown]
+# Is yours about the same?
 
 # %% tags=["nbval-ignore-output"]
 expect("Loss with one character seen", by_place[0], 2.35, 2.75)
@@ -480,6 +489,9 @@ def honest(model, mask, n=20):
     return F.cross_entropy(model(window[:, :-1], part)[:, -1], window[:, -1]).item()
 
 
+# %% [markdown]
+# What they reached in training, and what is left of it where nothing stands to the right:
+
 # %% tags=["nbval-ignore-output"]
 for name, (_, mask) in broken.items():
     final = sum(curves[name][-20:]) / 20
@@ -487,6 +499,9 @@ for name, (_, mask) in broken.items():
 expect("Loss of the right model", honest(models["right"], causal()), 1.95, 2.45)
 expect("Training loss without mask", sum(curves["no mask"][-20:]) / 20, 0, 0.3)
 expect("… and its loss when it has to guess", honest(models["no mask"], None), 3, 30)
+
+# %% [markdown]
+# Let the two extremes write:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -732,6 +747,9 @@ plots.lines(
     title="Ten times the parameters, a lower loss", xlabel="parameters in the blocks", ylabel="loss, unseen play (nats)",
     alt="; ".join(f"{size:,} parameters: {loss:.2f} nats" for size, loss in sizes.items()),
 )
+
+# %% [markdown]
+# How much each step up gains, in nats:
 
 # %% tags=["nbval-ignore-output"]
 smallest, middle, large = sizes.values()

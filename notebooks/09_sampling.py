@@ -35,6 +35,9 @@ from txlib.course.lesson import expect, gpt2, progress, prove_equal, shipped, sh
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer
 
+# %% [markdown]
+# It comes with the course:
+
 # %%
 model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
 tokenizer = load_tokenizer(shipped("glassllm-en"))
@@ -232,6 +235,9 @@ for T in (0.01, 1.0, 100.0, 1e6):
     p = temperature(z, T).softmax(dim=-1)                          # (vocab,)
     print(f"T = {T:<9g} largest {p.max():.5f}   smallest {p.min():.1e}   (1/V = {1 / V:.5f})")
 
+# %% [markdown]
+# In between lie the temperatures that people use. The same twelve candidates at three of them:
+
 # %%
 plots.candidates(
     {f"T = {T:g}": panel(z, temperature(z, T)) for T in (0.5, 0.8, 1.5)},
@@ -254,6 +260,9 @@ def entropy(logits):                                               # (..., vocab
 
 for T in (0.3, 0.5, 0.7, 1.0, 1.5, 3.0):
     print(f"T = {T}: {entropy(temperature(z, T)):.2f} nats")
+
+# %% [markdown]
+# The whole curve, for our flat distribution and for the peaked one of *The March …*:
 
 # %%
 grid = torch.logspace(-1, 1, 41)                                   # (41,)
@@ -354,6 +363,9 @@ plots.candidates(
     "candidates, top-p keeps many. On the peaked one, top-k keeps four tokens of next to no "
     "probability, top-p keeps only the first.",
 )
+
+# %% [markdown]
+# In numbers: how many tokens each rule keeps, and what they had together:
 
 # %%
 for kind, logits in (("flat", flat), ("peaked", peaked)):
@@ -588,6 +600,9 @@ for way, ids in texts.items():
     print(f"{way:14} log p {mean:5.2f}   perplexity {perplexity:5.1f}   distinct-4 {different:4.0%}")
 print(f"\n16 beams:\n{decode(texts['16 beams'])}")
 
+# %% [markdown]
+# Compare with ours. The order matters, not the decimals:
+
 # %% tags=["nbval-ignore-output"]
 expect("Perplexity of greedy", measured["greedy"][0], 4, 8)
 expect("Perplexity of 16 beams", measured["16 beams"][0], 2, 4)
@@ -609,6 +624,9 @@ plots.lines(
     "highest and never falls below about two percent. The human line begins below one in a "
     "thousand and stays below the others nearly everywhere.",
 )
+
+# %% [markdown]
+# How many real surprises are there in each text?
 
 # %% tags=["nbval-ignore-output"]
 for way in texts:
@@ -672,6 +690,9 @@ def quality(texts, prompt="Alice was"):                            # (count, new
     return F.cross_entropy(predicting.flatten(0, 1), texts.flatten()).exp().item()
 
 
+# %% [markdown]
+# Three dials, each turned in six steps:
+
 # %% tags=["nbval-ignore-output"]
 dials = {
     "temperature": {T: lambda z, T=T: temperature(z, T) for T in (0.3, 0.5, 0.6, 0.7, 0.85, 1.0)},
@@ -697,6 +718,9 @@ for dial in progress(dials, "three dials, six settings each, 32 texts"):
 for dial, values in dials.items():
     found = zip(values, *roads[dial], strict=True)
     print(f"{dial:12}", "   ".join(f"{value:g}: {x:.0f}, {y:.0%}" for value, x, y in found))
+
+# %% [markdown]
+# And as three roads through one plane:
 
 # %% tags=["nbval-ignore-output"]
 plots.lines(
@@ -789,6 +813,9 @@ def until(prompt, stop, new=60, **options):
             return written[: written.index(stop)]
     return written
 
+
+# %% [markdown]
+# Three seeds, three speeches:
 
 # %% tags=["nbval-ignore-output"]
 for seed in range(3):
@@ -950,6 +977,9 @@ for who in PEOPLE:
     choice[who] = both[0].item()
 print("her:", ", ".join(f"{who} {share:.0%}" for who, share in choice.items()))
 
+# %% [markdown]
+# Side by side:
+
 # %%
 plots.bars(
     choice, title="The choice follows what was read, not who it is", format="{:.0%}",
@@ -1045,6 +1075,9 @@ review_lengths = found[0][1]                                       # (answer,)
 free_answers = scores("It was", ANSWERS)[0]                        # (answer,): without a review
 readings = {"sum": sums, "mean per token": sums / review_lengths, "calibrated": sums - free_answers}
 
+# %% [markdown]
+# How often is each way of reading right? With so few reviews chance alone makes a difference, so it is printed, too:
+
 # %% tags=["nbval-ignore-output"]
 accuracy = {}
 for way, score in readings.items():
@@ -1133,6 +1166,9 @@ def nats(before):                                                  # (passage, k
     return each.mean(dim=1)                                        # (passage,)
 
 
+# %% [markdown]
+# From one token of context to 112, own and foreign:
+
 # %% tags=["nbval-ignore-output"]
 spans = [1, 2, 4, 8, 16, 32, 64, 112]
 losses = {
@@ -1188,6 +1224,9 @@ def few_shot(shots, seed):
     return statistics.mean(right), statistics.mean(both)
 
 
+# %% [markdown]
+# Which examples are shown is drawn, so we draw three times:
+
 # %% tags=["nbval-ignore-output"]
 for shots in progress([0, 1, 2, 4, 8], "three draws of examples each"):
     right, both = zip(*(few_shot(shots, seed) for seed in range(3)), strict=True)
@@ -1225,6 +1264,9 @@ def capitals(writer, shots, seed):
     said = writer.write(prompts, max_new_tokens=3)
     return sum(answer in text for answer, text in zip(CAPITALS.values(), said, strict=True))
 
+
+# %% [markdown]
+# Our model first, and GPT-2 beside it where it is at hand:
 
 # %% tags=["nbval-ignore-output"]
 writers = {"ours": writer}

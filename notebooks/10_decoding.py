@@ -31,6 +31,9 @@ from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained
 from txlib.text import load_tokenizer
 
+# %% [markdown]
+# Its size, and what the formulas of this lesson will call it:
+
 # %%
 model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
 tokenizer = load_tokenizer(shipped("glassllm-en"))
@@ -69,6 +72,9 @@ def write(ids, new):
         ids = [*ids, logits.argmax().item()]
     return ids
 
+
+# %% [markdown]
+# It writes. And how long does one more token take, when there are many already?
 
 # %% tags=["nbval-ignore-output"]
 print(decode(write(encode("Alice was"), 40)), end="\n\n")
@@ -131,6 +137,9 @@ for allowed in (causal().dense(n), torch.ones(1, 1, n, n).bool()):
     moved.append((one - two).norm(dim=(1, 3)) / one.norm(dim=(1, 3)))            # (layer, n)
 for kind, change in zip(("with the mask", "without a mask"), moved, strict=True):
     print(f"{kind}: earlier keys change by up to {change[:, :-3].max():.1g} of their length")
+
+# %% [markdown]
+# Block by block and token by token:
 
 # %%
 plots.heatmap(
@@ -269,6 +278,9 @@ plots.lines(
     "with the length, for our forward pass more steeply than for the library's. With a cache it "
     "is far lower and rises much less.",
 )
+
+# %% [markdown]
+# At the longest text:
 
 # %% tags=["nbval-ignore-output"]
 ours, library, cached = (ms[-1] for ms in waits.values())
@@ -443,6 +455,9 @@ for B, measured, least in zip(batches, took.values(), limit, strict=True):
     print(f"{B:2} texts: {measured:5.1f} ms per step (at best {least:5.1f} ms),", end=" ")
     print(f"{1000 * B / measured:4.0f} tokens per second")
 
+# %% [markdown]
+# The same as a speed, beside what the two limits allow:
+
 # %% tags=["nbval-ignore-output"]
 speeds = {
     "measured": [1000 * B / ms for B, ms in took.items()],
@@ -456,6 +471,9 @@ plots.lines(
     "proportion to the batch, then becomes level where arithmetic takes longer than reading. "
     "The measured line lies below it, furthest at small batches.",
 )
+
+# %% [markdown]
+# What sixteen texts at once gain:
 
 # %% tags=["nbval-ignore-output"]
 expect("Tokens per second: 16 texts against 1", speeds["measured"][4] / speeds["measured"][0], 3, 16)
@@ -535,12 +553,18 @@ def perplexity(model):
     return F.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:]).exp().item()
 
 
+# %% [markdown]
+# From two bits to eight, with one step for a whole matrix and with one for each row:
+
 # %%
 widths = [2, 3, 4, 5, 6, 7, 8]
 ladders = {label: [perplexity(rounded(bits, dim)) for bits in widths]
            for label, dim in (("one step per matrix", None), ("one step per row", 1))}
 for label, values in ladders.items():
     print(f"{label:20}", "  ".join(f"{bits}: {x:,.1f}" for bits, x in zip(widths, values, strict=True)))
+
+# %% [markdown]
+# Against the model as it is, in 32 bits:
 
 # %%
 plots.lines(
@@ -713,6 +737,9 @@ alphas = {label: torch.minimum(p, q).sum(dim=-1).mean().item() for label, q in d
 for label, alpha in alphas.items():
     print(f"{label:20} α = {alpha:.2f}")
 
+# %% [markdown]
+# Yours should be near these:
+
 # %% tags=["nbval-ignore-output"]
 expect("α of the table of pairs", alphas["the table of pairs"], 0.35, 0.5)
 expect("α of 4 bits", alphas["itself in 4 bits"], 0.84, 0.94)
@@ -831,6 +858,9 @@ for label, draft in progress([("table", pairs), ("4 bits", four_bits)], "three t
     calls = [sum(speculate(start, draft, 80, ahead, seed)[1] for seed in range(3)) for ahead in guesses]
     per_call[label] = guesses, [240 / each for each in calls]
     per_call[f"{label}, formula"] = guesses, [(1 - alpha ** (g + 1)) / (1 - alpha) for g in guesses]
+
+# %% [markdown]
+# Solid lines are measured, dashed ones follow the formula:
 
 # %% tags=["nbval-ignore-output"]
 plots.lines(

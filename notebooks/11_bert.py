@@ -738,6 +738,9 @@ def same_sense(word):
     return (sense[cosine.argmax(dim=-1)] == sense).float().mean(dim=-1).tolist()
 
 
+# %% [markdown]
+# All five words, after each layer:
+
 # %% tags=["nbval-ignore-output"]
 told = {word: same_sense(word) for word in SENSES}
 plots.lines(
@@ -747,6 +750,9 @@ plots.lines(
     alt="Lines for five words over layers 0 to 4. " + "; ".join(
         f"{word}: from {shares[0]:.0%} to {shares[-1]:.0%}" for word, shares in told.items()),
 )
+
+# %% [markdown]
+# On average:
 
 # %% tags=["nbval-ignore-output"]
 means = [sum(layer) / len(layer) for layer in zip(*told.values())]

@@ -290,6 +290,9 @@ TASKS = {                                          # examples, loss, outputs, do
 TASKS = {name: ([each for each in examples if len(each[0]) + len(each[1] or []) <= 220], *rest)
          for name, (examples, *rest) in TASKS.items()}
 
+# %% [markdown]
+# Shapes, and the loss of a head that knows nothing:
+
 # %% tags=["nbval-ignore-output"]
 for name, (examples, loss_of, outputs, pooled) in TASKS.items():
     batch, target = collate(examples[:2]), targets(examples[:2])
@@ -408,6 +411,9 @@ for name in ("from random weights", "fine-tuned"):
         fine_tune(head, of_label, few, 80, seed=seed, what=f"{name}, draw {seed}")
         scores[name].append(share_right(by_head(head, judged), judged))
 
+# %% [markdown]
+# Each way with its three draws:
+
 # %% tags=["nbval-ignore-output"]
 for name, shares in scores.items():
     print(f"{name:20}", *(f"{share:.1%}" for share in shares), f" mean {mean(shares):.1%}")
@@ -419,6 +425,9 @@ plots.ranges(
         f"{name}: {mean(shares):.0%}, {min(shares):.0%} to {max(shares):.0%}"
         for name, shares in scores.items()),
 )
+
+# %% [markdown]
+# Compare:
 
 # %% tags=["nbval-ignore-output"]
 expect("Right, from random weights", mean(scores["from random weights"]), 0.45, 0.65)
@@ -579,6 +588,9 @@ for _ in progress(range(80), "multiple choice"):
     loss.backward()
     optimizer.step()
 
+# %% [markdown]
+# And ask it 200 questions from verses that it has not seen:
+
 # %% tags=["nbval-ignore-output"]
 chooser.eval()
 test = random.Random(0).sample(choices(verses().test), 200)
@@ -714,6 +726,9 @@ def measures(ids):
     ])                                                             # (6, layer, head)
 
 
+# %% [markdown]
+# Thirty verses and thirty reviews are read, and each head is measured on all of them:
+
 # %% tags=["nbval-ignore-output"]
 material = [modern for _, modern in verses().test[:30]]
 material += [review.text for review in reviews().test[:30]]
@@ -729,6 +744,9 @@ plots.head_kinds(
     alt="Six maps, a row per layer and a column per head, the strongest circled. "
     + "; ".join(strongest),
 )
+
+# %% [markdown]
+# In numbers:
 
 # %% tags=["nbval-ignore-output"]
 even = mean([1 / len(row) for row in rows])
@@ -819,6 +837,9 @@ def heads_right(words, arcs):                           # whose largest weight i
     return found
 
 
+# %% [markdown]
+# The judge: choose on one half, count on the other.
+
 # %%
 def judge(kind):                                           # (number, share): best head, best offset
     halves = ([each for one in half for each in one.get(kind, [])]
@@ -827,6 +848,9 @@ def judge(kind):                                           # (number, share): be
     best, rival = chosen[:-13].argmax().item(), chosen[-13:].argmax().item()
     return (best, judged[best].item()), (rival - 6, judged[-13:][rival].item())
 
+
+# %% [markdown]
+# Five relations. For each, the best head, and the best fixed offset beside it:
 
 # %% tags=["nbval-ignore-output"]
 answers = [heads_right(*each) for each in progress(drawn, "parsing")]

@@ -981,6 +981,9 @@ for step in (1, 100, 300, 1000):
     shares = s.sort(descending=True).values.tolist()
     print(f"after {step:4} steps:", *(f"{share:.0%}" for share in shares), sep="  ")
 
+# %% [markdown]
+# An eighth would be perfect balance:
+
 # %% tags=["nbval-ignore-output"]
 expect("Share of the busiest expert, with biases", s.max(), 0.125, 0.3)
 

@@ -39,6 +39,9 @@ speakers = Counter(re.findall(r"^([A-Z]+):$", shakespeare().train, re.MULTILINE)
 people = [name.capitalize() for name, _ in speakers.most_common(16)]
 n = len(people)
 
+# %% [markdown]
+# In order of how much they say:
+
 # %%
 print(", ".join(people))
 
@@ -326,6 +329,9 @@ def by_depth(model, value=None, size=600):
     return [shown[depth == k].mean().item() for k in range(11)]     # deeper ones are too rare to count
 
 
+# %% [markdown]
+# Train it, and count:
+
 # %% tags=["nbval-ignore-output"]
 models = {"loop": train(lambda: Loop(64, 6, clock=False), what="a loop of 6 steps")}
 print("right answers at depth 0, 1, … 10:", "  ".join(f"{each:.0%}" for each in by_depth(models["loop"])))
@@ -364,6 +370,9 @@ for name in rivals:
     deep = values(name)[:, 6:].mean(dim=1)                          # (seed,): depths 6 to 10
     print(f"{name:10} {recorded[name]['0']['parameters']:7,} parameters; right at depths 0 to 5 "
           f"{values(name)[:, :6].mean():4.0%}; 6 to 10, each seed", "  ".join(f"{each:.0%}" for each in deep))
+
+# %% [markdown]
+# Depth by depth, the mean of the seeds:
 
 # %%
 plots.lines(
@@ -454,6 +463,9 @@ p = torch.tensor([[0.995, 0.9, 0.9, 0.9], [0.1, 0.3, 0.7, 0.9], [0.1, 0.2, 0.3, 
 weight, N, R = halt(p)
 for name, each, steps, rest in zip(("Iago", "Juliet", "Portia"), weight.tolist(), N.tolist(), R.tolist(), strict=True):
     print(f"{name:7} weights", "  ".join(f"{w:.2f}" for w in each), f"  N = {steps}, R = {rest:.2f}")
+
+# %% [markdown]
+# Each bar is one position, and its parts are the steps that it is made of:
 
 # %%
 plots.halting(
@@ -611,6 +623,9 @@ for name, run in compared.items():
     right = values(run)                                             # (seed, depth)
     deep = "  ".join(f"{each:4.0%}" for each in right[:, 6:].mean(dim=1))
     print(f"{name:18} depths 0 to 5 {right[:, :6].mean():4.0%}; 6 to 10, each seed {deep}")
+
+# %% [markdown]
+# Depth by depth again. Training ended at the dotted line:
 
 # %%
 plots.lines(
@@ -776,6 +791,9 @@ def windows(ids, size):
     rows = ids[starts[:, None] + torch.arange(length + 1)]          # (size, length + 1)
     return rows[:, :-1], rows[:, 1:]                                # read, to predict: (size, length) each
 
+
+# %% [markdown]
+# Trained for 300 steps, as in lesson 08:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)

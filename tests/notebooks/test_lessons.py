@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import jupytext
@@ -97,6 +98,13 @@ def test_a_lesson_has_its_parts(source):
 def test_code_does_not_scroll_sideways(source):
     code = [cell.source for cell in read_lesson(source).cells if cell.cell_type == "code"]
     assert [line for each in code for line in each.splitlines() if len(line) > WIDEST] == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_a_sentence_stands_between_any_two_cells_of_code(source):
+    cells = read_lesson(source).cells
+    pairs = [(one, other) for one, other in pairwise(cells) if one.cell_type == other.cell_type == "code"]
+    assert not [other.source.partition("\n")[0] for _, other in pairs]
 
 
 def test_every_notebook_has_a_source():
