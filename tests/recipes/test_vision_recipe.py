@@ -1,14 +1,20 @@
 """The recipe for pictures: variations by hand, batches, what is measured, and options that are refused."""
 
+import signal
+import sys
+
 import pytest
+import tiny
 import torch
 from torch.testing import assert_close
 
 from txlib.data import Pictures, PictureSplits, digits
-from txlib.models import ViTForImageClassification
+from txlib.models import ConvNet, ViTForImageClassification
 from txlib.models.outputs import Output
-from txlib.recipes import Vision
-from txlib.recipes.vision import erase, flip, nearest_label, picture_batches, shift
+from txlib.models.pretrained import load_pretrained
+from txlib.models.sizes import forward_flops
+from txlib.recipes import Vision, run
+from txlib.recipes.vision import MODELS, erase, flip, nearest_label, picture_batches, shift
 
 
 def chance(seed=0):
@@ -105,6 +111,7 @@ def test_what_is_measured():
     splits = PictureSplits(train, train, Pictures(pixels, is_, names))
     result = Vision(data="digits").measure(Says(), splits, None, 0.0, lambda items, what: items)
     assert result == {
+        "operations": 0,  # it only looks up
         "accuracy": 5 / 8,
         "baseline_accuracy": 4 / 8,
         "confused": ["shirt", "bag"],
@@ -128,6 +135,45 @@ def test_models_fit_the_pictures(data):
     assert_close(total / count, torch.tensor(10.0).log())  # a new model's head starts at zero
 
 
+def test_rivals_compute_about_as_much():
+    recipes = {model: Vision(data="digits", model=model) for model in MODELS}
+    splits = digits()
+    x, costs = torch.zeros(1, 1, 8, 8, device="meta"), {}
+    for model, recipe in recipes.items():
+        with torch.device("meta"):
+            made = recipe.make_model(splits, None)
+        costs[model] = forward_flops(made, x)
+        if model != "vit":
+            assert isinstance(made, ConvNet)
+            assert made.config.layers == ("attention" if model == "local" else "convolution",) * 3
+            assert made.config.non_local == ((1,) if model == "hybrid" else ())
+    for cost in costs.values():
+        assert cost == pytest.approx(costs["vit"], rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["conv", "local"])
+def test_a_rival_goes_on_and_is_saved(model, tmp_path):
+    """Its batch norms have averages that no gradient makes: they resume and load, too."""
+    given = {"data": "digits", "model": model, "pictures": 100, "preset": "mini", "quiet": True}
+    with pytest.MonkeyPatch.context() as patch:
+        tiny.install(patch)
+        whole = run(Vision, tmp_path / "whole", steps=4, **given)
+        with pytest.raises(KeyboardInterrupt):
+            patch.setattr(sys.modules["txlib.recipes.run"], "train", tiny.dies_in(2, signal.SIGINT))
+            run(Vision, tmp_path / "cut", steps=4, **given)
+        patch.undo()
+        tiny.install(patch)
+        again = run(Vision, tmp_path / "cut", resume=True, quiet=True)
+    for name in "config.json", "model.safetensors":
+        assert (tmp_path / "cut/model" / name).read_bytes() == (tmp_path / "whole/model" / name).read_bytes()
+    assert again["accuracy"] == whole["accuracy"]
+    test = digits().test
+    with torch.no_grad():
+        answers = load_pretrained(tmp_path / "cut/model")(test.pixel_values).logits.argmax(dim=-1)
+    assert float((answers == test.labels).float().mean()) == pytest.approx(again["accuracy"], abs=0.006)
+
+
 def test_digits_are_not_mirrored_unless_asked_to():
     assert Vision(data="digits").variations == [shift, erase] and Vision().variations == [shift, flip, erase]
     assert Vision(augment="none").variations == [] and Vision(data="digits", augment="flip").variations == [flip]
@@ -137,7 +183,7 @@ def test_digits_are_not_mirrored_unless_asked_to():
     ("options", "words"),
     [
         ({"data": "cats"}, "data 'cats' is unknown; choose one of digits, fashion, fashion-mnist"),
-        ({"model": "mlp"}, "model 'mlp' is unknown; choose one of vit"),
+        ({"model": "mlp"}, "model 'mlp' is unknown; choose one of vit, conv, local, hybrid"),
         ({"preset": "huge"}, "preset 'huge' is unknown; choose one of tiny, small"),
         ({"augment": "shift,blur"}, "augment 'blur' is unknown; choose one of shift, flip, erase"),
         ({"pictures": 0}, "pictures=0 must be at least 1"),

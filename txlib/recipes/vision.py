@@ -1,9 +1,11 @@
-"""The recipe for pictures: what do they show? By a Vision Transformer, on pictures that each epoch are varied anew.
+"""The recipe for pictures: what do they show? By a Vision Transformer, or a rival that computes as much, on pictures
+that are varied anew in each epoch.
 
-What is saved is a folder as `transformers` writes it. A model takes pixels from 0 to 1, as `txlib.data` gives them.
+A Vision Transformer is saved as `transformers` writes it. Models take pixels from 0 to 1, as `txlib.data` gives them.
 """
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +18,8 @@ from torch import Tensor, nn
 
 from txlib.data import Inputs, MadeWhenAsked, Pictures, PictureSplits, digits, fashion
 from txlib.layers import BlockConfig
+from txlib.models.convnet import ConvNet, ConvNetConfig
+from txlib.models.sizes import forward_flops
 from txlib.models.vit import ViTConfig, ViTForImageClassification
 from txlib.recipes.recipe import Recipe, Show, choose, option
 from txlib.training import TrainConfig
@@ -24,6 +28,7 @@ from txlib.training.checkpoints import read_json
 Pixels = Float[Tensor, "batch channels height width"]
 Vary = Callable[[Pixels, torch.Generator], Pixels]
 MEASURED = 500  # pictures at a time
+WIDTHS = range(4, 257, 4)  # of a rival's first stage: heads of even width
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class Vision(Recipe[PictureSplits, nn.Module]):
     data: str = option(
         "fashion", "digits; fashion: 10,000 clothes; fashion-mnist: all of them, which don't come along."
     )
-    model: str = option("vit", "vit: a Vision Transformer.")
+    model: str = option("vit", "vit; or of the same cost: conv, local (attention for convolutions), hybrid (both).")
     preset: str = option("tiny", "Size: tiny, or small for a laptop.")
     augment: str = option("usual", f"How pictures are varied: {ALL}, with commas; none; usual: what suits the data.")
     pictures: int | None = option(None, "Train on so many pictures only.")
@@ -169,6 +174,7 @@ class Vision(Recipe[PictureSplits, nn.Module]):
         wrong = table.clone().fill_diagonal_(0)
         what, taken_for = divmod(int(wrong.argmax()), len(wrong))
         return {
+            "operations": forward_flops(model, splits.test.pixel_values[:1].to(device)),
             "accuracy": float((answers == labels).float().mean()),
             "baseline_accuracy": float((torch.cat(nearest) == labels).float().mean()),
             "confused": [splits.test.names[what], splits.test.names[taken_for]],
@@ -192,7 +198,38 @@ def vision_transformer(preset: VisionPreset, pictures: Pictures) -> ViTForImageC
     return ViTForImageClassification(config, labels=len(pictures.names))
 
 
-MODELS: dict[str, Callable[[VisionPreset, Pictures], nn.Module]] = {"vit": vision_transformer}
+def residual(**options: Any) -> Callable[[VisionPreset, Pictures], ConvNet]:
+    """A residual network with these options, as wide as lets it compute about as much as the Vision Transformer."""
+
+    def make(preset: VisionPreset, pictures: Pictures) -> ConvNet:
+        common: dict[str, Any] = {
+            "labels": len(pictures.names),
+            "channels": pictures.pixel_values.shape[1],
+            "blocks": (2, 2, 2),
+        }
+
+        def network(width: int) -> ConvNet:
+            return ConvNet(ConvNetConfig(widths=(width, 2 * width, 4 * width), **common, **options))
+
+        with torch.device("meta"):
+            picture = torch.empty_like(pictures.pixel_values[:1], device="meta")
+            aim = forward_flops(vision_transformer(preset, pictures), picture)
+            place = bisect_left(WIDTHS, aim, key=lambda width: forward_flops(network(width), picture))
+            near = {width: forward_flops(network(width), picture) for width in WIDTHS[max(0, place - 1) : place + 1]}
+        width = min(near, key=lambda width: abs(near[width] - aim))
+        return network(width)
+
+    return make
+
+
+MODELS: dict[str, Callable[[VisionPreset, Pictures], nn.Module]] = {
+    "vit": vision_transformer,
+    "conv": residual(),
+    "local": residual(spatial="attention", heads=2),
+    "hybrid": residual(non_local=(1,)),
+}
+"""Beside the Vision Transformer: convolutions; local attention in their place; convolutions and a non-local block after
+the middle one of three stages."""
 
 
 def picture_batches(
@@ -234,11 +271,11 @@ def comparison(out: Path | str, data: str) -> str:
     """A table of all finished runs beside `out` on these pictures, the best first."""
     runs = [read_json(path) for path in Path(out).absolute().parent.glob("*/model/result.json")]
     same = [each for each in runs if each.get("recipe") == Vision.command and each["data"] == data]
-    line = "{:<8} {:<7} {:<17} {:>8} {:>10} {:>7} {:>8} {:>9}".format
-    lines = [line("model", "preset", "augment", "pictures", "parameters", "steps", "CPU s", "accuracy")]
+    line = "{:<7} {:<7} {:<17} {:>8} {:>10} {:>12} {:>7} {:>8} {:>9}".format
+    lines = [line("model", "preset", "augment", "pictures", "parameters", "operations", "steps", "CPU s", "accuracy")]
     for each in sorted(same, key=lambda result: -result["accuracy"]):
         pictures = "all" if each["pictures"] is None else f"{each['pictures']:,}"
-        size, steps, seconds = f"{each['parameters']:,}", f"{each['steps']:,}", f"{each['cpu_seconds']:,.0f}"
+        counts = (f"{each[name]:,.0f}" for name in ("parameters", "operations", "steps", "cpu_seconds"))
         accuracy = f"{each['accuracy']:.1%}"
-        lines.append(line(each["model"], each["preset"], each["augment"], pictures, size, steps, seconds, accuracy))
+        lines.append(line(each["model"], each["preset"], each["augment"], pictures, *counts, accuracy))
     return "\n".join(lines)
