@@ -18,6 +18,7 @@ from txlib.plots.music import piano_roll
 from txlib.plots.picture import PALETTE, Picture
 from txlib.plots.positions import entrances, rearranging, turns
 from txlib.plots.recurrent import reach, recurrent_translator
+from txlib.plots.sets import clusters
 from txlib.plots.text import tokens
 from txlib.plots.transformer import costs, encoder_decoder
 from txlib.plots.universal import halting, ponder, recurrence
@@ -32,6 +33,7 @@ __all__ = [
     "block",
     "candidates",
     "choices",
+    "clusters",
     "costs",
     "decoders",
     "encoder_decoder",
