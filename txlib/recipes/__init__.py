@@ -5,11 +5,12 @@ from txlib.recipes.finetune import FineTuning
 from txlib.recipes.language import Language
 from txlib.recipes.recipe import Preset, Recipe, option
 from txlib.recipes.run import model_folder, run
+from txlib.recipes.sets import Sets
 from txlib.recipes.translation import Translation
 from txlib.recipes.vision import Vision
 
 RECIPES: dict[str, type[Recipe]] = {
-    recipe.command: recipe for recipe in (Translation, Language, PreTraining, FineTuning, Vision)
+    recipe.command: recipe for recipe in (Translation, Language, PreTraining, Sets, FineTuning, Vision)
 }
 """By command; one that is added here is a command, with its options and help."""
 
@@ -20,6 +21,7 @@ __all__ = [
     "PreTraining",
     "Preset",
     "Recipe",
+    "Sets",
     "Translation",
     "Vision",
     "model_folder",
