@@ -11,6 +11,7 @@ import torch
 
 import txlib.recipes.bert as bert
 import txlib.recipes.language as language
+import txlib.recipes.sets as sets
 import txlib.recipes.tasks as tasks
 import txlib.recipes.translation as translation
 import txlib.recipes.vision as vision
@@ -19,7 +20,8 @@ from txlib.data import translation as sentences
 from txlib.data.pretraining import corpus
 from txlib.layers import BlockConfig
 from txlib.models.pretrained import save_pretrained
-from txlib.recipes import FineTuning, Language, Preset, PreTraining, Recipe, Translation, Vision
+from txlib.recipes import FineTuning, Language, Preset, PreTraining, Recipe, Sets, Translation, Vision
+from txlib.recipes.sets import SetPreset
 from txlib.training import TrainConfig, train
 
 CONFIG = TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2)
@@ -34,6 +36,7 @@ MINI = {
     Translation: Preset(BLOCK, 1, 400, 600, CONFIG, minutes=0.01),
     Language: Preset(LLAMA, 1, 300, 32, CONFIG, minutes=0.01, context=8),
     PreTraining: Preset(BERT_BLOCK, 1, 400, 1000, CONFIG, minutes=0.01, context=160),
+    Sets: SetPreset(16, 2, 1, 1, 3, replace(CONFIG, muon_lr=None), minutes=0.01, share=1 / 16),
     Vision: vision.VisionPreset(VIT, 1, 16, CONFIG, minutes=0.01),
 }
 
@@ -81,6 +84,8 @@ def install(patch) -> None:
     patch.setattr(translation, "translation", lambda source, *pair: few_or(sentences, few_sentences, source, *pair))
     patch.setattr(language, "shakespeare", lambda source: few_or(shakespeare, few_characters, source))
     patch.setattr(bert, "corpus", few_texts)
+    patch.setattr(sets, "EPOCH", 5)
+    patch.setattr(sets, "HELD_OUT", 1)
     patch.setattr(tasks, "data", few_examples)
     patch.setitem(vision.DATA, "fashion", few_pictures)
     whole = FineTuning.training.fget
