@@ -81,7 +81,7 @@ class MAB(nn.Module):
         y: Float[Tensor, "batch key d_memory"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        """One row for each row of x. A row that sees nothing of y stays as it is up to the linear layer.
+        """One row for each row of x; what sees nothing of y has looked up zeros.
 
         Args:
             mask: which rows of x may see which of y.

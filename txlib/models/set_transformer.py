@@ -63,7 +63,7 @@ class SetConfig(ModelConfig):
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
 
     @property
-    def head_dim(self) -> int:
+    def head_dim(self) -> int:  # this and the next two are what a mechanism's config asks a block
         return self.d_model // self.heads
 
     @property
