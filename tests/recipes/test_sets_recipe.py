@@ -62,7 +62,7 @@ def test_the_largest_number_is_measured_in_numbers():
     constant = sorted(true)[(count - 1) // 2]
     assert result["baseline_error"] == pytest.approx(100 * sum(abs(each - constant) for each in true) / count)
     loss, number = made.loss(model, batch)
-    assert number == count and float(loss) / count == pytest.approx(result["error"] / 100)
+    assert number == count and float(loss.detach()) / count == pytest.approx(result["error"] / 100)
     perfect = TASKS["max"](4).measure(batch, batch["labels"][:, None, None])
     assert perfect["error"][0] == 0 and perfect["rounded_right"] == (count, count)
 
@@ -80,7 +80,7 @@ def test_clusters_are_measured_beside_em_and_the_truth():
     assert result["log_likelihood"] < result["improved_log_likelihood"] < result["em_log_likelihood"]
     assert result["true_log_likelihood"] == pytest.approx(result["em_log_likelihood"], abs=0.3)
     loss, number = made.loss(model, batch)
-    assert number == int(real.sum()) and float(loss) / number == pytest.approx(-result["log_likelihood"])
+    assert number == int(real.sum()) and float(loss.detach()) / number == pytest.approx(-result["log_likelihood"])
 
 
 def test_digits_are_counted():
@@ -93,7 +93,7 @@ def test_digits_are_counted():
     assert task.measure(batch, perfect)["accuracy"] == (len(batch["labels"]), len(batch["labels"]))
     assert task.measure(batch, -perfect)["accuracy"][0] == 0
     logits = model(batch["inputs"], batch["attention_mask"]).logits
-    assert float(made.loss(model, batch)[0]) == pytest.approx(
+    assert float(made.loss(model, batch)[0].detach()) == pytest.approx(
         float(F.cross_entropy(logits[:, 0], batch["labels"])) * len(logits), rel=1e-5
     )
 
