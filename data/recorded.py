@@ -1,4 +1,4 @@
-"""Runs that take too long for a lesson: the part that rumours.py, far_away.py and feast.py share.
+"""Runs that take too long for a lesson: the part that their scripts, such as rumours.py and flocks.py, share.
 
 Each runs its lesson's own cells that are tagged `recorded`, so that the models are those that stand there, and keeps
 what comes out beside itself. Stopped and started again, it goes on with the runs that are missing.

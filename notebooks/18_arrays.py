@@ -10,8 +10,8 @@
 # - build a Perceiver, which reads pixels, bytes, or both at once, and say what its positions are good for;
 # - ask it for outputs of any number and kind with queries: Perceiver IO.
 #
-# **You need** lessons 03 to 06; 05 and 19 most of all. **It takes** about 75 minutes to read and try; all cells
-# together run in about a minute on a laptop.
+# **You need** lessons 03 to 06, 05 most of all; 07, 11 and 15 help. **It takes** about 75 minutes to read and try;
+# all cells together run in about a minute on a laptop.
 
 # %% [markdown]
 # ## 1 The problem: some things have no order
@@ -386,8 +386,8 @@ for n, dense, induced in zip(lengths, *counted.values(), strict=True):
 # gain.
 #
 # Is ISAB the dense block, computed faster? No. It is another function, with a bottleneck in it: no more than $m$
-# different things can be said about the set. (Lesson 21's Linformer also has a thin waist. But there a learnt matrix
-# mixes *positions*, which a set does not have. Here *attention* decides what goes into each of the $m$.)
+# different things can be said about the set. (Linformer, in lesson 21, also has a thin waist. But there a learnt
+# matrix mixes *positions*, which a set does not have. Here *attention* decides what goes into each of the $m$.)
 #
 # ### 3.5 The largest number again
 #
@@ -426,8 +426,8 @@ for name, seeds in recorded["largest"].items():                     # seed → a
 #
 # So far attention is a detour to `max`. Now something that no pool does. A **mixture of Gaussians** is $k$ round
 # clouds in the plane: cloud $j$ has the share $\pi_j$ of the points, the mean $\mu_j$ and the standard deviation
-# $\sigma_j$. Given only the points, find the clouds. Here $k = 3$, means anywhere between $-4$ and $4$, $\sigma =
-# 0.3$:
+# $\sigma_j$. Given only the points, find the clouds. Here $k = 3$, means anywhere between $-4$ and $4$,
+# $\sigma = 0.3$:
 
 
 # %% tags=["recorded"]
@@ -444,8 +444,8 @@ def draw(pi, mean, deviation, n):  # (size, n, 2): points of these clouds
 
 
 # %% [markdown]
-# How good is an answer? Ask how likely it makes the points. Cloud $j$ gives to a point $x$ the density $\mathcal N(x;
-# \mu_j, \sigma_j)$, and the mixture the sum of all:
+# How good is an answer? Ask how likely it makes the points. Cloud $j$ gives to a point $x$ the density
+# $\mathcal N(x; \mu_j, \sigma_j)$, and the mixture the sum of all:
 #
 # $$\log p(x) = \log \sum_j \pi_j\, \mathcal N(x; \mu_j, \sigma_j) = \text{logsumexp}_j \Big( \log \pi_j -
 # \sum_{a \in \{1, 2\}} \Big[ \frac{(x_a - \mu_{ja})^2}{2 \sigma_{ja}^2} + \log \sigma_{ja} \Big] - \log 2\pi \Big)$$
@@ -1233,8 +1233,8 @@ with torch.no_grad():
 
 # %% [markdown]
 # `txlib.models` also has whole models: `SetTransformer`, `DeepSets`, `PerceiverForMaskedLM`. `load_pretrained` reads
-# the published byte model, `deepmind/language-perceiver`, from its folder. And `txlib train sets` trains Set
-# Transformers and Deep Sets on the largest number and on clusters.
+# the published byte model, `deepmind/language-perceiver`, from its folder. On the command line, `txlib train sets`
+# trains Set Transformers and Deep Sets, and `txlib train perceiver` one model for pixels, bytes, and both.
 
 # %% [markdown]
 # ## 8 Where these ideas live on
@@ -1249,9 +1249,9 @@ with torch.no_grad():
 #   output queries, and their answer is a set.
 # - **Any size.** Point clouds, particles in a detector, molecules: sets, read by equivariant layers and a pool.
 #
-# And why are not all models Perceivers? Whatever the latents have not taken along is gone, as in lesson 21's states.
-# A model that writes text token by token wants to look *every* earlier token up. Where the answer is short and the
-# input long, latents are a bargain.
+# And why are not all models Perceivers? Whatever the latents have not taken along is gone. (Lesson 21 has more
+# memories of fixed size.) A model that writes text token by token wants to look *every* earlier token up. Where the
+# answer is short and the input long, latents are a bargain.
 
 # %% [markdown]
 # ## 9 Quiz

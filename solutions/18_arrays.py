@@ -266,8 +266,8 @@ alternative("pool", set_by_set)
 # $$w_i = \frac{e^{s_i}}{1 + \sum_j e^{s_j}} \qquad \text{pooled} = \sum_i w_i v_i$$
 #
 # Write it for scores of any size, $\pm 1000$ too (no NaN), and for sets that are empty ($n = 0$: zeros come out).
-# Then say how it counts: if all $n$ values are 1 and all scores are the same $s$, the result is $p = n e^s / (1 + n
-# e^s)$. Given $p$ and $s$, return $n$.
+# Then say how it counts: if all $n$ values are 1 and all scores are the same $s$, the result is
+# $p = n e^s / (1 + n e^s)$. Given $p$ and $s$, return $n$.
 #
 # <details><summary>Hint 1: nobody is an element</summary>
 #
@@ -448,8 +448,9 @@ alternative("pays", {"multiplications": lambda n, m, d: (4 * n * d**2 + 2 * n**2
 # %% [markdown]
 # ### Task 5 · How likely? Clouds of any shape   ●●●●○ · 14 minutes · 3 points
 #
-# The lesson's clouds were stretched along the axes alone. Let cloud $j$ have a full covariance $\Sigma_j = L_j
-# L_j^\top$, given by the lower triangle $L_j$ with a positive diagonal, in any dimension $d$. Its log-density is
+# The lesson's clouds were stretched along the axes alone. Let cloud $j$ have a full covariance
+# $\Sigma_j = L_j L_j^\top$, given by the lower triangle $L_j$ with a positive diagonal, in any dimension $d$. Its
+# log-density is
 #
 # $$\log \mathcal N(x) = -\tfrac12 \big\lVert L^{-1} (x - \mu) \big\rVert^2 - \sum_a \log L_{aa} - \tfrac d2 \log 2\pi$$
 #
