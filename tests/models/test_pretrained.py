@@ -374,7 +374,10 @@ def refused(source, *words):
     [
         (
             {"model_type": "mamba"},
-            ["'mamba' is unknown", "bert, big_bird, gpt2, llama, longformer, marian, mixtral, t5, txlib, vit"],
+            [
+                "'mamba' is unknown",
+                "bert, big_bird, gpt2, llama, longformer, marian, mixtral, perceiver, t5, txlib, vit",
+            ],
         ),
         ({"model_type": None}, ["model_type is missing"]),
         ({"architectures": ["GPT2ForSequenceClassification"]}, ["GPT2ForSequenceClassification", "GPT2LMHeadModel"]),

@@ -311,6 +311,20 @@ def test_every_parameter_gets_a_gradient():
         assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters() if parameter.dim() > 1)
 
 
+@pytest.mark.parametrize("position", POSITIONS)
+@torch.no_grad()
+def test_half_precision_takes_any_pixels(position):
+    model, x = (
+        shake(ViT(replace(CONFIG, block=replace(BLOCK, position=position)), pooler=False)).eval(),
+        pictures(2, 1, 12, 12),
+    )
+    whole = model(x).last_hidden_state
+    half = model.bfloat16()(x).last_hidden_state
+    assert half.dtype == torch.bfloat16
+    assert (half - whole).abs().max() < 0.1 * whole.abs().max()
+    assert model(pictures(2, 1, 8, 16), interpolate_pos_encoding=True).last_hidden_state.dtype == torch.bfloat16
+
+
 @torch.no_grad()
 def test_a_model_takes_a_mask():
     model, x = shake(ViT(CONFIG)).eval(), pictures(1, 1, 12, 12)

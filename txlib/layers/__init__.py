@@ -7,6 +7,7 @@ from txlib.layers.feedforward import FeedForward
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
 from txlib.layers.norm import LayerNorm, RMSNorm
 from txlib.layers.packed import PackedLinear, pack_weights
+from txlib.layers.patches import PatchEmbedding
 from txlib.layers.position import (
     LearnedPosition,
     Rotary,
@@ -29,6 +30,7 @@ __all__ = [
     "MixtureConfig",
     "MixtureOfExperts",
     "PackedLinear",
+    "PatchEmbedding",
     "RMSNorm",
     "Rotary",
     "RotaryScaling",

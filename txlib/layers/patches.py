@@ -28,8 +28,8 @@ class PatchEmbedding(nn.Module):
     def forward(
         self, pixel_values: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch patches d_model"]:
-        """Tokens row by row, from the upper left corner on."""
-        return self.projection(pixel_values).flatten(2).mT
+        """Tokens row by row, from the upper left corner on, in the precision of the weights."""
+        return self.projection(pixel_values.to(self.projection.weight.dtype)).flatten(2).mT
 
 
 def coordinates(
