@@ -265,9 +265,10 @@ def test_modalities_as_in_transformers():
     assert_close(ours({"pixels": arrays["pixels"]}), theirs(arrays)[0][:, 5:])
 
 
+@pytest.mark.parametrize("kernel", [1, 3])
 @torch.no_grad()
-def test_one_model_reads_pixels_bytes_and_both():
-    model = built(PerceiverClassifier(BOTH))
+def test_one_model_reads_pixels_bytes_and_both(kernel):
+    model = built(PerceiverClassifier(replace(BOTH, byte_kernel=kernel)))
     pixels, text, mask = torch.randn(2, 1, 4, 6), torch.randint(6, 262, (2, 9)), keep([9, 5], 9)
     inputs, real = model.array(pixels, text, mask)
     assert inputs.shape == (2, 4 * 6 + 9, 24) and real.tolist() == [[1] * 24 + row for row in mask.tolist()]
@@ -276,6 +277,8 @@ def test_one_model_reads_pixels_bytes_and_both():
     assert digit.shape == (2, 10) and liked.shape == (2, 2)
     for number, logits in enumerate(model(pixels[1:], text[1:, :5]).logits):
         assert_close(logits, (digit, liked)[number][1:])
+    changed = model.array(None, text.index_fill(1, torch.tensor([4]), 7), mask)[0] != inputs[:, 24:]
+    assert changed.any(dim=2)[0].nonzero()[:, 0].tolist() == list(range(4 - kernel // 2, 5 + kernel // 2))
     assert (model(pixels).logits[0] - digit).abs().max() > 1e-3
     assert (model(input_ids=text, attention_mask=mask).logits[1] - liked).abs().max() > 1e-3
 
@@ -334,6 +337,7 @@ def config_with(**changes):
         (lambda: Perceiver(config_with(block=replace(BLOCK, norm_first=False))()), "set norm_first=True"),
         (lambda: replace(LM, d_input=11), "decoder.d_model must be d_input, and outputs None, got 10, 11 and None"),
         (lambda: replace(BOTH, labels=()), r"labels=\(\) must be the number of classes of each question"),
+        (lambda: replace(BOTH, byte_kernel=4), "byte_kernel=4 has no middle; choose an odd one, e.g. 5"),
         (lambda: replace(BOTH, outputs=3), r"outputs=3 beside labels=\(10, 2\): leave it out"),
         (lambda: replace(BOTH, vocab_size=None, image_size=None), "set vocab_size, image_size or both"),
         (
@@ -362,6 +366,16 @@ def test_configs_that_do_not_fit_are_refused(make, words):
         (lambda: PerceiverForMaskedLM(LM)(torch.tensor([[262]])), "input_ids holds 262, and vocab_size=262"),
         (lambda: Perceiver(SMALL)(torch.randn(2, 9, 10), keep([8], 8)), r"attention_mask has shape \(1, 8\)"),
         (lambda: PerceiverClassifier(BOTH)(), "give arrays of bytes, pixels, got none"),
+        (
+            lambda: PerceiverClassifier(BOTH)(torch.randn(2, 1, 4, 6), torch.ones(3, 4, dtype=torch.long)),
+            "different numbers of examples, {'pixels': 2, 'bytes': 3}; give as many of each",
+        ),
+        (
+            lambda: PerceiverClassifier(BOTH)(
+                input_ids=torch.ones(1, 4, dtype=torch.long), attention_mask=keep([3], 3)
+            ),
+            r"attention_mask has shape \(1, 3\), the tokens \(1, 4\)",
+        ),
         (
             lambda: PerceiverClassifier(BOTH)(torch.randn(2, 1, 6, 4)),
             r"pixel_values has shape \(2, 1, 6, 4\), and this model has \(channels, \*image_size\)=\(1, 4, 6\)",

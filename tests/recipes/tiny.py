@@ -11,16 +11,17 @@ import torch
 
 import txlib.recipes.bert as bert
 import txlib.recipes.language as language
+import txlib.recipes.perceiver as perceiver
 import txlib.recipes.sets as sets
 import txlib.recipes.tasks as tasks
 import txlib.recipes.translation as translation
 import txlib.recipes.vision as vision
-from txlib.data import PictureSplits, Splits, Texts, digits, reviews, sentence_pairs, shakespeare, spans, tags
+from txlib.data import PictureSplits, Splits, Texts, digits, reviews, sentence_pairs, shakespeare, spans, tags, verses
 from txlib.data import translation as sentences
 from txlib.data.pretraining import corpus
 from txlib.layers import BlockConfig
 from txlib.models.pretrained import save_pretrained
-from txlib.recipes import FineTuning, Language, Preset, PreTraining, Recipe, Sets, Translation, Vision
+from txlib.recipes import Arrays, FineTuning, Language, Preset, PreTraining, Recipe, Sets, Translation, Vision
 from txlib.recipes.sets import SetPreset
 from txlib.training import TrainConfig, train
 
@@ -38,6 +39,7 @@ MINI = {
     PreTraining: Preset(BERT_BLOCK, 1, 400, 1000, CONFIG, minutes=0.01, context=160),
     Sets: SetPreset(16, 2, 1, 1, 3, replace(CONFIG, muon_lr=None), minutes=0.01, share=1 / 16),
     Vision: vision.VisionPreset(VIT, 1, 16, CONFIG, minutes=0.01),
+    Arrays: Preset(replace(LLAMA, norm="layer", position=None), 1, 262, 400, CONFIG, minutes=0.01, context=40),
 }
 
 
@@ -71,6 +73,7 @@ def few_pictures() -> PictureSplits:
 
 few_examples = SimpleNamespace(
     reviews=cache(lambda: first(reviews(), 40)),
+    verses=cache(lambda: first(verses(), 40)),
     sentence_pairs=cache(lambda: first(sentence_pairs(), 40)),
     spans=cache(lambda source="shakespeare": first(spans(source), 20)),
     tags=cache(lambda source="shakespeare": first(tags(source), 200)),
@@ -86,6 +89,8 @@ def install(patch) -> None:
     patch.setattr(bert, "corpus", few_texts)
     patch.setattr(sets, "EPOCH", 5)
     patch.setattr(sets, "HELD_OUT", 1)
+    patch.setattr(perceiver, "digits", few_pictures)
+    patch.setattr(perceiver, "verses", few_examples.verses)
     patch.setattr(tasks, "data", few_examples)
     patch.setitem(vision.DATA, "fashion", few_pictures)
     whole = FineTuning.training.fget

@@ -17,6 +17,7 @@ from txlib.attention import Layer
 from txlib.labels import IGNORED
 from txlib.layers import (
     BlockConfig,
+    Convolution,
     CrossBlock,
     LearnedPosition,
     TokenEmbedding,
@@ -24,6 +25,7 @@ from txlib.layers import (
     fourier_features,
     grid_positions,
 )
+from txlib.layers.convolution import check_kernel
 from txlib.models.encoder import HeadOutput
 from txlib.models.outputs import Output, cross_entropy, output
 from txlib.models.stack import ModelConfig, real_tokens
@@ -330,9 +332,11 @@ class Modalities(nn.Module):
     Args:
         widths: of each modality's array, by its name.
         d_input: width of the one array; more than any of theirs, for the latents must tell them apart.
+        init_std: spread of the first embeddings. Small: the norm before attention sees them beside what the array
+            says, and large ones would drown it.
     """
 
-    def __init__(self, widths: Mapping[str, int], d_input: int):
+    def __init__(self, widths: Mapping[str, int], d_input: int, *, init_std: float = 0.02):
         super().__init__()
         for name, width in widths.items():
             if not 0 < width < d_input:
@@ -341,7 +345,7 @@ class Modalities(nn.Module):
                     f"d_input={d_input}; choose at least {width + 1}"
                 )
         self.embedding = nn.ParameterDict(
-            {name: nn.Parameter(torch.randn(d_input - width)) for name, width in widths.items()}
+            {name: nn.Parameter(torch.randn(d_input - width) * init_std) for name, width in widths.items()}
         )
 
     def forward(self, arrays: Mapping[str, Float[Tensor, "batch _ _"]]) -> Float[Tensor, "batch length d_input"]:
@@ -349,6 +353,9 @@ class Modalities(nn.Module):
         if not arrays or (unknown := arrays.keys() - self.embedding.keys()):
             known = ", ".join(self.embedding)
             raise ValueError(f"give arrays of {known}, got {', '.join(sorted(unknown)) if arrays else 'none'}")
+        sizes = {name: len(array) for name, array in arrays.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"the arrays belong to different numbers of examples, {sizes}; give as many of each")
         padded = [
             torch.cat([array, self.embedding[name].expand(*array.shape[:2], -1)], dim=-1)
             for name, array in arrays.items()
@@ -363,7 +370,9 @@ class PerceiverClassifierConfig(PerceiverIOConfig):
     Args:
         labels: number of classes of each question; each has an output query of its own.
         vocab_size, max_length: of bytes, see `PerceiverLMConfig`; None: it reads none.
-        d_bytes: width of a byte's embedding, positions included.
+        d_bytes: width of a byte's embedding, to which its learned position is added.
+        byte_kernel: of a convolution over the bytes, odd: one look at the array can weigh letters, but not read words,
+            unless each element knows its neighbours; 1: it does not, and there is none.
         image_size: points along each dimension; None: it reads no images.
         channels, bands: of an image, and of its positions' `fourier_features`.
         pad_id: the token that fills up short texts.
@@ -373,6 +382,7 @@ class PerceiverClassifierConfig(PerceiverIOConfig):
     vocab_size: int | None = None
     max_length: int = 2048
     d_bytes: int = 64
+    byte_kernel: int = 1
     image_size: tuple[int, ...] | None = None
     channels: int = 1
     bands: int = 8
@@ -381,6 +391,7 @@ class PerceiverClassifierConfig(PerceiverIOConfig):
     def __post_init__(self):
         super().__post_init__()
         self.check_at_least_one("vocab_size", "max_length", "d_bytes", "channels", "bands")
+        check_kernel("byte_kernel", self.byte_kernel, causal=False)
         if not self.labels or min(self.labels) < 1:
             raise ValueError(f"labels={self.labels} must be the number of classes of each question, such as (10, 2)")
         if self.outputs is not None:
@@ -416,10 +427,12 @@ class PerceiverClassifier(nn.Module):
     def __init__(self, config: PerceiverClassifierConfig):
         super().__init__()
         self.config = PerceiverClassifierConfig.checked(config)
-        self.modalities = Modalities(config.widths, config.d_input)
+        self.modalities = Modalities(config.widths, config.d_input, init_std=config.init_std)
         if config.vocab_size is not None:
             self.embedding = TokenEmbedding(config.vocab_size, config.d_bytes, scaled=False)
             self.position = LearnedPosition(config.max_length, config.d_bytes)
+            wide = config.byte_kernel > 1
+            self.neighbours = Convolution(config.d_bytes, config.d_bytes, config.byte_kernel) if wide else None
         self.base = PerceiverIO(config)
         width = config.decoder.d_model
         self.queries = nn.Parameter(torch.randn(len(config.labels), width) * config.init_std)
@@ -464,10 +477,14 @@ class PerceiverClassifier(nn.Module):
         if input_ids is not None:
             if config.vocab_size is None:
                 raise ValueError("input_ids are given, and this model reads no bytes: vocab_size=None")
-            arrays["bytes"] = self.position(self.embedding(input_ids))
+            embedded = self.embedding(input_ids)  # (batch, length, d_bytes)
+            if self.neighbours is not None:
+                embedded = self.neighbours(embedded, None if attention_mask is None else attention_mask.bool())
+            arrays["bytes"] = self.position(embedded)
         inputs = self.modalities(arrays)
         if attention_mask is None or input_ids is None:
             return inputs, None
+        real_tokens(attention_mask, input_ids.shape)  # refuses another shape
         real = attention_mask.new_ones(inputs.shape[:2])
         real[:, real.shape[1] - attention_mask.shape[1] :] = attention_mask
         return inputs, real

@@ -3,6 +3,7 @@
 from txlib.recipes.bert import PreTraining
 from txlib.recipes.finetune import FineTuning
 from txlib.recipes.language import Language
+from txlib.recipes.perceiver import Arrays
 from txlib.recipes.recipe import Preset, Recipe, option
 from txlib.recipes.run import model_folder, run
 from txlib.recipes.sets import Sets
@@ -10,12 +11,13 @@ from txlib.recipes.translation import Translation
 from txlib.recipes.vision import Vision
 
 RECIPES: dict[str, type[Recipe]] = {
-    recipe.command: recipe for recipe in (Translation, Language, PreTraining, Sets, FineTuning, Vision)
+    recipe.command: recipe for recipe in (Translation, Language, PreTraining, Sets, FineTuning, Vision, Arrays)
 }
 """By command; one that is added here is a command, with its options and help."""
 
 __all__ = [
     "RECIPES",
+    "Arrays",
     "FineTuning",
     "Language",
     "PreTraining",

@@ -1,0 +1,162 @@
+"""The Perceiver recipe: one model for digits' pixels, verses' bytes, and both at once (Jaegle et al. 2022, §3).
+
+Nothing in the model changes between the three: what is there is one array, and each question, which digit it is and
+whether the verse is in today's English, is an output query.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from txlib.data import Inputs, MadeWhenAsked, PictureSplits, Splits, batches_by_length, digits, pad, verses
+from txlib.labels import IGNORED
+from txlib.layers import BlockConfig
+from txlib.models import PerceiverClassifier, PerceiverClassifierConfig
+from txlib.recipes.recipe import Preset, Recipe, Show, choose, option
+from txlib.text import Tokenizer, byte_tokenizer
+from txlib.training import TrainConfig
+
+KINDS = {"digits": ("digits",), "verses": ("verses",), "both": ("digits", "verses", "both")}  # of batches
+QUESTIONS = {"digit": 10, "modern": 2}  # and how many answers each has
+PIXELS = 64  # of a digit: as many inputs as bytes
+Rows = tuple[list[int] | None, list[int] | None]  # of digits and of verses, in one batch
+
+_SMALL = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", dropout=0.1)
+_ADAM = TrainConfig(lr=3e-3, weight_decay=0.01, checkpoint_every=200, validate_every=250)
+
+PRESETS: dict[str, Preset] = {
+    "small": Preset(_SMALL, 2, 262, 6_000, _ADAM, minutes=2.0, context=160),
+}
+"""`small` is for minutes on one core."""
+
+
+class Sources(NamedTuple):
+    """Both data sets."""
+
+    digits: PictureSplits
+    verses: Splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays(Recipe[Sources, PerceiverClassifier]):
+    """Train a Perceiver on pixels, on bytes, or on both at once."""
+
+    command = "train perceiver"
+    presets = PRESETS
+
+    data: str = option(
+        "both", "digits: which one is it? verses: of 1611, or in today's English? both: in turns, and together."
+    )
+    preset: str = option("small", "Size: small.")
+
+    @property
+    def folder_name(self) -> str:
+        return f"perceiver-{self.data}-{self.preset}"
+
+    def check(self) -> None:
+        super().check()
+        choose(KINDS, self.data, "data")
+
+    def load(self) -> Sources:
+        return Sources(digits(), verses())
+
+    def make_tokenizer(self, splits: Sources) -> Tokenizer:
+        return byte_tokenizer()
+
+    def make_model(self, splits: Sources, tokenizer: Tokenizer) -> PerceiverClassifier:
+        preset = self.chosen
+        width = preset.block.d_model
+        return PerceiverClassifier(
+            PerceiverClassifierConfig(
+                block=preset.block,
+                decoder=preset.block,
+                d_input=width,
+                latents=16,
+                layers=preset.layers,
+                labels=tuple(QUESTIONS.values()),
+                vocab_size=len(tokenizer),
+                max_length=preset.context,
+                d_bytes=width - 8,
+                byte_kernel=5,
+                image_size=(8, 8),
+                bands=width // 16,
+                pad_id=tokenizer.pad_id,
+            )
+        )
+
+    def make_batches(
+        self, splits: Sources, tokenizer: Tokenizer, part: str = "train"
+    ) -> Callable[[int], Sequence[Inputs]]:
+        pictures, pairs = getattr(splits.digits, part), getattr(splits.verses, part)
+        modern = torch.arange(len(pairs)) % 2  # of each pair one side, in turns
+        texts = [pair[side] for pair, side in zip(pairs, modern.tolist(), strict=True)]
+        ids = [each[: self.chosen.context] for each in tokenizer.encode_batch(texts, special_tokens=False)]
+        size = self.chosen.batch_tokens
+
+        def plan(epoch: int) -> list[Rows]:
+            """Of each batch, which digits and which verses."""
+            chance = random.Random(f"{self.seed} {epoch}")
+            groups: list[Rows] = []
+            for kind in KINDS[self.data]:
+                if kind == "digits":
+                    order = chance.sample(range(len(pictures)), len(pictures))
+                    groups += [(order[at : at + size // PIXELS], None) for at in range(0, len(order), size // PIXELS)]
+                    continue
+                for rows in batches_by_length([len(each) for each in ids], size, seed=self.seed, epoch=epoch):
+                    beside = chance.choices(range(len(pictures)), k=len(rows)) if kind == "both" else None
+                    groups.append((beside, rows))
+            chance.shuffle(groups)
+            return groups
+
+        def make(group: Rows) -> Inputs:
+            some, rows = group
+            labels = torch.full((len(some or rows or ()), len(QUESTIONS)), IGNORED)
+            batch = Inputs(labels=labels)
+            if some is not None:
+                batch["pixel_values"], labels[:, 0] = pictures.pixel_values[some], pictures.labels[some]
+            if rows is not None:
+                batch["input_ids"] = pad([ids[row] for row in rows], tokenizer.pad_id)
+                batch["attention_mask"] = pad([[1] * len(ids[row]) for row in rows], 0)
+                labels[:, 1] = modern[rows]
+            return batch
+
+        return lambda epoch: MadeWhenAsked(plan(epoch), make)
+
+    def inputs(self, batch: Inputs) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in batch.items() if name in ("pixel_values", "input_ids")}
+
+    def loss(self, model: PerceiverClassifier, batch: Inputs) -> tuple[Tensor, int]:
+        known = int((batch["labels"] != IGNORED).sum())
+        out: Any = model(**batch)
+        return known * out.loss, known
+
+    @torch.no_grad()
+    def measure(
+        self, model: PerceiverClassifier, splits: Sources, tokenizer: Tokenizer, loss: float, show: Show
+    ) -> dict[str, Any]:
+        right: Counter[str] = Counter()
+        asked: Counter[str] = Counter()
+        device = next(model.parameters()).device
+        for batch in show(self.make_batches(splits, tokenizer, "test")(0), "measuring"):
+            kind = "with_both" if {"pixel_values", "input_ids"} <= batch.keys() else "alone"
+            logits = model(**batch.to(device)).logits
+            for question, answers, labels in zip(QUESTIONS, logits, batch["labels"].T, strict=True):
+                name = f"{question}_{kind}"
+                right[name] += int((answers.argmax(dim=-1).cpu() == labels).sum())
+                asked[name] += int((labels != IGNORED).sum())
+        return {f"{name}_accuracy": right[name] / number for name, number in asked.items() if number}
+
+    def report(self, result: Mapping[str, Any], out: str) -> str:
+        about = {"digit": "digit, of 10", "modern": "old or modern"}
+        lines = [
+            f"{what}, {kind.replace('_', ' '):<9}  {result[name]:6.1%}"
+            for question, what in about.items()
+            for kind in ("alone", "with_both")
+            if (name := f"{question}_{kind}_accuracy") in result
+        ]
+        return "\n".join([*lines, f"Test split; the model is in {out}/model"])
