@@ -328,6 +328,28 @@ def test_no_neighbourhood_is_written_out(kernel):
     assert unfolding.largest == channels * kernel**2 * side**2 > 7 * mode.largest
 
 
+def test_local_attention_in_16_bits():
+    layer, x = LocalAttention2d(16, 16, 5, heads=2, stride=2), torch.randn(2, 16, 6, 7)
+    exact = layer(x)
+    wanted = torch.autograd.grad(exact.square().sum(), [*layer.parameters()])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer(x)
+    assert out.dtype == torch.bfloat16
+    for one, other in zip(
+        [out, *torch.autograd.grad(out.float().square().sum(), [*layer.parameters()])], [exact, *wanted], strict=True
+    ):
+        assert (one - other).abs().max() < 0.05 * other.abs().max()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_local_attention_compiles_whole():
+    layer, x = LocalAttention2d(8, 8, 3, heads=2, stride=2), torch.randn(2, 8, 5, 6)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x), layer(x))
+    compiled(x).sum().backward()
+    assert all(each.grad is not None for each in layer.parameters())
+
+
 def test_local_attention_is_linear_in_pixels():
     layer = LocalAttention2d(16, 32, 7, heads=4)
     for side in 8, 16, 32:

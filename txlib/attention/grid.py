@@ -269,7 +269,7 @@ class LocalAttention2d(nn.Module):
         groups = heads if grouped else 1
         self.query, self.key, self.value = (nn.Conv2d(dim_x, dim_v, 1, bias=False, groups=groups) for _ in range(3))
         self.row, self.column = (
-            nn.Parameter(torch.randn(kernel, heads, width // 2)) if relative else None for _ in range(2)
+            nn.Parameter(torch.randn(kernel, heads, width // 2) * width**-0.5) if relative else None for _ in range(2)
         )
 
     def forward(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch dim_v rows columns"]:
@@ -279,7 +279,7 @@ class LocalAttention2d(nn.Module):
             ValueError: when x has other channels or dimensions.
         """
         q, k, v = self.project(x)
-        weights = self.scores(q, k).softmax(dim=2)
+        weights = self.scores(q, k).softmax(dim=2).to(v.dtype)  # (batch, heads, k², height, width)
         out = torch.ops.txlib.local_average(weights, v, self.kernel).flatten(1, 2)
         return F.avg_pool2d(out, self.stride, ceil_mode=True) if self.stride > 1 else out
 
