@@ -362,7 +362,7 @@ def test_local_attention_is_linear_in_pixels():
 
 
 def test_local_attention_against_a_convolution():
-    """Ramachandran et al. 2019, §3.1: parameters do not grow with the neighbourhood's area, and are three matrices
+    """Ramachandran et al. 2019, §2.2: parameters do not grow with the neighbourhood's area, and are three matrices
     against the convolution's nine."""
     width = 64
     convolution = 9 * width**2

@@ -216,6 +216,9 @@ def test_local_attention_in_resnets_is_as_small_as_its_paper_prints(name):
 
 
 def test_resnet_50_and_its_savings():
+    """The paper's count is of projections that see all channels; a slice for each head (§2.2) would leave 14.7 M."""
     plain, attention = count_parameters(RESNET["50"]), count_parameters(RESNET["50-attention"])
     assert plain == 25_557_032  # as torchvision's
     assert 1 - attention / plain == pytest.approx(0.29, abs=0.005)  # "29% fewer parameters", in the abstract
+    matrices = sum(blocks * width**2 for blocks, width in zip(RESNET["50"].blocks, RESNET["50"].widths, strict=True))
+    assert (attention - 3 * matrices * 7 / 8) / 1e6 == pytest.approx(14.7, abs=0.05)

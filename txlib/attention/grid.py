@@ -210,13 +210,13 @@ class NonLocalBlock(nn.Module):
 
 class LocalAttention2d(nn.Module):
     """Stand-alone local attention, in place of a convolution: each pixel attends to the k × k pixels around it
-    (Ramachandran et al. 2019, §3.1).
+    (Ramachandran et al. 2019, §2.2, eq. 3).
 
         y_ij = Σ_ab softmax_ab(q_ij · k_ab + q_ij · r_{a-i, b-j}) v_ab
 
     r, the relative position, is a learned vector of the row's offset beside one of the column's, each half as wide as a
     head. As in the paper scores are not divided by a root; q, k and v are 1 × 1 convolutions without bias; and where
-    the layer stands for a convolution with a stride, its outputs are averaged over stride × stride pixels (§4.1).
+    the layer stands for a convolution with a stride, its outputs are averaged over stride × stride pixels (§3.1).
 
     Time and memory grow with the number of pixels: no neighbourhood is ever written out (`local_scores`).
 
@@ -229,7 +229,7 @@ class LocalAttention2d(nn.Module):
             sees it; their scores are those of their positions, and they take their share of the weights. The paper does
             not say which it uses.
         relative: False leaves r out: then the pixels of a neighbourhood could change places.
-        grouped: whether a head sees a slice of the input only, too: so the paper has it in §3.1. Its counts of
+        grouped: whether a head sees a slice of the input only, too: so the paper has it in §2.2. Its counts of
             parameters and operations are of projections that see all channels, as here by default.
 
     Raises:

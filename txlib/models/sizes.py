@@ -271,9 +271,8 @@ RESNET: dict[str, ConvNetConfig] = {
     for name, blocks in _RESNET_BLOCKS.items()
 }
 """The networks of Ramachandran et al. 2019, Table 1: ResNet-26, -38 and -50 (He et al. 2016, Table 1), and the same
-with local attention in place of all 3 × 3 convolutions, the stem's apart: 13.7, 19.6 and 25.6 M parameters against
-10.3, 14.2 and 18.0 M, which the paper prints as 14.1 in the middle."""
-
+with local attention in place of all 3 × 3 convolutions: 13.7, 19.6 and 25.6 M parameters, and 10.3, 14.2 (printed as
+14.1) and 18.0 M."""
 
 TABLES: Mapping[str, Mapping[str, Config]] = {
     "vaswani": VASWANI,

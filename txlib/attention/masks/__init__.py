@@ -221,7 +221,7 @@ def fixed(stride: int, columns: int) -> Mask:
 
 def window_2d(width: int, radius: int) -> Mask:
     """An image of `width` pixels a row, read row by row: each pixel sees the square of (2 * radius + 1)² pixels around
-    it (Ramachandran et al. 2019, §3.1). Its own row alone is `block_local(width)`, its own column `every(width)`.
+    it (Ramachandran et al. 2019, §2.2). Its own row alone is `block_local(width)`, its own column `every(width)`.
     """
     return Window2d(width, radius)
 
