@@ -179,6 +179,11 @@ def test_digits_are_not_mirrored_unless_asked_to():
     assert Vision(augment="none").variations == [] and Vision(data="digits", augment="flip").variations == [flip]
 
 
+def test_runs_that_differ_have_folders_of_their_own():
+    assert Vision().folder_name == "fashion-vit-tiny"
+    assert Vision(augment="shift,flip", pictures=100, model="conv").folder_name == "fashion-conv-tiny-shift-flip-100"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -111,14 +111,18 @@ class Vision(Recipe[PictureSplits, nn.Module]):
     data: str = option(
         "fashion", "digits; fashion: 10,000 clothes; fashion-mnist: all of them, which don't come along."
     )
-    model: str = option("vit", "vit; or of the same cost: conv, local (attention for convolutions), hybrid (both).")
+    model: str = option(
+        "vit", "vit; or as costly: conv, local (attention, no convolutions), hybrid (a non-local block)."
+    )
     preset: str = option("tiny", "Size: tiny, or small for a laptop.")
     augment: str = option("usual", f"How pictures are varied: {ALL}, with commas; none; usual: what suits the data.")
     pictures: int | None = option(None, "Train on so many pictures only.")
 
     @property
     def folder_name(self) -> str:
-        return f"{self.data}-{self.model}-{self.preset}"
+        more = [] if self.augment == "usual" else [self.augment.replace(",", "-")]
+        more += [] if self.pictures is None else [str(self.pictures)]
+        return "-".join([self.data, self.model, self.preset, *more])
 
     @property
     def variations(self) -> list[Vary]:
@@ -193,8 +197,8 @@ class Vision(Recipe[PictureSplits, nn.Module]):
 
 def vision_transformer(preset: VisionPreset, pictures: Pictures) -> ViTForImageClassification:
     """An untrained model of the preset's shape, for such pictures."""
-    _, channels, height, width = pictures.pixel_values.shape
-    config = ViTConfig((height, width), PATCHES[width], preset.block, layers=preset.layers, channels=channels)
+    _, channels, _, side = pictures.pixel_values.shape
+    config = ViTConfig(side, PATCHES[side], preset.block, layers=preset.layers, channels=channels)
     return ViTForImageClassification(config, labels=len(pictures.names))
 
 
