@@ -230,10 +230,10 @@ for how, model in largest.items():
     print(f"  pooled by {how:24}", "".join(f"{each:8.2f}" for each in errors))
 
 # %% [markdown]
-# The maximum wins, of course: it *is* the answer, and $\phi$ has only to pass the number on. The sum does well on
-# sizes that it has seen, and is lost beyond: twenty times the elements make sums twenty times as large, where $\rho$
-# has never been. The mean does not explode, but has nothing to go by: among 200 numbers one large one hardly moves
-# it.
+# The maximum wins, of course: it *is* the answer, and $\phi$ has only to pass the number on. The sum does not badly
+# on sizes that it has seen, and is lost beyond: twenty times the elements make sums twenty times as large, where
+# $\rho$ has never been. The mean does not explode, but has nothing to go by: among 200 numbers one large one hardly
+# moves it.
 #
 # So the pool decides what is easy. Must *we* choose it, for each task anew? An attention layer could learn to.
 
@@ -412,12 +412,12 @@ for name, seeds in recorded["largest"].items():                     # seed → a
     print(f"{name:10}", "   ".join(columns))
 
 # %% [markdown]
-# Nobody told the attention which pool to be, and it is much nearer to the largest number than the mean. It can't win
-# against `max`: if you know the right pool, take it. And on sizes that it has not seen it gets worse, but unlike the
-# sum it does so slowly, and comes to an end. Why? Go back to 3.1, with a fixed query $s$. The more numbers there are,
-# the more of them stand close below the largest and take their share of the weight. For very many numbers between 0
-# and 1 the pooled value tends to $\int x e^{sx} dx / \int e^{sx} dx \approx 1 - 1/s$: a query of 15 ends up 0.07
-# below the largest, and no further.
+# Nobody told the attention which pool to be, and on every size it is nearer to the largest number than the mean. It
+# can't win against `max`: if you know the right pool, take it. And on sizes that it has not seen it gets worse, but
+# unlike the sum it does so slowly, and comes to an end. Why? Go back to 3.1, with a fixed query $s$. The more numbers
+# there are, the more of them stand close below the largest and take their share of the weight. For very many numbers
+# between 0 and 1 the pooled value tends to $\int x e^{sx} dx / \int e^{sx} dx \approx 1 - 1/s$: a query of 15 ends up
+# 0.07 below the largest, and no further.
 
 # %% [markdown]
 # ## 4 Clustering, learnt
