@@ -19,6 +19,7 @@ from txlib.grading import command as grading
 if TYPE_CHECKING:
     import torch
 
+    from txlib.music import Piece
     from txlib.recipes import Recipe
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ LICENCES = {
     "shakespeare": "public domain, MIT",
     "reviews": "CC0, MIT",
     "verses": "public domain",
+    "chorales": "public domain, see its LICENSE",
     "multi30k": "non-commercial research",
     "digits": "CC BY 4.0, BSD",
     "fashion": "MIT",
@@ -120,7 +122,7 @@ def fresh(
 @app.command()
 def data() -> None:
     """List the data sets, their sizes and licences."""
-    from txlib.data import digits, fashion, reviews, shakespeare, verses
+    from txlib.data import chorales, digits, fashion, reviews, shakespeare, verses
     from txlib.data.translation import EMBEDDED, translation
 
     row = "{:<13} {:<6} {:>8} {:>11} {:>6}  {}".format
@@ -150,6 +152,9 @@ def data() -> None:
     print(
         "\nfashion is a part of fashion-mnist, which is read from $TXLIB_DATA/fashion-mnist or from Debian's package."
     )
+    print()
+    print(row("music", "", "train", "validation", "test", "licence"))
+    print(row("chorales", "pieces", *(f"{len(split):,}" for split in chorales()), LICENCES["chorales"]))
     print(f"\nTrained models, for --model, in {DATA / 'checkpoints'}:")
     print("  " + ", ".join(sorted(folder.name for folder in (DATA / "checkpoints").glob("*/"))))
 
@@ -434,6 +439,66 @@ def generate(
         ):
             print(piece, end="", flush=True)
         print()
+
+
+@app.command()
+def compose(
+    out: Annotated[Path, typer.Argument(metavar="OUT.mid", help="The file to write: .mid, or .wav to listen to.")],
+    model: Annotated[str, typer.Option(help="The folder that `txlib train music` wrote.")] = "bach",
+    primer: Annotated[
+        str | None, typer.Option(metavar="BWV|FILE", help="How it begins: a chorale as bwv269, or a MIDI file.")
+    ] = None,
+    primer_beats: Annotated[int, typer.Option(help="Quarters of the primer that are taken.")] = 16,
+    melody: Annotated[
+        str | None, typer.Option(metavar="BWV|FILE", help="Instead: a soprano that gets its other voices.")
+    ] = None,
+    beats: Annotated[int, typer.Option(help="Quarters to write; fewer, where the model comes to an end.")] = 32,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 0.9,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that make up p.")] = None,
+    tempo: Annotated[float, typer.Option(help="Quarters per minute.")] = 80,
+    seed: Annotated[int | None, typer.Option(help="The same seed writes the same music.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "cpu",
+) -> None:
+    """Compose a chorale: go on with one, or harmonise a melody."""
+    from txlib.generation import Composer, Sampling
+    from txlib.models.pretrained import load_pretrained
+    from txlib.music import STEPS_PER_QUARTER, synthesise, wav, write_midi
+    from txlib.music.midi import needs_mido
+    from txlib.recipes import model_folder
+
+    if out.suffix not in (".mid", ".wav"):
+        raise ValueError(f"{out} must end in .mid or .wav")
+    if primer is not None and melody is not None:
+        raise ValueError("--primer and --melody can't both say what to write; give one")
+    if primer_beats < 1 or beats < 1:
+        raise ValueError(f"--primer-beats {primer_beats} and --beats {beats} must be at least 1")
+    if out.suffix == ".mid":
+        needs_mido("txlib compose")
+    sampling = Sampling(temperature, top_p=top_p)
+    composer = Composer(load_pretrained(model_folder(model), device=_device(device)))
+    if melody is not None:
+        piece = composer.harmonise(_piece(melody), sampling=sampling, seed=seed)
+    else:
+        begun = None if primer is None else _piece(primer)[: primer_beats * STEPS_PER_QUARTER]
+        piece = composer.go_on(begun, beats * STEPS_PER_QUARTER, sampling=sampling, seed=seed, may_end=True)
+    if out.suffix == ".mid":
+        write_midi(piece, out, tempo=tempo)
+    else:
+        out.write_bytes(wav(synthesise(piece, tempo=tempo)))
+    print(f"{out}: {len(piece) / STEPS_PER_QUARTER:g} quarters, {int(piece.onset.sum())} notes")
+
+
+def _piece(source: str) -> "Piece":
+    """A chorale by its number, or the piece in a MIDI file."""
+    from txlib.data import chorales
+    from txlib.music import read_midi
+
+    if not source.lower().startswith("bwv") or source.endswith(".mid"):
+        return read_midi(source)
+    named = {piece.name: piece for split in chorales() for piece in split}
+    if source.lower() not in named:
+        raise ValueError(f"{source!r} is none of the {len(named)} chorales; data/chorales has them, such as bwv269")
+    return named[source.lower()]
 
 
 def one_length(minutes: float | None, steps: int | None) -> None:

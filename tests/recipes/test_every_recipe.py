@@ -82,7 +82,7 @@ def test_what_is_saved_loads(recipe, given, whole):
     assert json.loads((out / "model" / "result.json").read_text()) == result
     model = load_pretrained(out / "model")
     assert not model.training
-    if hasattr(model.config, "vocab_size"):
+    if recipe.make_tokenizer is not Recipe.make_tokenizer:  # it reads text
         assert len(load_tokenizer(out / "model")) == model.config.vocab_size
     assert result["parameters"] == sum(weight.numel() for weight in model.parameters())
     assert result["recipe"] == recipe.command and result["steps"] == STEPS and result["seed"] == 0

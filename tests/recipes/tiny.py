@@ -11,17 +11,30 @@ import torch
 
 import txlib.recipes.bert as bert
 import txlib.recipes.language as language
+import txlib.recipes.music as music
 import txlib.recipes.perceiver as perceiver
 import txlib.recipes.sets as sets
 import txlib.recipes.tasks as tasks
 import txlib.recipes.translation as translation
 import txlib.recipes.vision as vision
-from txlib.data import PictureSplits, Splits, Texts, digits, reviews, sentence_pairs, shakespeare, spans, tags, verses
+from txlib.data import (
+    PictureSplits,
+    Splits,
+    Texts,
+    chorales,
+    digits,
+    reviews,
+    sentence_pairs,
+    shakespeare,
+    spans,
+    tags,
+    verses,
+)
 from txlib.data import translation as sentences
 from txlib.data.pretraining import corpus
 from txlib.layers import BlockConfig
 from txlib.models.pretrained import save_pretrained
-from txlib.recipes import Arrays, FineTuning, Language, Preset, PreTraining, Recipe, Sets, Translation, Vision
+from txlib.recipes import Arrays, FineTuning, Language, Music, Preset, PreTraining, Recipe, Sets, Translation, Vision
 from txlib.recipes.sets import SetPreset
 from txlib.training import TrainConfig, train
 
@@ -36,6 +49,15 @@ VIT = BlockConfig(16, 2, 32, activation="gelu", dropout=0.1, position="learned",
 MINI = {
     Translation: Preset(BLOCK, 1, 400, 600, CONFIG, minutes=0.01),
     Language: Preset(LLAMA, 1, 300, 32, CONFIG, minutes=0.01, context=8),
+    Music: Preset(
+        replace(music.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=24),
+        1,
+        music.PRESETS["tiny"].vocab_size,
+        64,
+        CONFIG,
+        minutes=0.01,
+        context=16,
+    ),
     PreTraining: Preset(BERT_BLOCK, 1, 400, 1000, CONFIG, minutes=0.01, context=160),
     Sets: SetPreset(16, 2, 1, 1, 3, replace(CONFIG, muon_lr=None), minutes=0.01, share=1 / 16),
     Vision: vision.VisionPreset(VIT, 1, 16, CONFIG, minutes=0.01),
@@ -57,6 +79,11 @@ def few_sentences() -> Splits:
 def few_characters() -> Texts:
     texts = shakespeare()
     return Texts(texts.train[:3000], texts.validation[:403], "")
+
+
+@cache
+def few_chorales() -> Splits:
+    return Splits(*([piece[:12] for piece in part[:4]] for part in chorales()))
 
 
 @cache
@@ -86,6 +113,7 @@ def install(patch) -> None:
         patch.setitem(recipe.presets, "mini", preset)
     patch.setattr(translation, "translation", lambda source, *pair: few_or(sentences, few_sentences, source, *pair))
     patch.setattr(language, "shakespeare", lambda source: few_or(shakespeare, few_characters, source))
+    patch.setattr(music, "chorales", few_chorales)
     patch.setattr(bert, "corpus", few_texts)
     patch.setattr(sets, "EPOCH", 5)
     patch.setattr(sets, "HELD_OUT", 1)

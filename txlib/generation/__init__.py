@@ -1,5 +1,6 @@
-"""From probabilities to text."""
+"""From probabilities to text, and to music."""
 
+from txlib.generation.composer import Composer
 from txlib.generation.sampling import (
     Sampling,
     apply_temperature,
@@ -17,6 +18,7 @@ from txlib.generation.translator import Translator
 from txlib.generation.writer import Writer
 
 __all__ = [
+    "Composer",
     "Sampling",
     "Speculation",
     "Translator",

@@ -9,6 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Prompts = Int[Tensor, "batch length"] | Sequence[Sequence[int]]
+Allow = Callable[
+    [list[list[int]]], Bool[Tensor, "batch vocab"]
+]  # of the new tokens so far, the tokens that may come next
 
 
 @runtime_checkable
@@ -140,6 +143,7 @@ def generate(
     eos_id: int | Sequence[int] | None = None,
     seed: int | None = None,
     use_cache: bool = True,
+    allow: Allow | None = None,
 ) -> list[list[int]]:
     """Continue each prompt; the new tokens come back, without what ended them. Arguments as in `stream`."""
     steps = stream(
@@ -152,6 +156,7 @@ def generate(
         eos_id=eos_id,
         seed=seed,
         use_cache=use_cache,
+        allow=allow,
     )
     results = [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
     ends = [*([end] for end in end_tokens(model.config, eos_id)), *map(list, stop)]
@@ -170,6 +175,7 @@ def stream(
     eos_id: int | Sequence[int] | None = None,
     seed: int | None = None,
     use_cache: bool = True,
+    allow: Allow | None = None,
 ) -> Iterator[list[int | None]]:
     """Continue prompts token by token: each step yields one new token per prompt, None for those that have ended.
 
@@ -183,10 +189,12 @@ def stream(
         eos_id: tokens that end a text; the config's unless given.
         seed: the same seed draws the same tokens.
         use_cache: False computes all positions anew at each step, which is slow and gives the same.
+        allow: is given each text's new tokens, and says which may come next, True for each; the others are never
+            written, whatever the model thinks. None: all.
 
     Raises:
         TypeError: the model is no decoder, or prompts or stop are no lists of tokens.
-        ValueError: when a prompt is empty or longer than the context, or padded on the right.
+        ValueError: when a prompt is empty or longer than the context, or padded on the right, or no token is allowed.
     """
     check_decoder(model)
     check_lists("prompts", prompts)
@@ -211,7 +219,10 @@ def stream(
         if use_cache and cache is None:
             cache, new = model.new_cache(min(context, ids.shape[1] + max_new_tokens - step)), ids
         hidden = model.decode(new if use_cache else ids, mask, cache)[:, -1]  # (batch, d_model)
-        token = choose(model.logits(hidden).float(), seen, counts)  # (batch,)
+        logits = model.logits(hidden).float()  # (batch, vocab)
+        if allow is not None:
+            logits = only(logits, allow(written), step)
+        token = choose(logits, seen, counts)  # (batch,)
         seen.scatter_(1, token[:, None], True)
         counts.scatter_add_(1, token[:, None], torch.ones_like(counts[:, :1]))
         new = token[:, None]
@@ -224,6 +235,20 @@ def stream(
         yield tokens
         if not any(going):
             return
+
+
+def only(
+    logits: Float[Tensor, "batch vocab"], allowed: Bool[Tensor, "batch vocab"], step: int
+) -> Float[Tensor, "batch vocab"]:
+    """Only the tokens that are allowed.
+
+    Raises:
+        ValueError: when for some text none is.
+    """
+    if not allowed.any(dim=-1).all():
+        row = int((~allowed.any(dim=-1)).nonzero()[0])
+        raise ValueError(f"allow leaves text {row} no token to go on with, after {step} new ones; allow at least one")
+    return logits.masked_fill(~allowed.to(logits.device), -torch.inf)
 
 
 def greedy_choice(

@@ -1,6 +1,21 @@
-"""Music on a grid: pieces for several voices, and their tokens."""
+"""Music on a grid: pieces for several voices, their tokens, their sound."""
 
+from txlib.music.audio import listen, synthesise, wav
 from txlib.music.grid import GridTokenizer, pitch_name
+from txlib.music.midi import read_midi, write_midi
 from txlib.music.piece import RANGES, REST, STEPS_PER_QUARTER, VOICES, Piece
 
-__all__ = ["RANGES", "REST", "STEPS_PER_QUARTER", "VOICES", "GridTokenizer", "Piece", "pitch_name"]
+__all__ = [
+    "RANGES",
+    "REST",
+    "STEPS_PER_QUARTER",
+    "VOICES",
+    "GridTokenizer",
+    "Piece",
+    "listen",
+    "pitch_name",
+    "read_midi",
+    "synthesise",
+    "wav",
+    "write_midi",
+]

@@ -1,15 +1,11 @@
 """A piece as one row of tokens, and back."""
 
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from txlib.files import write_atomically
 from txlib.music.piece import RANGES, REST, VOICES, Piece, Range
 
 BEGIN, END, REST_TOKEN, HOLD = range(4)
@@ -115,34 +111,29 @@ class GridTokenizer:
                 pitch[step, voice], onset[step, voice] = self.pitch(token), True
         return Piece(pitch, onset)
 
-    def singable(self) -> Bool[Tensor, "voice vocab"]:
-        """The tokens that each voice may have inside a piece: notes of its range, `hold` and `rest`."""
-        pitches = torch.arange(len(self)) - len(MARKS) + self.lowest
-        low, high = torch.tensor(self.ranges).T[:, :, None]  # (voice, 1) each
-        allowed = (pitches >= low) & (pitches <= high)
-        allowed[:, : len(MARKS)] = torch.tensor([token in (REST_TOKEN, HOLD) for token in range(len(MARKS))])
-        return allowed
+    def singable(self, ranges: Sequence[Range] | None = None) -> Bool[Tensor, "voice vocab"]:
+        """The tokens that each voice may have inside a piece: notes of its range, `hold` and `rest`.
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Write the ranges, from which all follows."""
-        write_atomically(Path(path), json.dumps({"kind": "grid", "ranges": self.ranges}) + "\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> "GridTokenizer":
-        """What `save` wrote.
+        Args:
+            ranges: narrower ones than the grid's.
 
         Raises:
-            ValueError: when the file is something else.
+            ValueError: when they are not as many as voices, or leave a voice no note.
         """
-        try:
-            stored = json.loads(Path(path).read_text(encoding="utf-8"))
-            if stored["kind"] != "grid":
-                raise KeyError
-            return cls([(low, high) for low, high in stored["ranges"]])
-        except FileNotFoundError:
-            raise ValueError(f"{path} is not there; the model comes with it: copy the whole folder") from None
-        except (KeyError, TypeError, ValueError):
-            raise ValueError(f"{path} describes no grid of voices; give a model of `txlib train music`") from None
+        pitches = torch.arange(len(self)) - len(MARKS) + self.lowest
+        allowed = torch.zeros(self.voices, len(self), dtype=torch.bool)
+        ranges = self.ranges if ranges is None else ranges
+        if len(ranges) != self.voices:
+            raise ValueError(f"{len(ranges)} ranges for {self.voices} voices; give one for each")
+        for voice, ((low, high), (lowest, highest)) in enumerate(zip(ranges, self.ranges, strict=True)):
+            allowed[voice] = (pitches >= max(low, lowest)) & (pitches <= min(high, highest))
+            allowed[voice, : len(MARKS)] = False
+            if not allowed[voice].any():
+                raise ValueError(
+                    f"voice {voice}: no note from {low} to {high} is within {lowest} to {highest}; widen it"
+                )
+        allowed[:, [REST_TOKEN, HOLD]] = True
+        return allowed
 
 
 def pitch_name(number: int) -> str:

@@ -3,6 +3,7 @@
 from txlib.recipes.bert import PreTraining
 from txlib.recipes.finetune import FineTuning
 from txlib.recipes.language import Language
+from txlib.recipes.music import Music
 from txlib.recipes.perceiver import Arrays
 from txlib.recipes.recipe import Preset, Recipe, option
 from txlib.recipes.run import model_folder, run
@@ -11,7 +12,7 @@ from txlib.recipes.translation import Translation
 from txlib.recipes.vision import Vision
 
 RECIPES: dict[str, type[Recipe]] = {
-    recipe.command: recipe for recipe in (Translation, Language, PreTraining, Sets, FineTuning, Vision, Arrays)
+    recipe.command: recipe for recipe in (Translation, Language, PreTraining, Sets, FineTuning, Vision, Music, Arrays)
 }
 """By command; one that is added here is a command, with its options and help."""
 
@@ -20,6 +21,7 @@ __all__ = [
     "Arrays",
     "FineTuning",
     "Language",
+    "Music",
     "PreTraining",
     "Preset",
     "Recipe",
