@@ -54,6 +54,8 @@ def test_both_are_read_alone_and_together():
     assert {"+".join(sorted(kind)) for kind in kinds} == {"input_ids", "pixel_values", "input_ids+pixel_values"}
     together = [batch for batch, kind in zip(found, kinds, strict=True) if len(kind) == 2]
     assert sum(len(batch["labels"]) for batch in together) == 40
+    digits, lines = (sum(kind == {name} for kind in kinds) for name in ("pixel_values", "input_ids"))
+    assert lines <= digits < lines + 10  # of one round
     assert all((batch["labels"] != IGNORED).all() for batch in together)
     again, later = batches("both"), batches("both", epoch=1)
     assert [batch["labels"].tolist() for batch in again] == [batch["labels"].tolist() for batch in found]

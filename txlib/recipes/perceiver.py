@@ -30,9 +30,9 @@ _SMALL = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", dropout=0
 _ADAM = TrainConfig(lr=3e-3, weight_decay=0.01, checkpoint_every=200, validate_every=250)
 
 PRESETS: dict[str, Preset] = {
-    "small": Preset(_SMALL, 2, 262, 6_000, _ADAM, minutes=2.0, context=160),
+    "small": Preset(_SMALL, 2, 262, 6_000, _ADAM, minutes=1.0, context=160),
 }
-"""`small` is for minutes on one core."""
+"""`small` (0.16 million parameters) is for a minute of one core."""
 
 
 class Sources(NamedTuple):
@@ -101,15 +101,20 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
         def plan(epoch: int) -> list[Rows]:
             """Of each batch, which digits and which verses."""
             chance = random.Random(f"{self.seed} {epoch}")
+            every, step = range(len(pictures)), size // PIXELS
+            lines = batches_by_length([len(each) for each in ids], size, seed=self.seed, epoch=epoch)
+            rounds = 1  # through the digits: as many batches of them as of verses, where both are trained on
+            if self.data == "both" and part == "train":
+                rounds = -(-len(lines) * step // len(pictures))
             groups: list[Rows] = []
             for kind in KINDS[self.data]:
                 if kind == "digits":
-                    order = chance.sample(range(len(pictures)), len(pictures))
-                    groups += [(order[at : at + size // PIXELS], None) for at in range(0, len(order), size // PIXELS)]
-                    continue
-                for rows in batches_by_length([len(each) for each in ids], size, seed=self.seed, epoch=epoch):
-                    beside = chance.choices(range(len(pictures)), k=len(rows)) if kind == "both" else None
-                    groups.append((beside, rows))
+                    orders = [chance.sample(every, len(pictures)) for _ in range(rounds)]
+                    groups += [(order[at : at + step], None) for order in orders for at in every[::step]]
+                elif kind == "verses":
+                    groups += [(None, rows) for rows in lines]
+                else:
+                    groups += [(chance.choices(every, k=len(rows)), rows) for rows in lines]
             chance.shuffle(groups)
             return groups
 
