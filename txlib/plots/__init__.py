@@ -16,6 +16,7 @@ from txlib.plots.low_rank import products
 from txlib.plots.matrices import heads, heatmap, mask
 from txlib.plots.music import piano_roll
 from txlib.plots.picture import PALETTE, Picture
+from txlib.plots.pictures import pictures
 from txlib.plots.positions import entrances, rearranging, turns
 from txlib.plots.recurrent import reach, recurrent_translator
 from txlib.plots.sets import clusters
@@ -50,6 +51,7 @@ __all__ = [
     "multihead",
     "next_token",
     "piano_roll",
+    "pictures",
     "ponder",
     "products",
     "ranges",
