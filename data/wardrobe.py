@@ -13,8 +13,7 @@ from recorded import Runs, record_seeds
 
 RUNS = Runs(__file__, "16_vision")
 WHOLE = 10_000  # pictures to train on
-SIZES = 100, 1_000, WHOLE
-LONG = 1_500  # steps, for the positions
+FEW, LONGER = 100, 600  # pictures, and steps with them
 
 
 def run(names: dict, make: Callable, seed: int, lr: float, size: int = WHOLE, **options) -> tuple[Any, dict]:
@@ -25,7 +24,6 @@ def run(names: dict, make: Callable, seed: int, lr: float, size: int = WHOLE, **
     return model, {
         "right": round(names["accuracy"](model, names["test_x"], names["test_y"]), 4),
         "parameters": sum(each.numel() for each in model.parameters()),
-        "operations": names["work"](model),
         "seconds": round(time.process_time() - start, 1),
     }
 
@@ -36,35 +34,34 @@ def record_mixers(seed: int) -> None:
     networks = {name: lambda mixer=mixer: names["network"](mixer) for name, mixer in names["mixers"].items()}
     for name, make in {**networks, "convolution + non-local": names["with_non_local"]}.items():
         if not RUNS.has("mixers", name, str(seed)):
-            RUNS.keep(run(names, make, seed, 1e-2)[1], "mixers", name, str(seed))
+            model, result = run(names, make, seed, 1e-2)
+            RUNS.keep({**result, "operations": names["work"](model)}, "mixers", name, str(seed))
 
 
-def record_sizes(seed: int) -> None:
-    """Few pictures and many, plain and augmented; and a Vision Transformer without positions."""
+def record_few(seed: int) -> None:
+    """With few pictures, plain and augmented."""
     names = RUNS.lesson()
-    convolutional: tuple = lambda: names["network"](names["convolution"]), 1e-2
-    models = {"convolutional": convolutional, "ViT": (names["ViT"], 2e-3)}
-    for size in SIZES:
-        for name, (make, lr) in models.items():
-            for how, augment in (("", None), (", augmented", names["augment"])):
-                if not RUNS.has("sizes", name + how, str(size), str(seed)):
-                    result = run(names, make, seed, lr, size, augment=augment)[1]
-                    RUNS.keep(result, "sizes", name + how, str(size), str(seed))
-    if not RUNS.has("without positions", str(seed)):
-        RUNS.keep(run(names, lambda: names["ViT"](positions=False), seed, 2e-3)[1], "without positions", str(seed))
+    models: dict[str, tuple] = {
+        "ViT": (names["ViT"], 2e-3),
+        "convolutional": (lambda: names["network"](names["convolution"]), 1e-2),
+    }
+    for name, (make, lr) in models.items():
+        for how, augment in (("", None), (", augmented", names["augment"])):
+            if not RUNS.has("few", name + how, str(seed)):
+                result = run(names, make, seed, lr, FEW, steps=LONGER, augment=augment)[1]
+                RUNS.keep(result, "few", name + how, str(seed))
 
 
-def record_positions() -> None:
-    """Train one Vision Transformer longer; keep how much its positions resemble each other."""
-    if not RUNS.has("long"):
-        names = RUNS.lesson()
-        model, result = run(names, names["ViT"], 0, 2e-3, steps=LONG, augment=names["augment"])
-        table = names["resemblance"](model.position.detach()).tolist()
-        resemblance = [" ".join(f"{each:.2f}" for each in row) for row in table]
-        RUNS.keep({**result, "steps": LONG, "resemblance": resemblance}, "long")
+def record_transformers(seed: int) -> None:
+    """With all pictures, with positions and without."""
+    names = RUNS.lesson()
+    for name in ("ViT", "ViT without positions"):
+        if not RUNS.has("transformers", name, str(seed)):
+            result = run(names, lambda name=name: names["ViT"](positions=name == "ViT"), seed, 2e-3)[1]
+            RUNS.keep(result, "transformers", name, str(seed))
 
 
 if __name__ == "__main__":
     record_seeds(record_mixers)
-    record_positions()
-    record_seeds(record_sizes)
+    record_seeds(record_few)
+    record_seeds(record_transformers)

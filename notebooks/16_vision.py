@@ -728,17 +728,17 @@ def low_mean_high(values):
 
 # %%
 kinds = {name: low_mean_high(seeds("mixers", name)) for name in (*mixers, "convolution + non-local")}
-for name, (low, mean_, high) in kinds.items():
+for name, (low, middle, high) in kinds.items():
     run = recorded["mixers"][name]["0"]
     print(f"{name:26} {run['parameters']:6,} parameters, {run['operations'] / 1e6:5.1f} million operations:"
-          f" {mean_:.1f} % ({low:.1f} to {high:.1f})")
+          f" {middle:.1f} % ({low:.1f} to {high:.1f})")
 
 # %%
 plots.ranges(
     kinds, xlabel="right answers on the test (%), mean and range of three seeds",
     title="TODO",
     alt="Mean and range of three seeds, in per cent: " + "; ".join(
-        f"{name} {mean_:.1f} ({low:.1f} to {high:.1f})" for name, (low, mean_, high) in kinds.items()) + ".",
+        f"{name} {middle:.1f} ({low:.1f} to {high:.1f})" for name, (low, middle, high) in kinds.items()) + ".",
 )
 
 # %% [markdown]
@@ -860,24 +860,22 @@ def resemblance(table):                                     # (1, 1 + K, d)
     return own @ own.T                                      # (K, K)
 
 
-# %%
-alike = torch.tensor([[float(each) for each in row.split()] for row in recorded["long"]["resemblance"]])  # (K, K)
+# %% tags=["nbval-ignore-output"]
+alike = resemblance(vit.position.detach())                  # (K, K)
 plots.pictures(
-    alike.view(49, 7, 7), columns=7, size=0.62, span=(-0.6, 1),
-    title="TODO",
-    alt="TODO",
+    alike.view(49, 7, 7), columns=7, size=0.62, span=(-0.4, 0.8),
+    title="Near patches have learned similar vectors",
+    alt="Forty-nine small maps of 7 × 7 in a grid of 7 × 7. TODO",
 )
 
 # %% [markdown]
-# As a number: the mean cosine at each distance, beside that of the noise they began as.
+# As a number: the mean cosine at each distance (rows plus columns apart), beside that of the noise they began as.
 
 # %% tags=["nbval-ignore-output"]
-place = torch.cartesian_prod(torch.arange(7.0), torch.arange(7.0))
-steps_apart = torch.cdist(place, place, p=1).long()         # (K, K): rows plus columns
-rows = {"recorded": alike, "trained here": resemblance(vit.position.detach()),
-        "noise": resemblance(torch.randn(1, 50, 48))}
-for name, table in rows.items():
-    print(f"{name:13} 1 to 8 steps apart:", "  ".join(f"{table[steps_apart == d].mean():5.2f}" for d in range(1, 9)))
+place = torch.cartesian_prod(torch.arange(7.0), torch.arange(7.0))  # (K, 2)
+apart = torch.cdist(place, place, p=1)                      # (K, K)
+for name, table in {"learned": alike, "noise": resemblance(torch.randn(1, 50, 48))}.items():
+    print(f"{name:8} 1 to 8 apart:", "  ".join(f"{table[apart == d].mean():5.2f}" for d in range(1, 9)))
 
 # %% [markdown]
 # TODO
@@ -950,7 +948,7 @@ for name, score in {"nothing": None, "eight at random": torch.rand_like(light), 
 # A convolution is told that neighbours belong together, and that a thing is the same thing one pixel further on. A
 # Vision Transformer is told nothing of the kind, and must learn it from pictures. The paper says what that costs:
 # trained on ImageNet's 1.3 million pictures, ViT lost to ResNets of its size; after 300 million, it won. Our scale is
-# smaller. Both networks, the same number of steps, 100 to 10,000 training pictures, three seeds each (recorded).
+# smaller. Both networks, the same number of steps, with 300 training pictures and with 10,000, three seeds each (recorded).
 #
 # One more thing can tell a model what a convolution knows: *pictures*. A shoe is the same shoe when it looks to the
 # left, or stands two pixels higher. **Augmentation** draws such a copy each time a picture is seen:
@@ -977,20 +975,19 @@ plots.pictures(
 )
 
 # %%
-sizes = (100, 1000, 10000)
-curves = {}
-for name in ("convolutional", "ViT"):
-    for how in ("", ", augmented"):
-        runs = [low_mean_high(seeds("sizes", name + how, str(size))) for size in sizes]
-        curves[name + how] = list(sizes), [mean_ for _, mean_, _ in runs]
-        print(f"{name + how:24}", "  ".join(f"{size:6,}: {m:.1f} ({low:.1f} to {high:.1f})"
-                                            for size, (low, m, high) in zip(sizes, runs)))
+compared = {}
+for size in ("300", "10000"):
+    for name in ("convolutional", "ViT"):
+        for how in ("", ", augmented"):
+            compared[f"{name}{how}: {int(size):,}"] = low_mean_high(seeds("sizes", name + how, size))
+for name, (low, middle, high) in compared.items():
+    print(f"{name:33} {middle:.1f} % ({low:.1f} to {high:.1f})")
 
 # %%
-plots.lines(
-    curves, xscale="log", marker="o", xlabel="training pictures", ylabel="right answers on the test (%)",
-    title="TODO", width=7.2,
-    alt="TODO",
+plots.ranges(
+    compared, xlabel="right answers on the test (%), mean and range of three seeds", title="TODO",
+    alt="Mean and range of three seeds, in per cent, by model and number of training pictures: " + "; ".join(
+        f"{name} {middle:.1f} ({low:.1f} to {high:.1f})" for name, (low, middle, high) in compared.items()) + ".",
 )
 
 # %% [markdown]
@@ -1104,7 +1101,7 @@ print(f"ViT-B/16, on paper: {paper / 1e9:.1f} billion operations")
 from txlib.models import sizes
 
 with torch.device("meta"):
-    model = VITB
+    model = sizes.build(sizes.VIT["B/16"])
     size = sum(each.numel() for each in model.parameters())
     counted = operations(model, torch.empty(1, 3, 224, 224))
 print(f"ViT-B/16: {size / 1e6:.1f} million parameters, {counted / 1e9:.1f} billion operations")
