@@ -52,7 +52,9 @@ def as_input(pictures):                                     # from 0 … 1 to me
     return (pictures.pixel_values - mean) / deviation, pictures.labels
 
 
-(train_x, train_y), (test_x, test_y), names = as_input(clothes.train), as_input(clothes.test), clothes.train.names
+train_x, train_y = as_input(clothes.train)                  # (10000, 1, 28, 28), (10000,)
+test_x, test_y = as_input(clothes.test)                     # (2000, 1, 28, 28), (2000,)
+names = clothes.train.names
 
 # %% [markdown]
 # A batch of pictures has four axes: *N* pictures, *C* channels (here one, in colour photographs three), *H* rows, *W*
@@ -78,7 +80,8 @@ for side in (28, 224):
 
 # %% [markdown]
 # So there are two problems. **Where?** A row of pixels has forgotten which of them are neighbours, and attention does
-# not ask. **How many?** The square of lesson 19, and the length is itself a square already. This lesson has three
+# not ask. **How many?** Attention grows with the square of the length (lesson 04), and here the length is a
+# square already. This lesson has three
 # answers: few pixels (the non-local block, deep inside a network, where pictures have become small), few neighbours
 # (local attention), and few tokens (patches).
 #
@@ -100,7 +103,7 @@ for side in (28, 224):
 # y_i = \sum_j \mathrm{softmax}_j\Big(\frac{2\, p_i^\top p_j - \lVert p_j\rVert^2}{h}\Big)\, x_j$$
 #
 # The last term is the same for all $j$, so softmax drops it. Queries and keys are patches, values are pixels: this is
-# attention, fourteen years before anybody called it so in vision.
+# attention, and twelve years later networks took over its name (section 5).
 
 
 # %%
@@ -134,16 +137,18 @@ for name, shown in {"not cleaned": noisy, **cleaned}.items():
 # %%
 one, (row, column) = 1, (14, 6)                             # a pixel of a sleeve
 at, dim = 28 * row + column, 0.5 * clean[one, 0]            # (28, 28)
-taken = [weight[one, at].view(28, 28) for weight in ways.values()]  # (28, 28) each
-taken = [weight.index_put((torch.tensor(row), torch.tensor(column)), torch.tensor(0.0)) for weight in taken]
+taken = [weight[one, at].view(28, 28).clone() for weight in ways.values()]  # (28, 28) each
+for weight in taken:
+    weight[row, column] = 0                                 # what it takes from itself is not shown
 plots.pictures(
     torch.stack([noisy[one, 0], dim, dim, cleaned["place"][one, 0], cleaned["content"][one, 0]]),
-    heat=torch.stack([torch.zeros(28, 28), *taken, *torch.zeros(2, 28, 28)]), marks=[(row, column)] * 5,
-    names=["noisy", "weights by place", "weights by content", "cleaned by place", "cleaned by content"],
-    title="By place: what is near. By content: other bits of plain cloth, near and far", size=1.8, span=(0, 1),
+    heat=torch.stack([torch.zeros(28, 28), *taken, *torch.zeros(2, 28, 28)]), span=(0, 1), size=1.8,
+    names=["noisy", *(f"weights by {name}" for name in ways), *(f"cleaned by {name}" for name in ways)],
+    title="By place: what is near. By content: other bits of plain cloth, near and far",
+    marks=[(row, column)] * 5,
     alt="A pullover five times, one pixel of its sleeve marked. Noisy; with the weights by place, "
-    "a spot around the pixel; with the weights by content, scattered over plain cloth; cleaned by place, blurred; "
-    "cleaned by content, flat where it is flat, with its edges kept.",
+    "a spot around the pixel; with the weights by content, scattered over plain cloth; cleaned by "
+    "place, blurred; cleaned by content, flat where it is flat, with its edges kept.",
 )
 
 # %% [markdown]
@@ -180,7 +185,7 @@ prove_equal(A @ B, by_hand, what="99 products at once and one by one")
 # they lie in memory, and puts in new line breaks.
 
 # %%
-x = torch.arange(24).view(1, 3, 2, 4)                       # (N, C, H, W): channel 0 holds 0 to 7, channel 1 8 to 15
+x = torch.arange(24).view(1, 3, 2, 4)  # (N, C, H, W): channel 0 holds 0 to 7, channel 1 8 to 15
 right = rearrange(x, "n c h w -> n (h w) c")                # (N, K, C)
 wrong = x.reshape(1, 8, 3)                                  # (N, K, C), it says
 print("first pixel, moved:   ", right[0, 0].tolist())
@@ -205,13 +210,13 @@ prove_equal(conv(x), moved, what="A 1 × 1 convolution and a Linear on channels"
 # %% [markdown]
 # ## 4 From convolution to attention over pixels
 #
-# A convolution with a $k \times k$ kernel computes pixel $(i, j)$ of its output from the neighbourhood $\mathcal N_k(i, j)$,
-# the $k \times k$ pixels around it:
+# A convolution with a $k \times k$ kernel computes pixel $(i, j)$ of its output from the neighbourhood
+# $\mathcal N_k(i, j)$, the $k \times k$ pixels around it:
 #
 # $$y_{ij} = \sum_{(a,b)\, \in\, \mathcal N_k(i,j)} W_{a-i,\, b-j}\; x_{ab}$$
 #
 # One matrix $W$ for each *offset*, learned, and the same for all pictures. Attention over pixels takes from everywhere,
-# and what it takes depends on both pixels:
+# and how much depends on both pixels:
 #
 # $$y_{ij} = \sum_{(a,b)} \mathrm{softmax}_{ab}\Big(\frac{q_{ij}^\top k_{ab}}{\sqrt{d_k}}\Big)\, v_{ab}
 # \qquad q = W_Q x,\quad k = W_K x,\quad v = W_V x$$
@@ -223,7 +228,8 @@ prove_equal(conv(x), moved, what="A 1 × 1 convolution and a Linear on channels"
 class AttentionLayer2d(nn.Module):
     def __init__(self, dim_x, dim_k, dim_v):
         super().__init__()
-        self.query, self.key, self.value = (nn.Linear(dim_x, width) for width in (dim_k, dim_k, dim_v))
+        self.query, self.key = nn.Linear(dim_x, dim_k), nn.Linear(dim_x, dim_k)
+        self.value = nn.Linear(dim_x, dim_v)
 
     def forward(self, x):                                   # (N, dim_x, H, W)
         pixels = rearrange(x, "n c h w -> n (h w) c")       # (N, K, dim_x)
@@ -242,20 +248,21 @@ torch.manual_seed(0)
 x, order = torch.randn(2, 8, 14, 14), torch.randperm(196)
 
 
-def exchange(x):                                            # (N, C, H, W): the same new order for all pictures
+def exchange(x):  # (N, C, H, W): the same new order for all pictures
     return x.flatten(2)[..., order].view_as(x)
 
 
-for layer in (AttentionLayer2d(8, 16, 8), nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)):
+layers = {"attention over pixels": AttentionLayer2d(8, 16, 8),
+          "convolution 3 × 3": nn.Conv2d(8, 8, 3, padding=1), "convolution 1 × 1": nn.Conv2d(8, 8, 1)}
+for name, layer in layers.items():
     before, after = exchange(layer(x)), layer(exchange(x))  # (N, 8, 14, 14) each
-    print(f"{type(layer).__name__:16} {layer.kernel_size if hasattr(layer, 'kernel_size') else ''!s:7}"
-          f" largest difference {(before - after).abs().max():.1e}")
+    print(f"{name:21} largest difference {(before - after).abs().max():.1e}")
 
 # %% [markdown]
 # A layer that works by place notices; one that works by content alone can't. To the attention layer a picture is a
 # *bag* of pixels. Section 6 measures what that costs.
 #
-# And the price. On paper, per pixel: a $3 \times 3$ convolution from $C$ to $C$ channels makes $9 C^2$ products; the
+# And the price? On paper, per pixel: a $3 \times 3$ convolution from $C$ to $C$ channels makes $9 C^2$ products; the
 # attention layer $3 C^2$ for queries, keys and values, and $2 K C$ for scores and sums. With $C = 32$ they are equal
 # where $6 \cdot 32 = 2 K$: at $K = 96$ pixels, a picture of less than $10 \times 10$. (An operation is a product or a
 # sum, so twice as many.)
@@ -268,12 +275,16 @@ def operations(layer, *inputs):
     return counter.get_total_flops()
 
 
+# %% [markdown]
+# Both layers, on pictures of several sizes:
+
 # %%
 for side in (7, 14, 28, 56):
     x, K = torch.randn(1, 32, side, side), side * side
     paper = 2 * K * 9 * 32**2, 2 * K * (3 * 32**2 + 2 * K * 32)
-    counted = [operations(layer, x) for layer in (nn.Conv2d(32, 32, 3, padding=1), AttentionLayer2d(32, 32, 32))]
-    print(f"{side:2} × {side:2}: convolution {counted[0] / 1e6:6.1f} million, attention {counted[1] / 1e6:7.1f};"
+    layers = nn.Conv2d(32, 32, 3, padding=1), AttentionLayer2d(32, 32, 32)
+    one, other = (operations(layer, x) / 1e6 for layer in layers)
+    print(f"{side:2} × {side:2}: convolution {one:6.1f} million, attention {other:7.1f};"
           f" on paper {paper[0] / 1e6:6.1f}, {paper[1] / 1e6:7.1f}")
 
 # %% [markdown]
@@ -295,9 +306,10 @@ for side in (7, 14, 28, 56):
 # | dot product | $\theta(x_i)^\top \varphi(x_j)$ | $N$, the number of positions |
 # | concatenation | $\mathrm{ReLU}(w_f^\top [\theta(x_i), \varphi(x_j)])$ | $N$ |
 #
-# $\theta$ and $\varphi$ are $1 \times 1$ convolutions: queries and keys. $g$ gives the values. An exponential divided
-# by its sum is a softmax, so the second form is attention as you know it, without the $\sqrt{d_k}$. The last two have
-# no softmax: weights may be negative, or all large; $1/N$ keeps their sum in bounds, whatever the picture's size.
+# $\theta$ and $\varphi$ are $1 \times 1$ convolutions (for films $1 \times 1 \times 1$): queries and keys. $g$ gives
+# the values. An exponential divided by its sum is a softmax, so the second form is attention as you know it, without
+# the $\sqrt{d_k}$. The last two have no softmax: weights may be negative, or all large; $1/N$ keeps their sum in
+# bounds, whatever the picture's size.
 #
 # (A lecture may show the second form as $y = \mathrm{softmax}(x^\top W_\theta^\top W_\varphi\, x)\, g(x)$ with $x$ of
 # shape channels × positions. Check the shapes: the softmax is $N \times N$, and $g(x) = W_g x$ is channels × $N$. They
@@ -351,17 +363,18 @@ NonLocal.weights = weights
 
 # %%
 torch.manual_seed(0)
-clip = torch.randn(1, 6, 2, 3, 4)                           # (N, C, T, H, W): time is an axis of place like the others
+clip = torch.randn(1, 6, 2, 3, 4)  # (N, C, T, H, W): time is an axis of place like the others
 places = clip.flatten(2).mT[0]                              # (K, C)
 for form in ("gaussian", "embedded", "dot", "concatenation"):
     block = NonLocal(6, form, zero=False)
     q, k, f = block.theta(places), block.phi(places), torch.empty(24, 24)
     for i in range(24):
         for j in range(24):
-            f[i, j] = {"gaussian": places[i] @ places[j], "embedded": q[i] @ k[j], "dot": q[i] @ k[j],
-                       "concatenation": F.relu(block.to_score(torch.cat([q[i], k[j]])))[0]}[form]
-    f = f.exp() if form in ("gaussian", "embedded") else f
-    y = f @ block.g(places) / (f.sum(dim=1, keepdim=True) if form in ("gaussian", "embedded") else 24)
+            f[i, j] = {"gaussian": (places[i] @ places[j]).exp(), "embedded": (q[i] @ k[j]).exp(),
+                       "dot": q[i] @ k[j],
+                       "concatenation": block.to_score(torch.cat([q[i], k[j]])).relu()[0]}[form]
+    C = f.sum(dim=1, keepdim=True) if form in ("gaussian", "embedded") else 24
+    y = f @ block.g(places) / C                             # (K, C / 2)
     prove_equal(block(clip)[0].flatten(1).mT, places + block.out(y), what=f"{form:13} and its loop")
 
 # %% [markdown]
@@ -398,9 +411,14 @@ class Residual(nn.Module):
         return x + self.unit(x)                             # (N, C, H, W)
 
 
-def network(mixer, width=32):                               # `mixer()` makes a layer in which pixels meet
+# %% [markdown]
+# The network; a convolution is the first mixer:
+
+
+# %% tags=["recorded"]
+def network(mixer, width=32):  # `mixer()` makes a layer in which pixels meet
     return nn.Sequential(
-        unit(nn.Conv2d(1, width, 2, stride=2)),             # (N, 32, 14, 14): squares of 2 × 2 pixels
+        unit(nn.Conv2d(1, width, 2, stride=2)),  # (N, 32, 14, 14): squares of 2 × 2 pixels
         Residual(mixer()), Residual(mixer()),               # (N, 32, 14, 14)
         nn.AvgPool2d(2), Residual(mixer()),                 # (N, 32, 7, 7)
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10),  # (N, 10)
@@ -431,6 +449,11 @@ def train(make, pictures, labels, lr=1e-2, steps=300, augment=None, seed=0, what
     return model.eval()
 
 
+# %% [markdown]
+# And the share of right answers:
+
+
+# %% tags=["recorded"]
 @torch.no_grad()
 def accuracy(model, pictures, labels):
     right = [model(x).argmax(-1) == y for x, y in zip(pictures.split(200), labels.split(200))]
@@ -446,18 +469,18 @@ before = accuracy(plain, test_x, test_y)
 expect("Right answers (%)", 100 * before, 70, 90)
 
 # %% [markdown]
-# Now put a block behind its second layer, where there are $14 \times 14$ places, without training anything: once as
-# the identity, once with $W_z$ as torch draws it. What will each do to the accuracy?
+# Now put a block after its second residual layer, where there are $14 \times 14$ places, without training anything:
+# once as the identity, once with $W_z$ as torch draws it. What will each do to the accuracy?
 
 # %% tags=["nbval-ignore-output"]
 for zero in (True, False):
     torch.manual_seed(0)
     with_block = nn.Sequential(*plain[:3], NonLocal(32, zero=zero), *plain[3:])
-    print(f"W_z {'zero' if zero else 'random'}: {100 * accuracy(with_block, test_x, test_y):.1f} %, "
-          f"without the block {100 * before:.1f} %")
+    print(f"W_z {'zero' if zero else 'random'}: {accuracy(with_block, test_x, test_y):.1%}, "
+          f"without the block {before:.1%}")
 
 # %% [markdown]
-# Zero changes nothing, to the last digit. Random breaks what has been learned: the layers behind it get what they have
+# Zero changes nothing, to the last digit. Random breaks what has been learned: the layers after it get what they have
 # never seen. A new part that begins as the identity can be added anywhere; `BlockConfig`'s `zero_output` is the same
 # trick, and adapters such as LoRA begin like this, too.
 #
@@ -471,6 +494,9 @@ def with_non_local():
     return nn.Sequential(*body[:3], NonLocal(32), *body[3:])
 
 
+# %% [markdown]
+# The same number of steps, the same seed:
+
 # %% tags=["nbval-ignore-output"]
 model = train(with_non_local, train_x, train_y, what="a network with a non-local block")
 expect("Right answers (%)", 100 * accuracy(model, test_x, test_y), 70, 90)
@@ -481,7 +507,8 @@ expect("Right answers (%)", 100 * accuracy(model, test_x, test_y), 70, 90)
 # convolution must?
 
 # %% tags=["nbval-ignore-output"]
-chosen, starts = [0, 3, 5, 8, 11, 16], [(3, 7), (6, 4), (7, 7), (7, 10), (11, 7)]  # of 14 × 14 places
+chosen = [0, 3, 5, 8, 11, 16]
+starts = [(3, 7), (6, 4), (7, 7), (7, 10), (11, 7)]         # of 14 × 14 places
 with torch.no_grad():
     inside = model[:3](test_x[chosen])                      # (6, 32, 14, 14)
     weight = model[3].weights(inside.flatten(2).mT)         # (6, K, K), K = 196
@@ -493,8 +520,8 @@ for each in weight:                                         # (K, K)
 plots.pictures(
     test_x[chosen, 0], arrows=arrows, names=[names[each] for each in test_y[chosen]], size=1.5,
     title="Wherever they start, the strongest arrows meet in a few places",
-    alt="Six pictures of clothes, each with five arrows from places spread over the picture. In each picture most "
-    "arrows end in the same one or two places, often in the dark beside the piece of clothing.",
+    alt="Six pictures of clothes, each with five arrows from places spread over the picture. In each "
+    "picture most arrows end in the same few places, often in the dark beside the piece of clothing.",
 )
 
 # %% [markdown]
@@ -504,22 +531,27 @@ plots.pictures(
 # %% tags=["nbval-ignore-output"]
 with torch.no_grad():
     weight = model[3].weights(model[:3](test_x[:200]).flatten(2).mT)  # (200, K, K)
-best = weight.argmax(dim=-1)                                # (200, K): the strongest key of each query
+best = weight.argmax(dim=-1)  # (200, K): the strongest key of each query
 place = torch.cartesian_prod(torch.arange(14.0), torch.arange(14.0))  # (K, 2)
 far = torch.cdist(place, place)                             # (K, K), in places
 light = F.avg_pool2d(test_x[:200], 2).flatten(1)            # (200, K)
 dark = light < light.amin() + 0.1                           # (200, K)
-print(f"the strongest key is {far[torch.arange(196), best].mean():.1f} places away; drawn blindly {far.mean():.1f}")
-print(f"196 queries of a picture have {sum(len(each.unique()) for each in best) / 200:.1f} strongest keys together")
-print(f"{weight.mean(dim=1).topk(5).values.sum(-1).mean():.0%} of all weight goes to five places of each picture")
-print(f"{dark.gather(1, best).float().mean():.0%} of the strongest keys are dark; of all places {dark.float().mean():.0%}")
+distinct = sum(len(each.unique()) for each in best) / 200
+five = weight.mean(dim=1).topk(5).values.sum(-1).mean()
+print(f"the strongest key is {far[torch.arange(196), best].mean():.1f} places away; "
+      f"drawn blindly {far.mean():.1f}")
+print(f"196 queries of a picture have {distinct:.1f} strongest keys together")
+print(f"{five:.0%} of all weight goes to five places of each picture")
+print(f"{dark.gather(1, best).float().mean():.0%} of the strongest keys are dark; "
+      f"of all places {dark.float().mean():.0%}")
 
 # %% [markdown]
 # So each place asks nearly the same question, and gets nearly the same answer: the block has found a way to tell *all*
 # places something about the picture as a whole. It reads it off a handful of places, mostly in the background, where a
 # convolution has nothing else to say. That this is what non-local blocks learn, in large networks, too, was found soon
-# after: Cao et al. (2019, *GCNet*) computed *one* map for all queries, and lost nothing. Lesson 20's attention sinks
-# are of the same family. Draw such arrows for a network of yours, but count before you tell a story.
+# after: Cao et al. (2019, *GCNet*) computed *one* map for all queries, and lost nothing. Language models have
+# such places, too: lesson 20 calls them attention sinks. Draw such arrows for a network of yours, but count before you
+# tell a story.
 #
 # Does the block help? One run can't say. Section 6.4 has three.
 #
@@ -560,7 +592,8 @@ class LocalAttention(nn.Module):
         super().__init__()
         self.k, self.heads, half = k, heads, dim // heads // 2
         self.query, self.key, self.value = (nn.Conv2d(dim, dim, 1, bias=False) for _ in range(3))
-        self.rows, self.columns = (nn.Parameter(torch.randn(k, half)) for _ in range(2)) if relative else (None, None)
+        tables = (nn.Parameter(torch.randn(k, half)) for _ in range(2))
+        self.rows, self.columns = tables if relative else (None, None)
 
     def relative(self):                                     # r: (k · k, d)
         rows, columns = self.rows.repeat_interleave(self.k, 0), self.columns.repeat(self.k, 1)
@@ -576,7 +609,8 @@ class LocalAttention(nn.Module):
 def forward(self, x):                                       # (N, C, H, W)
     q, k, v = (rearrange(each(x), "n (m d) h w -> n m d h w", m=self.heads)
                for each in (self.query, self.key, self.value))
-    score = torch.stack([(q * each).sum(dim=2) for each in neighbours(k, self.k)], 2)  # (N, m, k·k, H, W)
+    score = [(q * each).sum(dim=2) for each in neighbours(k, self.k)]  # k · k times (N, m, H, W)
+    score = torch.stack(score, dim=2)                       # (N, m, k·k, H, W)
     if self.rows is not None:
         score = score + torch.einsum("nmdhw,od->nmohw", q, self.relative())
     inside = torch.stack(neighbours(torch.ones(x.shape[-2:]), self.k)) > 0  # (k·k, H, W)
@@ -600,17 +634,21 @@ def window_2d(width, radius):
     return near & Mask(lambda query, key: (query % width - key % width).abs() <= radius)
 
 
+in_a_row = Mask(lambda query, key: (query - key).abs() <= 7)
 plots.mask(
-    {"sliding window, radius 7": Mask(lambda query, key: (query - key).abs() <= 7), "2-D window, radius 1": window_2d(6, 1)},
+    {"sliding window, radius 7": in_a_row, "2-D window, radius 1": window_2d(6, 1)},
     length=36, title="A square neighbourhood is three bands with gaps",
-    alt="Two squares of 36 queries by 36 keys. Left one broad band of 15 along the diagonal. Right three narrow bands: "
-    "along the diagonal, and six cells to either side of it; each band is cut into pieces where a picture's row ends.",
+    alt="Two squares of 36 queries by 36 keys. Left one broad band of 15 along the diagonal. Right three "
+    "narrow bands: along the diagonal, and six cells to either side of it; each is cut into pieces where "
+    "a picture's row ends.",
 )
 
 # %% [markdown]
 # A window in one dimension that reaches to the row above also reaches around the picture's edge. The one in two
-# dimensions does not: that is where its bands have gaps. How many pairs? Rows and columns are independent, so it is
-# the *product* of two one-dimensional counts of lesson 20, $H(2r+1) - r(r+1)$ and $W(2r+1) - r(r+1)$.
+# dimensions does not: that is where its bands have gaps. How many pairs? In one direction
+# of length $L$ there are $L(2r+1) - r(r+1)$: each has $2r+1$, and at either end $r + \dots + 2 + 1$ of them are
+# missing. Rows and columns don't know of each other, so for a picture it is the *product*,
+# $\big(H(2r+1) - r(r+1)\big)\big(W(2r+1) - r(r+1)\big)$.
 #
 # And with this mask, and the relative scores as a bias, ordinary attention must give the same numbers:
 
@@ -621,7 +659,8 @@ torch.manual_seed(0)
 layer, x = LocalAttention(8, k=3, heads=2), torch.randn(2, 8, 5, 6)
 mask = window_2d(6, 1)
 print(f"pairs counted {mask.pairs(30)}, on paper {(5 * 3 - 2) * (6 * 3 - 2)}")
-q, k, v = (rearrange(each(x), "n (m d) h w -> n m (h w) d", m=2) for each in (layer.query, layer.key, layer.value))
+q, k, v = (rearrange(each(x), "n (m d) h w -> n m (h w) d", m=2)
+           for each in (layer.query, layer.key, layer.value))  # (N, m, K, d) each
 row, column = torch.arange(30) // 6, torch.arange(30) % 6
 offset = (3 * (row - row[:, None] + 1) + (column - column[:, None] + 1)).clamp(0, 8)  # (query, key)
 bias = (q @ layer.relative().T).gather(-1, offset.expand(2, 2, 30, 30))   # (N, m, query, key)
@@ -688,8 +727,9 @@ for k in (3, 7):
 
 # %% tags=["nbval-ignore-output"]
 x = torch.randn(64, 32, 14, 14)
-for name, layer in {"convolution 3 × 3": convolution(), "local attention 3 × 3": LocalAttention(32, 3),
-                    "local attention 7 × 7": LocalAttention(32, 7), "all pixels": AttentionLayer2d(32, 32, 32)}.items():
+layers = {"convolution 3 × 3": convolution(), "local attention 3 × 3": LocalAttention(32, 3),
+          "local attention 7 × 7": LocalAttention(32, 7), "all pixels": AttentionLayer2d(32, 32, 32)}
+for name, layer in layers.items():
     start = time.process_time()
     with torch.no_grad():
         for _ in range(5):
@@ -697,9 +737,9 @@ for name, layer in {"convolution 3 × 3": convolution(), "local attention 3 × 3
     print(f"{name:21} {200 * (time.process_time() - start):6.1f} ms")
 
 # %% [markdown]
-# Fewer operations, and several times slower. For convolutions people have tuned kernels for decades; for local attention
-# there were none, and the paper says so itself. Papers count operations because they don't depend on who has tuned what.
-# You wait for the clock.
+# Fewer operations, and several times slower. For convolutions people have tuned kernels for decades; for local
+# attention there were none, and the paper says so itself. Papers count operations because they don't depend on who has
+# tuned what. You wait for the clock.
 #
 # ### 6.4 Who learns better?
 #
@@ -723,6 +763,9 @@ def work(model):                                            # operations per pic
     return operations(model, torch.zeros(1, 1, 28, 28)) + own  # torch counts matrix products alone
 
 
+# %% [markdown]
+# And what came out:
+
 # %%
 from txlib.root import DATA
 
@@ -740,28 +783,35 @@ def low_mean_high(values):
     return min(values), sum(values) / len(values), max(values)
 
 
+# %% [markdown]
+# One line per kind, with the mean of three seeds and their range:
+
 # %%
-kinds = {name: low_mean_high(seeds("mixers", name)) for name in (*mixers, "convolution + non-local")}
+kinds = {name: low_mean_high(seeds("mixers", name)) for name in recorded["mixers"]}
 for name, (low, middle, high) in kinds.items():
     run = recorded["mixers"][name]["0"]
-    print(f"{name:26} {run['parameters']:6,} parameters, {run['operations'] / 1e6:5.1f} million operations:"
-          f" {middle:.1f} % ({low:.1f} to {high:.1f})")
+    print(f"{name:26} {run['parameters']:6,} parameters, {run['operations'] / 1e6:4.1f} million "
+          f"operations: {middle:.1f} % ({low:.1f} to {high:.1f})")
+
+# %% [markdown]
+# As a picture:
 
 # %%
 plots.ranges(
     kinds, xlabel="right answers on the test (%), mean and range of three seeds",
     title="A small neighbourhood is worth more than all pixels",
     alt="Mean and range of three seeds, in per cent: " + "; ".join(
-        f"{name} {middle:.1f} ({low:.1f} to {high:.1f})" for name, (low, middle, high) in kinds.items()) + ".",
+        f"{name} {middle:.1f} ({low:.1f} to {high:.1f})"
+        for name, (low, middle, high) in kinds.items()) + ".",
 )
 
 # %% [markdown]
 # - **All pixels, by content alone**, hardly beat no neighbours at all, with the most operations among those without a
 #   convolution. A bag of pixels remains a bag.
-# - **Nine neighbours, by content alone**: twelve points more. A neighbourhood *is* a place: "somewhere around me" is most
-#   of what there is to know.
-# - **Which of the nine** brings nothing that three seeds could show. (Don't conclude that it never does. In the paper, on
-#   ImageNet, relative positions are better than absolute ones, and these better than none.)
+# - **Nine neighbours, by content alone**: twelve points more. A neighbourhood *is* a place: "somewhere around me" is
+#   most of what there is to know.
+# - **Which of the nine** brings nothing that three seeds could show. (Don't conclude that it never does. In the paper,
+#   on ImageNet, relative positions are better than absolute ones, and these better than none.)
 # - **The convolution** is ahead by two or three points, and has 2.8 times the parameters and 2.3 times the operations.
 # - **A non-local block more**: no difference that three seeds could show.
 #
@@ -781,7 +831,7 @@ torch.manual_seed(0)
 x, conv = torch.randn(2, 3, 32, 32), nn.Conv2d(3, 48, kernel_size=16, stride=16)
 patches = rearrange(x, "n c (h a) (w b) -> n (h w) (c a b)", a=16, b=16)  # (N, 4, 768)
 tokens = patches @ conv.weight.flatten(1).T + conv.bias     # (N, 4, 48)
-prove_equal(tokens, conv(x).flatten(2).mT, what="A matrix on patches and a convolution with stride 16")
+prove_equal(tokens, conv(x).flatten(2).mT, what="A matrix on patches, and a convolution")
 
 # %% [markdown]
 # "Like CNNs": the first layer *is* a convolution, with a kernel as large as its stride. What comes after is not. Two
@@ -820,7 +870,8 @@ class ViT(nn.Module):
         self.norm, self.head = LayerNorm(d), nn.Linear(d, 10)
 
     def forward(self, x):                                   # (N, 1, 28, 28)
-        x = rearrange(x, "n c (h a) (w b) -> n (h w) (c a b)", a=self.patch, b=self.patch)  # (N, K, 16)
+        p = self.patch
+        x = rearrange(x, "n c (h a) (w b) -> n (h w) (c a b)", a=p, b=p)  # (N, K, 16)
         x = torch.cat([self.token.expand(len(x), -1, -1), self.embed(x)], dim=1)  # (N, 1 + K, d)
         x = self.blocks(x + self.position)                  # (N, 1 + K, d)
         return self.head(self.norm(x[:, 0]))                # (N, 10): from the class token
@@ -832,8 +883,9 @@ class ViT(nn.Module):
 # %%
 with torch.device("meta"):
     for name, each in {"convolutional": network(convolution), "ViT": ViT()}.items():
-        print(f"{name:13} {sum(p.numel() for p in each.parameters()):6,} parameters, "
-              f"{operations(each.eval(), torch.empty(1, 1, 28, 28)) / 1e6:4.1f} million operations per picture")
+        size = sum(part.numel() for part in each.parameters())
+        work_of_one = operations(each.eval(), torch.empty(1, 1, 28, 28)) / 1e6
+        print(f"{name:13} {size:6,} parameters, {work_of_one:.1f} million operations per picture")
 
 # %% [markdown]
 # About the same work for one picture; the ViT has 2.8 times the parameters. With the same number of steps and the same
@@ -845,8 +897,8 @@ expect("Right answers (%)", 100 * accuracy(vit, test_x, test_y), 65, 90)
 
 # %% [markdown]
 # Before you believe in any of these networks, give them a rival that knows *nothing* of pictures: two `Linear` layers
-# on all 784 pixels. And ask one question more. What if each test picture stands three pixels lower, and three further to
-# the right?
+# on all 784 pixels. And ask one question more. What if each test picture stands three pixels lower, and three further
+# to the right?
 
 # %% tags=["nbval-ignore-output"]
 def two_layers():
@@ -865,8 +917,8 @@ for name, each in {"convolutional": plain, "ViT": vit, "two layers": rival}.item
 # Then a fixed weight for each pixel goes far, and is learned fast. Our 300 steps of 32 pictures are next to nothing for
 # networks of several layers; given hours, convolutions reach 90 % and more here.
 #
-# But move the pictures, by a tenth of their width, and the order is turned round. What each of them has been *told* comes
-# out: the convolution, that a thing is the same thing elsewhere. The others have only seen what they have seen.
+# But move the pictures, by a tenth of their width, and the order is turned round. What each of them has been *told*
+# comes out: the convolution, that a thing is the same thing elsewhere. The others have only seen what they have seen.
 #
 # ### 7.2 Break it: positions
 #
@@ -886,13 +938,21 @@ print(f"positions zero     {accuracy(vit, test_x, test_y):.1%}")
 print(f"both               {accuracy(vit, shuffled, test_y):.1%}")
 vit.position.data = kept
 
+# %% [markdown]
+# Recorded, three seeds each, beside the convolutional network of about the same work:
+
 # %%
-for name in ("ViT", "ViT without positions"):
-    print(f"{name:22}", "  ".join(f"{each:.1f} %" for each in seeds("transformers", name)))
-print(f"{'convolution 3 × 3':22}", "  ".join(f"{each:.1f} %" for each in seeds("mixers", "convolution 3 × 3")))
+for kind, name in (("transformers", "ViT"), ("transformers", "ViT without positions"),
+                   ("mixers", "convolution 3 × 3")):
+    print(f"{name:22}", "  ".join(f"{each:.1f} %" for each in seeds(kind, name)))
 
 # %% [markdown]
-# RECORDED72
+# The patches' order matters: eight points are lost when they are exchanged. With positions at zero, the model can't
+# tell the two apart (the last two numbers are the same): its class token sees a bag of 49 patches. And yet that bag is
+# worth a lot. A patch of a sleeve is a sleeve wherever it stands, and a model trained without any positions is only
+# three or four points worse. In the paper, on ImageNet (its appendix D.4), it is about three.
+#
+# Beside the convolution, at about the same operations, the ViT is five points behind, with ten thousand pictures.
 #
 # ### 7.3 What positions have learned
 #
@@ -906,13 +966,16 @@ def resemblance(table):                                     # (1, 1 + K, d)
     return own @ own.T                                      # (K, K)
 
 
+# %% [markdown]
+# Bright is alike:
+
 # %% tags=["nbval-ignore-output"]
 alike = resemblance(vit.position.detach())                  # (K, K)
 plots.pictures(
     alike.view(49, 7, 7), columns=7, size=0.62, span=(-0.4, 0.8),
     title="Near patches have learned similar vectors, and so have both edges",
-    alt="Forty-nine small maps of 7 × 7 in a grid of 7 × 7. In most, the brightest cells are the patch itself and those "
-    "beside it. In those of the left and right edge both edges are bright.",
+    alt="Forty-nine small maps of 7 × 7 in a grid of 7 × 7. In most, the brightest cells are the patch "
+    "itself and those beside it. In those of the left and right edge both edges are bright.",
 )
 
 # %% [markdown]
@@ -922,13 +985,14 @@ plots.pictures(
 place = torch.cartesian_prod(torch.arange(7.0), torch.arange(7.0))  # (K, 2)
 apart = torch.cdist(place, place, p=1)                      # (K, K)
 for name, table in {"learned": alike, "noise": resemblance(torch.randn(1, 50, 48))}.items():
-    print(f"{name:8} 1 to 8 apart:", "  ".join(f"{table[apart == d].mean():5.2f}" for d in range(1, 9)))
+    means = (table[apart == distance].mean() for distance in range(1, 9))
+    print(f"{name:8} 1 to 8 apart:", "  ".join(f"{each:5.2f}" for each in means))
 
 # %% [markdown]
-# Patches side by side resemble each other; three apart they no longer do. So from nothing but labels the model has found
-# that its tokens form a grid. And it has found something that no grid of numbers would have told it: the left and the
-# right edge are alike. There, clothes show nothing. In the paper's figure, after much longer training, rows and columns
-# stand out as straight lines.
+# Patches side by side resemble each other; three apart they no longer do. So from nothing but labels the model has
+# found that its tokens form a grid. And it has found something that no grid of numbers would have told it: the left
+# and the right edge are alike. There, clothes show nothing. In the paper's figure, after much longer training, rows
+# and columns stand out as straight lines.
 #
 # ### 7.4 What does it look at? Attention rollout
 #
@@ -940,7 +1004,7 @@ for name, table in {"learned": alike, "noise": resemblance(torch.randn(1, 50, 48
 # $$\tilde A^{(l)} = \tfrac12 A^{(l)} + \tfrac12 I \qquad R = \tilde A^{(L)} \cdots \tilde A^{(2)} \tilde A^{(1)}$$
 #
 # The rows of $R$ still sum to one. The class token's row, without the class token itself, is a map of the picture.
-# (Lesson 20's reach was the same product, with ones in place of weights.)
+# (Lesson 20 will take the same product, with ones in place of weights, to ask how far a stack of layers can see.)
 
 
 # %%
@@ -953,20 +1017,23 @@ def rollout(model, x, residual=0.5):                        # (N, 1, 28, 28)
         model(x)
     R = torch.eye(50)                                       # (1 + K, 1 + K)
     for layer in seen.values():                             # the first layer first
-        A = layer[0].mean(dim=1)                            # (N, 1 + K, 1 + K): the mean of the heads
+        A = layer[0].mean(dim=1)  # (N, 1 + K, 1 + K): the mean of the heads
         R = (residual * torch.eye(50) + (1 - residual) * A) @ R  # (N, 1 + K, 1 + K)
-    return R[:, 0, 1:].view(-1, 7, 7)                       # (N, 7, 7): from the class token to the patches
+    return R[:, 0, 1:].view(-1, 7, 7)  # (N, 7, 7): from the class token to the patches
 
+
+# %% [markdown]
+# On the six pictures of section 5.2:
 
 # %% tags=["nbval-ignore-output"]
 chosen = [0, 3, 5, 8, 11, 16]
 maps = rollout(vit, test_x[chosen])                         # (6, 7, 7)
 low = maps.amin((1, 2), keepdim=True)
 plots.pictures(
-    test_x[chosen, 0], heat=0.9 * (maps - low), names=[names[each] for each in test_y[chosen]], size=1.5,
+    test_x[chosen, 0], heat=maps - low, names=[names[each] for each in test_y[chosen]], size=1.5,
     title="What the class token has taken, followed back to the input: a few patches",
-    alt="Six pictures of clothes, overlaid in orange by how much of each patch is in the class token. In each one or two "
-    "patches stand out, such as a heel, the place where the legs of trousers part, or a hem.",
+    alt="Six pictures of clothes, overlaid in orange by how much of each patch is in the class token. In "
+    "each one or two patches stand out, such as a heel, the place where legs part, or a hem.",
 )
 
 # %% [markdown]
@@ -974,7 +1041,7 @@ plots.pictures(
 # compare with eight patches drawn at random *among those that show something*, since black patches can't be missed.
 
 # %% tags=["nbval-ignore-output"]
-def without(x, score, count=8):                             # black out the patches with the highest score
+def without(x, score, count=8):  # black out the patches with the highest score
     gone = torch.zeros(len(x), 49).scatter(1, score.flatten(1).topk(count).indices, 1.0)  # (N, K)
     gone = gone.view(-1, 1, 7, 7).repeat_interleave(4, 2).repeat_interleave(4, 3)  # (N, 1, 28, 28)
     return torch.where(gone > 0, x.amin(), x)
@@ -987,8 +1054,9 @@ shows = light > light.amin() + 0.05
 with torch.no_grad(), recording(vit) as seen:
     vit(x)
 last = list(seen.values())[-1][0].mean(dim=1)[:, 0, 1:].view(-1, 7, 7)  # (N, 7, 7)
-for name, score in {"nothing": None, "eight at random": torch.rand_like(light), "eight by the last layer": last,
-                    "eight by rollout": rollout(vit, x)}.items():
+scores = {"nothing": None, "eight at random": torch.rand_like(light),
+          "eight by the last layer": last, "eight by rollout": rollout(vit, x)}
+for name, score in scores.items():
     seen_by = x if score is None else without(x, score.masked_fill(~shows, -1))
     print(f"{name:24} black: {accuracy(vit, seen_by, y):.1%}")
 
@@ -1001,8 +1069,8 @@ for name, score in {"nothing": None, "eight at random": torch.rand_like(light), 
 # ## 8 Little data, and what mends it
 #
 # A convolution is told that neighbours belong together, and that a thing is the same thing one pixel further on. A
-# Vision Transformer is told next to nothing, and must learn it from pictures. The paper says what that costs: trained on
-# ImageNet's 1.3 million pictures, ViT lost to ResNets of its size; after 300 million, it won.
+# Vision Transformer is told next to nothing, and must learn it from pictures. The paper says what that costs: trained
+# on ImageNet's 1.3 million pictures, ViT lost to ResNets of its size; after 300 million, it won.
 #
 # Our scale is smaller. Ten pictures of each class, a hundred in all; 600 steps, so that each picture is seen two
 # hundred times; both networks, three seeds (recorded).
@@ -1012,7 +1080,7 @@ for name, score in {"nothing": None, "eight at random": torch.rand_like(light), 
 
 
 # %% tags=["recorded"]
-def augment(x):                                             # (N, 1, 28, 28): half of them turned, all moved
+def augment(x):  # (N, 1, 28, 28): half of them turned, all moved
     x = torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x.flip(-1), x)
     down, right = torch.randint(-2, 3, (2, len(x), 1, 1))   # (N, 1, 1) each
     rows = (torch.arange(28)[:, None] + down).clamp(0, 27)  # (N, 28, 1)
@@ -1027,27 +1095,35 @@ def augment(x):                                             # (N, 1, 28, 28): ha
 torch.manual_seed(0)
 shoe = test_x[test_y == 9][:1]
 plots.pictures(
-    augment(shoe.expand(8, -1, -1, -1))[:, 0], title="One boot, eight times: to the left, to the right, moved", size=1.1,
+    augment(shoe.expand(8, -1, -1, -1))[:, 0], size=1.1,
+    title="One boot, eight times: to the left, to the right, moved",
     alt="Eight small pictures of the same boot, some mirrored, each moved by up to two pixels.",
 )
+
+# %% [markdown]
+# Guess first: which of the four gains by augmentation?
 
 # %%
 few = {name: low_mean_high(seeds("few", name)) for name in recorded["few"]}
 for name, (low, middle, high) in few.items():
     print(f"{name:24} {middle:.1f} % ({low:.1f} to {high:.1f})")
 
+# %% [markdown]
+# Drawn:
+
 # %%
 plots.ranges(
     few, xlabel="right answers on the test (%), mean and range of three seeds", 
-    title="A hundred pictures: augmentation mends half of what the ViT lacks",
-    alt="After training on a hundred pictures, mean and range of three seeds, in per cent: " + "; ".join(
-        f"{name} {middle:.1f} ({low:.1f} to {high:.1f})" for name, (low, middle, high) in few.items()) + ".",
+    title="A hundred pictures: augmentation mends most of what the ViT lacks",
+    alt="After training on a hundred pictures, mean and range of three seeds: " + "; ".join(
+        f"{name} {middle:.1f} ({low:.1f} to {high:.1f})"
+        for name, (low, middle, high) in few.items()) + ".",
 )
 
 # %% [markdown]
-# With a hundred pictures the Vision Transformer is far behind. Augmented ones bring it more than half of the way; the
-# convolution gains nothing, for it had been told already. What one model has built in, the other can be shown: as more
-# pictures, as copies of those at hand, or, in DeiT, by a teacher.
+# With a hundred pictures the Vision Transformer is thirteen points behind. Augmentation brings it nine of them; to the
+# convolution it brings one or two, for most of it had been told already. What one model has built in, the other can be
+# shown: as more pictures, as copies of those at hand, or, in DeiT, by a teacher.
 #
 # `txlib train vision --data fashion` trains a larger one for as long as you like.
 #
@@ -1069,10 +1145,18 @@ x = torch.randn(2, 8, 7, 6)
 mine, theirs = AttentionLayer2d(8, 16, 12), library.AttentionLayer2d(8, 16, 12)
 theirs.load_state_dict(mine.state_dict())
 prove_equal(mine(x), theirs(x), what="AttentionLayer2d by hand and the library's")
-for form, called in (("gaussian", "gaussian"), ("embedded", "embedded_gaussian"), ("dot", "dot_product"),
-                     ("concatenation", "concatenation")):
-    mine, theirs = NonLocal(8, form, zero=False), library.NonLocalBlock(8, called)
-    copied = {"g": mine.g, "z": mine.out} | ({} if form == "gaussian" else {"theta": mine.theta, "phi": mine.phi})
+
+# %% [markdown]
+# The block in its four forms:
+
+# %%
+called = {"embedded": "embedded_gaussian", "dot": "dot_product"}
+for form in ("gaussian", "embedded", "dot", "concatenation"):
+    mine = NonLocal(8, form, zero=False)
+    theirs = library.NonLocalBlock(8, called.get(form, form))
+    copied = {"g": mine.g, "z": mine.out}
+    if form != "gaussian":
+        copied |= {"theta": mine.theta, "phi": mine.phi}
     for name, each in copied.items():
         getattr(theirs, name).weight.data = each.weight.data[:, :, None, None]
         getattr(theirs, name).bias.data = each.bias.data
@@ -1082,8 +1166,8 @@ for form, called in (("gaussian", "gaussian"), ("embedded", "embedded_gaussian")
 
 # %% [markdown]
 # Its dot product has a surprise. Without a softmax, $(\theta\, \varphi^\top) g = \theta\, (\varphi^\top g)$: done from
-# the right, no score is ever written down, and the cost is linear in the number of pixels. That is lesson 21's linear
-# attention, in 2018.
+# the right, no score is ever written down, and the cost is linear in the number of pixels. That is linear
+# attention, which lesson 21 is about, in 2018.
 #
 # Local attention, with a window as a mask and without:
 
@@ -1092,9 +1176,11 @@ torch.manual_seed(0)
 mine, theirs = LocalAttention(8, 3, heads=2), library.LocalAttention2d(8, 8, kernel=3, heads=2)
 for name in ("query", "key", "value"):
     getattr(theirs, name).weight.data = getattr(mine, name).weight.data
-theirs.row.data, theirs.column.data = (each.data[:, None].expand(-1, 2, -1).clone() for each in (mine.rows, mine.columns))
+for one, other in ((theirs.row, mine.rows), (theirs.column, mine.columns)):
+    one.data = other.data[:, None].expand(-1, 2, -1).clone()  # (k, heads, d / 2)
 prove_equal(mine(x), theirs(x), what="Local attention by hand and the library's")
-prove_equal(window_2d(6, 1).dense(42).float(), library.window_2d(6, 1).dense(42).float(), what="The window as a mask")
+tables = window_2d(6, 1).dense(42), library.window_2d(6, 1).dense(42)  # (1, 1, K, K) each
+prove_equal(*(each.float() for each in tables), what="The window as a mask")
 
 # %% [markdown]
 # (The library's heads have vectors $r$ of their own; ours share them.) And the Vision Transformer: the encoder that
@@ -1106,10 +1192,15 @@ from txlib.models.vit import ViTConfig, ViTForImageClassification
 
 block = BlockConfig(d_model=48, heads=4, d_ff=96, activation="gelu", position="learned")
 theirs = ViTForImageClassification(ViTConfig(28, 4, block, layers=4, channels=1), labels=10).eval()
-renamed = {"embed": "base.patches.projection", "token": "base.special", "position": "base.position.weight",
-           "head": "classifier", "norm": "base.encoder.norm"}
-inside = {"norm_1": "self_attention_norm", "attention": "self_attention", "norm_2": "feed_forward_norm",
-          "network": "feed_forward"}
+renamed = {"embed": "base.patches.projection", "token": "base.special", "head": "classifier",
+           "position": "base.position.weight", "norm": "base.encoder.norm"}
+inside = {"norm_1": "self_attention_norm", "attention": "self_attention",
+          "norm_2": "feed_forward_norm", "network": "feed_forward"}
+
+# %% [markdown]
+# Each of our parameters goes under the library's name, in the library's shape:
+
+# %% tags=["nbval-ignore-output"]
 shapes, state = theirs.state_dict(), {}
 for name, value in vit.state_dict().items():
     first, *rest = name.split(".")
@@ -1120,7 +1211,7 @@ for name, value in vit.state_dict().items():
     state[name] = value.view(shapes[name].shape)
 theirs.load_state_dict(state)
 with torch.no_grad():
-    prove_equal(vit(test_x[:20]), theirs(test_x[:20]).logits, what="The trained ViT here and in the library")
+    prove_equal(vit(test_x[:20]), theirs(test_x[:20]).logits, what="The trained ViT and the library's")
 
 # %% [markdown]
 # `load_pretrained` reads a ViT in Hugging Face's format, with all its weights. Pictures of another size are taken too:
@@ -1136,7 +1227,8 @@ for name, said in {"28 × 28, 49 patches": small, "56 × 56, 196 patches": whole
     print(f"{name:21} {(said == test_y[:500]).float().mean():.1%}")
 
 # %% [markdown]
-# TODO
+# It works without a step of training, and loses a third of what was right: a patch of $4 \times 4$ now holds a quarter
+# of what it held, and such patches the model has never seen. Therefore the paper fine-tunes at the larger size.
 #
 # ## 10 What it costs for a photograph
 #
@@ -1145,8 +1237,8 @@ for name, said in {"28 × 28, 49 patches": small, "56 × 56, 196 patches": whole
 # each token uses them once, and scores and sums take $2 n d$ per token more. Twice that in operations:
 
 # %%
-for name, n in {"pixels": 224**2, "patches of 32": 7**2, "patches of 16": 14**2, "patches of 14": 16**2,
-                "patches of 4": 56**2}.items():
+tokens = {"pixels": 224**2, "patches of 4": 56**2, "patches of 14": 16**2, "patches of 16": 14**2}
+for name, n in tokens.items():
     print(f"{name:13} n = {n:6,}, {n * n:13,} pairs, {4 * n * n / 1e6:9,.1f} MB of scores")
 n, d = 197, 768
 paper = 12 * 2 * n * (12 * d * d + 2 * n * d) + 2 * 196 * 768 * d
@@ -1292,14 +1384,14 @@ print(f"ResNet-50: {resnet50()[0] / 1e6:.1f} million, {resnet50()[1] / 1e9:.1f} 
 #   convolution is told. That takes pictures.
 # - Attention is cheap in operations where channels are many and tokens few. Count before you compare.
 #
-# **Read** Dosovitskiy et al. 2021, *An Image is Worth 16×16 Words*, [arXiv:2010.11929](https://arxiv.org/abs/2010.11929),
-# sections 3 and 4.5. Wang et al. 2018, *Non-local Neural Networks*, [arXiv:1711.07971](https://arxiv.org/abs/1711.07971),
-# section 3. Ramachandran et al. 2019, *Stand-Alone Self-Attention in Vision Models*,
-# [arXiv:1906.05909](https://arxiv.org/abs/1906.05909), section 3. Abnar and Zuidema 2020, *Quantifying Attention Flow in
-# Transformers*, [arXiv:2005.00928](https://arxiv.org/abs/2005.00928), section 3. Buades, Coll and Morel 2005, *A
-# non-local algorithm for image denoising*, CVPR. Touvron et al. 2021, *Training data-efficient image transformers*,
-# [arXiv:2012.12877](https://arxiv.org/abs/2012.12877), section 4. Xiao et al. 2017, *Fashion-MNIST*,
-# [arXiv:1708.07747](https://arxiv.org/abs/1708.07747).
+# **Read** Dosovitskiy et al. 2021, *An Image is Worth 16×16 Words*,
+# [arXiv:2010.11929](https://arxiv.org/abs/2010.11929), sections 3 and 4.5. Wang et al. 2018, *Non-local Neural
+# Networks*, [arXiv:1711.07971](https://arxiv.org/abs/1711.07971), section 3. Ramachandran et al. 2019, *Stand-Alone
+# Self-Attention in Vision Models*, [arXiv:1906.05909](https://arxiv.org/abs/1906.05909), section 3. Abnar and Zuidema
+# 2020, *Quantifying Attention Flow in Transformers*, [arXiv:2005.00928](https://arxiv.org/abs/2005.00928), section 3.
+# Buades, Coll and Morel 2005, *A non-local algorithm for image denoising*, CVPR. Touvron et al. 2021, *Training
+# data-efficient image transformers*, [arXiv:2012.12877](https://arxiv.org/abs/2012.12877), section 4. Xiao et al.
+# 2017, *Fashion-MNIST*, [arXiv:1708.07747](https://arxiv.org/abs/1708.07747).
 #
 # **Do** the exercise [16_vision](../exercises/exercise_16_vision.ipynb). Then go on to
 # [17 Music](17_music.ipynb).
