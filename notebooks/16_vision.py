@@ -638,9 +638,9 @@ in_a_row = Mask(lambda query, key: (query - key).abs() <= 7)
 plots.mask(
     {"sliding window, radius 7": in_a_row, "2-D window, radius 1": window_2d(6, 1)},
     length=36, title="A square neighbourhood is three bands with gaps",
-    alt="Two squares of 36 queries by 36 keys. Left one broad band of 15 along the diagonal. Right three "
-    "narrow bands: along the diagonal, and six cells to either side of it; each is cut into pieces where "
-    "a picture's row ends.",
+    alt="Two squares of 36 queries by 36 keys. Left one broad band of 15 along the diagonal. Right "
+    "three narrow bands: along the diagonal, and six cells to either side of it; each is cut into "
+    "pieces where a picture's row ends.",
 )
 
 # %% [markdown]
@@ -1032,8 +1032,8 @@ low = maps.amin((1, 2), keepdim=True)
 plots.pictures(
     test_x[chosen, 0], heat=maps - low, names=[names[each] for each in test_y[chosen]], size=1.5,
     title="What the class token has taken, followed back to the input: a few patches",
-    alt="Six pictures of clothes, overlaid in orange by how much of each patch is in the class token. In "
-    "each one or two patches stand out, such as a heel, the place where legs part, or a hem.",
+    alt="Six pictures of clothes, overlaid in orange by how much of each patch is in the class token. "
+    "In each one or two patches stand out, such as a heel, the place where legs part, or a hem.",
 )
 
 # %% [markdown]

@@ -14,10 +14,9 @@ def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = wardrobe.RUNS.kept()
     assert kept["mixers"].keys() == lesson["mixers"].keys() | {"convolution + non-local"}
     models = {name + how for name in ("convolutional", "ViT") for how in ("", ", augmented")}
-    assert kept["sizes"].keys() == models
-    assert all(runs.keys() == {str(size) for size in wardrobe.SIZES} for runs in kept["sizes"].values())
-    every = [*kept["mixers"].values(), kept["without positions"]]
-    every += [seeds for runs in kept["sizes"].values() for seeds in runs.values()]
+    assert kept["few"].keys() == models
+    assert kept["transformers"].keys() == {"ViT", "ViT without positions"}
+    every = [seeds for part in kept.values() for seeds in part.values()]
     assert all(seeds.keys() == {"0", "1", "2"} for seeds in every)
     assert all(0.1 < run["right"] < 1 for seeds in every for run in seeds.values())
 

@@ -28,7 +28,7 @@ def test_heat_covers_the_whole_picture_whatever_its_size():
     picture = drawn(heat=torch.tensor([[[0.0, 2.0]], [[1.0, 4.0]]]))
     for axes, shares in zip(picture.axes, ([0, 1], [0.25, 1]), strict=True):
         photo, heat = axes.images
-        assert heat.get_extent() == photo.get_extent() == (-0.5, 3.5, 2.5, -0.5)
+        assert list(heat.get_extent()) == list(photo.get_extent()) == [-0.5, 3.5, 2.5, -0.5]
         assert heat.get_array()[0, :, 3].tolist() == shares
 
 
@@ -47,8 +47,8 @@ def test_panels_stand_in_rows():
     assert picture.axes[0].get_subplotspec().get_gridspec().get_geometry() == (2, 3)
 
 
-@pytest.mark.parametrize("what", ["names", "marks", "arrows", "heat"])
+@pytest.mark.parametrize("what", ["names", "marks", "arrows"])
 def test_one_entry_for_each_picture(what):
-    given = {"names": ["one"], "marks": [(0, 0)], "arrows": [[]], "heat": torch.zeros(1, 2, 2)}[what]
+    given = {"names": ["one"], "marks": [(0, 0)], "arrows": [[]]}[what]
     with pytest.raises(ValueError, match=f"{what} holds 1 entries for 2 pictures: give one for each"):
         drawn(**{what: given})

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from txlib.plots.picture import PALETTE, Picture, drawing, fit, headline, panels
 
-Arrow = tuple[tuple[float, float], tuple[float, float], float]
+Pixel = tuple[int | float, int | float]
+Arrow = tuple[Pixel, Pixel, int | float]
 """From (row, column) to (row, column), in pixels, with a weight between 0 and 1."""
 
 
@@ -20,10 +21,10 @@ def pictures(
     names: Sequence[str] | None = None,
     columns: int | None = None,
     heat: Float[Tensor, "count rows columns"] | None = None,
-    marks: Sequence[tuple[float, float]] | None = None,
+    marks: Sequence[Pixel] | None = None,
     arrows: Sequence[Sequence[Arrow]] | None = None,
-    size: float = 1.2,
-    span: tuple[float, float] | None = None,
+    size: int | float = 1.2,
+    span: tuple[int | float, int | float] | None = None,
 ) -> Picture:
     """Grey pictures side by side, the larger a number the brighter.
 
@@ -37,10 +38,10 @@ def pictures(
         span: the numbers that are black and white; each picture's own least and greatest unless given.
 
     Raises:
-        ValueError: when there is not one name, mark, map of heat or list of arrows for each picture.
+        ValueError: when there is not one name, mark or list of arrows for each picture.
     """
     count, height, width = images.shape
-    for what, given in (("names", names), ("marks", marks), ("heat", heat), ("arrows", arrows)):
+    for what, given in (("names", names), ("marks", marks), ("arrows", arrows)):
         if given is not None and len(given) != count:
             raise ValueError(f"{what} holds {len(given)} entries for {count} pictures: give one for each")
     with drawing():
