@@ -186,6 +186,7 @@ def test_the_command_writes_midi_and_sound(txlib, folder, tmp_path):
     ],
 )
 def test_the_command_says_what_is_wrong_in_one_line(txlib, folder, tmp_path, monkeypatch, options, message):
+    pytest.importorskip("mido")
     monkeypatch.chdir(tmp_path)
     status, _, said = txlib("compose", *options, "--model", folder)
     assert status == 2 and message in said and said.count("\n") == 1
