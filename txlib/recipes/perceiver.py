@@ -32,7 +32,7 @@ _ADAM = TrainConfig(lr=3e-3, weight_decay=0.01, checkpoint_every=200, validate_e
 PRESETS: dict[str, Preset] = {
     "small": Preset(_SMALL, 2, 262, 6_000, _ADAM, minutes=1.0, context=160),
 }
-"""`small` (0.16 million parameters) is for a minute of one core."""
+"""`small` (0.18 million parameters) is for a minute of one core."""
 
 
 class Sources(NamedTuple):
