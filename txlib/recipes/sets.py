@@ -59,7 +59,7 @@ class SetPreset:
     share: float = 1.0
 
 
-_ADAM = TrainConfig(lr=1e-3, warmup=100, checkpoint_every=200, validate_every=500)
+_ADAM = TrainConfig(lr=3e-3, warmup=100, checkpoint_every=200, validate_every=500)
 
 PRESETS = {
     "small": SetPreset(64, 4, 2, 1, 16, _ADAM, minutes=3.0),
