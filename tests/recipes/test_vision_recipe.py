@@ -175,8 +175,9 @@ def test_a_rival_goes_on_and_is_saved(model, tmp_path):
 
 
 def test_digits_are_not_mirrored_unless_asked_to():
-    assert Vision(data="digits").variations == [shift, erase] and Vision().variations == [shift, flip, erase]
-    assert Vision(augment="none").variations == [] and Vision(data="digits", augment="flip").variations == [flip]
+    assert Vision(data="digits", augment="usual").variations == [shift, erase]
+    assert Vision(augment="usual").variations == [shift, flip, erase] and Vision().variations == []
+    assert Vision(data="digits", augment="flip").variations == [flip]
 
 
 def test_runs_that_differ_have_folders_of_their_own():

@@ -1,5 +1,5 @@
 """The recipe for pictures: what do they show? By a Vision Transformer, or a rival that computes as much, on pictures
-that are varied anew in each epoch.
+as they are, or varied anew in each epoch.
 
 A Vision Transformer is saved as `transformers` writes it. Models take pixels from 0 to 1, as `txlib.data` gives them.
 """
@@ -115,12 +115,12 @@ class Vision(Recipe[PictureSplits, nn.Module]):
         "vit", "vit; or as costly: conv, local (attention, no convolutions), hybrid (a non-local block)."
     )
     preset: str = option("tiny", "Size: tiny, or small for a laptop.")
-    augment: str = option("usual", f"How pictures are varied: {ALL}, with commas; none; usual: what suits the data.")
+    augment: str = option("none", f"How pictures are varied: {ALL}, with commas; usual: what suits the data; none.")
     pictures: int | None = option(None, "Train on so many pictures only.")
 
     @property
     def folder_name(self) -> str:
-        more = [] if self.augment == "usual" else [self.augment.replace(",", "-")]
+        more = [] if self.augment == "none" else [self.augment.replace(",", "-")]
         more += [] if self.pictures is None else [str(self.pictures)]
         return "-".join([self.data, self.model, self.preset, *more])
 
