@@ -148,7 +148,8 @@ def options(recipe: type[Recipe]) -> dict:
     """What makes a recipe tiny."""
     if recipe is FineTuning:
         return {"model": str(untrained_bert()), "task": "tags", "lr": 1e-3}
-    return {"preset": "mini"} | ({"bpe_dropout": 0.2, "r_drop": 1.0} if recipe is Translation else {})
+    more = {Translation: {"bpe_dropout": 0.2, "r_drop": 1.0}, Vision: {"augment": "usual"}}
+    return {"preset": "mini", **more.get(recipe, {})}
 
 
 def dies_in(step: int, how: int):
