@@ -96,8 +96,9 @@ for name, f in functions.items():
     print(f"{name:26} {kind(f, points[None] / 8)}")
 
 # %% [markdown]
-# The last line is the recipe of this whole lesson: **equivariant layers, then an invariant pool**. That it always
-# works is one line of proof: pooling does not care in which order the rows stand that the layers have only shuffled.
+# The last line is the recipe of this whole lesson: **equivariant layers, then an invariant pool**. The proof that it
+# always works is one line: shuffle the input, and equivariant layers shuffle their rows in the same way; the pool
+# does not care in which order rows stand.
 #
 # Could one not take any network, and show it shuffled sets until it has learnt to ignore the order? Sixteen points
 # have twenty million million orders, a seventeenth point makes that seventeen times as many, and so on. Better to
@@ -121,7 +122,7 @@ plots.products(
 #
 # ### 2.1 What a mean can't see
 #
-# Three pools are as old as statistics: mean, sum, maximum. How much of a set is left? Take bags of one to four
+# Three pools are as old as statistics: mean, sum, maximum. How much of a set survives them? Take bags of one to four
 # numbers, each from 1 to 4 (a bag is a set that may hold an element twice). There are $4 + 10 + 20 + 35 = 69$ such
 # bags. How many of them does each pool tell apart? On paper: sums are whole numbers from 1 to 16, so 16. A maximum is
 # one of 4. (And the mean?)
@@ -143,8 +144,9 @@ for encoding, phi in encodings.items():
 
 # %% [markdown]
 # The sum of one-hot vectors *counts*: so many ones, so many twos. Nothing is lost but the order. The mean keeps the
-# proportions and forgets the size: {1, 2} and {1, 1, 2, 2} look alike. The maximum knows who is there, not how often.
-# Its 15 are the non-empty subsets of four numbers.
+# proportions and forgets the size: {1, 2} and {1, 1, 2, 2} look alike. (The 69 bags have 51 different proportions. Of
+# bare numbers it keeps a single fraction, and only 19 fractions occur.) The maximum knows who is there, not how
+# often. Its 15 are the non-empty subsets of four numbers.
 #
 # ### 2.2 Deep Sets
 #
@@ -154,9 +156,9 @@ for encoding, phi in encodings.items():
 # $$f(x) = \rho\Big(\sum_i \phi(x_i)\Big)$$
 #
 # They prove more than that it is invariant. If the elements come from a countable set, *every* invariant function can
-# be written so. (One-hot shows why: the sum has kept everything. For real numbers the pooled vector must be at least
-# as wide as the set is large: Wagstaff et al. 2019.) "Can be written" says nothing about "is learnt", as you will
-# see.
+# be written so. (One-hot shows why: the sum has kept everything. For real numbers and continuous $\phi$ and $\rho$,
+# which networks are, the pooled vector must be at least as wide as the largest set, or some functions are out of
+# reach: Wagstaff et al. 2019.) "Can be written" says nothing about "is learnt", as you will see.
 
 
 # %% tags=["recorded"]
@@ -179,9 +181,10 @@ def deep_sets(how, d_in, d_out, d=64):  # (batch, n, d_in): (batch, 1, d_out)
 # %% [markdown]
 # ### 2.3 The largest number
 #
-# A task that a child can do, from Lee et al. (2019, § 5.1): given a set of numbers between 0 and 1, say the largest.
-# We train on sets of one to ten numbers, and test on larger ones, too. One training loop serves the whole lesson. It
-# warms the learning rate up, lets it fall at the end, and clips gradients:
+# A task that a child can do, from Lee et al. (2019, § 5.1): given a set of numbers, say the largest. Ours lie between
+# 0 and 1 (theirs between 0 and 100). We train on sets of one to ten numbers, as they did, and test on larger ones,
+# too. One training loop serves the whole lesson. It warms the learning rate up, lets it fall at the end, and clips
+# gradients:
 
 
 # %% tags=["recorded"]
@@ -230,10 +233,9 @@ for how, model in largest.items():
     print(f"  pooled by {how:24}", "".join(f"{each:8.2f}" for each in errors))
 
 # %% [markdown]
-# The maximum wins, of course: it *is* the answer, and $\phi$ has only to pass the number on. The sum does not badly
-# on sizes that it has seen, and is lost beyond: twenty times the elements make sums twenty times as large, where
-# $\rho$ has never been. The mean does not explode, but has nothing to go by: among 200 numbers one large one hardly
-# moves it.
+# The maximum wins, of course: it *is* the answer, and $\phi$ has only to pass the number on. The sum is passable on
+# sizes that it has seen, and lost beyond: twenty times the elements make sums twenty times as large, which $\rho$ has
+# never met. The mean does not explode, but has nothing to go by: among 200 numbers one large one hardly moves it.
 #
 # So the pool decides what is easy. Must *we* choose it, for each task anew? An attention layer could learn to.
 
@@ -266,14 +268,15 @@ plots.lines(
 # ### 3.2 MAB: one block of attention
 #
 # Now with vectors, heads and a residual. The **multihead attention block** of Lee et al. (2019, eq. 6 and 7) lets a
-# set $x$ look at a set $y$, and then works on each row by itself (rFF, a row-wise feed-forward layer):
+# set $x$ look at a set $y$: queries are made of $x$, keys and values of $y$. Then it works on each row by itself
+# (rFF, a row-wise feed-forward layer; below it is one linear layer and a ReLU):
 #
 # $$h = x + \text{Multihead}(x, y, y) \qquad \text{MAB}(x, y) = h + \text{rFF}(h)$$
 #
 # The paper has a LayerNorm around each line, and an output matrix $W^O$ in the heads. The authors' own code, which we
 # follow here, has neither as its default, and adds to the *projected* query in place of $x$, which can then have
-# another width. Both divide scores by $\sqrt d$ with the width of *all* heads together, not of one, as lesson 04
-# does.
+# another width. Paper and code divide scores by $\sqrt d$, where $d$ is the width of *all* heads together. Lesson 04
+# took the width of one head.
 
 
 # %% tags=["recorded"]
@@ -295,9 +298,11 @@ class MAB(nn.Module):
 # ### 3.3 SAB and PMA
 #
 # A **set attention block** is a set that looks at itself. **Pooling by multihead attention** is $k$ learnt vectors,
-# the *seeds*, that look at the set: whatever its size, $k$ rows come out. (The paper puts one more rFF before it.)
+# the *seeds*, that look at the set: whatever its size, $k$ rows come out. (The paper's formula, eq. 11, has one more
+# rFF before it; its experiments leave that out.)
 #
-# $$\text{SAB}(x) = \text{MAB}(x, x) \qquad\qquad \text{PMA}_k(x) = \text{MAB}(S, x), \quad S \in \mathbb R^{k \times d}$$
+# $$\text{SAB}(x) = \text{MAB}(x, x) \qquad\qquad
+# \text{PMA}_k(x) = \text{MAB}(S, x), \quad S \in \mathbb R^{k \times d}$$
 
 
 # %% tags=["recorded"]
@@ -391,7 +396,7 @@ for n, dense, induced in zip(lengths, *counted.values(), strict=True):
 #
 # ### 3.5 The largest number again
 #
-# Three seeds each, trained and tested as in 2.3; `data/flocks.py` has run these cells for you:
+# Three *random* seeds each (not PMA's), trained and tested as in 2.3; `data/flocks.py` has run these cells for you:
 
 
 # %% tags=["recorded"]
@@ -400,7 +405,8 @@ LARGEST = {"mean": lambda: deep_sets("mean", 1, 1), "sum": lambda: deep_sets("su
            "SAB, PMA": lambda: nn.Sequential(SAB(1, 32), SAB(32, 32), PMA(32), nn.Linear(32, 1))}
 
 # %% [markdown]
-# The errors, one column per size, three seeds in each:
+# The errors, one column per size, three seeds in each. (They are tested on other sets than in 2.3, so the first of
+# each three differs a little from the numbers there.)
 
 # %%
 recorded = json.loads((DATA / "flocks.json").read_text())
@@ -414,20 +420,21 @@ for name, seeds in recorded["largest"].items():                     # seed → a
 # %% [markdown]
 # Nobody told the attention which pool to be, and on every size it is nearer to the largest number than the mean. It
 # can't win against `max`: if you know the right pool, take it. And on sizes that it has not seen it gets worse, but
-# unlike the sum it does so slowly, and comes to an end. Why? Go back to 3.1, with a fixed query $s$. The more numbers
-# there are, the more of them stand close below the largest and take their share of the weight. For very many numbers
-# between 0 and 1 the pooled value tends to $\int x e^{sx} dx / \int e^{sx} dx \approx 1 - 1/s$: a query of 15 ends up
-# 0.07 below the largest, and no further.
+# unlike the sum it does so slowly, and levels off. Why? The simplest picture of it is 3.1's pool with a fixed query
+# $s$. The more numbers there are, the more of them stand close below the largest and take their share of the weight.
+# For very many numbers between 0 and 1 the pooled value tends to $\int x e^{sx} dx / \int e^{sx} dx \approx 1 - 1/s$:
+# a query of 15 ends up 0.07 below the largest, and no further.
 
 # %% [markdown]
 # ## 4 Clustering, learnt
 #
 # ### 4.1 The task
 #
-# So far attention is a detour to `max`. Now something that no pool does. A **mixture of Gaussians** is $k$ round
-# clouds in the plane: cloud $j$ has the share $\pi_j$ of the points, the mean $\mu_j$ and the standard deviation
-# $\sigma_j$. Given only the points, find the clouds. Here $k = 3$, means anywhere between $-4$ and $4$,
-# $\sigma = 0.3$:
+# So far attention has been a detour to `max`. Now for something that none of the three pools does by itself. A
+# **mixture of Gaussians** is $k$ round clouds in the plane: cloud $j$ has the share $\pi_j$ of the points, the mean
+# $\mu_j$ and the standard deviation $\sigma_j$. Given only the points, find the clouds. Here $k = 3$, means anywhere
+# between $-4$ and $4$, $\sigma = 0.3$; every way of sharing out the points is equally likely (that is `Dirichlet`
+# with ones):
 
 
 # %% tags=["recorded"]
@@ -451,7 +458,8 @@ def draw(pi, mean, deviation, n):  # (size, n, 2): points of these clouds
 # \sum_{a \in \{1, 2\}} \Big[ \frac{(x_a - \mu_{ja})^2}{2 \sigma_{ja}^2} + \log \sigma_{ja} \Big] - \log 2\pi \Big)$$
 #
 # The densities of far clouds are as small as $e^{-300}$, which is 0 in float32. So we add them up by `logsumexp`, and
-# never leave the logarithm.
+# never leave the logarithm. (The formula has a deviation for each axis, $a = 1, 2$. Ours are equal, but neither EM
+# nor the network will be told so.)
 
 
 # %% tags=["recorded"]
@@ -522,16 +530,16 @@ chosen = (torch.stack(each)[best, range(500)] for each in zip(*tries, strict=Tru
 several = report("EM, best of 5 starts", tuple(chosen))
 
 # %% [markdown]
-# Look at the two columns. EM soon makes *its* points more likely than the truth does, and fresh ones less: it fits
-# the noise. A cloud of two points is not recognised as two points. Several starts make it worse: of all hills the
-# highest is the one that fits the noise best.
+# Look at the two columns. After 20 rounds EM makes *its* points more likely than the truth does; yet fresh ones
+# become less and less likely after round 5: it fits the noise. Two points that happen to lie close are a fine small
+# cloud to it. Several starts make it worse: of all hills the highest is the one that fits the noise best.
 #
 # ### 4.3 The network: many sets, one pass
 #
-# The other way is to learn what *sets in general* look like. A Set Transformer reads the points. Three seeds pool
-# them: one for each cloud, five numbers out. The loss is minus the log-likelihood: nobody ever tells it the true
-# clouds. Clustering is paid for once, in training; afterwards each new set costs one forward pass. This is called
-# **amortised** inference.
+# The other way is to learn what *sets in general* look like. A Set Transformer reads the points. Three learnt seeds
+# pool them, one for each cloud, and each becomes five numbers: a logit for the share, two for the mean, two for the
+# deviations. The loss is minus the log-likelihood: nobody ever tells it the true clouds. Clustering is paid for once,
+# in training; afterwards each new set costs one forward pass. This is called **amortised** inference.
 
 
 # %% tags=["recorded"]
@@ -575,7 +583,7 @@ expect("log-likelihood of fresh points", report("one forward pass", found), -3.5
 polished = report("… and one round of EM", em(flocks, found, 1))
 
 # %% [markdown]
-# Four of the test sets, with the truth and what the network saw:
+# Four of the test sets, with the truth and what the network found, drawn at two standard deviations:
 
 # %%
 plots.clusters(
@@ -586,19 +594,21 @@ plots.clusters(
 )
 
 # %% [markdown]
-# Most heaps have an ellipse, and some have two. They are wider than the true ones, most of all where points are few:
-# caution. In the fourth set one true cloud has not given a single point, so nobody could find it.
+# The third set is solved. In the others some heaps have two ellipses, a tight one and a wider one, and in the first
+# two sets one ellipse must do for two clouds. Where the network is unsure, it draws wide: caution. In the fourth set
+# one true cloud has not given a single point, so nobody could find it.
 #
-# Now compare the numbers with EM's. On the points that both have seen EM wins by far. On fresh points the network
-# does: it is ahead of EM after 1, 5, 20 or 100 rounds, and from five starts. It has met 22,400 sets in training, and
-# knows what they are like: clouds are not as small as two points that happen to lie close. One round of EM after it
-# makes the seen points likelier and the fresh ones less likely: there is the noise again.
+# Now compare the numbers with EM's. On the points that both have seen EM is ahead from five rounds on, and in the end
+# by far. On fresh points the network is: ahead of EM after 1, 5, 20 or 100 rounds, and from five starts. It has met
+# 22,400 sets in training, and knows what they are like: clouds are not as small as two points that happen to lie
+# close. One round of EM after it makes the seen points likelier and the fresh ones less likely: there is the noise
+# again.
 #
 # ### 4.4 Three seeds, and sizes that were never seen
 #
 # `data/flocks.py` has trained Deep Sets (a wider net, for fairness, and the maximum for its pool), SABs and ISABs for
-# 1,000 steps with three seeds. Each model has seen 20 to 40 points. Here are its log-likelihoods of fresh points
-# after it has read 10, 30, 100 or 300:
+# 1,000 steps with three random seeds. Each model has seen 20 to 40 points. Here are its log-likelihoods of fresh
+# points after it has read 10, 30, 100 or 300:
 
 
 # %% tags=["recorded"]
@@ -644,11 +654,11 @@ plots.ranges(
 )
 
 # %% [markdown]
-# Both Set Transformers are ahead of Deep Sets, in every seed. Its $\phi$ sees one point alone, and has to write down
-# for $\rho$ where *everything* is; in an SAB a point first looks who is near. The 16 inducing points lose nothing
-# here.
+# With 30 points both Set Transformers are ahead of Deep Sets, in every seed. Its $\phi$ sees one point alone, so all
+# comparing of points is left to $\rho$, after the pool; in an SAB a point first looks who is near. The 16 inducing
+# points lose nothing here.
 #
-# Now along a line. With 100 or 300 points, more than any model has seen, the Set Transformers get *better*: more
+# Now read along a line. With 100 or 300 points, more than any model has seen, the Set Transformers get *better*: more
 # points show the clouds more clearly, and the truth is at about $-1.25$. Deep Sets doesn't profit. With ten points
 # all are bad. In part they must be, since a cloud of which no point was drawn can't be found; in part it is a size on
 # which they were not trained.
@@ -669,8 +679,8 @@ plots.ranges(
 #
 # "Array" means: rows of numbers, whatever they are. Pixels, bytes, points, sound. The network is the same.
 #
-# One class does both kinds of attention. It is lesson 06's block with norms in front. The input has another width
-# than the latents, and a norm of its own (`width` is that of the queries and keys):
+# One class does both kinds of attention. It is lesson 06's pre-norm block. The input has another width than the
+# latents, and a norm of its own (`width` is that of queries, keys and values):
 
 
 # %%
@@ -743,9 +753,9 @@ for name, config in {"shared": imagenet, "each its own": apart}.items():
 # %% [markdown]
 # ### 5.2 Counted: $n \cdot m$ against $n^2$
 #
-# Six layers of self-attention on $n$ rows cost $6n^2$ scores. One look and six latent blocks cost $nm + 6m^2$. For a
-# photograph of $224 \times 224 = 50{,}176$ pixels and $m = 512$: 15 thousand million against 27 million. Depth is now
-# free of $n$: ten more blocks add $10 m^2$. All operations, feed-forward networks included:
+# Six layers of self-attention on $n$ rows make $6n^2$ scores per head. One look and six latent blocks:
+# $nm + 6m^2$. For a photograph of $224 \times 224 = 50{,}176$ pixels and $m = 512$: 15 thousand million against 27
+# million. Depth no longer depends on $n$: ten more blocks add $10 m^2$. All operations, feed-forward networks included:
 
 
 # %%
@@ -816,7 +826,8 @@ for n in (256, 1024, 2048):
 #
 # $$\big[\,p,\; \sin(\pi f_1 p), \dots, \sin(\pi f_b p),\; \cos(\pi f_1 p), \dots, \cos(\pi f_b p)\,\big]$$
 #
-# A faster wave than one that changes its sign from point to point can't be seen on a grid (Nyquist): hence the half.
+# From $-1$ to $1$ a wave of frequency $f$ goes up and down $f$ times. The fastest that a grid can show changes its
+# sign from point to point, one wave per two points (Nyquist): hence the half.
 
 
 # %%
@@ -906,17 +917,17 @@ with torch.no_grad():
 # %% [markdown]
 # It is **invariant**: a network for sets. What makes a picture of a set is that each element carries its place with
 # it. Shuffle the rows, ink and place together, and nothing happens. Move the ink to other places, and it is another
-# picture, except to the one that sees no places. No layer knows that pixels have neighbours; convolutions do, and are
-# better at pictures of this number. The Perceiver has to learn it from data, and is the same model for whatever comes
-# next.
+# picture, except to the one that sees no places. No layer knows that pixels have neighbours. Convolutions do, and
+# usually are better when pictures are as few as here. The Perceiver has to learn it from data, and is the same model
+# for whatever comes next.
 
 # %% [markdown]
 # ### 5.4 Bytes, and both at once
 #
 # What comes next is text, as bytes, without any tokenizer. A row of the array is now the embedding of a byte, 16
 # numbers, and 13 numbers that say where it stands. And because all is one array, a picture and a text can be put into
-# **one**, below each other. Rows of both kinds need one width, and something that tells them apart. The paper (§ 4.2)
-# does both at once: it fills each up with a learnt vector of its kind.
+# **one**, one below the other. Rows of both kinds need one width, and something that tells them apart. The paper does
+# both at once (§ 4.2): it fills each up with a learnt vector of its kind.
 
 
 # %%
@@ -1009,9 +1020,9 @@ for name, arrays in given.items():
 
 # %% [markdown]
 # One set of weights reads pictures, sentences, or both. What is not there it can only guess: one in ten, one in two.
-# What *is* there it answers a little better alone than in company: eight latents have to share their room. No part of
-# the network was told what a pixel or a letter is. (What if it is always trained on both? Try it: give `left_out` a
-# 0. Then ask about a picture that comes alone.)
+# What *is* there it answers a little better alone than in company (one run, 360 tests), perhaps because eight latents
+# have to share their room. No part of the network was told what a pixel or a letter is. (What if it is always trained
+# on both? Try it: give `left_out` a 0. Then ask about a picture that comes alone.)
 
 # %% [markdown]
 # ## 6 Perceiver IO: ask for what you want
@@ -1022,10 +1033,11 @@ for name, arrays in given.items():
 # gap? Perceiver IO (Jaegle et al. 2022) adds the mirror image of the first look. Make an **output query** for each
 # number that you want, which says *what* is wanted. The queries look at the latents:
 #
-# $$\text{latents} = \text{Look}(Z, x), \quad \text{blocks} \dots, \qquad \text{answer}_i = \text{Look}(\text{query}_i, \text{latents})$$
+# $$\text{latents} = \text{Look}(Z, x), \quad \text{blocks} \dots, \qquad
+# \text{answer}_i = \text{Look}(\text{query}_i, \text{latents})$$
 #
 # $o$ queries cost $o \cdot m$. They don't see each other, so you may ask for some now and for others later. (You have
-# met the idea: PMA's seeds are output queries; only they are always the same.) What are the two models, apart?
+# met the idea: PMA's seeds are output queries; only they are always the same.) The two models side by side:
 #
 # | | Perceiver (2021) | Perceiver IO (2022) |
 # | --- | --- | --- |
@@ -1131,10 +1143,10 @@ plots.heatmap(
 
 # %% [markdown]
 # Strokes, with smooth edges that no training picture has. They follow what was seen where there was something to see,
-# and are blurred where several digits would fit: the mean of what is possible has the least squared error. (The
-# array's own waves go up to frequency 4. As queries they are a bit better *on* the grid, and paint wild things
-# between its points, where training never looked. Put `where` and `fourier(grid(32), 4, 8)` in place of the slow
-# waves, and see.)
+# and are blurred where several digits would fit: the mean of what is possible has the least squared error. The fourth
+# digit, a 5, has become more of a 0, for want of pixels that tell them apart. (The array's own waves go up to
+# frequency 4. As queries they are a bit better *on* the grid, and paint wild things between its points, where
+# training never looked. Put `where` and `fourier(grid(32), 4, 8)` in place of the slow waves, and see.)
 #
 # Break it: queries that don't say where. Take the Fourier features out of the *queries* alone, as zeros in their
 # place:
@@ -1148,7 +1160,8 @@ print(f"squared error on hidden pixels {(blind - ink)[hidden].square().mean():.4
 
 # %% [markdown]
 # Equal questions get equal answers: one grey for a whole picture. All that the answer knows of *where* comes in by
-# the query.
+# the query. (It is even the wrong grey, far worse than the mean picture: a query of zeros never occurred in
+# training.)
 #
 # ### 6.3 Language, byte by byte
 #
@@ -1161,7 +1174,8 @@ print(f"squared error on hidden pixels {(blind - ink)[hidden].square().mean():.4
 # \qquad \text{a latent layer:}\; 256^2 = 65{,}536$$
 #
 # And $2 \cdot 2048 \cdot 256$ once, to look in and to ask. That is how it can afford to do without a tokenizer. At
-# equal cost it matches a BERT on GLUE, lesson 12's set of tasks (§ 4.1 of the paper).
+# equal cost it matches a BERT that reads pieces on GLUE, lesson 12's set of tasks, and is well ahead of one that
+# reads bytes (§ 4.1 of the paper).
 
 # %%
 language = PERCEIVER["language"]
@@ -1242,15 +1256,15 @@ with torch.no_grad():
 # Few learnt vectors that read many rows: once you know the shape, you meet it everywhere.
 #
 # - **Multi-modal models.** A picture is hundreds of rows for a language model. Flamingo's *resampler* (Alayrac et al.
-#   2022) turns any number of them into 64 by a Perceiver; BLIP-2's *Q-Former* (Li et al. 2023) has 32 learnt queries
-#   for the same purpose. Foundation models that read text, pictures and sound put everything into one array, as you
-#   did in 5.4.
+#   2022) turns any number of them into 64 with a Perceiver; BLIP-2's *Q-Former* (Li et al. 2023) has 32 learnt
+#   queries for the same purpose. Foundation models that read text, pictures and sound put everything into one array,
+#   as you did in 5.4.
 # - **Detection.** DETR (Carion et al. 2020) asks 100 learnt *object queries* which objects are in a picture. They are
 #   output queries, and their answer is a set.
 # - **Any size.** Point clouds, particles in a detector, molecules: sets, read by equivariant layers and a pool.
 #
-# And why are not all models Perceivers? Whatever the latents have not taken along is gone. (Lesson 21 has more
-# memories of fixed size.) A model that writes text token by token wants to look *every* earlier token up. Where the
+# And why are not all models Perceivers? Whatever the latents have not taken along is gone. (Lesson 21 has other
+# memories of fixed size.) A model that writes text token by token wants to look up *every* earlier token. Where the
 # answer is short and the input long, latents are a bargain.
 
 # %% [markdown]
@@ -1266,7 +1280,8 @@ with torch.no_grad():
 # </details>
 # <details><summary>B. Equivariant</summary>
 #
-# Right. Each row depends on its own element and on something invariant. (This is Zaheer et al.'s equivariant layer.)
+# Right. Each row depends on its own element and on something invariant. (Zaheer et al.'s equivariant layer is of this
+# kind.)
 # </details>
 # <details><summary>C. Neither</summary>
 #
@@ -1296,7 +1311,7 @@ with torch.no_grad():
 # </details>
 # <details><summary>B. More: 1,280 against 400</summary>
 #
-# Right. It pays when n is larger than 2m.
+# Right. In scores it pays when n is larger than 2m; in all operations later (3.4).
 # </details>
 # <details><summary>C. As many</summary>
 #
@@ -1338,8 +1353,8 @@ with torch.no_grad():
 #
 # - Invariant: f(Px) = f(x). Equivariant: f(Px) = P f(x). Equivariant layers and then an invariant pool are a network
 #   for sets.
-# - A mean forgets how many, a maximum how often, and a sum explodes on sizes that it has not seen. Deep Sets is
-#   $\rho(\sum \phi(x_i))$.
+# - A mean forgets how many, a maximum how often, and a sum grows with the set, into sizes that $\rho$ has not seen.
+#   Deep Sets is $\rho(\sum \phi(x_i))$.
 # - MAB is one look of a set at a set. SAB: at itself. PMA: of learnt seeds, which pools. ISAB: through $m$ learnt
 #   points, $2nm$ scores in place of $n^2$.
 # - Clustering can be learnt from likelihood alone: paid for once, then one forward pass per set.
