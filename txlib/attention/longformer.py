@@ -86,7 +86,7 @@ class LongformerAttention(MultiHeadAttention):
         count = marked.sum(dim=1)
         places = marked.long().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]  # marked ones first
         chosen = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))  # (batch, most, d_model)
-        q = self.query_norm(self.split(self.query_global(chosen), self.head_dim))  # (batch, heads, most, head_dim)
+        q = self.query_norm(self.split(self.query_global(chosen)))  # (batch, heads, most, head_dim)
         if self.stretch is not None:
             q = q * self.stretch
         few = places.shape[1] < self.head_dim and isinstance(self.key_norm, nn.Identity)
@@ -98,7 +98,7 @@ class LongformerAttention(MultiHeadAttention):
             k = v = with_one[:, None]  # (batch, 1, length, d_model), shared by all heads
             q = q @ self.by_head(self.key_global) * (k.shape[-1] / self.head_dim) ** 0.5  # divided by √width inside
         else:
-            k = self.key_norm(self.split(self.key_global(x), self.head_dim))
+            k = self.key_norm(self.split(self.key_global(x)))
             v = self.split(self.value_global(x), self.value_dim)
         allowed = rows_of(mask, places, x.shape[1])
         real = torch.arange(places.shape[1], device=x.device) < count[:, None]  # sentences have more and less

@@ -288,7 +288,7 @@ class MultiHeadAttention(nn.Module):
             offset = 0 if cache is None or cache.fixed else len(cache)
         known = cache if cache is not None and cache.fixed and len(cache) else None  # the memory's, projected before
         queries, keys, values = self.project(x, None if known is not None else x if memory is None else memory)
-        q = self.query_norm(self.split(queries, self.head_dim))  # (batch, heads, query, head_dim)
+        q = self.query_norm(self.split(queries))  # (batch, heads, query, head_dim)
         if self.rotary is not None:
             q = self.rotary(q, offset=offset)
         if self.stretch is not None:
@@ -296,7 +296,7 @@ class MultiHeadAttention(nn.Module):
         if known is not None:
             k, v = known.keys_and_values()
         else:
-            k = self.key_norm(self.split(keys, self.head_dim))  # (batch, kv_heads, key, head_dim)
+            k = self.key_norm(self.split(keys))  # (batch, kv_heads, key, head_dim)
             v = self.split(values, self.value_dim)  # (batch, kv_heads, key, value_dim)
             if self.rotary is not None:
                 k = self.rotary(k, offset=offset if memory is None else 0)
@@ -324,10 +324,11 @@ class MultiHeadAttention(nn.Module):
             return self.query(x), None, None
         return self.query(x), self.key(source), self.value(source)
 
-    @staticmethod
-    def split(x: Float[Tensor, "batch length joined"], width: int) -> Float[Tensor, "batch some_heads length {width}"]:
-        """The heads side by side in the last axis, moved to an axis of their own."""
-        return x.view(*x.shape[:2], -1, width).transpose(1, 2)
+    def split(
+        self, x: Float[Tensor, "batch length joined"], width: int | None = None
+    ) -> Float[Tensor, "batch some_heads length _"]:
+        """The heads side by side in the last axis, moved to an axis of their own; each of head_dim unless given."""
+        return x.view(*x.shape[:2], -1, self.head_dim if width is None else width).transpose(1, 2)
 
     def allowed(
         self, mask: MaskLike, pattern: Mask | None, offset: int, first: int, query_length: int, key_length: int
