@@ -175,9 +175,9 @@ by_hand = torch.stack([torch.stack([A[i, j] @ B[i, j] for j in range(9)]) for i 
 prove_equal(A @ B, by_hand, what="99 products at once and one by one")
 
 # %% [markdown]
-# `Linear(4, 11)` has not asked what the axis of size 4 *means*. On a batch of pictures, NCHW, the last axis are
+# `Linear(4, 11)` has not asked what the axis of size 4 *means*. On a batch of pictures, NCHW, the last axis is
 # *columns*. `nn.Linear(28, 5)(train_x)` runs without an error, and mixes the left edge with the right. What attention
-# wants mixed are channels: a token is a pixel, and its vector are the pixel's channels. So the channels must become
+# wants mixed are channels: a token is a pixel, and its vector is the pixel's channels. So the channels must become
 # the last axis, and both axes of place one: $N \times C \times H \times W \;\to\; N \times K \times C$ with
 # $K = H \cdot W$.
 #
@@ -240,7 +240,7 @@ class AttentionLayer2d(nn.Module):
 
 
 # %% [markdown]
-# **Break it.** Lesson 05 knows that attention without positions does not notice order. In pictures: exchange the
+# **Break it.** Lesson 05 showed that attention without positions does not notice order. In pictures: exchange the
 # pixels of a picture in some order, and the layer gives the same answers, exchanged. Does a convolution?
 
 # %% tags=["nbval-ignore-output"]
@@ -303,17 +303,18 @@ for side in (7, 14, 28, 56):
 # | --- | --- | --- |
 # | Gaussian (the "vanilla" one: no $\theta$, no $\varphi$) | $e^{x_i^\top x_j}$ | $\sum_j f(x_i, x_j)$ |
 # | embedded Gaussian | $e^{\theta(x_i)^\top \varphi(x_j)}$ | $\sum_j f(x_i, x_j)$ |
-# | dot product | $\theta(x_i)^\top \varphi(x_j)$ | $N$, the number of positions |
-# | concatenation | $\mathrm{ReLU}(w_f^\top [\theta(x_i), \varphi(x_j)])$ | $N$ |
+# | dot product | $\theta(x_i)^\top \varphi(x_j)$ | $K$, the number of positions |
+# | concatenation | $\mathrm{ReLU}(w_f^\top [\theta(x_i), \varphi(x_j)])$ | $K$ |
 #
 # $\theta$ and $\varphi$ are $1 \times 1$ convolutions (for films $1 \times 1 \times 1$): queries and keys. $g$ gives
 # the values. An exponential divided by its sum is a softmax, so the second form is attention as you know it, without
-# the $\sqrt{d_k}$. The last two have no softmax: weights may be negative, or all large; $1/N$ keeps their sum in
-# bounds, whatever the picture's size.
+# the $\sqrt{d_k}$. The last two have no softmax, and their weights need not sum to one: those of the dot product may be
+# negative, those of the concatenation may all be zero, or all large. $1/K$ makes an average of the sum, so that it does
+# not grow with the picture. (The paper calls this number $N$. Here $N$ counts the pictures of a batch.)
 #
 # (A lecture may show the second form as $y = \mathrm{softmax}(x^\top W_\theta^\top W_\varphi\, x)\, g(x)$ with $x$ of
-# shape channels × positions. Check the shapes: the softmax is $N \times N$, and $g(x) = W_g x$ is channels × $N$. They
-# don't fit. It must be $y = \mathrm{softmax}(\dots)\,(W_g x)^\top$, or each pixel a row from the start, as here.)
+# shape channels × positions. Check the shapes: the softmax is $K \times K$, and $g(x) = W_g x$ is channels × $K$.
+# They don't fit. It must be $y = \mathrm{softmax}(\dots)\,(W_g x)^\top$, or each pixel a row from the start, as here.)
 #
 # The block around it makes two decisions that later work has kept. It is a **bottleneck**: inside, there are half as
 # many channels. And it is a **residual**: $z_i = W_z\, y_i + x_i$.
@@ -394,7 +395,7 @@ print(f"{n} places: {n * n:,} scores; without a bottleneck {4 * (1024**2 + 1024)
 # Why is $W_z$ zero at first? So that a new block can be put *into a trained network* and change nothing, until
 # training finds a use for it. That is what it was made for. (The authors do the same in another way: their block ends
 # in a batch normalisation whose factor starts at zero.) Measure it. First a network that works; it is to serve for the
-# rest of the lesson. Its layers are residual, as in a ResNet, and it takes what lets pixels meet as an argument:
+# rest of the lesson. Its layers are residual, as in a ResNet. The kind of layer in which pixels meet is an argument:
 
 
 # %% tags=["recorded"]
@@ -450,7 +451,7 @@ def train(make, pictures, labels, lr=1e-2, steps=300, augment=None, seed=0, what
 
 
 # %% [markdown]
-# And the share of right answers:
+# And the share of correct answers:
 
 
 # %% tags=["recorded"]
@@ -503,8 +504,8 @@ expect("Right answers (%)", 100 * accuracy(model, test_x, test_y), 70, 90)
 
 # %% [markdown]
 # The paper draws the strongest arrows: from one place in a film, to a ball or to the people who play with it. Do the
-# same: from five places of each picture, one arrow to the place with the largest weight. Will they stay near, as a
-# convolution must?
+# same: from five places of each picture, one arrow to the place with the largest weight (none where that is the place
+# itself). Will they stay near, as a convolution must?
 
 # %% tags=["nbval-ignore-output"]
 chosen = [0, 3, 5, 8, 11, 16]
@@ -565,8 +566,8 @@ print(f"{dark.gather(1, best).float().mean():.0%} of the strongest keys are dark
 #
 # $$\text{convolution:}\qquad y_{ij} = \sum_{(a,b)\, \in\, \mathcal N_k(i,j)} W_{a-i,\,b-j}\; x_{ab}$$
 #
-# $$\text{local attention:}\qquad y_{ij} = \sum_{(a,b)\, \in\, \mathcal N_k(i,j)} \mathrm{softmax}_{ab}\big(q_{ij}^\top k_{ab} +
-# q_{ij}^\top r_{a-i,\,b-j}\big)\; v_{ab}$$
+# $$\text{local attention:}\qquad y_{ij} = \sum_{(a,b)\, \in\, \mathcal N_k(i,j)}
+# \mathrm{softmax}_{ab}\big(q_{ij}^\top k_{ab} + q_{ij}^\top r_{a-i,\,b-j}\big)\; v_{ab}$$
 #
 # The same neighbours, with $k = 3$ nine of them. The convolution has a matrix for each offset: $k^2$ matrices, and
 # what it does at an offset is fixed. Attention has three matrices whatever $k$ is, and decides anew at each pixel.
@@ -575,9 +576,9 @@ print(f"{dark.gather(1, best).float().mean():.0%} of the strongest keys are dark
 # not which of them is above and which is below: a bag of nine pixels. With the vectors $r$, one for each *offset*, it
 # weighs by content **and** by place. This is Shaw's idea of lesson 05, in two dimensions.)
 #
-# Nine vectors $r$ for $k = 3$, 49 for $k = 7$. The paper saves: half of each vector says the row offset, the other
-# half the column offset, so $2k$ half vectors suffice. How do we get "the neighbour at offset $(a, b)$" for all pixels
-# at once? It is the whole picture, shifted:
+# There are several heads, as in lesson 04, and each has its own scores. Nine vectors $r$ for $k = 3$, 49 for $k = 7$.
+# The paper saves: half of each vector says the row offset, the other half the column offset, so $2k$ half vectors
+# suffice. How do we get "the neighbour at offset $(a, b)$" for all pixels at once? It is the whole picture, shifted:
 
 
 # %% tags=["recorded"]
@@ -644,11 +645,11 @@ plots.mask(
 )
 
 # %% [markdown]
-# A window in one dimension that reaches to the row above also reaches around the picture's edge. The one in two
-# dimensions does not: that is where its bands have gaps. How many pairs? In one direction
-# of length $L$ there are $L(2r+1) - r(r+1)$: each has $2r+1$, and at either end $r + \dots + 2 + 1$ of them are
-# missing. Rows and columns don't know of each other, so for a picture it is the *product*,
-# $\big(H(2r+1) - r(r+1)\big)\big(W(2r+1) - r(r+1)\big)$.
+# These pictures have rows of six pixels, so the neighbour above and to the left stands $6 + 1 = 7$ positions before. A
+# window in one dimension that reaches as far also reaches around the picture's edge. The one in two dimensions does
+# not: that is where its bands have gaps. How many pairs? In one direction of length $L > r$ there are
+# $L(2r+1) - r(r+1)$: each has $2r+1$, and at either end $r + \dots + 2 + 1$ of them are missing. Rows and columns don't
+# know of each other, so for a picture it is the *product*, $\big(H(2r+1) - r(r+1)\big)\big(W(2r+1) - r(r+1)\big)$.
 #
 # And with this mask, and the relative scores as a bias, ordinary attention must give the same numbers:
 
@@ -708,8 +709,12 @@ print(f"with attention {less / 1e6:.1f} million parameters, {fewer / 1e9:.1f} bi
 print(f"saved: {1 - less / size:.1%} of the parameters, {1 - fewer / ops:.1%} of the operations")
 
 # %% [markdown]
-# The parameters agree to the digit printed. The operations are the paper's row with a convolution as first layer. With
-# attention there, too, it prints 7.2 billion; $1 - 7.2 / 8.2$ are the 12 %.
+# The parameters agree to the digit printed (and the paper's 29 % is rounded down). The operations are the paper's row
+# with a convolution as first layer. With attention there, too, it prints 7.2 billion; $1 - 7.2 / 8.2$ are the 12 %.
+#
+# Mind what was counted: $3C^2$ are matrices that read *all* channels, for each head, as in lesson 04. The paper's text
+# (section 2.2) says something else: each of its eight heads gets a slice of the *input* only. That would be $3C^2/8$,
+# 14.7 million in all, 42 % fewer. Text and table don't agree; our code follows the table.
 #
 # **Memory.** Many programs gather the neighbourhoods first, with `unfold`: a copy of all keys and of all values for
 # each offset, $k^2$ pictures of $C$ channels. Shifting needs scores, $k^2$ numbers per pixel and head, and no copies
@@ -737,15 +742,15 @@ for name, layer in layers.items():
     print(f"{name:21} {200 * (time.process_time() - start):6.1f} ms")
 
 # %% [markdown]
-# Fewer operations, and several times slower. For convolutions people have tuned kernels for decades; for local
+# Fewer operations, and many times slower. For convolutions people have tuned their programs for many years; for local
 # attention there were none, and the paper says so itself. Papers count operations because they don't depend on who has
 # tuned what. You wait for the clock.
 #
 # ### 6.4 Who learns better?
 #
-# The same network as before, with another `mixer`. Six kinds, three seeds each; that takes longer than a lesson, so
-# `data/wardrobe.py` has run the cells above and written down what came out. Which order do you expect? Think of *place*
-# and *content*.
+# The same network as before, with another `mixer`. Six kinds (the five below, and section 5.2's), three seeds each;
+# that takes longer than a lesson, so `data/wardrobe.py` has run the cells above and written down what came out. Which
+# order do you expect? Think of *place* and *content*.
 
 # %% tags=["recorded"]
 mixers = {
@@ -806,13 +811,14 @@ plots.ranges(
 )
 
 # %% [markdown]
-# - **All pixels, by content alone**, hardly beat no neighbours at all, with the most operations among those without a
-#   convolution. A bag of pixels remains a bag.
+# - **All pixels, by content alone**, beat no neighbours at all by less than three points, with the most operations of
+#   all six. A bag of pixels remains a bag.
 # - **Nine neighbours, by content alone**: twelve points more. A neighbourhood *is* a place: "somewhere around me" is
 #   most of what there is to know.
 # - **Which of the nine** brings nothing that three seeds could show. (Don't conclude that it never does. In the paper,
 #   on ImageNet, relative positions are better than absolute ones, and these better than none.)
-# - **The convolution** is ahead by two or three points, and has 2.8 times the parameters and 2.3 times the operations.
+# - **The convolution** is ahead by about two and a half points, and has 2.8 times the parameters and 2.3 times the
+#   operations.
 # - **A non-local block more**: no difference that three seeds could show.
 #
 # ## 7 The Vision Transformer
@@ -821,7 +827,7 @@ plots.ranges(
 #
 # Dosovitskiy et al. (2021) take the third way out, the plainest. Cut the picture into squares, $16 \times 16$ pixels
 # each; write each square's numbers into one vector; multiply by a matrix. That is a token. A picture of $224 \times
-# 224$ becomes a sentence of 196 words, and from there on it is an encoder as BERT's (lesson 11). "An image is worth
+# 224$ becomes a sentence of 196 words, and from there on it is an encoder like BERT's (lesson 11). "An image is worth
 # 16 × 16 words."
 #
 # Chunks that don't overlap, each multiplied by the same matrix: you have met that.
@@ -834,9 +840,9 @@ tokens = patches @ conv.weight.flatten(1).T + conv.bias     # (N, 4, 48)
 prove_equal(tokens, conv(x).flatten(2).mT, what="A matrix on patches, and a convolution")
 
 # %% [markdown]
-# "Like CNNs": the first layer *is* a convolution, with a kernel as large as its stride. What comes after is not. Two
-# more things from BERT: a **class token** in front, a learned vector that belongs to no patch; what becomes of it is
-# read out. And **positions**, one learned vector for each patch, added. No one tells them what is beside what.
+# So the first layer of a Vision Transformer *is* a convolution, with a kernel as large as its stride. What comes after
+# is not. Two more things from BERT: a **class token** in front, a learned vector that belongs to no patch; what becomes
+# of it is read out. And **positions**, one learned vector for each patch, added. No one tells them what is beside what.
 #
 # Our pictures are small, and so are our patches: $4 \times 4$ pixels, 49 tokens. Blocks as lesson 06 has them,
 # pre-norm:
@@ -878,7 +884,7 @@ class ViT(nn.Module):
 
 
 # %% [markdown]
-# How much work is it, beside the convolutional network? Honesty wants to know before they are compared:
+# How much work is it, beside the convolutional network? A fair comparison needs to know first:
 
 # %%
 with torch.device("meta"):
@@ -912,13 +918,16 @@ for name, each in {"convolutional": plain, "ViT": vit, "two layers": rival}.item
           f"{accuracy(each, test_x, test_y):.1%}, moved by 3 {accuracy(each, moved, test_y):.1%}")
 
 # %% [markdown]
-# (On a CPU torch's counter does not see the ViT's scores; the 9.4 above has them.) The plain network wins, with a
+# (On a CPU torch's counter does not see the ViT's scores; the 9.4 above has them.) The two layers win, with about a
 # hundredth of the operations. How can that be? In Fashion-MNIST each thing stands upright, in the middle, at one size.
 # Then a fixed weight for each pixel goes far, and is learned fast. Our 300 steps of 32 pictures are next to nothing for
 # networks of several layers; given hours, convolutions reach 90 % and more here.
 #
-# But move the pictures, by a tenth of their width, and the order is turned round. What each of them has been *told*
-# comes out: the convolution, that a thing is the same thing elsewhere. The others have only seen what they have seen.
+# But move the pictures, by a tenth of their width, and the winner comes last. (`roll` puts what leaves at one edge in
+# again at the other, where most pictures are black.) What each of them has been *told* comes out: the convolution, that
+# a thing is the same thing elsewhere. The ViT has been told half of it: one matrix for all patches. The two layers have
+# only seen what they have seen. Even the convolution loses fourteen points. Its last places are four pixels wide, and
+# three pixels are no whole place; and what comes in at the other edge is new to all. Try a move of 4, too.
 #
 # ### 7.2 Break it: positions
 #
@@ -950,15 +959,16 @@ for kind, name in (("transformers", "ViT"), ("transformers", "ViT without positi
 # The patches' order matters: eight points are lost when they are exchanged. With positions at zero, the model can't
 # tell the two apart (the last two numbers are the same): its class token sees a bag of 49 patches. And yet that bag is
 # worth a lot. A patch of a sleeve is a sleeve wherever it stands, and a model trained without any positions is only
-# three or four points worse. In the paper, on ImageNet (its appendix D.4), it is about three.
+# three or four points worse. In the paper (five pictures per class of ImageNet; its appendix D.4) it is about three.
 #
-# Beside the convolution, at about the same operations, the ViT is five points behind, with ten thousand pictures.
+# Beside the convolution, at about the same operations, the ViT is five points behind, after 300 steps, in which it has
+# seen each picture about once.
 #
 # ### 7.3 What positions have learned
 #
-# The 49 vectors began as noise, and no loss ever mentioned rows or columns. Compare them: the cosine of each with
-# each. Below, the small map in row $i$ and column $j$ belongs to the patch there: how much its vector resembles that
-# of each other patch. What do you expect?
+# The 49 vectors began as noise, and no loss ever mentioned rows or columns. Compare them: take off
+# their mean, which all have in common, and then take the cosine of each with each. Below, the small map in row $i$ and
+# column $j$ belongs to the patch there: how much its vector resembles that of each other patch. What do you expect?
 
 # %% tags=["recorded"]
 def resemblance(table):                                     # (1, 1 + K, d)
@@ -990,9 +1000,9 @@ for name, table in {"learned": alike, "noise": resemblance(torch.randn(1, 50, 48
 
 # %% [markdown]
 # Patches side by side resemble each other; three apart they no longer do. So from nothing but labels the model has
-# found that its tokens form a grid. And it has found something that no grid of numbers would have told it: the left
-# and the right edge are alike. There, clothes show nothing. In the paper's figure, after much longer training, rows
-# and columns stand out as straight lines.
+# found that its tokens have neighbours. And it has found something that rows and columns would not have told it: the
+# left and the right edge are alike. There, clothes show nothing. In the paper's figure, after much longer training,
+# rows and columns stand out as straight lines.
 #
 # ### 7.4 What does it look at? Attention rollout
 #
@@ -1038,7 +1048,8 @@ plots.pictures(
 
 # %% [markdown]
 # A map is a claim: "these patches matter". Test it. Black out the eight patches that the map finds most important, and
-# compare with eight patches drawn at random *among those that show something*, since black patches can't be missed.
+# compare with eight patches drawn at random. All are chosen *among those that show something*, since black patches
+# can't be missed.
 
 # %% tags=["nbval-ignore-output"]
 def without(x, score, count=8):  # black out the patches with the highest score
@@ -1072,8 +1083,8 @@ for name, score in scores.items():
 # Vision Transformer is told next to nothing, and must learn it from pictures. The paper says what that costs: trained
 # on ImageNet's 1.3 million pictures, ViT lost to ResNets of its size; after 300 million, it won.
 #
-# Our scale is smaller. Ten pictures of each class, a hundred in all; 600 steps, so that each picture is seen two
-# hundred times; both networks, three seeds (recorded).
+# Our scale is smaller. Ten pictures of each class, a hundred in all; 600 steps, so that each picture is seen about
+# two hundred times; both networks, three seeds (recorded).
 #
 # One more thing can tell a model what a convolution knows: *pictures*. A shoe is the same shoe when it looks to the
 # left, or stands two pixels higher. **Augmentation** draws such a copy each time a picture is seen:
@@ -1101,7 +1112,7 @@ plots.pictures(
 )
 
 # %% [markdown]
-# Guess first: which of the four gains by augmentation?
+# Guess first: which of the two networks gains more by augmentation?
 
 # %%
 few = {name: low_mean_high(seeds("few", name)) for name in recorded["few"]}
@@ -1121,9 +1132,9 @@ plots.ranges(
 )
 
 # %% [markdown]
-# With a hundred pictures the Vision Transformer is thirteen points behind. Augmentation brings it nine of them; to the
-# convolution it brings one or two, for most of it had been told already. What one model has built in, the other can be
-# shown: as more pictures, as copies of those at hand, or, in DeiT, by a teacher.
+# With a hundred pictures the Vision Transformer is more than thirteen points behind. Augmentation brings it nine of
+# them; to the convolution it brings one or two, for most of it had been told already. What one model has built in, the
+# other can be shown: as more pictures, as copies of those at hand, or, in DeiT, by a teacher.
 #
 # `txlib train vision --data fashion` trains a larger one for as long as you like.
 #
@@ -1165,8 +1176,8 @@ for form in ("gaussian", "embedded", "dot", "concatenation"):
     prove_equal(mine(x), theirs(x), what=f"Non-local block, {form:13}")
 
 # %% [markdown]
-# Its dot product has a surprise. Without a softmax, $(\theta\, \varphi^\top) g = \theta\, (\varphi^\top g)$: done from
-# the right, no score is ever written down, and the cost is linear in the number of pixels. That is linear
+# The dot-product form has a surprise. Without a softmax, $(\theta\, \varphi^\top) g = \theta\, (\varphi^\top g)$: done
+# from the right, no score is ever written down, and the cost is linear in the number of pixels. That is linear
 # attention, which lesson 21 is about, in 2018.
 #
 # Local attention, with a window as a mask and without:
@@ -1227,8 +1238,8 @@ for name, said in {"28 × 28, 49 patches": small, "56 × 56, 196 patches": whole
     print(f"{name:21} {(said == test_y[:500]).float().mean():.1%}")
 
 # %% [markdown]
-# It works without a step of training, and loses a third of what was right: a patch of $4 \times 4$ now holds a quarter
-# of what it held, and such patches the model has never seen. Therefore the paper fine-tunes at the larger size.
+# It works without a step of training, and loses three of ten correct answers: a patch of $4 \times 4$ now holds a
+# quarter of what it held, and such patches the model has never seen. Therefore the paper fine-tunes at the larger size.
 #
 # ## 10 What it costs for a photograph
 #
@@ -1245,7 +1256,8 @@ paper = 12 * 2 * n * (12 * d * d + 2 * n * d) + 2 * 196 * 768 * d
 print(f"ViT-B/16, on paper: {paper / 1e9:.1f} billion operations")
 
 # %% [markdown]
-# And counted, on the library's model, without a single number in it (the meta device has shapes only):
+# And counted, on the library's model, without a single number in it (the meta device has shapes only). It has no layer
+# for the classes yet; a thousand of them would be 0.8 million parameters more:
 
 # %%
 from txlib.models import sizes
@@ -1269,8 +1281,9 @@ print(f"ResNet-50: {resnet50()[0] / 1e6:.1f} million, {resnet50()[1] / 1e9:.1f} 
 # squares of $7 \times 7$ patches, which are shifted by half a square from layer to layer; section 6, with cheaper
 # neighbourhoods. **MAE** (He et al. 2022) hides three quarters of the patches and trains to draw them, as BERT does
 # with words, and needs no labels. **CLIP** (Radford et al. 2021) has a ViT for pictures and a Transformer for their
-# captions, and trains them to agree. **DETR** (Carion et al. 2020) finds things in pictures with an encoder, a decoder
-# and a hundred learned queries. Models that talk about pictures feed patches to a decoder as if they were words.
+# captions, and trains them to agree. **DETR** (Carion et al. 2020) finds things in pictures: on top of a convolutional
+# network an encoder, a decoder and a hundred learned queries. Models that talk about pictures feed patches to a decoder
+# as if they were words.
 #
 # And convolutions came back, too: **ConvNeXt** (Liu et al. 2022) took over all that had become usual with ViT, except
 # attention, and drew level. Much of what looked like attention's merit was training's.
@@ -1340,7 +1353,7 @@ print(f"ResNet-50: {resnet50()[0] / 1e6:.1f} million, {resnet50()[1] / 1e9:.1f} 
 # That is just what content alone can do.
 # </details>
 #
-# **5. From $k = 3$ to $k = 7$. What happens to the parameters?**
+# **5. A convolution and local attention go from $k = 3$ to $k = 7$. What happens to their parameters?**
 #
 # <details><summary>A. Both grow by 49/9</summary>
 #
@@ -1378,7 +1391,7 @@ print(f"ResNet-50: {resnet50()[0] / 1e6:.1f} million, {resnet50()[1] / 1e9:.1f} 
 # - A convolution weighs by place, attention by content, local attention with relative positions by both.
 # - A non-local block is attention with a bottleneck and a residual, in four forms. With $W_z = 0$ it begins as the
 #   identity.
-# - Local attention has $3C^2$ parameters for the convolution's $k^2 C^2$, and keeps the $k \times k$ window, which is
+# - Local attention has $3C^2$ parameters where a convolution has $k^2 C^2$. It keeps the $k \times k$ window, which is
 #   a mask with $(H(2r+1) - r(r+1))(W(2r+1) - r(r+1))$ pairs.
 # - A Vision Transformer is an encoder on patches. Rows and columns are learned, and so is everything else that a
 #   convolution is told. That takes pictures.
@@ -1387,11 +1400,11 @@ print(f"ResNet-50: {resnet50()[0] / 1e6:.1f} million, {resnet50()[1] / 1e9:.1f} 
 # **Read** Dosovitskiy et al. 2021, *An Image is Worth 16×16 Words*,
 # [arXiv:2010.11929](https://arxiv.org/abs/2010.11929), sections 3 and 4.5. Wang et al. 2018, *Non-local Neural
 # Networks*, [arXiv:1711.07971](https://arxiv.org/abs/1711.07971), section 3. Ramachandran et al. 2019, *Stand-Alone
-# Self-Attention in Vision Models*, [arXiv:1906.05909](https://arxiv.org/abs/1906.05909), section 3. Abnar and Zuidema
-# 2020, *Quantifying Attention Flow in Transformers*, [arXiv:2005.00928](https://arxiv.org/abs/2005.00928), section 3.
-# Buades, Coll and Morel 2005, *A non-local algorithm for image denoising*, CVPR. Touvron et al. 2021, *Training
-# data-efficient image transformers*, [arXiv:2012.12877](https://arxiv.org/abs/2012.12877), section 4. Xiao et al.
-# 2017, *Fashion-MNIST*, [arXiv:1708.07747](https://arxiv.org/abs/1708.07747).
+# Self-Attention in Vision Models*, [arXiv:1906.05909](https://arxiv.org/abs/1906.05909), sections 2 and 3. Abnar and
+# Zuidema 2020, *Quantifying Attention Flow in Transformers*, [arXiv:2005.00928](https://arxiv.org/abs/2005.00928),
+# section 3. Buades, Coll and Morel 2005, *A non-local algorithm for image denoising*, CVPR. Touvron et al. 2021,
+# *Training data-efficient image transformers*, [arXiv:2012.12877](https://arxiv.org/abs/2012.12877), section 4. Xiao et
+# al. 2017, *Fashion-MNIST*, [arXiv:1708.07747](https://arxiv.org/abs/1708.07747).
 #
 # **Do** the exercise [16_vision](../exercises/exercise_16_vision.ipynb). Then go on to
 # [17 Music](17_music.ipynb).
