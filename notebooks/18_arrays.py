@@ -590,7 +590,7 @@ plots.clusters(
     flocks[:4], {"truth": truth[1:], "network": tuple(each[:4] for each in found[1:])},
     title="Clusters found in one forward pass",
     alt="Four sets of 30 points in the plane, in up to three heaps. Solid circles show the true "
-    "clouds, dashed ones those of the network, which lie on most heaps, wider than the true ones.",
+    "clouds, dashed ones those of the network; some are wider than the true ones, and one may cover two.",
 )
 
 # %% [markdown]
@@ -641,6 +641,7 @@ def by_size(model):
 
 # %%
 ranges = {}
+print(f"{'points read:':16}", "  |  ".join(f"{n:^22}" for n in READ))
 for name, seeds in recorded["clusters"].items():                    # seed → a score for each size
     by_read = zip(*seeds.values(), strict=True)
     print(f"{name:16}", "  |  ".join("  ".join(f"{e:6.2f}" for e in three) for three in by_read))

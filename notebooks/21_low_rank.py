@@ -978,8 +978,9 @@ print(f"{far.float().mean():.0%} of the tokens look elsewhere")
 for block in (8, 32, 128):
     squares = (local(q, k, v, block) - exact).square().sum(-1)[..., :-1]       # (text, 1, n - 1)
     last = torch.arange(n - 1) % block == block - 1                 # (n - 1,)
-    print(f"blocks of {block:3}: {squares[..., last].sum() / squares.sum():4.0%} at a block's last token, "
-          f"{squares[far].sum() / squares.sum():4.0%} at those who look elsewhere")
+    at_ends, of_far = squares[..., last].sum() / squares.sum(), squares[far].sum() / squares.sum()
+    print(f"blocks of {block:3}: {at_ends:4.0%} at a block's last token, "
+          f"{of_far:4.0%} at those who look elsewhere")
 
 # %% [markdown]
 # Short blocks fail at their ends, long ones at the tokens that look far away. Where a head gathers from

@@ -111,7 +111,7 @@ score = q @ k.T                                                    # (n, n)
 hidden = torch.ones(n, n).triu(1).bool()                           # (n, n): True = in the future
 never = torch.tensor(-torch.inf)
 weight = score.softmax(dim=-1)                                     # (n, n)
-square, tall = torch.empty(n, n), torch.empty(n, d)                # for the results: memory handed out beforehand
+square, tall = torch.empty(n, n), torch.empty(n, d)                # for the results, beforehand
 steps = {                                          # what, operations, numbers that travel
     "q kᵀ": (lambda: torch.matmul(q, k.T, out=square), 2 * n * n * d, n * n + 2 * n * d),
     "mask": (lambda: torch.where(hidden, never, score, out=square), n * n, 2.25 * n * n),

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 18 · Sets and arrays
 #
-# Seven tasks, 20 points, about 90 minutes. They belong to lesson [18 Sets and arrays](../notebooks/18_arrays.ipynb).
+# Seven tasks, 20 points, about 100 minutes. They belong to lesson [18 Sets and arrays](../notebooks/18_arrays.ipynb).
 # Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often
 # as you like.
 #
@@ -275,7 +275,7 @@ alternative("pool", set_by_set)
 # </details>
 # <details><summary>Hint 2: why not exp?</summary>
 #
-# $e^{1000}$ is infinite in float32, and infinity divided by infinity NaN. torch's softmax subtracts the largest score
+# $e^{1000}$ is infinite in float32, and infinity divided by infinity is NaN. torch's softmax subtracts the largest score
 # first.
 # </details>
 # <details><summary>Hint 3: back from p</summary>
@@ -356,6 +356,7 @@ alternative("nobody", {"pool_with_nobody": by_logsumexp, "how_many": lambda p, s
 # On paper. The lesson's `MAB(x, y)` with $a$ rows in $x$ and $b$ in $y$, all of width $d$, multiplies: projections of
 # queries, keys and values, the scores, the mixing of values, and the last linear layer. Heads don't matter: their
 # widths add up to $d$. Biases, softmax and relu are left out; multiplying $(a, d)$ by $(d, d)$ counts $a d^2$.
+# (The lesson's counter has twice as much: a multiplication and an addition are two operations.)
 #
 # Return the multiplications of `SAB` and of `ISAB` with $m$ points on a set of $n$; and the smallest $n$ for which
 # ISAB takes *fewer*. Whole numbers, exact.
@@ -550,8 +551,9 @@ alternative("likely", by_inverse)
 #
 # Latents have read a film, and you want its colour at thousands of places: frame, row, column. Write two functions.
 #
-# `fourier(p, bands, sizes)`: places $p$ in $[-1, 1]$, one column for each of the $c$ axes. Each axis has frequencies
-# of its own: `bands` of them, equally spaced from 1 to half its size. Return $p$, then the sines $\sin(\pi f p)$ axis
+# `fourier(p, bands, sizes)`, the lesson's with a size for each axis: places $p$ in $[-1, 1]$, one column for each of the
+# $c$ axes. Each axis has frequencies of its own: `bands` of them, equally spaced from 1 to half its size. Return $p$,
+# then the sines $\sin(\pi f p)$ axis
 # by axis, then the cosines: $c \, (2 \cdot \text{bands} + 1)$ columns.
 #
 # `ask(latents, queries, w_q, w_k, w_v, chunk)`: cross-attention of one head, scores divided by the root of the key's
@@ -667,7 +669,7 @@ def one_at_a_time(latents, queries, w_q, w_k, w_v, chunk):
 alternative("ask", asking(one_at_a_time))
 
 # %% [markdown]
-# ### Task 7 · Investigate: which pool goes beyond its training?   ●●●●● · 14 minutes · 3 points
+# ### Task 7 · Investigate: which pool goes beyond its training?   ●●●●● · 25 minutes · 3 points
 #
 # In the lesson the sum was lost on sets larger than those in training, and the mean was not lost, but not good. Is
 # the sum a bad pool, then? It depends on what is asked. Copy `fit`, `Pool`, `deep_sets`, `numbers`, `MAB`, `PMA` and

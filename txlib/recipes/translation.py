@@ -30,7 +30,7 @@ _PAPER = replace(VASWANI["base"].block, d_model=192, heads=4, d_ff=768)
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(replace(_FAST, d_model=192, d_ff=768, dropout=0.1), 2, 4_000, 1_600, _MUON, minutes=10.0),
-    "course": Preset(replace(_FAST, d_model=192, d_ff=768, dropout=0.3), 3, 4_000, 2_000, _MUON, minutes=60.0),
+    "course": Preset(replace(_FAST, d_model=192, d_ff=768, dropout=0.25), 3, 4_000, 2_000, _MUON, minutes=60.0),
     "paper": Preset(_PAPER, 2, 4_000, 1_600, _NOAM_SOON, minutes=10.0),
     "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20.0),
     "base": Preset(VASWANI["base"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 512)), minutes=720.0),
