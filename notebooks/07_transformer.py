@@ -703,7 +703,7 @@ expect("BLEU after the long training", bleu(loaded, english), 24, 30)
 # %% [markdown]
 # These sentences were in no training set. Read each last line against the German: what is said often (*waren zu
 # langsam*, *Wo kann ich … finden*, *nicht*) arrives, in English order. Rarer words (*aufgespürt*, *entzieht*,
-# *draufgegangen*) are guessed, and a few English words are invented. Try a sentence of your own. The model knows orcs,
+# *draufgegangen*) are guessed, and *Code bestätigt* becomes *Codify*. Try a sentence of your own. The model knows orcs,
 # elves, swords and spaceships better than taxes. The last two sentences below are the one that you have followed, and
 # the same with the nouns exchanged, for which lessons 04 and 05 needed a second head and positions:
 
@@ -836,8 +836,8 @@ expect("Looks, of 12, that meet the word's translation first", sum(hits), 6, 12)
 # Compare with lesson 03, where attention learned a dictionary on purpose. Here nobody asked for an alignment. It is
 # useful, so heads have it: most of these looks meet the translation. Before they write *attack*, heads look at
 # *angegriffen*, past *die Menschen*. Most do so already one row above: whether *have* is due, or *attacked* at once,
-# depends on the verb, too. *ed* only goes on with the word: it has no partner of its own, and its weights scatter. Nor
-# is it a dictionary in every row, with every head. Some heads of some rows are enough.
+# depends on the verb, too. *ed* only goes on with the word: it has no partner of its own, and the heads rest at the
+# end of the sentence. Nor is it a dictionary in every row, with every head. Some heads of some rows are enough.
 
 # %% [markdown]
 # ## 7 Break it: forget the causal mask

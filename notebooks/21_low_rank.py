@@ -213,7 +213,7 @@ for name, each in {"both ways": scores, "causal": scores.masked_fill(future, -to
     print(f"random queries and keys, {name}: {needed(each.softmax(dim=-1)).float().mean():.0f} of 128")
 
 # %% [markdown]
-# Not far from chance: below it in most heads, at best by half (32 against 60), and above it in some (74 against 60, 91
+# Not far from chance: below it in most heads, at best by half (32 against 60), and above it in some (74 against 60, 92
 # against 72). The German encoder is off its ground here: it has learned from single sentences, and reads about seven in
 # a row. (A causal matrix is triangular, and one whose diagonal has no zero always has *all* its $n$ singular values
 # above zero; some are just small.)
