@@ -590,7 +590,8 @@ plots.clusters(
     flocks[:4], {"truth": truth[1:], "network": tuple(each[:4] for each in found[1:])},
     title="Clusters found in one forward pass",
     alt="Four sets of 30 points in the plane, in up to three heaps. Solid circles show the true "
-    "clouds, dashed ones those of the network; some are wider than the true ones, and one may cover two.",
+    "clouds, dashed ones those of the network; some are wider than the true ones, and one may "
+    "cover two.",
 )
 
 # %% [markdown]
