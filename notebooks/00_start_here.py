@@ -66,8 +66,8 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | | [14 Mixture of experts](14_experts.ipynb) | [exercise](../exercises/exercise_14_experts.ipynb) | 70 + 70 |
 # | | [15 The Universal Transformer](15_universal.ipynb) | [exercise](../exercises/exercise_15_universal.ipynb) | 70 + 75 |
 # | III Beyond text | [16 Vision: pixels as tokens](16_vision.ipynb) | [exercise](../exercises/exercise_16_vision.ipynb) | 75 + 85 |
-# | | [17 Music: distances that mean something](17_music.ipynb) | [exercise](../exercises/exercise_17_music.ipynb) | 75 + 80 |
-# | | [18 Sets and arrays](18_arrays.ipynb) | [exercise](../exercises/exercise_18_arrays.ipynb) | 75 + 90 |
+# | | [17 Music: distances that mean something](17_music.ipynb) | [exercise](../exercises/exercise_17_music.ipynb) | 75 + 90 |
+# | | [18 Sets and arrays](18_arrays.ipynb) | [exercise](../exercises/exercise_18_arrays.ipynb) | 75 + 100 |
 # | IV Efficiency | [19 The quadratic wall](19_wall.ipynb) | [exercise](../exercises/exercise_19_wall.ipynb) | 70 + 80 |
 # | | [20 Sparse patterns](20_sparse.ipynb) | [exercise](../exercises/exercise_20_sparse.ipynb) | 75 + 85 |
 # | | [21 Low rank, kernels, compression](21_low_rank.ipynb) | [exercise](../exercises/exercise_21_low_rank.ipynb) | 75 + 80 |

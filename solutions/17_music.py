@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 17 · Music
 #
-# Seven tasks, 20 points, about 80 minutes. They belong to lesson [17 Music](../notebooks/17_music.ipynb). Run the cells
+# Seven tasks, 20 points, about 90 minutes. They belong to lesson [17 Music](../notebooks/17_music.ipynb). Run the cells
 # from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher. No check
@@ -73,7 +73,7 @@ def growth(answer: Callable, small: tuple, large: tuple) -> int:
 # %% [markdown]
 # ### Task 1 · Higher, but not too high   ●●○○○ · 8 minutes · 2 points
 #
-# Move a piece by so many semitones, up or down. HOLD and REST stay what they are. Each voice has a lowest and a highest
+# Move a piece by `shift` semitones, up or down. HOLD and REST stay what they are. Each voice has a lowest and a highest
 # pitch, which it can still sing. If a note of any voice would leave its own voice's range, raise a `ValueError`.
 #
 # <details><summary>Hint 1: which tokens move?</summary>
@@ -380,12 +380,13 @@ alternative("markov", one_at_a_time)
 # </details>
 # <details><summary>Hint 2: addresses</summary>
 #
-# It has the address $i\,n + j$, and should have $i\,(n + 1) + n - i + j = i\,n + j + n$ in a matrix of $n + 1$ columns,
-# whose first column is padding.
+# It has the address $i\,n + j$ on a line of all weights. Which one should it have in a matrix of $n + 1$ columns, whose
+# first column is padding?
 # </details>
 # <details><summary>Hint 3: backwards</summary>
 #
-# So put $n$ zeros before the line, cut rows of $n + 1$, and drop the first column.
+# It should have $i\,(n + 1) + n - i + j = i\,n + j + n$. So put $n$ zeros before the line, cut rows of $n + 1$, and drop
+# the first column.
 # </details>
 
 # %% nbgrader={"grade_id": "unskew", "solution": true, "grade": false, "locked": false, "schema_version": 3}
@@ -569,7 +570,7 @@ alternative("steps", step_by_step)
 # - Another voice may begin a note of its own range, `lowest[voice]` to `highest[voice]` (pitches, ends included), if it is
 #   not above the pitch that the *next higher voice* has in this step. Where that voice is silent, its range alone counts.
 # - HOLD is allowed if the voice has a note to hold, and if that note is not above the next higher voice either.
-# - REST is always allowed to them, BEGIN and END never.
+# - REST is always allowed to them (unlike in the lesson), BEGIN and END never.
 #
 # What pitch does a voice have? That of its last note, unless a REST came since.
 #
@@ -694,12 +695,14 @@ def token_by_token(line, melody, lowest, highest):
 alternative("rules", token_by_token)
 
 # %% [markdown]
-# ### Task 7 · Investigate: which distance tells most?   ●●●●● · 15 minutes · 3 points
+# ### Task 7 · Investigate: which distance tells most?   ●●●●● · 25 minutes · 3 points
 #
 # The lesson's tables look at the voice's own last pitch and at the place in the beat. Take these two (and the voice) as
 # the context, and add one thing: the pitch that *sounded* so many tokens ago, counted from the token that is to be guessed.
 # Try 1, 2 and 3 tokens ago, several multiples of 4 up to 64, and 128, 256 and 384 (two, four and six bars). Lean, as the
 # lesson's `counted` does, on the table without it. Measure nats per note on the test chorales, for each voice by itself.
+# (Where the piece has not begun so many tokens ago, say 0. Your first row is the context without any distance: voice, last
+# pitch, place in the beat. None of the lesson's tables is that one.)
 #
 # Say beforehand which distance helps the bass most, and which the soprano. Then: which distances help whom? Does a bar ago
 # help more than its neighbours, 60 and 68? Do four or six bars, where the lesson's curve has its peaks? And what could an
