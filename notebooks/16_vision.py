@@ -308,9 +308,10 @@ for side in (7, 14, 28, 56):
 #
 # $\theta$ and $\varphi$ are $1 \times 1$ convolutions (for films $1 \times 1 \times 1$): queries and keys. $g$ gives
 # the values. An exponential divided by its sum is a softmax, so the second form is attention as you know it, without
-# the $\sqrt{d_k}$. The last two have no softmax, and their weights need not sum to one: those of the dot product may be
-# negative, those of the concatenation may all be zero, or all large. $1/K$ makes an average of the sum, so that it does
-# not grow with the picture. (The paper calls this number $N$. Here $N$ counts the pictures of a batch.)
+# the $\sqrt{d_k}$. (So the paper has it. The program that its authors published divides by it.) The last two have no
+# softmax, and their weights need not sum to one: those of the dot product may be negative, those of the concatenation
+# may all be zero, or all large. $1/K$ makes an average of the sum, so that it does not grow with the picture. (The
+# paper calls this number $N$. Here $N$ counts the pictures of a batch.)
 #
 # (A lecture may show the second form as $y = \mathrm{softmax}(x^\top W_\theta^\top W_\varphi\, x)\, g(x)$ with $x$ of
 # shape channels × positions. Check the shapes: the softmax is $K \times K$, and $g(x) = W_g x$ is channels × $K$.
@@ -603,7 +604,7 @@ class LocalAttention(nn.Module):
 
 # %% [markdown]
 # Neighbours outside the picture do not exist: they get a score of $-\infty$, as in lesson 03. (The paper does not say
-# what it does there. And it has no $\sqrt d$; nor has the non-local block.)
+# what it does there. And it has no $\sqrt d$; nor has the non-local block in its paper.)
 
 
 # %% tags=["recorded"]
