@@ -1092,7 +1092,7 @@ for name, score in scores.items():
 
 
 # %% tags=["recorded"]
-def augment(x):  # (N, 1, 28, 28): half of them turned, all moved
+def augment(x):  # (N, 1, 28, 28): half of them mirrored, all moved
     x = torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x.flip(-1), x)
     down, right = torch.randint(-2, 3, (2, len(x), 1, 1))   # (N, 1, 1) each
     rows = (torch.arange(28)[:, None] + down).clamp(0, 27)  # (N, 28, 1)

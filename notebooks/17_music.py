@@ -149,7 +149,7 @@ alike = {lag: by_lag(lag) for lag in lags}
 plots.lines(
     {"all chorales": ([lag / 16 for lag in lags], list(alike.values()))},
     xlabel="lag (bars of 16 steps)", ylabel="voices alike (%)",
-    title="A peak at each whole bar, and the tallest at 4, 6, 8 and 12",
+    title="Peaks at whole bars, the tallest at 4, 6, 8 and 12",
     alt="Per cent of voices alike against the lag, mostly 14, with narrow peaks: " + ", ".join(
         f"{alike[lag]:.1f} at {lag / 16:g} bars" for lag in (64, 96, 128, 160, 192)) + ".",
 )
@@ -762,7 +762,7 @@ for shift in (-3, -2, -1, 0, 1, 2, 3):
     per_shift[shift] = cost(model, moved).mean().item() * tokens_per_note
 print(f"{len(at_home)} windows with room to move; nats per note:")
 print("  ".join(f"{shift:+d}: {each:.2f}" for shift, each in per_shift.items()))
-expect("The dearest shift", max(per_shift.values()) - per_shift[0], 0.3, 1.2)
+expect("The costliest shift", max(per_shift.values()) - per_shift[0], 0.3, 1.2)
 
 # %% [markdown]
 # No: one semitone away costs more than half a nat per note. And look at *two* semitones: a third of that. Two keys that
@@ -1068,10 +1068,10 @@ show_source(MusicTransformer)
 # pieces, not windows of four bars, and its Markov chain looks at the last 8 tokens, which are two steps.)
 
 # %%
-from txlib.course.lesson import shipped
-from txlib.generation import Composer as Singers
-from txlib.generation import Sampling
 from txlib import load_pretrained
+from txlib.course.lesson import shipped
+from txlib.generation import Composer as Singers  # our own model's name is Composer
+from txlib.generation import Sampling
 
 result = json.loads((shipped("bach") / "result.json").read_text())
 print(f"{result['parameters']:,} parameters,",

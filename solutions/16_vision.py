@@ -332,7 +332,8 @@ alternative("film", by_einsum_film)
 #
 # A model that *draws* pixel by pixel, row by row from the upper left (Parmar et al. 2018), must not see pixels that are not
 # there yet. Pixel $p$ stands in row $\lfloor p / W \rfloor$ and column $p \bmod W$. It sees a pixel if that one stands at most
-# $r$ rows and at most $r$ columns away, and is not later in the order. It sees itself.
+# $r$ rows and at most $r$ columns away, and is not later in the order. It sees itself: as in lesson 08, what stands at $p$
+# serves to predict the *next* pixel.
 #
 # How many pairs are that, for pictures of $H \times W$? No matrix, and no loop over pixels, please: a picture may have a
 # million. ($r$ may be larger than the picture.)

@@ -202,8 +202,8 @@ def test_words_are_cut_anew_in_each_epoch_of_training_only(few_sentences):
 def test_a_share_of_merges_beyond_one_is_refused():
     with pytest.raises(ValueError, match=r"bpe_dropout=1.5 must lie from 0 to 1"):
         Translation(bpe_dropout=1.5).check()
-    with pytest.raises(ValueError, match=r"r_drop=-1 must be 0 .* or more"):
-        Translation(r_drop=-1).check()
+    with pytest.raises(ValueError, match=r"r_drop=-1.0 must be 0 .* or more"):
+        Translation(r_drop=-1.0).check()
 
 
 def test_r_drop_asks_two_passes_to_agree(few_sentences):
