@@ -5,13 +5,13 @@ Pixels are positions, read row by row, and what is known about positions holds f
 these; the layers here know without asking which pixels are near.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.utils.flop_counter import register_flop_formula
 
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import MaskLike
@@ -249,6 +249,7 @@ class LocalAttention2d(nn.Module):
         grouped: bool = False,
     ):
         super().__init__()
+        make_countable()
         check_widths(heads if grouped else 1, dim_x=dim_x)
         check_widths(heads, dim_v=dim_v)
         if kernel < 1 or kernel % 2 == 0:
@@ -356,7 +357,7 @@ def local_spread(weights: Tensor, q: Tensor, kernel: int) -> Tensor:
 
 
 def register() -> None:
-    """Make operators of the three: with derivatives, shapes, and a count of operations."""
+    """Make operators of the three, with derivatives and shapes."""
     library: Any = torch.library
     operators = {
         each.__name__: library.custom_op(
@@ -398,14 +399,22 @@ def register() -> None:
     for operator in (average, spread):
         operator.register_fake(lambda w, x, kernel: x.new_empty(x.shape))
 
-    @register_flop_formula([getattr(torch.ops.txlib, name) for name in operators])
+
+register()
+
+
+@cache
+def make_countable() -> None:
+    """Tell torch's FLOP counter about the three. It is loaded for that, and Triton with it: not before it is needed."""
+    from torch.utils.flop_counter import register_flop_formula
+
+    @register_flop_formula(
+        [getattr(torch.ops.txlib, each.__name__) for each in (local_scores, local_average, local_spread)]
+    )
     def count(one: Any, other: Any, kernel: int, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
         """A multiplication and an addition for each channel of each pixel and each of its neighbours."""
         batch, heads, channels, height, width = other
         return 2 * batch * heads * channels * height * width * kernel**2
-
-
-register()
 
 
 # What is refused --------------------------------------------------------------------------------------------------

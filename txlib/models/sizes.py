@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from txlib.attention import BigBirdConfig, BlockSparseConfig, MemoryCompressedConfig, block_local, sliding_window
 from txlib.layers import BlockConfig, MixtureConfig
@@ -351,6 +350,8 @@ def forward_flops(model: nn.Module, *inputs: Tensor) -> int:
     attention. What is linear in the activations, such as norms, is left out. A model on the meta device is counted
     without being computed.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # it loads Triton
+
     training = model.training
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(*inputs)
