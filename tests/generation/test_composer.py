@@ -86,6 +86,7 @@ def test_narrower_ranges():
     assert_singable(piece, ranges)
 
 
+@pytest.mark.slow
 def test_it_may_end():
     model = make()
     with torch.no_grad():

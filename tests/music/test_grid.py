@@ -37,6 +37,7 @@ def test_a_grid_by_hand():
     ]
 
 
+@pytest.mark.slow
 def test_there_and_back_over_all_chorales():
     assert len(ALL) == 365
     for piece in ALL:
