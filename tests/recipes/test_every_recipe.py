@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 pytest.importorskip("tokenizers")
 
@@ -127,20 +126,7 @@ def test_killed_it_goes_on_bit_for_bit(recipe, given, whole, step, tmp_path):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_processes_train_it_together(recipe, given, whole, engine, tmp_path):
     out = tmp_path / "out"
-
-    def one_of_two(rank: int) -> None:
-        dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=rank, world_size=2)
-        run(recipe, out, steps=STEPS, quiet=True, parallel=engine, **given)
-        dist.destroy_process_group()
-
-    start = multiprocessing.get_context("fork").Process
-    both = [start(target=one_of_two, args=(rank,)) for rank in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(timeout=300)
-    assert [process.exitcode for process in both] == [0, 0]
-    alone, result = whole[1], json.loads((out / "model" / "result.json").read_text())
+    alone, result = whole[1], tiny.run_by_two(recipe, out, engine, steps=STEPS, **given)
     assert (result["processes"], result["parallel"]) == (2, engine)
     assert result["tokens_trained_on"] == alone["tokens_trained_on"]
     assert result["validation_loss"] == pytest.approx(alone["validation_loss"], rel=0.03)  # other dropout

@@ -198,3 +198,15 @@ def test_runs_that_differ_have_folders_of_their_own():
 def test_options_refused(options, words):
     with pytest.raises(ValueError, match=words):
         Vision(**options).check()
+
+
+@pytest.mark.slow
+def test_what_batch_norms_have_counted_survives_sharding(monkeypatch, tmp_path):
+    tiny.install(monkeypatch)
+    options = {**tiny.options(Vision), "model": "conv"}
+    result = tiny.run_by_two(Vision, tmp_path / "out", "fsdp", steps=6, **options)
+    recipe = Vision(**options)
+    validate = recipe.make_validation(recipe.load(), None)
+    with torch.no_grad():
+        again = validate(load_pretrained(tmp_path / "out" / "model").eval())
+    assert again == pytest.approx(result["validation_loss"], rel=1e-5)

@@ -1,5 +1,7 @@
 """Every recipe with a page of its data and a model of a few thousand weights: six steps take a second."""
 
+import json
+import multiprocessing
 import os
 import tempfile
 from dataclasses import replace
@@ -8,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+import torch.distributed as dist
 
 import txlib.recipes.bert as bert
 import txlib.recipes.language as language
@@ -34,7 +37,19 @@ from txlib.data import translation as sentences
 from txlib.data.pretraining import corpus
 from txlib.layers import BlockConfig
 from txlib.models.pretrained import save_pretrained
-from txlib.recipes import Arrays, FineTuning, Language, Music, Preset, PreTraining, Recipe, Sets, Translation, Vision
+from txlib.recipes import (
+    Arrays,
+    FineTuning,
+    Language,
+    Music,
+    Preset,
+    PreTraining,
+    Recipe,
+    Sets,
+    Translation,
+    Vision,
+    run,
+)
 from txlib.recipes.sets import SetPreset
 from txlib.training import TrainConfig, train
 
@@ -150,6 +165,24 @@ def options(recipe: type[Recipe]) -> dict:
         return {"model": str(untrained_bert()), "task": "tags", "lr": 1e-3}
     more = {Translation: {"bpe_dropout": 0.2, "r_drop": 1.0}, Vision: {"augment": "usual"}}
     return {"preset": "mini", **more.get(recipe, {})}
+
+
+def run_by_two(recipe: type[Recipe], out: Path, engine: str, **options) -> dict:
+    """The result of a run by two processes."""
+
+    def one_of_two(rank: int) -> None:
+        dist.init_process_group("gloo", init_method=f"file://{out}.store", rank=rank, world_size=2)
+        run(recipe, out, quiet=True, parallel=engine, **options)
+        dist.destroy_process_group()
+
+    start = multiprocessing.get_context("fork").Process
+    both = [start(target=one_of_two, args=(rank,)) for rank in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(timeout=300)
+    assert [process.exitcode for process in both] == [0, 0]
+    return json.loads((out / "model" / "result.json").read_text())
 
 
 def dies_in(step: int, how: int):

@@ -276,9 +276,7 @@ def train(
     if average:
         average.apply()
     if model is not given:
-        with torch.no_grad():
-            for mine, theirs in zip(given.parameters(), model.parameters(), strict=True):
-                mine.copy_(whole(theirs))
+        given.load_state_dict({name: whole(each) for name, each in model.state_dict().items()})
         given.to(device)
     given.eval()
     return progress
