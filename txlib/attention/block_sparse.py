@@ -167,23 +167,22 @@ class Share:
         x = x if self.heads is None else x[self.heads]
         return x.narrow(3, self.step.queries.start, self.step.rows)
 
-    def keys(self, x: Float[Tensor, "batch kv_heads key width"], run: slice) -> Float[Tensor, "b h some width"]:
-        """Those of a run."""
+    def runs(self, x: Float[Tensor, "batch kv_heads key width"]) -> list[Float[Tensor, "b h some width"]]:
+        """The keys of the step, run by run."""
         x = x if self.heads is None else x[self.heads[:2]]
-        return x.narrow(2, run.start, run.stop - run.start)
+        return [x.narrow(2, run.start, run.stop - run.start) for run in self.step.keys]
 
     def joined_keys(self, x: Float[Tensor, "batch kv_heads key width"]) -> Float[Tensor, "matrices columns width"]:
         """All keys of the step."""
-        x = x if self.heads is None else x[self.heads[:2]]
-        runs = [x.narrow(2, run.start, run.stop - run.start) for run in self.step.keys]
+        runs = self.runs(x)
         return (runs[0] if len(runs) == 1 else torch.cat(runs, dim=2)).flatten(0, 1)
 
     def add(
         self, total: Float[Tensor, "batch kv_heads key width"], weights: Tensor, x: Tensor, scale: float = 1.0
     ) -> None:
         """Add scale · weightsᵀ x, for the keys of the step."""
-        for run, place in zip(self.step.keys, self.step.places(), strict=True):
-            target, turned = self.keys(total, run).view(len(weights), -1, x.shape[-1]), weights[..., place].mT
+        for run, place in zip(self.runs(total), self.step.places(), strict=True):
+            target, turned = run.view(len(weights), -1, x.shape[-1]), weights[..., place].mT
             if total.dtype == x.dtype:
                 torch.baddbmm(target, turned, x, alpha=scale, out=target)  # in place, as the flop counter knows it
             else:

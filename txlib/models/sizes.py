@@ -1,7 +1,7 @@
 """Every paper's table of sizes, as configs. A test counts their parameters on the meta device."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -334,15 +334,18 @@ def of_size(make: Callable[[int], nn.Module], aim: int, step: int) -> Any:
     Raises:
         ValueError: when no width comes within a tenth of it.
     """
-    widths = range(step, WIDEST + 1, step)
     with torch.device("meta"):
-        place = bisect_left(widths, aim, key=lambda width: parameters(make(width)))
-        near = widths[max(0, place - 1) : place + 1]
-        sizes = {width: parameters(make(width)) for width in near}
-    width = min(sizes, key=lambda width: abs(sizes[width] - aim))
-    if abs(sizes[width] - aim) > ROOM * aim:
-        raise ValueError(f"no width gives {aim:,} parameters; the nearest, {width}, gives {sizes[width]:,}")
+        width = nearest_width(range(step, WIDEST + 1, step), aim, lambda width: parameters(make(width)))
+        size = parameters(make(width))
+    if abs(size - aim) > ROOM * aim:
+        raise ValueError(f"no width gives {aim:,} parameters; the nearest, {width}, gives {size:,}")
     return make(width)
+
+
+def nearest_width(widths: Sequence[int], aim: int, measure: Callable[[int], int]) -> int:
+    """The width whose measure, which grows with it, comes closest to `aim`."""
+    place = bisect_left(widths, aim, key=measure)
+    return min(widths[max(0, place - 1) : place + 1], key=lambda width: abs(measure(width) - aim))
 
 
 def forward_flops(model: nn.Module, *inputs: Tensor) -> int:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from txlib.data import MadeWhenAsked, Texts, shakespeare, text_file
 from txlib.generation import Sampling, Writer
+from txlib.labels import IGNORED
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
 from txlib.models.outputs import auxiliary_loss
@@ -172,12 +173,12 @@ def window_batches(
 
 
 def window_loss(model: GPT, windows: Int[Tensor, "batch length"]) -> tuple[Float[Tensor, ""], int]:
-    """The loss that `train` wants: summed over all predicted tokens, and their number.
+    """The loss that `train` wants: summed over all predicted tokens, and their number. -100 fills up short windows.
 
     While training, `auxiliary_loss` is added.
     """
-    hidden, labels = model.decode(windows[:, :-1]), windows[:, 1:]
-    total, tokens = linear_cross_entropy(hidden, model.output_weight, labels, 0.0), labels.numel()
+    hidden, labels = model.decode(windows[:, :-1].clamp(min=0)), windows[:, 1:]
+    total, tokens = linear_cross_entropy(hidden, model.output_weight, labels, 0.0), int((labels != IGNORED).sum())
     return (total + tokens * auxiliary_loss(model) if model.training else total), tokens
 
 

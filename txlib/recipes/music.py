@@ -17,14 +17,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from txlib.data import MadeWhenAsked, Splits, chorales
+from txlib.labels import IGNORED
 from txlib.layers import BlockConfig
 from txlib.layers.position import POSITIONS
 from txlib.models import MusicConfig, MusicTransformer
-from txlib.models.outputs import auxiliary_loss
 from txlib.music import GridTokenizer, Piece
+from txlib.recipes.language import window_loss
 from txlib.recipes.recipe import Preset, Recipe, Show, option
-from txlib.training import TrainConfig, linear_cross_entropy
-from txlib.training.losses import IGNORED
+from txlib.training import TrainConfig
 
 ORDERS = {"Markov chain": 8, "note frequencies": 0, "uniform": -1}
 """Rivals that are counted, not trained, by how many tokens `Markov` looks back: at two steps of four voices, which did
@@ -162,13 +162,6 @@ def piece_batches(
         return MadeWhenAsked(groups, lambda group: group)
 
     return batches
-
-
-def window_loss(model: MusicTransformer, windows: Int[Tensor, "batch length"]) -> tuple[Float[Tensor, ""], int]:
-    """The loss that `train` wants: summed over all predicted tokens, and their number."""
-    hidden, labels = model.decode(windows[:, :-1].clamp(min=0)), windows[:, 1:]
-    total, tokens = linear_cross_entropy(hidden, model.output_weight, labels, 0.0), int((labels != IGNORED).sum())
-    return (total + tokens * auxiliary_loss(model) if model.training else total), tokens
 
 
 @torch.no_grad()

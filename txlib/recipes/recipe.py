@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from txlib.layers import BlockConfig
 from txlib.text import Tokenizer
 from txlib.training import TrainConfig
+from txlib.training.checkpoints import read_json
 
 Chosen = TypeVar("Chosen")
 Data = TypeVar("Data")
@@ -154,3 +156,13 @@ def choose(table: Mapping[str, Chosen], name: str, what: str = "preset") -> Chos
     if name not in table:
         raise ValueError(f"{what} {name!r} is unknown; choose one of {', '.join(table)}")
     return table[name]
+
+
+def runs_beside(out: Path | str, score: str, *, most_first: bool = True, **settings: Any) -> list[dict[str, Any]]:
+    """The results of all finished runs in the folder of `out` that have such a score and these settings, the best
+    first."""
+    results = [read_json(path) for path in Path(out).absolute().parent.glob("*/model/result.json")]
+    alike = [
+        each for each in results if score in each and all(each.get(name) == value for name, value in settings.items())
+    ]
+    return sorted(alike, key=lambda result: result[score], reverse=most_first)

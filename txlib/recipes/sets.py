@@ -29,9 +29,8 @@ from txlib.data import (
 from txlib.data.sets import HIGHEST
 from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetModel, SetTransformer, SetTransformerConfig
 from txlib.models.sizes import of_size, parameters
-from txlib.recipes.recipe import Recipe, Show, choose, option
+from txlib.recipes.recipe import Recipe, Show, choose, option, runs_beside
 from txlib.training import TrainConfig
-from txlib.training.checkpoints import read_json
 
 EPOCH = 100  # batches of generated sets
 HELD_OUT = 4  # batches to validate with, and as many to measure with
@@ -338,11 +337,10 @@ def make_model(name: str, preset: SetPreset, task: Task, outputs: int) -> SetMod
 def comparison(out: Path | str, result: Mapping[str, Any]) -> str:
     """A table of all finished runs beside `out` with the same task, the best first."""
     score, more = TASKS[result["task"]].score
-    runs = [read_json(path) for path in Path(out).absolute().parent.glob("*/model/result.json")]
-    same = [each for each in runs if all(each.get(name) == result[name] for name in ("recipe", "task", "clusters"))]
+    same = {name: result[name] for name in ("recipe", "task", "clusters")}
     line = "{:<20} {:<7} {:>10} {:>7} {:>8} {:>15}".format
     lines = [line("model", "preset", "parameters", "steps", "CPU s", score.replace("_", " "))]
-    for each in sorted(same, key=lambda each: -each[score] if more else each[score]):
+    for each in runs_beside(out, score, most_first=more, **same):
         size, steps, seconds = f"{each['parameters']:,}", f"{each['steps']:,}", f"{each['cpu_seconds']:,.0f}"
         lines.append(line(each["model"], each["preset"], size, steps, seconds, f"{each[score]:.3f}"))
     return "\n".join(lines)

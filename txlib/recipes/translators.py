@@ -21,9 +21,8 @@ from txlib.models import (
     UniversalTransformerConfig,
 )
 from txlib.models.sizes import of_size, parameters
-from txlib.recipes.recipe import Preset
+from txlib.recipes.recipe import Preset, runs_beside
 from txlib.text import Tokenizer
-from txlib.training.checkpoints import read_json
 
 Vocabulary = Mapping[str, Any]  # vocab_size, pad_id, bos_id, eos_id
 Make = Callable[[int, Preset, Vocabulary], nn.Module]  # a model of that width
@@ -121,11 +120,9 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 def comparison(out: Path | str, data: str, pair: str) -> str:
     """A table of all finished runs beside `out` on these sentences, the best BLEU first."""
-    results = [read_json(path) for path in Path(out).absolute().parent.glob("*/model/result.json")]
-    same = [each for each in results if (each.get("data"), each.get("pair")) == (data, pair) and "bleu" in each]
     line = "{:<12} {:<7} {:>10} {:>7} {:>8} {:>6} {:>6} {:>7}".format
     lines = [line("model", "preset", "parameters", "steps", "CPU s", "loss", "BLEU", "greedy")]
-    for each in sorted(same, key=lambda result: -result["bleu"]):
+    for each in runs_beside(out, "bleu", data=data, pair=pair):
         model, loss = each.get("model", "transformer"), f"{each['validation_loss']:.3f}"
         bleu = f"{each['bleu']:.1f}", f"{each['bleu_greedy']:.1f}"
         size, seconds = f"{each['parameters']:,}", f"{each['cpu_seconds']:,.0f}"

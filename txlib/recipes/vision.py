@@ -5,7 +5,6 @@ A Vision Transformer is saved as `transformers` writes it. Models take pixels fr
 """
 
 import random
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +18,10 @@ from torch import Tensor, nn
 from txlib.data import Inputs, MadeWhenAsked, Pictures, PictureSplits, digits, fashion
 from txlib.layers import BlockConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
-from txlib.models.sizes import forward_flops
+from txlib.models.sizes import forward_flops, nearest_width
 from txlib.models.vit import ViTConfig, ViTForImageClassification
-from txlib.recipes.recipe import Recipe, Show, choose, option
+from txlib.recipes.recipe import Recipe, Show, choose, option, runs_beside
 from txlib.training import TrainConfig
-from txlib.training.checkpoints import read_json
 
 Pixels = Float[Tensor, "batch channels height width"]
 Vary = Callable[[Pixels, torch.Generator], Pixels]
@@ -218,9 +216,7 @@ def residual(**options: Any) -> Callable[[VisionPreset, Pictures], ConvNet]:
         with torch.device("meta"):
             picture = torch.empty_like(pictures.pixel_values[:1], device="meta")
             aim = forward_flops(vision_transformer(preset, pictures), picture)
-            place = bisect_left(WIDTHS, aim, key=lambda width: forward_flops(network(width), picture))
-            near = {width: forward_flops(network(width), picture) for width in WIDTHS[max(0, place - 1) : place + 1]}
-        width = min(near, key=lambda width: abs(near[width] - aim))
+            width = nearest_width(WIDTHS, aim, lambda width: forward_flops(network(width), picture))
         return network(width)
 
     return make
@@ -273,11 +269,9 @@ def nearest_label(pixels: Pixels, known: Pictures) -> Int[Tensor, "batch"]:
 
 def comparison(out: Path | str, data: str) -> str:
     """A table of all finished runs beside `out` on these pictures, the best first."""
-    runs = [read_json(path) for path in Path(out).absolute().parent.glob("*/model/result.json")]
-    same = [each for each in runs if each.get("recipe") == Vision.command and each["data"] == data]
     line = "{:<7} {:<7} {:<17} {:>8} {:>10} {:>12} {:>7} {:>8} {:>9}".format
     lines = [line("model", "preset", "augment", "pictures", "parameters", "operations", "steps", "CPU s", "accuracy")]
-    for each in sorted(same, key=lambda result: -result["accuracy"]):
+    for each in runs_beside(out, "accuracy", recipe=Vision.command, data=data):
         pictures = "all" if each["pictures"] is None else f"{each['pictures']:,}"
         counts = (f"{each[name]:,.0f}" for name in ("parameters", "operations", "steps", "cpu_seconds"))
         accuracy = f"{each['accuracy']:.1%}"
