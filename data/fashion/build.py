@@ -8,7 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pictures import build, idx  # noqa: E402  (the folder above is not a package)
+from packages import debian  # noqa: E402  (the folder above is not a package)
+from pictures import build, idx  # noqa: E402
 
 PACKAGE, INSIDE = "dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"
 CLASSES, SIZE = 10, 28 * 28
@@ -45,15 +46,7 @@ def read(path: Path) -> bytes:
 
 def download(folder: Path) -> Path:
     """Fetch the Debian package and unpack it into `folder`; nothing is installed."""
-    fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "download", PACKAGE]  # the option: no warning when run as root
-    try:
-        subprocess.run(fetch, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        raise SystemExit(
-            f"cannot download {PACKAGE} ({error}); run this on Debian 12 after `apt-get update`, or name the folder "
-            "of its files with --from DIR"
-        ) from None
-    (package,) = folder.glob("*.deb")
+    (package,) = debian([PACKAGE], folder, "name the folder of its files with --from DIR")
     subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
     return folder / INSIDE
 

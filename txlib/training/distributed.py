@@ -113,7 +113,12 @@ def _map(change: Callable[[Tensor], Tensor], batch: Any) -> Any:
 def _tensors(batch: Any) -> list[Tensor]:
     """Those of a batch."""
     found: list[Tensor] = []
-    _map(lambda tensor: found.append(tensor) or tensor, batch)  # type: ignore[func-returns-value]
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    _map(note, batch)
     return found
 
 
@@ -128,21 +133,21 @@ class Spread:
     """
 
     def __init__(self, model: nn.Module, loss: Loss, ranks: Ranks, engine: str):
-        self.ranks, whole = ranks, _LossOf(model, loss)
+        self.ranks, both = ranks, _LossOf(model, loss)
         self.engine: Any
         if engine == "ddp":
             from torch.nn.parallel import DistributedDataParallel
 
             with warnings.catch_warnings(action="ignore", category=FutureWarning):  # a new name for broadcast_buffers
                 # Experts that no token was sent to get no gradient.
-                self.engine = DistributedDataParallel(whole, broadcast_buffers=False, find_unused_parameters=True)
+                self.engine = DistributedDataParallel(both, broadcast_buffers=False, find_unused_parameters=True)
         else:
             from torch.distributed.fsdp import fully_shard
 
             for blocks in (each for each in model.modules() if isinstance(each, nn.ModuleList)):
                 for block in blocks:
                     fully_shard(block)
-            self.engine = fully_shard(whole)
+            self.engine = fully_shard(both)
 
     def __call__(self, model: nn.Module, batch: Any) -> tuple[Tensor, int]:
         """This rank's share of the loss and of what it counts."""
