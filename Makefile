@@ -79,7 +79,6 @@ define install
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
 	    $${index:+--extra-index-url "$$index"} torch
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[$(1)]"
-	@$(BIN)/python -m txlib.grading.sandbox
 endef
 
 # Where Debian's python3 comes without ensurepip, its pip can still fill the new environment.

@@ -4,9 +4,9 @@ import ctypes
 import platform
 
 import pytest
-from jupyter_client.manager import start_new_kernel
 
-from txlib.grading.sandbox import JUPYTER, Limits, Nursery
+from txlib.grading.sandbox import Limits, Nursery
+from txlib.grading.sandbox.kernel import Cell, Kernel
 from txlib.grading.sandbox.syscall_numbers import numbers
 
 LIMITS = Limits(memory_mb=400, cpu_seconds=60, processes=64, disk_mb=20)
@@ -17,21 +17,16 @@ class SealedKernel:
     """One sealed kernel under a warm parent, and what its cells print."""
 
     def __init__(self) -> None:
-        self.manager, self.client = start_new_kernel(kernel_name="sealed", startup_timeout=60)
+        self.kernel, self.number = Kernel(LIMITS), 0
 
     def run(self, code: str, timeout: int = 10) -> str:
         """What the code prints, or the error that it raises."""
-        said: list[str] = []
-
-        def note(message: dict) -> None:
-            said.append(message["content"].get("text") or message["content"].get("ename") or "")
-
-        self.client.execute_interactive(code, timeout=timeout, output_hook=note)
-        return "".join(said).strip()
+        cell, self.number = Cell(), self.number + 1
+        self.kernel.run(code, self.number, timeout, cell)
+        return "".join(output.get("text") or output.get("ename") or "" for output in cell.outputs).strip()
 
     def stop(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
+        self.kernel.close()
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +37,6 @@ def warm():
         ctypes.CDLL(None).syscall(call, JOIN_SESSION_KEYRING, None)
     with pytest.MonkeyPatch.context() as patch, Nursery(["numpy", "torch"]) as nursery:
         patch.setenv("TXLIB_NURSERY", str(nursery.address))
-        patch.setenv("JUPYTER_PATH", str(JUPYTER))
-        patch.setenv("TXLIB_LIMITS", LIMITS.to_json())
         yield nursery
 
 

@@ -1,9 +1,8 @@
 """The sandbox: a kernel that can reach nothing but itself.
 
-The grader's kernels speak through two pipes: `kernel.py` is the grader's end, `cells.py` runs inside. `sealed` is the
-same sandbox around an ordinary kernel of Jupyter's, by name, for papermill, nbval and JupyterLab. From outside in:
+It speaks through two pipes: `kernel.py` is the grader's end, the one way in; `cells.py` runs inside. From outside in:
 
-- `provisioner.py` is what Jupyter calls to start the kernel `sealed`;
+- `warm.py` holds it warm for the length of a run, `plain.py` is what is left where none can be made;
 - `nursery.py` starts the outer sandbox, bubblewrap's, with a warm parent in it;
 - `warm_parent.py` runs inside, has torch imported, and watches the kernels that `fork.py` makes of its children;
 - `view.py` is the short list of files that exist inside;
@@ -17,13 +16,8 @@ What it does not withstand: a hole in the part of Linux that it lets a kernel us
 between two sandboxes at the same time.
 """
 
-from pathlib import Path
-
 from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.nursery import Nursery, SandboxError
 from txlib.grading.sandbox.probe import Probe, probe
 
-JUPYTER = Path(__file__).parent / "jupyter"  # for $JUPYTER_PATH
-KERNELSPEC = JUPYTER / "kernels" / "sealed"
-
-__all__ = ["JUPYTER", "KERNELSPEC", "Limits", "Nursery", "Probe", "SandboxError", "probe"]
+__all__ = ["Limits", "Nursery", "Probe", "SandboxError", "probe"]

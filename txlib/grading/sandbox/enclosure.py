@@ -17,7 +17,6 @@ from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.syscall_numbers import numbers
 
 HOME = "/learner"  # inside: the private home, and where a kernel starts
-KERNEL = "/kernel"  # inside: the folder with the kernel's sockets
 RUN = "/run/txlib"  # inside, until hidden: the warm parent's folder
 FILES = 50_000  # in home, /tmp and /dev/shm together
 TERMINALS = 16
@@ -51,8 +50,8 @@ def start_folder(places: list[str]) -> str:
     return HOME + "/course" * max((place.split("/").count("..") for place in places), default=0)
 
 
-def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool, places: list[str]) -> None:
-    """Mounts: this kernel's folder, if it has one, an empty home, an empty /tmp; the warm parent's folder disappears.
+def furnish(uid: int, limits: Limits, tmp_holds_binds: bool, places: list[str]) -> None:
+    """Mounts: an empty home, an empty /tmp; the warm parent's folder disappears.
 
     The assignment's data go to their places, seen from where the kernel starts.
 
@@ -60,8 +59,6 @@ def furnish(folder: str | None, uid: int, limits: Limits, tmp_holds_binds: bool,
     `disk_mb` large.
     """
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    if folder is not None:
-        mount(folder, KERNEL, None, MS_BIND)
     mount(f"{RUN}/proc", "/proc", None, MS_BIND)
     mount(None, "/proc", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for device in DEVICES:  # the machine's: who may write to one may set its times, for all to see
@@ -98,11 +95,6 @@ def _make_folders(path: str, uid: int) -> None:
         _make_folders(os.path.dirname(path), uid)
         os.mkdir(path, 0o700)
         os.chown(path, uid, uid if uid != os.getuid() else -1)
-
-
-def close_folder() -> None:
-    """Once the kernel's sockets are there: their folder lies on the machine's own disk, and must not be filled."""
-    mount(None, KERNEL, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
 def give_up_rights(root: bool, uid: int) -> None:

@@ -7,8 +7,6 @@ import fcntl
 import os
 import socket
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,13 +25,12 @@ class Forked(NamedTuple):
 class Plan(NamedTuple):
     """What a kernel is to become."""
 
-    kind: str  # "kernel", "cells" or "probe"
-    folder: str | None  # with its sockets or files
+    kind: str  # "cells" or "probe"
     root: bool  # whether the warm parent is root's
     uid: int  # whose the kernel will be
     limits: Limits
     group: groups.Group | None
-    pipes: list[int]
+    pipes: list[int]  # two: what it is told, what it says
     tmp_holds_binds: bool
     places: list[str]  # of the assignment's data, as its cells name them
 
@@ -70,7 +67,7 @@ def _wait_outside(plan: Plan, writing: int) -> None:
                 plan.group.join()
                 bound = "grouped"
         enclosure.unshare(plan.root)
-        enclosure.furnish(plan.folder, plan.uid, plan.limits, plan.tmp_holds_binds, plan.places)
+        enclosure.furnish(plan.uid, plan.limits, plan.tmp_holds_binds, plan.places)
         init = os.fork()
         if init == 0:
             os.close(writing)
@@ -113,8 +110,6 @@ def _first_process(plan: Plan) -> None:
             os.close(descriptor)
         if ours.recv(1):  # whatever it needs of the machine it has, and has run nothing yet
             proc.uncover(stand_in)
-            if plan.kind == "kernel":
-                enclosure.close_folder()
             ours.send(b"!")
         os.close(stand_in)
         status = _wait_for(kernel)
@@ -125,28 +120,15 @@ def _first_process(plan: Plan) -> None:
 def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
     """Become a kernel. Never returns."""
     status = 1
-    start: Callable[[], object]
     try:
-        if kind == "cells":
-            from txlib.grading.sandbox.cells import serve
-
-            start = partial(serve, *pipes)
-        elif kind == "probe":
-            from txlib.grading.sandbox.probe_inside import main
-
-            start = partial(main, enclosure.KERNEL)
+        if kind == "probe":
+            from txlib.grading.sandbox.probe_inside import serve
         else:
-            from ipykernel.kernelapp import IPKernelApp
-
-            app = IPKernelApp.instance()
-            app.initialize(
-                ["-f", f"{enclosure.KERNEL}/connection.json", "--log-level=ERROR", "--HistoryManager.enabled=False"]
-            )
-            start = app.start
+            from txlib.grading.sandbox.cells import serve
         supervisor.send(b"!")
         if supervisor.recv(1):
             supervisor.close()
-            start()
+            serve(*pipes)
         status = 0
     except SystemExit as reason:
         status = reason.code if isinstance(reason.code, int) else 0

@@ -1,7 +1,6 @@
 """How much a submission may use."""
 
 import json
-import os
 from dataclasses import asdict, dataclass, fields
 
 
@@ -39,9 +38,3 @@ class Limits:
         if unknown:
             raise ValueError(f"no limit is called {', '.join(sorted(unknown))}")
         return cls(**values)
-
-    @classmethod
-    def from_environment(cls) -> "Limits":
-        """Those in `$TXLIB_LIMITS`, or the usual ones."""
-        text = os.environ.get("TXLIB_LIMITS")
-        return cls.from_json(text) if text else cls()

@@ -32,10 +32,8 @@ class Nursery:
         SandboxError: bubblewrap is missing, or namespaces are refused, as Ubuntu 24.04 may.
     """
 
-    def __init__(
-        self, modules: Iterable[str] = (), read_only: Iterable[Path | str] = (), data: Mapping[str, Path] | None = None
-    ):
-        self.modules, self.read_only = list(modules), [Path(path) for path in read_only]
+    def __init__(self, modules: Iterable[str] = (), data: Mapping[str, Path] | None = None):
+        self.modules = list(modules)
         self.data = dict(data or {})  # an assignment's: by place, seen from where a kernel starts
         self.folder = Path()
         self._groups: list[Path] = []
@@ -63,7 +61,6 @@ class Nursery:
         except OSError as reason:
             raise SandboxError(reason.strerror) from reason
         self.folder = leftovers.make_folder("/tmp")  # short: a socket's path has 107 characters
-        (self.folder / "kernels").mkdir()
         (self.folder / "groups").mkdir()
         self._groups = groups.make_groups()
         for number in range(len(self._groups)):
@@ -97,18 +94,6 @@ class Nursery:
         self._groups = []
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def preload(self, modules: Iterable[str]) -> int:
-        """Import more modules for the kernels to come; returns how many could be.
-
-        Raises:
-            SandboxError: the warm parent does not answer.
-        """
-        with Lease.ask(self.address, {"preload": list(modules)}) as lease:
-            answer = lease.read(START) or {}
-        if "preloaded" not in answer:
-            raise SandboxError(f"nothing was imported: {answer.get('ended', 'the warm parent does not answer')}")
-        return answer["preloaded"]
-
     def _answers(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
             client.connect(str(self.address))
@@ -117,7 +102,7 @@ class Nursery:
 
     def _command(self) -> list[str]:
         root = os.getuid() == 0
-        binds = view.binds(self.read_only)
+        binds = view.binds()
         settings = {
             "root": root,
             "modules": self.modules,
@@ -194,13 +179,13 @@ class Lease:
         self.close()
 
 
-def start_kernel(address: Path | str, request: str, name: str, limits: Limits, pipes: tuple[int, ...] = ()) -> Lease:
-    """Ask for a kernel: a "kernel" (or a "probe") with files in the folder `kernels/name`, or "cells" with two pipes.
+def start_kernel(address: Path | str, kind: str, name: str, limits: Limits, pipes: tuple[int, int]) -> Lease:
+    """Ask for a kernel of two pipes ("cells"), or for a probe with two files: one to read, one to write.
 
     Raises:
         SandboxError: it could not be made.
     """
-    lease = Lease.ask(address, {request: name, "limits": limits.to_json()}, pipes)
+    lease = Lease.ask(address, {kind: name, "limits": limits.to_json()}, pipes)
     answer = lease.read(START)
     if not answer or "started" not in answer:
         lease.close()

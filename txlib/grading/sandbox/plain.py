@@ -11,15 +11,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from txlib.grading.sandbox.enclosure import HOME, start_folder
+from txlib.grading.sandbox.enclosure import HOME, set_limits, start_folder
 from txlib.grading.sandbox.limits import Limits
 from txlib.grading.sandbox.nursery import SandboxError
 from txlib.grading.sandbox.probe import probe
 from txlib.grading.sandbox.view import PACKAGE
 
 
-def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] = ()) -> subprocess.Popen:
-    """A process that is told by `words` to be a kernel: a connection file, or two pipes for `cells.py`.
+def start_plain(home: Path, limits: Limits, pipes: tuple[int, int]) -> subprocess.Popen:
+    """A process that runs `cells.py`, with its two pipes.
 
     Raises:
         SandboxError: the submissions are not said to be trusted.
@@ -39,7 +39,7 @@ def start_plain(home: Path, limits: Limits, *words: str, pipes: tuple[int, ...] 
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "txlib.grading.sandbox.plain", limits.to_json(), *words, *map(str, pipes)],
+        [sys.executable, "-m", "txlib.grading.sandbox.plain", limits.to_json(), *map(str, pipes)],
         cwd=start,
         env=environment,
         pass_fds=pipes,
@@ -66,7 +66,7 @@ def make_home(home: Path, data: Mapping[str, Path | str]) -> Path:
     return start
 
 
-def main(limits: str, *words: str) -> None:
+def main(limits: str, requests: str, messages: str) -> None:
     bounds, parent = Limits.from_json(limits), os.getppid()
 
     def watch() -> None:
@@ -77,18 +77,10 @@ def main(limits: str, *words: str) -> None:
         os.killpg(0, 9)
 
     threading.Thread(target=watch, daemon=True).start()
-    if os.name == "posix":
-        from txlib.grading.sandbox.enclosure import set_limits
+    set_limits(bounds, alone=False)
+    from txlib.grading.sandbox.cells import serve  # IPython, which the grader's own process does without
 
-        set_limits(bounds, alone=False)
-    if len(words) == 2:
-        from txlib.grading.sandbox.cells import serve
-
-        serve(*map(int, words))
-        return
-    from ipykernel.kernelapp import IPKernelApp
-
-    IPKernelApp.launch_instance(["-f", words[0], "--log-level=ERROR", "--HistoryManager.enabled=False"])
+    serve(int(requests), int(messages))
 
 
 def cpu_seconds_of(process: int) -> float:

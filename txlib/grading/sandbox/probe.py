@@ -92,16 +92,17 @@ def visible_inside(nursery: Nursery, folders: Iterable[Path]) -> list[Path]:
 
 def _reached_inside(nursery: Nursery, targets: dict) -> list[str]:
     """What `probe_inside.py` can reach in a sandbox, of the targets."""
-    name = f"probe-{secrets.token_hex(4)}"
-    folder = nursery.folder / "kernels" / name
-    folder.mkdir()
-    (folder / "targets.json").write_text(json.dumps(targets))
-    with start_kernel(nursery.address, "probe", name, Limits()) as lease:
-        ended = lease.read(30)
-    try:
-        return json.loads((folder / "reached.json").read_text())
-    except (OSError, ValueError) as reason:
-        raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
+    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as told:
+        json.dump(targets, asked)
+        asked.seek(0)
+        files, name = (asked.fileno(), told.fileno()), f"probe-{secrets.token_hex(4)}"
+        with start_kernel(nursery.address, "probe", name, Limits(), files) as lease:
+            ended = lease.read(30)
+        told.seek(0)
+        try:
+            return json.load(told)
+        except ValueError as reason:
+            raise SandboxError(f"the probe did not come back: {ended and ended.get('ended')}") from reason
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 """What the probe tries from inside: each attempt that succeeds is a hole. It gets a list of targets, gives a list of
-holes, both as JSON files in one folder. Where the targets are canaries, it gives the folders in which it sees one.
+holes, both as JSON files. Where the targets are canaries, it gives the folders in which it sees one.
 """
 
 import contextlib
@@ -17,13 +17,16 @@ from txlib.grading.sandbox.syscall_numbers import numbers
 GET_KEYRING_ID, SESSION_KEYRING = 0, -3  # <linux/keyctl.h>
 
 
-def main(folder: str) -> None:
-    targets = json.loads(Path(folder, "targets.json").read_text())
+def serve(requests: int, messages: int) -> None:
+    """Try what the first file says, and write into the second what could be done; both by their descriptors."""
+    with open(requests, encoding="utf-8") as asked:
+        targets = json.load(asked)
     if "canaries" in targets:
         reached = [where for where, paths in targets["canaries"].items() if any(map(os.path.lexists, paths))]
     else:
         reached = [words for words, attempt in attempts(targets) if _succeeds(attempt)]
-    Path(folder, "reached.json").write_text(json.dumps(reached))
+    with open(messages, "w", encoding="utf-8") as told:
+        json.dump(reached, told)
 
 
 def attempts(targets: dict) -> list[tuple[str, Callable[[], object]]]:
@@ -94,9 +97,3 @@ def _lock_twice(path: str) -> None:
         except BlockingIOError:
             return
     raise PermissionError("a lock that locks nothing")
-
-
-if __name__ == "__main__":
-    import sys
-
-    main(sys.argv[1])

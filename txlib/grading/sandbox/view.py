@@ -7,7 +7,6 @@ folders below the same roots, such as /usr/local/share, where a course may have 
 import os
 import site
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from txlib.grading.sandbox import enclosure
@@ -26,11 +25,11 @@ PASSWD = "root:x:0:0:root:/:/bin/false\n" + (
 )
 
 
-def binds(read_only: Iterable[Path] = ()) -> list[Path]:
+def binds() -> list[Path]:
     """Folders and files that can be read inside: of the system, of Python, txlib, its data. Outer folders first."""
     roots = {*SYSTEM, *map(Path, (sys.prefix, sys.base_prefix)), Path(sys.executable).resolve().parents[1]}
     wanted = {root / part for root in roots for part in PARTS}
-    wanted |= {PACKAGE, *map(Path, site.getsitepackages()), *read_only}
+    wanted |= {PACKAGE, *map(Path, site.getsitepackages())}
     if (PACKAGE.parent / "pyproject.toml").is_file():  # a checkout: its data, but nothing else of it
         wanted.add(PACKAGE.parent / "data")
     there = {path for path in wanted if path.exists()}
@@ -62,7 +61,7 @@ def arguments(folder: Path, groups: list[Path], data: list[Path], binds: list[Pa
     for file in FILES:
         words += ["--ro-bind-try", file, file]
     words += ["--ro-bind", str(folder / "passwd"), "/etc/passwd", "--proc", "/proc", "--dev", "/dev"]
-    words += ["--dir", enclosure.HOME, "--dir", enclosure.KERNEL, "--bind", str(folder), enclosure.RUN]
+    words += ["--dir", enclosure.HOME, "--bind", str(folder), enclosure.RUN]
     for number, group in enumerate(groups):
         words += ["--bind", str(group), f"{enclosure.RUN}/groups/{number}"]
     for number, path in enumerate(data):
@@ -82,7 +81,6 @@ def _environment() -> dict[str, str]:
         "HOME": home,
         "TXLIB_HOME": home,
         "IPYTHONDIR": f"{home}/.ipython",
-        "JUPYTER_PLATFORM_DIRS": "1",
         "MPLCONFIGDIR": f"{home}/.matplotlib",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONPATH": str(PACKAGE.parent),
@@ -92,5 +90,4 @@ def _environment() -> dict[str, str]:
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "LANG": "C.UTF-8",
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }

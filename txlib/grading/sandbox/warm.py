@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from txlib.grading.sandbox import JUPYTER, Limits, Nursery, probe
+from txlib.grading.sandbox import Limits, Nursery, probe
 from txlib.grading.sandbox.probe import visible_inside
 
 
@@ -34,18 +34,14 @@ def warm_kernels(
     hidden: Iterable[Path] = (),
     data: Mapping[str, Path] | None = None,
 ) -> Iterator[None]:
-    """Within the block, kernels named `sealed` come from a warm parent that holds the `modules`.
+    """Within the block, kernels come from a warm parent that holds the `modules`.
 
     `data` are an assignment's, by place, as its cells name them: each kernel can read them there.
 
     Raises:
         ValueError: a kernel could look into one of the folders that are to be `hidden`.
     """
-    settings = {
-        "TXLIB_LIMITS": limits.to_json(),
-        "OMP_NUM_THREADS": "1",
-        "JUPYTER_PATH": os.pathsep.join([str(JUPYTER), *filter(None, [os.environ.get("JUPYTER_PATH")])]),
-    }
+    settings = {"OMP_NUM_THREADS": "1"}
     if data:
         settings["TXLIB_ASSIGNMENT_DATA"] = json.dumps({place: str(path) for place, path in data.items()})
     if trust:

@@ -3,12 +3,11 @@
 It never computes: after an operation with two threads a fork would hang. Its clients, the grader's processes, speak
 to it over a socket, one JSON line each way:
 
-    {"kernel": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the limit of 300 s", "cpu": 1.23}
-    {"cells": "ab12", "limits": "{…}"}   ->  the same, with two pipes for a kernel of `cells.py`, which needs no folder
-    {"probe": "ab12", "limits": "{…}"}   ->  the same; the child runs `probe_inside.py` instead of a kernel
-    {"cpu": "ab12"}                      ->  {"cpu": 1.23, "waited": 0.4}, seconds of processor time that it has used,
-                                             and that one thread has waited for at most; None where it has ended
-    {"preload": ["torch.testing"]}       ->  {"preloaded": 1}
+    {"cells": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the limit of 300 s", "cpu": 1.23}; with
+                                            the request come two pipes for a kernel of `cells.py`
+    {"probe": "ab12", "limits": "{…}"}  ->  the same, with two files for `probe_inside.py`, which runs instead
+    {"cpu": "ab12"}                     ->  {"cpu": 1.23, "waited": 0.4}, seconds of processor time that it has used,
+                                            and that one thread has waited for at most; None where it has ended
 
 The connection is a lease: where it closes, the kernel is killed with everything that it started.
 """
@@ -33,23 +32,20 @@ from txlib.grading.sandbox.limits import Limits
 TICK = 0.1  # seconds between two looks at the kernels' memory
 # What every kernel imports until its first cell has run, and to show a first error.
 KERNEL = (
-    "ipykernel.kernelapp",
-    "ipykernel.ipkernel",
-    "ipykernel.debugger",
-    "IPython.core.interactiveshell",
+    "txlib.grading.sandbox.cells",
     "IPython.core.completerlib",
-    "IPython.core.debugger",
+    "IPython.core.crashhandler",
     "IPython.core.logger",
+    "IPython.core.magics",
     "IPython.core.oinspect",
-    "IPython.extensions.storemagic",
+    "executing.executing",
     "numpy.random",
-    "pygments.formatters",
+    "pexpect",
+    "pygments.formatters.html",
     "pygments.formatters.terminal256",
+    "pygments.lexers.python",
     "pygments.styles.default",
     "stack_data",
-    "executing.executing",
-    "tornado.platform.asyncio",
-    "tornado.queues",
 )
 GRACE = 5  # seconds a notebook may run over, since the client has its own clock
 
@@ -134,15 +130,12 @@ class WarmParent:
             received.clear()
             try:
                 self._answer(client, json.loads(line), pipes)
-            except (ValueError, KeyError, OSError) as reason:  # one client's mistake is not the others' trouble
+            except (LookupError, OSError, TypeError, ValueError) as reason:  # one client's mistake hurts no other
                 _send(client, {"ended": f"the warm parent could not do it: {reason}"})
         for pipe in pipes:
             os.close(pipe)
 
     def _answer(self, client: socket.socket, request: dict, pipes: list[int]) -> None:
-        if "preload" in request:
-            _send(client, {"preloaded": _preload(request["preload"])})
-            return
         if "cpu" in request:
             asked = next((kernel for kernel in self.kernels.values() if kernel.name == request["cpu"]), None)
             _send(client, {"cpu": asked and asked.cpu_seconds(), "waited": asked and asked.watched.waited()})
@@ -158,19 +151,18 @@ class WarmParent:
         _send(client, {"started": True})
 
     def _fork(self, client: socket.socket, request: dict, limits: Limits, pipes: list[int]) -> Kernel:
-        kind = next(each for each in ("kernel", "cells", "probe") if each in request)
+        kind = "probe" if "probe" in request else "cells"
         name = request[kind]
-        folder = f"{enclosure.RUN}/kernels/{name}" if kind != "cells" else None
+        if len(pipes) != 2:
+            raise ValueError(f"{len(pipes)} pipes or files came with it, not 2")
         uid = os.getuid()
         if self.root:
             self.next_uid += 1
             uid = self.next_uid
-            for path in () if folder is None else (folder, *(entry.path for entry in os.scandir(folder))):
-                os.chown(path, uid, uid)
         group = None
         with contextlib.suppress(OSError):
             group = groups.Group(self.groups, name, limits) if self.groups else None
-        forked = fork(Plan(kind, folder, self.root, uid, limits, group, pipes, self.tmp_holds_binds, self.places))
+        forked = fork(Plan(kind, self.root, uid, limits, group, pipes, self.tmp_holds_binds, self.places))
         if group is not None and not forked.grouped:
             group.remove()
             group = None
@@ -209,20 +201,17 @@ class WarmParent:
         client.close()
 
 
-def _preload(modules: list[str]) -> int:
-    """Import them, and leave them to the children as they are; returns how many could be.
+def _preload(modules: list[str]) -> None:
+    """Import them, as far as they can be, and leave them to the children as they are.
 
     `module:name` is `from module import name`: packages may load their parts only when asked for them.
     """
-    count = 0
     for each in modules:
         module, _, name = each.partition(":")
         with contextlib.suppress(Exception):  # it will fail in the notebook, and be told there
             getattr(importlib.import_module(module), name or "__name__")
-            count += 1
     gc.collect()
     gc.freeze()  # a child's collector would write to all that it looks at, and so copy it
-    return count
 
 
 def _words(code: int) -> str:
@@ -242,7 +231,6 @@ def main(arguments: list[str]) -> None:
     enclosure.leave_keyring()
     filter.compiled()  # once, for all kernels
     settings = json.loads(arguments[0])
-    sys.modules["debugpy"] = None  # type: ignore[assignment]  # a kernel would import it, 100 modules, for an editor's debugger
     _preload([*KERNEL, *settings["modules"]])
     WarmParent(settings["root"], settings["tmp_holds_binds"], settings["places"]).serve()
 
