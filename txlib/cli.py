@@ -1,6 +1,8 @@
 """The command `txlib`: each subcommand is a thin function over the library."""
 
+import codecs
 import inspect
+import io
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -64,12 +66,21 @@ def options(
 
 def main() -> None:
     """Run the command. A user's error is one line on stderr and exit status 2, never a traceback."""
+    _say_every_name()
     try:
         app()
     except ModuleNotFoundError as error:
         fail(f"{error}; {install('lab')}")
     except (ValueError, OSError) as error:
         fail(error)
+
+
+def _say_every_name() -> None:
+    """Print names in any language: as UTF-8 where the locale knows ASCII only, elsewhere with ? for what it lacks."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            ascii = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding="utf-8" if ascii else None, errors="surrogateescape" if ascii else "replace")
 
 
 def fail(error: object) -> None:
@@ -197,12 +208,24 @@ def validate(
         list[Path],
         typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py, or a source notebook of nbgrader's."),
     ],
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="Instead: change the reference as people slip; does each check notice?")
+    ] = False,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="With --mutants: write every mutant there, too.")
+    ] = None,
 ) -> None:
     """Prove exercises before learners are graded by them.
 
     The reference gets all points on 5 seeds, alternatives pass, each mistake is told its sentence, the stub gets
     nothing; and the reference passes in the sandbox that grades. Exit status 1: some source has a problem.
     """
+    if mutants:
+        from txlib.grading.authoring.mutants import report
+
+        raise typer.Exit(report(sources, json))
+    if json:
+        raise ValueError("--json is for txlib validate --mutants")
     from txlib.grading.authoring.exercise import ExerciseError
     from txlib.grading.authoring.prove import validate
     from txlib.grading.judging.rehearsal import rehearse
@@ -274,6 +297,7 @@ def submit(
 
     What counts is the saved file. Earlier versions are kept.
     """
+    from txlib.grading.records.people import read_name
     from txlib.grading.submitting import submit as handing_in
 
     if (notebook is None) == (verify is None):
@@ -281,6 +305,7 @@ def submit(
     if verify is not None:
         print(handing_in.verify(verify))
     elif notebook is not None:
+        name = None if name is None else read_name(name)
         print(handing_in.submit(yours(notebook), to, name=name, anyway=anyway))
 
 

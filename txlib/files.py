@@ -50,7 +50,9 @@ class Folder:
         return Folder(self.path / name, follow=False, inside=self)
 
     def stat(self, name: str = ".") -> os.stat_result:
-        """Of the folder, or of what is in it; of a link itself."""
+        """Of the folder, which may be closed to us, or of what is in it; of a link itself."""
+        if name == "." and self._handle is not None:
+            return os.fstat(self._handle)
         place, where = self._at(name)
         return os.stat(place, follow_symlinks=False, **where)
 

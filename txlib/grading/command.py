@@ -105,9 +105,11 @@ def read_seeds(words: str) -> tuple[int, ...]:
     Raises:
         ValueError: these are no seeds.
     """
+    from txlib.grading.seeds import GRADING_SEEDS
+
     seeds = [word.strip() for word in words.split(",")]
-    if not all(seed.isdecimal() and int(seed) < 2**31 for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise ValueError(f"--on-seeds {words}: give different whole numbers from 0 to {2**31 - 1}, such as 17,42")
+    if not all(seed.isdecimal() and int(seed) < GRADING_SEEDS for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"--on-seeds {words}: give different whole numbers below {GRADING_SEEDS}, such as 17,42")
     return tuple(map(int, seeds))
 
 
@@ -119,9 +121,10 @@ def explain(
     """Say how a grade came about: every run, its seeds, its hashes, its verdicts."""
     from txlib.grading.records.explain import explain
     from txlib.grading.records.gradebook import Gradebook
+    from txlib.grading.records.people import read_name
 
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
-        print(explain(book, name))
+        print(explain(book, read_name(name)))
 
 
 @app.command()
@@ -139,8 +142,11 @@ def review(
 
     What you give is kept when the folder is graded again, as long as the answer stands.
     """
+    from txlib.grading.records.out import need_no_links
+    from txlib.grading.records.people import read_name
     from txlib.grading.records.reviewing import override, review_at_terminal
 
+    need_no_links(out)
     if name is None:
         if points is not None or reason:
             raise ValueError("--points and --reason change one submission's points: name it, as grades.csv does")
@@ -148,7 +154,7 @@ def review(
     elif task is None or points is None:
         raise ValueError(f"txlib grade review {name} needs --task, --points and --reason")
     else:
-        print(override(out, name, task, points, reason, by))
+        print(override(out, read_name(name), task, points, reason, by))
 
 
 @app.command()
@@ -159,6 +165,13 @@ def export(
 ) -> None:
     """Write the grades as another system imports them."""
     from txlib.grading.pages.exports import export
+    from txlib.grading.text import plural, printable
 
-    for path in export(out, to, roster):
+    exported = export(out, to, roster)
+    for path in exported.files:
         print(path)
+    if left_out := exported.left_out:
+        some = "; ".join(f"{name} ({why})" for name, why in left_out[:5])
+        more = f"; and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+        words = f"{plural(len(left_out), 'submission')} left out, see {to}-left-out.csv: {some}{more}"
+        print(f"txlib: {printable(words)}", file=sys.stderr)

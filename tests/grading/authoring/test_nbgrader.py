@@ -66,7 +66,12 @@ def results(original, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nbgrader, "TIMEOUT", sums.TIMEOUT)
         graded = grade(
-            original.path, folder, folder / "out", jobs=2, trust=True, limits=Limits(cell_seconds=sums.TIMEOUT)
+            original.path,
+            folder,
+            tmp_path_factory.mktemp("results"),
+            jobs=2,
+            trust=True,
+            limits=Limits(cell_seconds=sums.TIMEOUT),
         )
     return {result.submission: result for result in graded.results}
 

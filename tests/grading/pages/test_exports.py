@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_results import ADA, ASSIGNMENT, BROKEN, HOSTILE, NAMAE, RESULTS, ZOFIA, result, task
 
+from txlib.grading import command
 from txlib.grading.pages.exports import (
     ExportError,
     canvas_csv,
@@ -163,10 +164,35 @@ def test_a_name_goes_before_a_number_in_a_file_s_name():
     """Mallory hands in a file named as Canvas names Ada's: Ada keeps her grade, and we hear of the other."""
     table, left_out = canvas_csv([ADA, named("x_1001_1_y", BROKEN), named("z_1001_2_y", ZOFIA)], CANVAS, TITLE)
     assert [(row[0], row[-1]) for row in rows(table)[2:]] == [("Lovelace, Ada", "12")]
-    assert left_out == [
-        ("x_1001_1_y", "not graded: truncated"),
-        ("z_1001_2_y", "several submissions of one person"),
-    ]
+    assert [name for name, _ in left_out] == ["x_1001_1_y", "z_1001_2_y"]
+    files = [f"lovelaceada_1001_{number}_y" for number in (1, 2)] + ["novakovazofia_1002_3_y", "namae_1003_4_y"]
+    table, left_out = canvas_csv([ADA, *map(named, files)], CANVAS, TITLE)  # hers, put beside a download by hand
+    assert [row[0] for row in rows(table)[2:]] == ["Lovelace, Ada", "Nováková, Žofia", "名前"]
+    assert left_out == [(name, "several submissions of one person") for name in files[:2]]
+
+
+def test_a_number_in_a_name_gives_nobody_a_grade():
+    """Žofia, 1002 in Canvas and 502 in Moodle, handed in nothing; somebody's hand-in is called like a file of hers."""
+    for_canvas, for_moodle = named("y_1002_5_exercise", NAMAE), named("y_502_assignsubmission_file_", NAMAE)
+    table, left_out = canvas_csv([ADA, NAMAE, for_canvas], CANVAS, TITLE)
+    assert [row[0] for row in rows(table)[2:]] == ["Lovelace, Ada", "名前"]
+    [(name, why)] = left_out
+    assert name == for_canvas.submission and why.endswith("are not named as Canvas names files")
+    table, left_out = moodle_csv([ADA, NAMAE, for_moodle], MOODLE)
+    assert [row[4] for row in rows(table)[1:]] == ["12", "1.00", "0"]
+    assert [name for name, _ in left_out] == [for_moodle.submission]
+
+
+@pytest.mark.parametrize("kind", ["owner", "same person"])
+def test_whose_it_is_has_to_be_sure(kind):
+    note = Note(kind, "handed in from the account `mallory`")
+    doubtful = replace(NAMAE, submission="zofia", notes=(note,))
+    table, left_out = canvas_csv([ADA, doubtful], CANVAS, TITLE)
+    assert [row[0] for row in rows(table)[2:]] == ["Lovelace, Ada"] and left_out == [("zofia", note.text)]
+    table, left_out = moodle_csv([ADA, doubtful], MOODLE)
+    assert [row[4] for row in rows(table)[1:]] == ["12", "1.00", ""] and left_out == [("zofia", note.text)]
+    noted = replace(ZOFIA, notes=(replace(note, review=False),))  # where learners give their full names
+    assert canvas_csv([noted], CANVAS, TITLE)[1] == []
 
 
 def test_who_is_missing_is_listed():
@@ -267,13 +293,51 @@ def out(tmp_path):
 
 def test_export_writes_files(out, tmp_path):
     (tmp_path / "roster.csv").write_text(CANVAS, encoding="utf-8")
-    assert export(out, "canvas", tmp_path / "roster.csv") == [out / "canvas.csv", out / "canvas-left-out.csv"]
+    exported = export(out, "canvas", tmp_path / "roster.csv")
+    assert exported.files == [out / "canvas.csv", out / "canvas-left-out.csv"]
+    assert ("mallory", "nobody in the roster bears this name") in exported.left_out
     assert ["mallory", "nobody in the roster bears this name"] in rows((out / "canvas-left-out.csv").read_text("utf-8"))
     (tmp_path / "roster.csv").write_text(MOODLE, encoding="utf-8")
-    assert out / "moodle.csv" in export(out, "moodle", tmp_path / "roster.csv")
-    files = export(out, "gradescope")
+    assert out / "moodle.csv" in export(out, "moodle", tmp_path / "roster.csv").files
+    files = export(out, "gradescope").files
     assert {json.loads(file.read_text())["score"] for file in files} == {12, 2.8, 0, 2}
     assert out / "gradescope" / "名前" / "results.json" in files
+
+
+def test_who_is_left_out_is_said(out, tmp_path, capsys):
+    """Also where an earlier export gave it to somebody."""
+    roster = tmp_path / "roster.csv"
+    roster.write_text(CANVAS, encoding="utf-8")
+    command.export("gradescope", out)
+    assert (out / "gradescope" / "Žofia Nováková" / "results.json").is_file() and not capsys.readouterr().err
+    with Gradebook(out / "gradebook.sqlite") as book:
+        run = book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2))
+        book.add(run, replace(ZOFIA, notes=(Note("owner", "handed in from the account `mallory`"),)))
+    for to in ("gradescope", "canvas"):
+        command.export(to, out, roster)
+        said = capsys.readouterr().err
+        assert said.startswith("txlib: ") and f"left out, see {to}-left-out.csv" in said and said.count("\n") == 1
+        assert "Žofia Nováková (handed in from the account `mallory`)" in said
+        assert "mallory" in (out / f"{to}-left-out.csv").read_text("utf-8")
+    assert not (out / "gradescope" / "Žofia Nováková" / "results.json").exists()
+    with Gradebook(out / "gradebook.sqlite") as book:
+        book.add(run, ZOFIA)
+    command.export("gradescope", out)
+    assert not capsys.readouterr().err and not (out / "gradescope-left-out.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["canvas.csv", "canvas-left-out.csv", "gradebook.sqlite", "gradescope"])
+def test_an_export_follows_no_link(out, tmp_path, name):
+    (tmp_path / "roster.csv").write_text(CANVAS, encoding="utf-8")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir() if name == "gradescope" else elsewhere.write_text("mine")
+    if (out / name).exists():
+        (out / name).rename(elsewhere)
+    (out / name).symlink_to(elsewhere)
+    for to in ("canvas", "gradescope"):
+        with pytest.raises(ValueError, match=f"{name} is a link"):
+            export(out, to, tmp_path / "roster.csv")
+    assert not elsewhere.is_dir() or not list(elsewhere.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,26 @@ def test_a_folder_that_somebody_else_made_is_refused(answer, inbox):
 
 
 @as_root
+@pytest.mark.parametrize("mode", [0o700, 0o2750, 0])
+def test_a_closed_folder_that_somebody_else_made_is_refused(answer, inbox, mode):
+    """Nothing in it can be seen, but whose it is can."""
+
+    def make():
+        (inbox / "ada").mkdir()
+        (inbox / "ada").chmod(mode)
+
+    as_user(MALLORY, make)
+    said = handed_in(ADA, answer(), inbox, "ada")
+    assert said.startswith(f"SubmitError: {inbox / 'ada'} was made by uid 61002, not by you: tell your instructor")
+
+
+@as_root
+def test_a_link_says_who_made_it(answer, inbox):
+    as_user(MALLORY, lambda: (inbox / "ada").symlink_to("/tmp"))
+    assert "is a link, or a file, made by uid 61002" in handed_in(ADA, answer(), inbox, "ada")
+
+
+@as_root
 def test_a_folder_that_others_may_write_in_is_refused(answer, inbox):
     def make():
         (inbox / "ada").mkdir()

@@ -203,6 +203,28 @@ def test_names_that_no_folder_can_have(answer, inbox, name):
     assert not list(inbox.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("y_102_5_exercise", "looks like a file's of Canvas"),
+        ("rosebob_LATE_102_5_x", "looks like a file's of Canvas"),
+        ("Bob Rose_502_assignsubmission_file_", "looks like a file's of Moodle"),
+        ("y＿102＿5＿exercise", "looks like a file's of Canvas"),
+        ("ada.receipt.json", "is a receipt's: give e.g. --name 'ada'"),
+        ("Ada.Receipt.JSON", "is a receipt's: give e.g. --name 'Ada'"),
+    ],
+)
+def test_names_that_would_be_taken_for_something_else(answer, inbox, monkeypatch, name, words):
+    with pytest.raises(SubmitError, match=words) as reason:
+        submit(answer(), inbox, name=name)
+    assert "--name" in str(reason.value) and "\n" not in str(reason.value)
+    monkeypatch.setenv("JUPYTERHUB_USER", name)
+    with pytest.raises(SubmitError, match=words):
+        submit(answer(), inbox)
+    assert not list(inbox.iterdir())
+    assert submit(answer(), inbox, name="inf_2026_17").answers == 1  # a login, of which nothing makes a file's name
+
+
 def test_whose_it_is(answer, inbox, monkeypatch):
     for variable in ("JUPYTERHUB_USER", "LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(variable, raising=False)

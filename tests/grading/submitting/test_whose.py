@@ -111,17 +111,39 @@ def test_a_notebook_in_somebody_else_s_folder(put):
 ROSTER = Roster.of(["Lovelace, Ada", "ada", "1001"], ["Rose, Bob", "bob", "1002"], ["Ray, Mallory", "mallory", "1003"])
 
 
+def missing(inbox):
+    return ROSTER.missing((each.given, each.number) for each in find_submissions(inbox, "03_sample", ROSTER))
+
+
 def test_a_roster_says_who_is_one(put):
-    """Ada by her login, and a file as Canvas names it with her number: two submissions of one person."""
+    """Ada by her login, and by her full name: two submissions of one person."""
     put("ada")
-    put("x_1001_77_y")
+    put("Ada Lovelace")
     inbox = put("nobody")
     assert found(inbox, ROSTER) == {
-        "ada": ("ada-1", {"same person!"}),
-        "x_1001_77_y": ("ada-2", {"same person!"}),
+        "Ada Lovelace": ("Ada Lovelace-1", {"same person!"}),
+        "ada": ("Ada Lovelace-2", {"same person!"}),
         "nobody": ("nobody", {"roster!"}),
     }
-    assert ROSTER.missing(found(inbox)) == ["Rose, Bob", "Ray, Mallory"]
+    assert missing(inbox) == ["Rose, Bob", "Ray, Mallory"]
+
+
+def test_what_is_only_named_like_a_file_of_canvas(put):
+    """Somebody's hand-in with Ada's or Bob's number in its name, where learners hand in: it is nobody's."""
+    for name in ("ada", "x_1001_77_y"):
+        put(name)
+    inbox = put("x_1002_78_y")
+    assert found(inbox, ROSTER) == {
+        "ada": ("ada", set()),
+        "x_1001_77_y": ("x_1001_77_y", {"roster!"}),
+        "x_1002_78_y": ("x_1002_78_y", {"roster!"}),
+    }
+    assert missing(inbox) == ["Rose, Bob", "Ray, Mallory"]
+
+
+def test_nobody_is_a_row_of_the_roster_by_its_number(put):
+    put("ada")
+    assert found(put("row 0"), ROSTER) == {"ada": ("ada", set()), "row 0": ("row 0", {"roster!"})}
 
 
 @as_root
@@ -131,5 +153,5 @@ def test_a_roster_says_whose_account_it_is(put):
     assert found(put("x_1003_1_y", uid=61002), ROSTER) == {
         "Ada Lovelace": ("Ada Lovelace", set()),
         "Bob Rose": ("Bob Rose", {"owner!"}),
-        "x_1003_1_y": ("x_1003_1_y", set()),
+        "x_1003_1_y": ("x_1003_1_y", {"owner!", "roster!"}),  # it is only named like a file of Canvas'
     }

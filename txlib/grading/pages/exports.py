@@ -5,19 +5,30 @@ import io
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from txlib.grading.records.people import Roster, canvas_names, moodle_names, number_in, read_table, text_of
+from txlib.grading.records.out import need_no_links, path_in, write
+from txlib.grading.records.people import Roster, canvas_names, lms_of, moodle_names, numbers_in, read_table, text_of
 from txlib.grading.records.result import VERDICTS, Result, TaskResult
 from txlib.grading.text import printable
 
 COLUMNS = ("submission", "score", "max_score", "status", "isolation", "needs_review", "seeds")
 FORMATS = ("canvas", "moodle", "gradescope")
+IN_DOUBT = ("owner", "same person")  # kinds of notes which, where they want a look, leave open whose a grade is
 STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # in a spreadsheet
 
 
 class ExportError(ValueError):
     """What is asked for can't be written: an unknown form, or a roster that is none."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files that were written, and the submissions that are in none of them, each with the reason."""
+
+    files: list[Path]
+    left_out: list[tuple[str, str]]
 
 
 def grades_csv(results: Iterable[Result]) -> str:
@@ -62,9 +73,9 @@ def canvas_csv(results: Iterable[Result], roster: str, title: str) -> tuple[str,
     """The gradebook file that Canvas imports; and the submissions that are left out, each with the reason.
 
     `roster` is the text of the CSV that Canvas exports (Grades, Export). A submission belongs to the row whose SIS
-    login id, SIS user id, id or name it bears, or whose id Canvas put into the name of the downloaded file. Only rows
-    with a grade are written. Where the export has a column for the assignment, `title (number)`, that name is used,
-    and Canvas fills that column; else it offers to make one.
+    login id, SIS user id, id or name it bears, or whose id Canvas put into the name of the downloaded file; where notes
+    leave open whose it is, it is left out. Only rows with a grade are written. Where the export has a column for the
+    assignment, `title (number)`, that name is used, and Canvas fills that column; else it offers to make one.
 
     Columns and the row "Points Possible" are as Canvas' importer reads them:
     https://github.com/instructure/canvas-lms/blob/master/lib/gradebook_importer.rb
@@ -149,15 +160,15 @@ def gradescope_json(result: Result) -> str:
     return json.dumps(data, indent=1) + "\n"
 
 
-def export(out: Path | str, to: str, roster: Path | str | None = None) -> list[Path]:
-    """Write the newest grades in a run's folder as another system imports them; returns the files.
+def export(out: Path | str, to: str, roster: Path | str | None = None) -> Exported:
+    """Write the newest grades in a run's folder as another system imports them.
 
     Raises:
         ExportError: an unknown form, or no roster where one is needed.
         RosterError: the roster can't be read.
         GradebookError: no gradebook in the folder.
+        ValueError: there is a link where a file belongs.
     """
-    from txlib.files import write_atomically
     from txlib.grading.records.gradebook import Gradebook
 
     out = Path(out)
@@ -169,20 +180,26 @@ def export(out: Path | str, to: str, roster: Path | str | None = None) -> list[P
             "moodle": "the worksheet that Moodle gives (Download grading worksheet)",
         }[to]
         raise ExportError(f"{to} needs --roster: {which}")
+    need_no_links(out)
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
         results, title = book.latest(), book.title()
     if roster is None or to == "gradescope":
-        files = {out / "gradescope" / result.submission / "results.json": gradescope_json(result) for result in results}
+        sure, left_out = _sure(results)
+        texts = {f"gradescope/{result.submission}/results.json": gradescope_json(result) for result in sure}
+        stale = [f"gradescope/{name}/results.json" for name, _ in left_out]
     else:
-        text = text_of(roster)
-        table, left_out = canvas_csv(results, text, title) if to == "canvas" else moodle_csv(results, text)
-        files = {out / f"{to}.csv": table}
-        if left_out:
-            files[out / f"{to}-left-out.csv"] = _table([["submission", "why"], *map(list, left_out)])
-    for path, text in files.items():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(path, text, 0o600)
-    return list(files)
+        people = text_of(roster)
+        table, left_out = canvas_csv(results, people, title) if to == "canvas" else moodle_csv(results, people)
+        texts, stale = {f"{to}.csv": table}, []
+    if left_out:
+        texts[f"{to}-left-out.csv"] = _table([["submission", "why"], *map(list, left_out)])
+    else:
+        stale.append(f"{to}-left-out.csv")
+    for name in stale:  # of an earlier export
+        path_in(out, name).unlink(missing_ok=True)
+    for name, text in texts.items():
+        write(out, name, text)
+    return Exported([path_in(out, name) for name in texts], left_out)
 
 
 def _table(rows: list[list]) -> str:
@@ -232,24 +249,20 @@ def _matched(
     Of several that are one person's, that which bears a name of theirs goes before one whose file's name holds their
     number; two of a kind are left to a person.
     """
+    sure, left_out = _sure(results)
+    numbers = numbers_in(result.submission for result in sure)
     claimed: dict[int, list[Result]] = {}
-    left_out = []
-    for result in results:
-        people = roster.find(result.submission)
+    for result in sure:
+        people = roster.find(result.submission, numbers.get(result.submission, ""))
         if result.status != "graded":
             left_out.append((result.submission, f"not graded: {result.status}"))
         elif len(people) == 1:
             claimed.setdefault(people[0].row, []).append(result)
         else:
-            left_out.append(
-                (
-                    result.submission,
-                    "several in the roster bear this name" if people else "nobody in the roster bears this name",
-                )
-            )
+            left_out.append((result.submission, _unknown(result.submission, len(people), numbers)))
     matched = []
     for row, several in sorted(claimed.items()):
-        named = [result for result in several if not number_in(result.submission)] or several
+        named = [result for result in several if result.submission not in numbers] or several
         if len(named) == 1:
             matched.append((rows[row], named[0]))
         left_out += [
@@ -258,6 +271,27 @@ def _matched(
             if len(named) > 1 or result is not named[0]
         ]
     return matched, sorted(left_out)
+
+
+def _sure(results: Iterable[Result]) -> tuple[list[Result], list[tuple[str, str]]]:
+    """The results of which it is sure whose they are; and the others, each with the notes that say why not."""
+    sure: list[Result] = []
+    left_out = []
+    for result in results:
+        doubts = [note.text for note in result.notes if note.kind in IN_DOUBT and note.review]
+        if doubts:
+            left_out.append((result.submission, "; ".join(doubts)))
+        else:
+            sure.append(result)
+    return sure, left_out
+
+
+def _unknown(name: str, found: int, numbers: dict[str, str]) -> str:
+    if found:
+        return "several in the roster bear this name"
+    lms = "" if name in numbers else lms_of(name)
+    but = f"; its number doesn't count, since most of the others are not named as {lms} names files" if lms else ""
+    return f"nobody in the roster bears this name{but}"
 
 
 def _comment(result: Result) -> str:

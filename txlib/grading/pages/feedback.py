@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import os
 import re
 import struct
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from txlib.files import Folder
 from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.notebooks import released_name
 from txlib.grading.checking.verdict import side_by_side
@@ -41,14 +43,15 @@ UNSHOWN = (
     "not graded",
     "seeds disagree",
     "call in hidden tests",
+    "invalid evidence",
 )  # to a learner: told elsewhere, or not at all
 ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, save it, and hand it in again."
 
 
 def is_page_of(path: Path, result: Result, assignment: Assignment) -> bool:
-    """Whether a file is the page that `feedback_page` would make."""
+    """Whether a plain file, no link, is the page that `feedback_page` would make."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with Folder(path.parent, follow=False) as folder, os.fdopen(folder.file(path.name), encoding="utf-8") as file:
             return _key(result, assignment) in file.read(HEAD)
     except (OSError, ValueError):
         return False

@@ -13,9 +13,10 @@ from typing import Any
 import sqlalchemy as sql
 
 from txlib.grading.records.ledger import Ledger
-from txlib.grading.records.people import person
+from txlib.grading.records.people import person, read_name
 from txlib.grading.records.result import Result, result_from
 from txlib.grading.records.tables import ANSWERS, ASSIGNMENTS, FINISHED, RESULTS, RUNS, SEEDS
+from txlib.grading.seeds import GRADING_SEEDS, PUBLIC_SEEDS
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Grades(Ledger):
         used = {seed for row in known for seed in json.loads(row)}
         drawn: list[int] = []
         while len(drawn) < count:
-            seed = secrets.randbelow(2**31)
+            seed = PUBLIC_SEEDS + secrets.randbelow(GRADING_SEEDS - PUBLIC_SEEDS)
             drawn += [seed] * (seed not in used and seed not in drawn)
         with self._transaction(write=True) as connection:
             insert(connection, SEEDS, assignment_hash=assignment_hash, seeds=as_json(drawn))
@@ -79,7 +80,7 @@ class Grades(Ledger):
                 connection,
                 RUNS,
                 assignment_hash=assignment.hash,
-                path=str(assignment.path.absolute()),
+                path=read_name(str(assignment.path.absolute())),
                 environment=environment,
                 isolation=isolation,
                 seeds=as_json(seeds),

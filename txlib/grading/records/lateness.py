@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 DATE = "%Y-%m-%d %H:%M"
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)  # a file may say any time, and days after 9999 do not exist
 
 
 def late(due: dict, submitted: str) -> tuple[float, str]:
@@ -16,7 +17,7 @@ def late(due: dict, submitted: str) -> tuple[float, str]:
         ValueError: `submitted` is not a time.
     """
     at = datetime.fromisoformat(submitted)
-    at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    at = min((at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC), LATEST)
     if at <= deadline(due) + timedelta(minutes=due["grace_minutes"]):
         return 0.0, ""
     days = max(1, (at - deadline(due)).days)  # never too many: a day has at most one hour more

@@ -1,6 +1,7 @@
 """Whose a submission is: one person, one name, however it is written, and a roster that says who is who.
 
-Wherever a name is compared (inbox, gradebook, tables for other systems, roster), `person` is what is compared.
+Wherever a name is compared (inbox, gradebook, tables for other systems, roster), `person` is what is compared. Where a
+whole folder was downloaded from Canvas or Moodle, `numbers_in` says which number they put into each file's name.
 """
 
 import csv
@@ -8,7 +9,8 @@ import io
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Container, Iterable, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,9 +18,12 @@ from pathlib import Path
 MAX_NAME = 100  # bytes of a name in UTF-8
 MAX_ROSTER = 10 * 2**20  # bytes
 
-# How the bulk downloads of Canvas and Moodle name a learner's files; a login such as inf_2026_17 is not of this form.
-CANVAS_FILE = re.compile(r"[^_]+_(?:LATE_)?(?P<number>\d+)_\d+_.")
-MOODLE_FILE = re.compile(r".+_(?P<number>\d+)_assignsubmission_")
+# How the bulk downloads of Canvas and Moodle name a learner's files. In the learner's part Moodle leaves no underscore,
+# and Canvas none of those that people's names have: what learners call their files comes after the number.
+CANVAS_FILE = re.compile("(?P<learner>[^_]+)_(?:LATE_)?(?P<number>[0-9]+)_(?P<file>[0-9]+)_.", re.DOTALL)
+MOODLE_FILE = re.compile("(?P<learner>[^_]+)_(?P<number>[0-9]+)_assignsubmission_")
+FORMS = {"Canvas": CANVAS_FILE, "Moodle": MOODLE_FILE}
+NEARLY_ALL = 0.8  # of a folder's names have an LMS's form where it was downloaded from there
 PLAIN = re.compile("[A-Za-z0-9_ .@+-]*")  # nothing in it is ever replaced
 TEST_STUDENT = "Student, Test"  # whom Canvas puts into every course
 
@@ -32,12 +37,20 @@ def safe_name(name: str) -> str:
     name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode("utf-8"))
     if PLAIN.fullmatch(name):
         return short_name(name.strip(" .")) or "_"
-    return short_name("".join(map(_safe, name)).strip(" .")) or "_"
+    return short_name(name.translate(_SAFE).strip(" .")) or "_"
 
 
-def _safe(character: str) -> str:
-    kind = unicodedata.category(character)[0]
-    return " " if kind == "Z" else "_" if kind == "C" or character in '/\\:*?"<>|' else character
+class _Safe(dict[int, str]):
+    """What stands in a name for each character, worked out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = unicodedata.category(character)[0]
+        self[code] = " " if kind == "Z" else "_" if kind == "C" or character in '/\\:*?"<>|' else character
+        return self[code]
+
+
+_SAFE = _Safe()
 
 
 def short_name(name: str, most: int = MAX_NAME) -> str:
@@ -45,28 +58,64 @@ def short_name(name: str, most: int = MAX_NAME) -> str:
     return name.encode()[:most].decode(errors="ignore").strip(" .")
 
 
+@lru_cache(50_000)
 def person(name: str) -> str:
-    """What a name is compared by: without case, blanks at its ends and double ones, and differences of Unicode's forms.
-
-    Where Canvas or Moodle named a downloaded file, it is the number that they put into it.
-    """
-    number = number_in(name)
-    return number or folded(name)
-
-
-@lru_cache(10_000)
-def folded(name: str) -> str:
-    """A name without case, superfluous blanks and differences of Unicode's forms (NFKC)."""
+    """What a name is compared by: without case, superfluous blanks and differences of Unicode's forms (NFKC)."""
     before = None
-    while name != before:  # folding may leave what another form or a cut changes again
+    for _ in range(10):  # folding may leave what another form or a cut changes again; twice is what was ever needed
         before, name = name, " ".join(safe_name(unicodedata.normalize("NFKC", safe_name(name)).casefold()).split())
+        if name == before:
+            break
     return name
 
 
-def number_in(name: str) -> str:
-    """The learner's number where Canvas or Moodle named a downloaded file; else nothing."""
-    match = CANVAS_FILE.match(name) or MOODLE_FILE.match(name)
-    return match["number"].lstrip("0") if match else ""
+def lms_of(name: str) -> str:
+    """Canvas or Moodle, where a name has the form that they give a learner's file; else nothing."""
+    return next((lms for lms, form in FORMS.items() if form.match(name)), "")
+
+
+def unlike_a_file(name: str) -> str:
+    """The name, or what it says of the learner where an LMS gave it to a file; never read as such a file's again."""
+    for form in FORMS.values():
+        if match := form.match(name):
+            name = f"{match['learner']}-{match['number']}"
+    return name.replace("_", "-") if lms_of(f"{name}-1") else name
+
+
+def numbers_in(names: Iterable[str], folders: Container[str] = ()) -> dict[str, str]:
+    """The learner's number in each name that Canvas or Moodle gave, where nearly all of a folder's are theirs.
+
+    By its form alone a name says nothing: somebody may call a file so, and a class `ada_2026_03_attention`. In a
+    download a number goes with one learner's name, and a file's number with one learner. Canvas gives no folders, so
+    the names of those are never its own.
+    """
+    names = set(names)
+    for lms, form in FORMS.items():
+        theirs = {name: match.groupdict() for name in names if (match := form.match(name))}
+        if lms == "Canvas":
+            theirs = {name: said for name, said in theirs.items() if name not in folders}
+        learners, owners = defaultdict(set), defaultdict(set)
+        for name, said in theirs.items():
+            learners[said["number"]].add(person(said["learner"]))
+            owners[said.get("file", name)].add(said["number"])
+        numbers = {
+            name: said["number"].lstrip("0") or "0"
+            for name, said in theirs.items()
+            if len(learners[said["number"]]) == len(owners[said.get("file", name)]) == 1
+        }
+        if numbers and len(numbers) >= NEARLY_ALL * len(names):
+            return numbers
+    return {}
+
+
+def read_name(name: str) -> str:
+    """A name as the system gave it (a file's, a login, an argument), read as UTF-8 whatever the locale."""
+    return os.fsencode(name).decode("utf-8", "surrogateescape")
+
+
+def file_name(name: str) -> str:
+    """A name as the system's functions take it, so that a file's is UTF-8 whatever the locale."""
+    return os.fsdecode(name.encode("utf-8", "surrogateescape"))
 
 
 def account(uid: int) -> str:
@@ -74,7 +123,7 @@ def account(uid: int) -> str:
     import pwd
 
     try:
-        return pwd.getpwuid(uid).pw_name
+        return read_name(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return f"uid {uid}"
 
@@ -108,13 +157,18 @@ class Roster:
         """A roster of people, each given by names: the first is what they are called."""
         return cls(known_by(names, row) for row, names in enumerate(people))
 
-    def find(self, name: str) -> list[Person]:
-        """Everybody who bears a name; a file's own name goes before the number that it seems to hold."""
-        return self._by_name.get(folded(name)) or self._by_name.get(person(name)) or []
+    @property
+    def names(self) -> Set[str]:
+        """All names in it, as `person` gives them."""
+        return self._by_name.keys()
 
-    def missing(self, names: Iterable[str]) -> list[str]:
-        """Who bears none of the names, as the roster calls them, in its order."""
-        there = {each.row for name in names for each in self.find(name)}
+    def find(self, name: str, number: str = "") -> list[Person]:
+        """Everybody who bears a name; a file's own name goes before the number that an LMS put into it."""
+        return self._by_name.get(person(name)) or self._by_name.get(number) or []
+
+    def missing(self, found: Iterable[tuple[str, str]]) -> list[str]:
+        """Who bears none of the names, each with an LMS's number or none, as the roster calls them, in its order."""
+        there = {each.row for name, number in found for each in self.find(name, number)}
         return [each.name for each in self.people if each.row not in there]
 
 
@@ -122,7 +176,7 @@ def known_by(names: Iterable[str], row: int = 0) -> Person:
     """Somebody by the names that a roster gives, the first of which is the usual one; empty ones don't count."""
     names = [name.strip() for name in names if name.strip()]
     ways = {*names, *(name.partition("@")[0] for name in names), *map(turned, names)}
-    return Person(names[0] if names else "", frozenset(map(folded, ways)) if names else frozenset(), row)
+    return Person(names[0] if names else "", frozenset(map(person, ways)) if names else frozenset(), row)
 
 
 def turned(name: str) -> str:
@@ -179,10 +233,12 @@ def text_of(path: Path | str) -> str:
     Raises:
         RosterError: it is too large, or not text in UTF-8.
     """
-    if os.path.getsize(path) > MAX_ROSTER:
+    with open(path, "rb") as file:  # it may be a pipe, whose size nobody knows
+        data = file.read(MAX_ROSTER + 1)
+    if len(data) > MAX_ROSTER:
         raise RosterError(f"{path} is larger than {MAX_ROSTER // 2**20} MB: is this the roster?")
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
         raise RosterError(f"{path} is not text in UTF-8; export it again") from reason
 

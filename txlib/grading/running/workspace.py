@@ -17,6 +17,7 @@ from pathlib import Path
 
 LAST = -1000  # at the end of a process, after multiprocessing has removed a folder of its own in ours (at -100)
 LONGEST = 60  # bytes of its path: a socket's has at most 107, and lies three folders deeper
+TRIES = 10  # a folder may be swept by another start before it is locked
 _ours: dict[int, tuple[Path, int]] = {}  # by process: the folder, and its lock's descriptor
 
 
@@ -42,13 +43,9 @@ def _folder() -> Path:
     """This process's folder; made when it is first asked for, after those of processes that are gone are swept."""
     if os.getpid() not in _ours:
         home = _home()
-        if home is None:  # no place that is ours alone: a folder that nobody sweeps
-            folder = Path(tempfile.mkdtemp(prefix="tx-"))
-            lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        else:
+        if home is not None:
             _sweep(home)
-            folder, lock = _new(home)
-        _ours[os.getpid()] = folder, lock
+        _ours[os.getpid()] = (_new(home) if home is not None else None) or _unswept()
         Finalize(None, _leave, exitpriority=LAST)
     return _ours[os.getpid()][0]
 
@@ -69,9 +66,9 @@ def _home() -> Path | None:
     return None
 
 
-def _new(home: Path) -> tuple[Path, int]:
-    """A new folder, and the descriptor that holds its lock, which lies beside it."""
-    while True:
+def _new(home: Path) -> tuple[Path, int] | None:
+    """A new folder, and the descriptor that holds its lock, which lies beside it; None where there are no locks."""
+    for _ in range(TRIES):
         name = os.urandom(4).hex()
         path = home / f"{name}.lock"
         with contextlib.suppress(FileExistsError):
@@ -80,6 +77,14 @@ def _new(home: Path) -> tuple[Path, int]:
                 (home / name).mkdir(mode=0o700)
                 return home / name, lock
             os.close(lock)
+            path.unlink(missing_ok=True)
+    return None
+
+
+def _unswept() -> tuple[Path, int]:
+    """A folder that nobody sweeps, where no place is ours alone, or its file system has no locks."""
+    folder = Path(tempfile.mkdtemp(prefix="tx-"))
+    return folder, os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _sweep(home: Path) -> None:

@@ -41,17 +41,24 @@ def made(outer: Folder, name: str) -> Iterator[Folder]:
     try:
         inner = outer.folder(name, make=True)
     except NotADirectoryError:
-        raise SubmitError(f"{outer.path / name} is a link, or a file: ask whoever looks after {outer.path}") from None
+        maker = account(outer.stat(name).st_uid) if hasattr(os, "geteuid") else "somebody"
+        raise SubmitError(
+            f"{outer.path / name} is a link, or a file, made by {maker}: ask whoever looks after {outer.path}"
+        ) from None
+    except PermissionError:  # closed to us, where a system opens no folder without reading it
+        with contextlib.suppress(FileNotFoundError):
+            _need_ours(outer.stat(name), outer, outer.path / name)
+        raise
     with inner:
-        _need_ours(inner, outer)
+        _need_ours(inner.stat(), outer, inner.path)
         yield inner
 
 
-def _need_ours(own: Folder, outer: Folder) -> None:
-    owner = own.stat().st_uid
+def _need_ours(own: os.stat_result, outer: Folder, path: Path) -> None:
+    owner = own.st_uid
     if hasattr(os, "geteuid") and owner != os.geteuid() and owner != _known_as(outer):
         raise SubmitError(
-            f"{own.path} was made by {account(owner)}, not by you: tell your instructor. "
+            f"{path} was made by {account(owner)}, not by you: tell your instructor. "
             "Until then hand in with --name and another name; whose account it came from is seen"
         )
 
@@ -114,6 +121,6 @@ def plain_errors(folder: Path) -> Iterator[None]:
             raise SubmitError(f"no room is left in {folder}: nothing was handed in; tell your instructor") from None
         if isinstance(reason, PermissionError) or reason.errno == errno.EROFS:
             raise SubmitError(
-                f"you may not write in {reason.filename or folder}: tell your instructor, or is --name somebody else's?"
+                f"you may not write in {folder}: tell your instructor, or is --name somebody else's?"
             ) from None
         raise SubmitError(f"{folder}: {reason.strerror or reason}; nothing was handed in") from None

@@ -21,7 +21,7 @@ from txlib.files import Folder, write_together
 from txlib.grading.authoring.cells import STUBS
 from txlib.grading.authoring.notebooks import LOADED, released_name
 from txlib.grading.evidence.recordings import unpack
-from txlib.grading.records.people import account, person, safe_name
+from txlib.grading.records.people import account, file_name, lms_of, person, read_name, safe_name
 from txlib.grading.submitting.folder import SubmitError, made, own_folder, plain_errors
 from txlib.grading.submitting.notebook import (
     MAX_BYTES,
@@ -60,7 +60,7 @@ class Receipt:
 
     @property
     def path(self) -> Path:
-        return Path(self.folder, self.exercise + RECEIPT)
+        return Path(file_name(self.folder), self.exercise + RECEIPT)
 
     @property
     def _by_another_name(self) -> bool:
@@ -110,10 +110,10 @@ def submit(
         saved,
         len(answered),
         tuple(left),
-        str((folder / name).absolute()),
+        read_name(str((folder / file_name(name)).absolute())),
         f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb",
     )
-    with plain_errors(folder), own_folder(folder, name) as own:
+    with plain_errors(folder), own_folder(folder, file_name(name)) as own:
         if before := _before(own, exercise, digest):
             return before
         words = json.dumps({key: value for key, value in asdict(receipt).items() if key != "repeated"}, indent=1)
@@ -138,7 +138,7 @@ def verify(path: Path | str) -> str:
     receipt = _read_receipt(path)
     words = printable(f"{receipt.exercise} of {receipt.name}, handed in {date(receipt.submitted)}")
     beside = (path.parent / ".versions" / receipt.version).is_file()
-    folder = path.parent if beside else Path(receipt.folder)
+    folder = path.parent if beside else receipt.path.parent
     try:
         kept = hashlib.sha256(read_file(folder / ".versions" / receipt.version)[0]).hexdigest()
     except Unreadable:
@@ -173,8 +173,17 @@ def _name(name: str | None) -> str:
             name = name or getpass.getuser()
         if name in NOBODY:
             raise SubmitError('say who you are: --name "Ada Lovelace"')
+        name = read_name(name)
     if name != safe_name(name):
         raise SubmitError(f"the name {name!r} can't be a folder's: give e.g. --name {safe_name(name)!r}")
+    if lms := lms_of(name) or lms_of(person(name)):
+        raise SubmitError(
+            f"the name {name!r} looks like a file's of {lms}, with somebody's number: give your own, e.g. "
+            '--name "Ada Lovelace"'
+        )
+    if person(name).endswith(RECEIPT):
+        better = safe_name(name[: -len(RECEIPT)])
+        raise SubmitError(f"the name {name!r} is a receipt's: give e.g. --name {better!r}")
     return name
 
 
@@ -247,6 +256,7 @@ def _receipt(data: bytes, path: Path) -> Receipt:
         datetime.fromisoformat(receipt.submitted)
         if Path(receipt.version).name != receipt.version:
             raise ValueError(receipt.version)
+        file_name(receipt.folder)  # has to be a name
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as reason:
         raise SubmitError(NO_RECEIPT.format(path)) from reason
     return receipt
