@@ -55,6 +55,21 @@ def variant(tmp_path):
 
 
 @pytest.fixture
+def graded_checks(monkeypatch):
+    """Make `check` of a notebook that is graded on a seed, with what the grader has drawn for it."""
+    from txlib.grading.checking.checks import Checks
+
+    monkeypatch.setattr("txlib.grading.checking.operators._graded", False)
+
+    def graded(seed: int, given: str | None = None) -> Checks:
+        checks = Checks()
+        checks.begin(seed, given)
+        return checks
+
+    return graded
+
+
+@pytest.fixture
 def study(notebook, capsys):
     """Run the released notebook with some answers filled in; returns the words of each check, by task."""
 

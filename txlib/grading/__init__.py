@@ -21,9 +21,12 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
+    "allow": "authoring.notes",
     "alternative": "authoring.notes",
     "check": "checking.checks",
+    "cost": "checking.counting",
     "due": "authoring.notes",
+    "equivalent": "authoring.notes",
     "forbid": "authoring.notes",
     "measured": "authoring.notes",
     "mistake": "authoring.notes",

@@ -1,18 +1,127 @@
 """The names in a piece of Python: what it defines, uses and imports. It is never run."""
 
 import ast
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+NOT_PYTHON = "is not Python"
+TOO_DEEP = "is nested too deep, or has too much of IPython's syntax"
+
+# Lines that IPython may read otherwise than Python does, although Python can read them: pasted prompts.
+PROMPTS = re.compile(r"^\s*(?:>>>|\.{3,}:|(?:\[\w+\] ?)?In \[)", re.MULTILINE)
+MOST_READ = 200_000  # characters that IPython's transformer may read: it begins anew at each magic. Half a second
+MOST_NESTED = 3  # magics in magics
+# Magics that do nothing but show something, and those that run the Python that stands in them.
+SHOWING = frozenset(("matplotlib", "pdef", "pdoc", "pfile", "pinfo", "pinfo2", "precision", "psource", "pwd", "submit"))
+RUNNING = frozenset(("capture", "prun", "time", "timeit"))
+OPTIONS = re.compile(r"(?:-{1,2}[\w-]+(?:[ =]?\d+)?\s+)*")  # in front of what such a magic runs
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a cell runs. Where that can't be read, the tree is empty and `problem` says why."""
+
+    tree: ast.Module
+    problem: str = ""
 
 
 def parsed(source: str) -> ast.Module:
-    """The syntax tree; an empty one for what can't be read, which won't run either. IPython's magics are left out."""
-    plain = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
-    for text in (source, plain):
+    """The syntax tree of what IPython makes of a cell; an empty one where that can't be read."""
+    return program(source).tree
+
+
+@lru_cache(maxsize=32)
+def program(source: str, nested: int = 0) -> Program:
+    """What a cell runs in IPython: without indentation and prompts, with the Python that its magics time."""
+    text = source
+    try:
         try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-    return ast.Module([], [])
+            tree = None if PROMPTS.search(source) else ast.parse(source)
+        except SyntaxError:
+            tree = None
+        if tree is None:
+            text = _transformer().transform_cell(source)
+            tree = ast.parse(text)
+        if "get_ipython" in text:
+            tree = ast.fix_missing_locations(_WithoutMagics(nested).visit(tree))
+        return Program(tree)
+    except (RecursionError, MemoryError):
+        return Program(ast.Module([], []), TOO_DEEP)
+    except Exception:  # whatever IPython raises here it raises for the learner, too, and does not run the cell
+        return Program(ast.Module([], []), NOT_PYTHON)
+
+
+@cache
+def _transformer() -> Any:
+    """IPython's transformer of cells, with a bound on its work; loaded for the cells that need it."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    class Bounded(TransformerManager):
+        """Counts the characters that are read."""
+
+        left = 0
+
+        def transform_cell(self, cell: str) -> str:
+            self.left = MOST_READ
+            return super().transform_cell(cell)
+
+        def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
+            self.left -= sum(map(len, lines))
+            if self.left < 0:
+                raise MemoryError("too much of IPython's syntax")
+            return super().do_one_token_transform(lines)
+
+    return Bounded()
+
+
+class _WithoutMagics(ast.NodeTransformer):
+    """Puts what a harmless magic runs in its place: `%time f(x)` becomes `f(x)`, and `f?` nothing."""
+
+    def __init__(self, nested: int):
+        self.nested = nested
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        statements = _statements(node.value, self.nested)
+        return self.generic_visit(node) if statements is None else statements
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        match _statements(node, self.nested):
+            case [ast.Expr(value)]:
+                return value
+            case [ast.Pass()]:
+                return ast.Constant(None)
+        return self.generic_visit(node)
+
+
+def _statements(node: ast.AST, nested: int) -> list[ast.stmt] | None:
+    """What the call of a harmless magic runs; None for anything else."""
+    match node:
+        case ast.Call(
+            ast.Attribute(ast.Call(ast.Name("get_ipython"), [], []), "run_line_magic" | "run_cell_magic"),
+            [ast.Constant(str(name)), *rest],
+            [],
+        ):
+            texts = [part.value for part in rest if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        case _:
+            return None
+    if len(texts) != len(rest) or name not in SHOWING | RUNNING or nested == MOST_NESTED:
+        return None
+    if name in SHOWING:
+        return None if re.search(r"[{$]", "".join(texts)) else [ast.Pass()]  # IPython computes what stands in braces
+    line, *bodies = texts or [""]
+    line = line[len(match[0]) :] if (match := OPTIONS.match(f"{line} ")) else line
+    if name == "capture":
+        line = f"{line} = None" if line.strip() else ""
+    statements: list[ast.stmt] = []
+    for text in (line, *bodies):
+        inner = program(text, nested + 1)
+        if inner.problem:
+            return None
+        statements += inner.tree.body
+    return statements or [ast.Pass()]
 
 
 def names_bound(source: str) -> set[str]:

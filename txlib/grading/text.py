@@ -1,5 +1,6 @@
 """Small things said in words: numbers, plurals, a little markdown, and a submission's text made safe to look at."""
 
+import hashlib
 import html
 import re
 
@@ -40,3 +41,8 @@ def markup(line: str) -> str:
         text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"<strong>\1</strong>", text)
         parts[i] = re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
     return "".join(parts)
+
+
+def stub_digest(source: str) -> str:
+    """What a released answer cell keeps of its source, to tell whether it is still as it was."""
+    return hashlib.sha256(source.strip().encode("utf-8", "replace")).hexdigest()[:16]

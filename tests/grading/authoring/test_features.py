@@ -21,6 +21,7 @@ from txlib.grading.authoring.prove import prove
 from txlib.grading.authoring.read import read_assignment
 from txlib.grading.authoring.release import release
 from txlib.grading.checking.checks import Checks, collecting
+from txlib.grading.checking.inputs import private_inputs
 from txlib.grading.checking.verdict import Verdict
 from txlib.grading.evidence.recordings import unpack
 
@@ -168,7 +169,9 @@ def test_what_a_learner_hears_of_a_measured_task(features, capsys, answer, kind,
     checks = Checks()
     checks._exercise = recordings(features.notebook)
     cell = next(cell for cell in features.notebook.cells if cell.id == "check-fit-line")
-    exec(f"import torch\nfrom torch import nn\n{answer}\n{cell.source}", {"__name__": "__main__", "check": checks})
+    given = next(cell.source for cell in features.notebook.cells if cell.source.startswith("def noisy_points"))
+    source = f"import torch\nfrom torch import nn\n{given}\n{answer}\n{cell.source}"
+    exec(source, {"__name__": "__main__", "check": checks})
     verdict = checks._verdicts["fit-line"]
     assert (verdict.kind, verdict.points) == (kind, 0)
     assert words in repr(verdict)
@@ -223,27 +226,28 @@ def test_what_the_author_said_is_recorded(features):
 
 def line(weight, bias):
     """A bundle with a line's weights."""
-    with collecting() as bundles, Checks()("fit-line") as show:
+    with collecting() as collected, Checks()("fit-line") as show:
         show.weights({"weight": torch.tensor([[float(weight)]]), "bias": torch.tensor([float(bias)])})
-    return {"task": "fit-line", "seed": 0, "bundle": json.loads(json.dumps(bundles[0]))}
+    return {"task": "fit-line", "seed": 0, "bundle": json.loads(json.dumps(collected.bundles[0]))}
 
 
 def test_weights_are_measured_on_points_not_seen(features):
-    """The error of y = w x + b against 3 x - 1, x standard normal: (w - 3)² + (b + 1)²."""
-    wrong_shape = line(3, -1)
+    """The error of y = w x + b against the line that was drawn, x standard normal: the squares of both differences."""
+    slope, height = (1 + private_inputs(0, "fit-line").rand(2)).tolist()
+    wrong_shape = line(slope, height)
     wrong_shape["bundle"]["shown"][0]["value"]["tensors"][1]["shape"] = [1, 1, 1]
-    nothing = line(3, -1)
+    nothing = line(slope, height)
     nothing["bundle"]["shown"] = []
     requests = [
-        line(3, -1),
-        line(3.5, -1),
+        line(slope, height),
+        line(slope + 0.5, height),
         line(0, 0),
-        line(float("nan"), -1),
+        line(float("nan"), height),
         line(float("inf"), 0),
         line(3e38, 0),
         wrong_shape,
         nothing,
-        line(3.5, -1),
+        line(slope + 0.5, height),
     ]
     found = measure(features.source, requests)
     assert [each["share"] for each in found] == [1, 0.5, 0, 0, 0, 0, 0, 0, 0.5]
@@ -265,19 +269,40 @@ def test_weights_are_measured_on_points_not_seen(features):
     ],
 )
 def test_what_a_measure_may_give(result, expected):
-    assert measuring._measured(lambda shown, seed: result, line(0, 0)) == expected
+    assert measuring._measured(lambda shown, private: result, line(0, 0)) == expected
 
 
 @pytest.mark.parametrize("result", [1.5, -0.1, float("inf"), None, "1", (1, 2), (0.5, None), [1]])
 def test_what_is_the_authors_error(result):
-    found = measuring._measured(lambda shown, seed: result, line(0, 0))
+    found = measuring._measured(lambda shown, private: result, line(0, 0))
     assert found["error"].startswith('measured("fit-line", …) gives ')
 
 
-def test_a_measure_draws_the_same_numbers_each_time():
-    draw = lambda shown, seed: float(torch.rand(()))  # noqa: E731
+@pytest.mark.parametrize("draw", [lambda shown, private: float(torch.rand(())), lambda shown, private: private.rand(1)])
+def test_a_measure_draws_the_same_numbers_each_time(draw):
     assert measuring._measured(draw, line(0, 0)) == measuring._measured(draw, line(1, 1))
     assert measuring._measured(draw, line(0, 0)) != measuring._measured(draw, line(0, 0) | {"seed": 1})
+
+
+def test_what_swells_while_it_is_measured_is_worth_nothing(tmp_path):
+    """4 GB in a process that may take 1 GB more, and then the next request is measured as ever."""
+    source = tmp_path / "greedy.py"
+    measure_if = "lambda shown, private: float(torch.ones(int(2e9 * shown[0]['bias'])).sum() > 0)"
+    text = FEATURES.read_text(encoding="utf-8").replace('"fit-line", on_unseen_points', f'"fit-line", {measure_if}')
+    source.write_text(text, encoding="utf-8")
+    swells, fits = measure(source, [line(0, 1), line(0, 1e-3)], memory_mb=1024)
+    assert swells["share"] == 0 and "can't be measured" in swells["sentence"]
+    assert fits["share"] == 1
+
+
+def test_a_measure_that_kills_its_process_costs_its_own_task(tmp_path):
+    source = tmp_path / "killed.py"
+    measure_if = "lambda shown, private: shown[0]['bias'].item() and __import__('os')._exit(1) or 1"
+    text = FEATURES.read_text(encoding="utf-8").replace('"fit-line", on_unseen_points', f'"fit-line", {measure_if}')
+    source.write_text(text, encoding="utf-8")
+    killed, fits = measure(source, [line(0, 1), line(0, 0)])
+    assert (killed["share"], fits["share"]) == (0, 1)
+    assert killed["sentence"] == "What your answer shows could not be measured within the limits."
 
 
 def test_measures_get_plain_values():
@@ -295,11 +320,11 @@ def test_measures_get_plain_values():
         torch.ones(2, dtype=torch.complex64) * 1j,
         torch.ones(1, 2).long(),
     ]
-    with collecting() as bundles, Checks()("t") as show:
+    with collecting() as collected, Checks()("t") as show:
         for value in values:
             show(value)
         show.tokens(torch.tensor([[1, 2]]))
-    *found, tokens = measuring.shown_values(json.loads(json.dumps(bundles[0])))
+    *found, tokens = measuring.shown_values(json.loads(json.dumps(collected.bundles[0])))
     for mine, theirs in zip(found, values, strict=True):
         if isinstance(theirs, torch.Tensor):
             torch.testing.assert_close(mine, theirs, equal_nan=True)
@@ -310,12 +335,12 @@ def test_measures_get_plain_values():
 
 def test_weights_come_back_bit_for_bit():
     weight = torch.randn(3, 4)
-    with collecting() as bundles, Checks()("t") as show:
+    with collecting() as collected, Checks()("t") as show:
         show.weights({"w": weight, "s": torch.tensor(2.0)})
-    found = measuring.shown_values(bundles[0])[0]
+    found = measuring.shown_values(collected.bundles[0])[0]
     assert torch.equal(found["w"], weight) and found["s"].shape == () and list(found) == ["w", "s"]
     found["w"].zero_()  # its own memory
-    assert base64.b64decode(bundles[0]["shown"][0]["value"]["tensors"][0]["float32"])[:4] != bytes(4)
+    assert base64.b64decode(collected.bundles[0]["shown"][0]["value"]["tensors"][0]["float32"])[:4] != bytes(4)
 
 
 @pytest.mark.parametrize(
@@ -324,17 +349,17 @@ def test_weights_come_back_bit_for_bit():
         ('measured("fit-line", on_unseen_points)', "", 'its check shows weights; say by measured("fit-line", …)'),
         (
             'measured("fit-line", on_unseen_points)',
-            'measured("fit-line", lambda shown, seed: 0.9)',
+            'measured("fit-line", lambda shown, private: 0.9)',
             "task fit-line: the reference is worth 0.9 of the points, not all of them",
         ),
         (
             'measured("fit-line", on_unseen_points)',
-            'measured("fit-line", lambda shown, seed: 1)',
+            'measured("fit-line", lambda shown, private: 1)',
             'a mistake is worth all of the points: "The bias is missing."',
         ),
         (
             'measured("fit-line", on_unseen_points)',
-            'measured("fit-line", lambda shown, seed: 2)',
+            'measured("fit-line", lambda shown, private: 2)',
             "keep it from 0 to 1",
         ),
         (

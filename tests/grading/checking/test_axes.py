@@ -100,17 +100,17 @@ def test_evidence_is_plain_and_the_same_each_time(axes):
 
 @pytest.mark.parametrize("value", [None, 3, "axes", [1]])
 def test_what_is_no_plot_shows_as_what_it_is(value):
-    with collecting() as bundles, Checks()("t") as show:
+    with collecting() as collected, Checks()("t") as show:
         show.axes(value, points=2)
-    assert bundles[0]["shown"] == [{"label": None, "value": evidence(value), "points": 2}]
+    assert collected.bundles[0]["shown"] == [{"label": None, "value": evidence(value), "points": 2}]
     assert not is_plot(value)
 
 
-def test_grading_draws_the_figure_for_people(axes, capsys):
+def test_grading_draws_the_figure_for_people(axes, capsys, graded_checks):
     axes.plot([1, 2], [3, 4])
     axes.set(title="It rises", xlabel="steps", ylabel="height")
     source = "with check('t') as show:\n    show.axes(axes)"
-    exec(source, {"__name__": "__main__", "check": Checks(), "axes": axes, "seed": 5, "mode": "grade"})
+    exec(source, {"__name__": "__main__", "check": graded_checks(5), "axes": axes})
     drawn, bundle = map(json.loads, capsys.readouterr().out.splitlines())
     assert base64.b64decode(drawn["image/png"]).startswith(b"\x89PNG")
     assert valid_bundle(bundle[MIME], "t", 5) is None

@@ -13,10 +13,12 @@ from torch import nn
 
 from txlib.grading import check
 from txlib.grading.authoring.notes import alternative, mistake, noting
-from txlib.grading.checking.checks import Checks, collecting
+from txlib.grading.checking.checks import Checks, Show, collecting
 from txlib.grading.checking.inputs import Inputs
 from txlib.grading.checking.verdict import Verdict
-from txlib.grading.evidence.values import MIME
+from txlib.grading.evidence.recordings import pack_json
+from txlib.grading.evidence.values import MIME, evidence
+from txlib.grading.seeds import kernel_seed
 from txlib.grading.text import markup
 
 MASK = "def causal_mask(n):\n    return "
@@ -166,10 +168,45 @@ def test_markup():
 
 
 def run_check(seed):
-    namespace = {"__name__": "__main__", "check": check, "torch": torch, "seed": seed, "mode": "grade"}
-    with collecting() as bundles:
+    namespace = {"__name__": "__main__", "check": check, "torch": torch}
+    with collecting(seed=seed) as collected:
         exec("with check('t', rtol=0.5) as show:\n    show(show.randn(2))\n    show(torch.rand(2))", namespace)
-    return bundles[0]
+    return collected.bundles[0]
+
+
+def test_the_seed_is_taken_once(capsys, graded_checks):
+    """An answer that names its own `seed` or `mode`, or begins again, changes nothing."""
+    source = "seed = 9\nmode = 'learn'\ncheck.begin(9)\nwith check('t') as show:\n    show(show.randn(2))"
+    exec(source, {"__name__": "__main__", "check": graded_checks(5)})
+    bundle = json.loads(capsys.readouterr().out)[MIME]
+    assert bundle["seed"] == 5
+    assert bundle["shown"][0]["value"] == evidence(Show(5, "t").randn(2))
+
+
+def test_a_graders_seed_stays_with_the_grader(capsys, graded_checks):
+    """Of a grader's seed a hash enters the kernel; what `show.given` drew from the seed itself comes as values."""
+    secret = 2**40 + 1
+    drawn = []
+    with collecting(seed=secret) as collected, check("t") as show:
+        drawn.append(show.given(lambda private: private.randn(3)))
+    exec(
+        "with check('t') as show:\n    show(show.given(print))\n    show(show.randn(2))",
+        {"__name__": "__main__", "check": graded_checks(kernel_seed(secret), pack_json(collected.given))},
+    )
+    bundle = json.loads(capsys.readouterr().out)[MIME]
+    assert bundle["error"] is None
+    assert bundle["seed"] == kernel_seed(secret) != secret
+    assert bundle["shown"][0]["value"] == evidence(drawn[0])
+    assert not torch.equal(Show(kernel_seed(secret), "t").given(lambda private: private.randn(3)), drawn[0])
+
+
+def test_a_sketch_tells_large_tensors_apart():
+    show, large = Show(0, "t"), torch.randn(200, 30)
+    sketch = show.sketch(large)
+    assert sketch["shape"] == [200, 30] and sketch["sums"].shape == (16,)
+    torch.testing.assert_close(show.sketch(large.clone())["sums"], sketch["sums"])
+    for other in (large.roll(1, 0), large + torch.eye(200, 30) * 0.1, large.index_fill(0, torch.tensor([7]), 0.0)):
+        assert not torch.allclose(show.sketch(other)["sums"], sketch["sums"], rtol=1e-3, atol=1e-3)
 
 
 def test_grading_mode_draws_from_its_seed():
@@ -178,9 +215,9 @@ def test_grading_mode_draws_from_its_seed():
     assert (run_check(7)["seed"], run_check(7)["rtol"]) == (7, 0.5)
 
 
-def test_grading_mode_displays_evidence_only(capsys):
+def test_grading_mode_displays_evidence_only(capsys, graded_checks):
     source = "with check('t') as show:\n    show(3)\n    show(1 / 0)\ncheck.summary()"
-    exec(source, {"__name__": "__main__", "check": check, "seed": 5, "mode": "grade"})
+    exec(source, {"__name__": "__main__", "check": graded_checks(5)})
     bundle = json.loads(capsys.readouterr().out)[MIME]
     assert bundle["task"] == "t" and bundle["seed"] == 5
     assert bundle["shown"] == [{"label": None, "value": {"kind": "int", "value": 3}, "points": None}]
@@ -199,13 +236,13 @@ def test_errors_can_be_shown():
     def refuse(n):
         raise ValueError(f"n={n}")
 
-    with collecting() as bundles:
+    with collecting() as collected:
         with Checks()("t") as show:
             show.call(refuse, 3)
             show.call(abs, -3)
         with Checks()("t") as show:
             show.call(exec, "raise NotImplementedError('your turn')")
-    first, second = bundles
+    first, second = collected.bundles
     assert [each["value"]["kind"] for each in first["shown"]] == ["error", "int"]
     assert first["shown"][0]["value"]["error"] == "ValueError"
     assert second["error"]["error"] == "NotImplementedError"
@@ -252,3 +289,22 @@ def test_the_import_is_light():
     code = f"import sys, txlib.grading; print([m for m in '{heavy}'.split() if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "[]\n", run.stderr
+
+
+def test_after_a_restart_a_check_names_the_cell_to_run(notebook, capsys):
+    """Only the cell at the top and the second task's check have run."""
+    names: dict = {"__name__": "__main__"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.id not in ("causal-mask", "attention", "check-causal-mask"):
+            capsys.readouterr()
+            exec(cell.source, names)
+            if cell.id == "check-attention":
+                told = capsys.readouterr().out
+    assert "is not defined: run the cell of your answer to *" in told
+    assert "*, then this one" in told
+
+
+def test_too_much_memory_is_said_in_a_sentence(study):
+    words = study({"causal-mask": MASK + "torch.ones(10**8, 10**8)[:n, :n].tril().bool()"})["check-causal-mask"]
+    assert "Your answer asked for more memory than there is. Does it make a tensor with a row and a column" in words
+    assert "DefaultCPUAllocator" not in words

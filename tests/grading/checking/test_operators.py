@@ -1,7 +1,6 @@
 """Noting which operators run changes nothing else."""
 
 import _thread
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -71,10 +70,10 @@ ANSWERS = {
 
 
 def run(answer, operators):
-    with collecting(operators=operators) as bundles, Checks()("t") as show:
+    with collecting(operators=operators) as collected, Checks()("t") as show:
         show(answer())
         show(torch.rand(3))
-    return bundles[0]
+    return collected.bundles[0]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -94,19 +93,20 @@ def test_names_are_sorted_and_there_once():
     assert found == ["aten.add", "aten.detach", "aten.ones", "aten.rand"]  # show itself detaches
 
 
-def test_only_grading_looks_on():
-    for mode, operators, expected in ("grade", True, True), ("grade", False, False), ("learn", True, False):
-        source = "block = check('t', operators=operators)"
-        namespace = {"__name__": "__main__", "check": Checks(), "operators": operators, "seed": 0, "mode": mode}
-        exec(source, namespace)
-        assert (namespace["block"]._operators is not None) == expected, (mode, operators)
+def test_only_grading_looks_on(graded_checks):
+    for checks, operators, expected in (
+        (graded_checks(0), True, True),
+        (graded_checks(0), False, False),
+        (Checks(), True, False),
+    ):
+        assert (checks("t", operators=operators)._operators is not None) == expected, operators
 
 
 def test_an_error_ends_the_watching():
-    with collecting(operators=True) as bundles, Checks()("t") as show:
+    with collecting(operators=True) as collected, Checks()("t") as show:
         show(torch.ones(2))
         raise ValueError
-    assert bundles[0]["operators"] == ["aten.detach", "aten.ones"]
+    assert collected.bundles[0]["operators"] == ["aten.detach", "aten.ones"]
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
     assert _get_current_dispatch_mode_stack() == []
@@ -134,7 +134,7 @@ def in_a_bare_thread():
 
 def test_threads_are_watched(monkeypatch):
     """One that starts in the check, a bare one, and a pool that is older than the check."""
-    monkeypatch.setitem(vars(sys.modules["__main__"]), "mode", "grade")
+    monkeypatch.setattr("txlib.grading.checking.operators._graded", True)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(torch.ones, 2).result()
         ways = {"thread": in_thread, "bare": in_a_bare_thread, "pool": lambda: pool.submit(X.softmax, -1).result()}

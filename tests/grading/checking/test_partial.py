@@ -20,9 +20,9 @@ def bundle(values, points, error=None):
 
 
 def run(block):
-    with collecting() as bundles, Checks()("t") as show:
+    with collecting() as collected, Checks()("t") as show:
         block(show)
-    return bundles[0]
+    return collected.bundles[0]
 
 
 def test_an_error_is_the_evidence_of_its_own_call():

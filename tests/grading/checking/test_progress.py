@@ -6,6 +6,7 @@ import pytest
 
 from txlib.grading import progress
 from txlib.grading.checking.progress import Row, keep, progress_path
+from txlib.grading.text import stub_digest
 
 
 def row(points=0.0, when=None, task="a", exercise="03_x"):
@@ -151,3 +152,37 @@ def test_outside_the_course_it_is_a_table(mapped, tmp_path, monkeypatch):
     mapped(row(2, "1"), row(1, "1", task="b"))
     monkeypatch.chdir(tmp_path.parent)
     assert "| **Together** | | **3 of 4** |" in progress()._repr_markdown_()
+
+
+def test_done_needs_the_written_answer_too(tmp_path, monkeypatch):
+    """A task that others mark has no points at home; the saved notebook tells whether it was answered."""
+    course = tmp_path / "course"
+    (course / "exercises").mkdir(parents=True)
+    (course / "notebooks").mkdir()
+    (course / "pyproject.toml").write_text('[project]\nname = "txlib-course"\n')
+    lesson = "| ○ | [X](03_x.ipynb) | [exercise](../exercises/exercise_03_x.ipynb) | 30 + 20 |"
+    cells = [{"cell_type": "markdown", "source": [lesson], "metadata": {}}]
+    (course / "notebooks" / "00_start_here.ipynb").write_text(json.dumps({"cells": cells}))
+    monkeypatch.chdir(course / "exercises")
+    keep([row(2, "1"), Row("03_x", "Investigate", "why", 0, 0)])
+    noted = {
+        "nbgrader": {"grade_id": "why", "solution": True, "grade": True},
+        "txlib": {"stub": stub_digest("Answer.")},
+    }
+
+    def after(source):
+        cell = {"cell_type": "markdown", "source": [source], "metadata": noted}
+        Path("exercise_03_x.ipynb").write_text(json.dumps({"cells": [cell]}))
+        return progress()._repr_markdown_()
+
+    assert "◐ begun" in after("Answer.\n") and "Still open: Investigate" in after("Answer.\n")
+    assert "✓ done" in after("Because of the softmax.") and "You have done the whole course" in after("Because.")
+    assert "◐ begun" in after("")
+
+
+def test_a_measured_task_is_done_when_it_is_gathered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keep([Row("03_x", "Fit", "fit", 0, 0)])
+    assert "○ not tried" in progress()._repr_markdown_()
+    keep([Row("03_x", "Fit", "fit", 0, 0, "1")])
+    assert "✓ done" in progress()._repr_markdown_()

@@ -65,13 +65,13 @@ def test_whatever_a_check_writes_is_well_formed(value):
 
 
 def test_the_checks_own_bundle_is_well_formed():
-    with collecting(operators=True) as found, Checks()("t", atol=0) as show:
+    with collecting(operators=True) as collected, Checks()("t", atol=0) as show:
         show.call(torch.softmax, torch.ones(3), -1, label="softmax", points=2)
         show.call(torch.ones, "no size", points=1)
         show.weights(nn.Linear(2, 3), "weights")
         show.tokens([[1, 2], []])
         raise KeyError("\udcff")
-    data = json.loads(json.dumps(found[0]))
+    data = json.loads(json.dumps(collected.bundles[0]))
     assert valid_bundle(data, "t", 0) is None
     assert "aten._softmax" in data["operators"] and data["error"]["error"] == "KeyError"
     assert valid_bundle(data, "other", 0) == "the evidence is of another task"

@@ -15,8 +15,8 @@ from txlib.grading.authoring.record import record_evidence
 from txlib.grading.checking.checks import check, collecting
 from txlib.grading.evidence.values import MIME
 from txlib.grading.judging.execute import Executed
-from txlib.grading.judging.judge import judge, task_result
-from txlib.grading.judging.outcome import Outcome, Reference, Run, messages, outcome, outcomes_of
+from txlib.grading.judging.judge import judge, one_report, task_result
+from txlib.grading.judging.outcome import Outcome, Reference, Run, messages, quoted_outcome
 from txlib.grading.judging.reference import FailingReference, make_reference, record_known
 
 pytestmark = pytest.mark.slow
@@ -30,9 +30,9 @@ def displayed(bundle):
 
 def collected(show):
     """The bundle of a check's block, on seed 7."""
-    with collecting() as bundles, check("t") as shown:
+    with collecting() as collected, check("t") as shown:
         show(shown)
-    return bundles[0] | {"seed": 7}
+    return collected.bundles[0] | {"seed": 7}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def recorded(course):
 def graded_by(course, recorded):
     """The sample's assignment and its reference, executed by replaying what a plain process recorded."""
 
-    def replay(notebook, seed):
+    def replay(notebook, seed, given=None):
         return Executed(
             {f"check-{task}": [displayed(bundle)] for task, bundle in recorded[str(seed)]["reference"].items()}
         )
@@ -73,8 +73,7 @@ def runs(recorded):
 
 def result(graded_by, runs, task="causal-mask"):
     assignment, reference = graded_by
-    found = {key: each for run in runs for key, each in outcomes_of(assignment, run, reference).items()}
-    outcomes, junit = judge(assignment, reference, runs, found)
+    outcomes, junit = judge(assignment, reference, runs)
     return task_result(assignment.task(task), outcomes, "answer"), junit
 
 
@@ -176,10 +175,10 @@ def test_printed_words_are_no_evidence(graded_by, runs):
 def test_where_a_run_stopped(graded_by):
     assignment, reference = graded_by
     slow = Run(7, Executed({}, "a cell ran longer than 5 s", "causal-mask", late=True))
-    assert outcome(assignment, assignment.task("causal-mask"), slow, reference).verdict == "timeout"
-    assert outcome(assignment, assignment.task("attention"), slow, reference).verdict == "stopped"
+    assert quoted_outcome(assignment, assignment.task("causal-mask"), slow, reference).verdict == "timeout"
+    assert quoted_outcome(assignment, assignment.task("attention"), slow, reference).verdict == "stopped"
     dead = Run(7, Executed({}, "the kernel died", "causal-mask"))
-    assert outcome(assignment, assignment.task("causal-mask"), dead, reference).verdict == "error"
+    assert quoted_outcome(assignment, assignment.task("causal-mask"), dead, reference).verdict == "error"
 
 
 BROKEN = "def causal_mask(n):\n    rows = (1\n    return rows"
@@ -204,7 +203,7 @@ def without_causal_mask(recorded, **more):
 def test_a_cell_that_did_not_run_is_named_before_the_name_error(graded_by, recorded):
     assignment, reference = graded_by
     reference = replace(reference, open={})
-    found = outcomes_of(assignment, without_causal_mask(recorded), reference)
+    found, _ = judge(assignment, reference, [without_causal_mask(recorded)])
     words = "ended with `SyntaxError`: '(' was never closed, in line 2: `rows = (1`"
     mine, later = (found[task, 7, False] for task in ("causal-mask", "attention"))
     assert (mine.verdict, mine.lines) == ("error", (f"The cell of your answer {words}",))
@@ -213,7 +212,7 @@ def test_a_cell_that_did_not_run_is_named_before_the_name_error(graded_by, recor
 
 def test_nothing_of_how_a_cell_failed_leaves_a_run_with_a_secret(graded_by, recorded):
     assignment, reference = graded_by
-    found = outcomes_of(assignment, without_causal_mask(recorded, secret=True), reference)
+    found, _ = judge(assignment, reference, [without_causal_mask(recorded, secret=True)])
     assert [(each.verdict, each.lines) for each in found.values()] == [("wrong", ()), ("wrong", ())]
 
 
@@ -221,7 +220,7 @@ def test_a_cell_that_failed_below_its_right_function_costs_nothing(graded_by, ru
     assignment, reference = graded_by
     run = replace(runs[0], secret=False, answers={"causal-mask": "def causal_mask(n): ...\n1 / 0"})
     run.executed.outputs["causal-mask"] = [SYNTAX | {"ename": "ZeroDivisionError", "evalue": "division by zero"}]
-    found = outcomes_of(assignment, run, replace(reference, open={}))
+    found, _ = judge(assignment, replace(reference, open={}), [run])
     assert found["causal-mask", 7, False].verdict == "right"
 
 
@@ -237,7 +236,7 @@ def test_a_measured_task_says_which_known_mistake_made_the_same_weights():
     def told(bundle, secret=False):
         run = Run(7, Executed({"check-t": [displayed(bundle)]}), shares={"t": (0.5, "Half.")}, secret=secret)
         assignment = Assignment("a", "A", Path("a.py"), None, (task,), "hash")
-        return outcome(assignment, task, run, Reference({}, {7: {"t": recording}}))
+        return quoted_outcome(assignment, task, run, Reference({}, {7: {"t": recording}}))
 
     same, other, secret = told(shown(1.000001, 2.0)), told(shown(1.0, 3.0)), told(shown(1.0, 2.0), secret=True)
     assert (same.verdict, same.points, same.lines) == ("partial", 2, ("The step goes *up*.", "Half."))
@@ -306,7 +305,7 @@ def test_of_a_run_that_held_a_secret_a_page_tells_a_counted_number_of_things(gra
         stopped = random.choice([None, None, None, "a cell ran longer than 5 s", f"the kernel died: told {trial}"])
         place = stopped and random.choice([task, f"check-{task}", "cell-1"])
         run = Run(7, Executed(outputs, stopped, place, late=trial % 2 == 0), task if only else None, secret=True)
-        found = outcomes_of(assignment, run, reference)[task, 7, only]
+        found = quoted_outcome(assignment, asked, run, reference)
         outcomes = {(task, 7, False): Outcome("wrong"), (task, 7, only): found}
         told = task_result(asked, outcomes, "answer")
         needs = bool(found.unknown)  # what a note for the instructor says
@@ -324,7 +323,7 @@ def test_how_much_the_sample_s_tasks_can_tell(graded_by):
 
 def test_one_right_answer_is_read_and_compared_once(graded_by, runs, monkeypatch):
     from txlib.grading.evidence import recordings
-    from txlib.grading.judging import outcome as judging
+    from txlib.grading.judging import replay
 
     counts = Counter()
 
@@ -337,24 +336,52 @@ def test_one_right_answer_is_read_and_compared_once(graded_by, runs, monkeypatch
 
         monkeypatch.setattr(module, name, call)
 
-    counted(judging, "valid_bundle")
+    counted(replay, "valid_bundle")
     counted(recordings, "compare")
     assert result(graded_by, runs, "attention")[0].verdict == "right"
     checks = [output["data"][MIME] for run in runs for outputs in run.executed.outputs.values() for output in outputs]
     assert counts == {"valid_bundle": len(checks), "compare": sum(len(each["shown"]) for each in checks)}
 
 
-def test_pytest_has_the_last_word(graded_by, runs, monkeypatch):
-    """What is found right, and not reported as passed, gets nothing."""
+@pytest.mark.parametrize("end", ["skipped", "failed", "lost"])
+def test_pytest_has_the_last_word(graded_by, runs, monkeypatch, end):
+    """What is compared as equal, and not reported as passed, gets nothing; nor does what pytest never ran."""
     from txlib.grading.judging import judge as judging
+    from txlib.grading.judging.replay import ReplayCell
 
-    monkeypatch.setattr(judging, "_pytest", lambda reference, items: (set(), ""))
+    original = ReplayCell.runtest
+
+    def run(cell):
+        original(cell)
+        pytest.skip("not today") if end == "skipped" else pytest.fail("no")
+
+    monkeypatch.setattr(ReplayCell, "runtest", run)
+    if end == "lost":
+        monkeypatch.setattr(judging, "_pytest", lambda reference, items: "")
     found, _ = result(graded_by, runs)
-    assert (found.verdict, found.points) == ("invalid", 0)
+    assert found.points == 0 and found.verdict in ("wrong", "invalid")
+
+
+def test_nbvals_comparison_decides(graded_by, runs, monkeypatch):
+    """Where nbval's comparison of a cell's outputs says that they differ, nothing else can make the check pass."""
+    from txlib.grading.judging.replay import ReplayCell
+
+    monkeypatch.setattr(ReplayCell, "compare_outputs", lambda cell, test, ref, skip_compare=None: False)
+    found, junit = result(graded_by, runs)
+    assert found.points == 0 and "<failure" in junit
+
+
+def test_reports_of_two_sessions_are_one(graded_by, runs):
+    alone = [Run(run.seed, run.executed, "attention", secret=True) for run in copy.deepcopy(runs)]
+    assignment, reference = graded_by
+    reports = [judge(assignment, reference, each)[1] for each in (runs, alone)]
+    together = one_report(reports)
+    assert together.count("<testcase") == sum(report.count("<testcase") for report in reports)
+    assert one_report([reports[0], ""]) == reports[0] and one_report([]) == ""
 
 
 def test_a_failing_reference_grades_nobody(course, recorded):
-    def broken(notebook, seed):
+    def broken(notebook, seed, given=None):
         return Executed({})
 
     with pytest.raises(FailingReference, match="displayed 0 bundles"):

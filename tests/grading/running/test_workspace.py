@@ -1,8 +1,12 @@
 """The private folder of a grading process: gone when it ends, in whatever order things are cleaned up."""
 
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from txlib.grading.running import workspace
 
 PROCESS = """
 from txlib.grading.running.workspace import workspace
@@ -36,3 +40,13 @@ def test_a_child_leaves_it_alone():
     run = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True)
     assert run.stderr == "" and run.returncode == 0
     assert not Path(run.stdout.strip()).exists()
+
+
+def test_where_files_cannot_be_locked_it_does_not_try_for_ever(tmp_path, monkeypatch):
+    """As on some network file systems."""
+    monkeypatch.setattr(workspace, "_lock", lambda descriptor: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert workspace._new(tmp_path) is None and not list(tmp_path.iterdir())
+    folder, lock = workspace._unswept()
+    os.close(lock)
+    assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700

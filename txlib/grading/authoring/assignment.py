@@ -1,11 +1,15 @@
 """An assignment as the grader sees it: a notebook of the instructor's, and the tasks in it that give points."""
 
+import ast
 import copy
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nbformat.v4 import new_code_cell
+
+from txlib.grading.authoring.cells import check_body, definitions, is_parameters
 from txlib.grading.source import imported_modules, names_bound, names_used
 
 
@@ -65,6 +69,12 @@ class Assignment:
         return any(task.kind not in ("tests", "written") for task in self.tasks)
 
     @property
+    def has_given(self) -> bool:
+        """Whether the grader draws values for its checks, `show.given(…)`, before any kernel runs."""
+        checks = {task.check for task in self.tasks}
+        return any("show.given(" in cell.source for cell in self.notebook.cells if cell.id in checks)
+
+    @property
     def imports(self) -> tuple[str, ...]:
         """What the released cells import, as `module` or `module:name`: neither solutions nor hidden tests."""
         released = self.stubs | {task.check: task.visible for task in self.tasks if task.visible is not None}
@@ -88,6 +98,9 @@ def rebuild(assignment: Assignment, answers: dict[str, str], *, hidden: bool = T
 
     A solution cell without an answer gets its stub. Without `hidden` the checks have no hidden tests.
 
+    Before each check the given definitions above it run again, whatever answers have made of their names; the check
+    itself is a function, so that its names end with it. After the parameters `check.begin` takes the seed.
+
     Cells may fail without ending the run, and their sources can't steer papermill or nbval: markers in comments are
     read by neither, tags are the instructor's.
     """
@@ -99,7 +112,29 @@ def rebuild(assignment: Assignment, answers: dict[str, str], *, hidden: bool = T
         cell.source = visible.get(cell.id, cell.source)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+    if assignment.has_checks:
+        notebook.cells = _guarded(assignment, notebook.cells)
     return notebook
+
+
+def _guarded(assignment: Assignment, cells: list) -> list:
+    """The cells of a rebuilt notebook, with what keeps a check independent of what answers have named."""
+    checks = {task.check for task in assignment.tasks if task.kind in ("evidence", "measured")}
+    guarded: list = []
+    given: list[str] = []
+    for cell in cells:
+        guarded.append(cell)
+        if cell.id in checks:
+            cell.source = "\n\n".join([*given, ast.unparse(check_body(cell.source))])
+        elif is_parameters(cell):
+            guarded.append(new_code_cell(BEGIN, id="begin"))
+        elif cell.cell_type == "code" and cell.id not in assignment.stubs:
+            given.append(definitions(cell.source))
+    return guarded
+
+
+# After papermill's parameters. It binds no name.
+BEGIN = '__import__("txlib.grading").grading.check.begin(seed, globals().pop("given", None))'
 
 
 def rebuild_alone(assignment: Assignment, task: GradedTask, answers: dict[str, str], others: dict[str, str]) -> Any:

@@ -1,10 +1,11 @@
 """What a cell of an exercise is, and what of it learners are given: no solutions, no hidden tests, no mark schemes."""
 
-import hashlib
+import ast
 import re
 from typing import Any
 
 from txlib.grading.checking.verdict import STUB
+from txlib.grading.text import stub_digest
 
 SOLUTION, HIDDEN_TESTS, MARK_SCHEME = "SOLUTION", "HIDDEN TESTS", "MARK SCHEME"
 # A line that is a comment with a mark's words and nothing else, as nbgrader's authors write them too.
@@ -57,18 +58,14 @@ def stub(cell: Any) -> str:
 
 def mark_stub(cell: Any) -> None:
     """Note in a released answer cell what it is, so that one filled in by half can be told from it."""
-    cell.metadata["txlib"] = {"stub": _digest(cell.source)}
+    cell.metadata["txlib"] = {"stub": stub_digest(cell.source)}
 
 
 def is_stub(cell: Any) -> bool:
     """Whether a learner's answer cell is as it was released, or empty."""
     noted = cell.metadata.get("txlib", {}).get("stub")
-    as_released = any(stub in cell.source for stub in STUBS) if noted is None else _digest(cell.source) == noted
+    as_released = any(stub in cell.source for stub in STUBS) if noted is None else stub_digest(cell.source) == noted
     return as_released or not cell.source.strip()
-
-
-def _digest(source: str) -> str:
-    return hashlib.sha256(source.strip().encode()).hexdigest()[:16]
 
 
 def strip_solution(source: str) -> str:
@@ -118,3 +115,34 @@ def _split(source: str, region: str, instead: str | None = None) -> tuple[list[s
     if inside:
         raise ValueError(f"### BEGIN {region} without its ### END {region}")
     return outside, within
+
+
+def check_body(source: str) -> ast.Module:
+    """A check cell as a function that is called at once: its names end with it, and no answer finds them.
+
+    Line numbers stay those of the source.
+    """
+    tree = ast.parse(source)
+    function = ast.parse("def _checked(): pass\n_checked()\ndel _checked")
+    function.body[0].body = tree.body or function.body[0].body  # type: ignore[attr-defined]
+    return ast.fix_missing_locations(function)
+
+
+def definitions(source: str) -> str:
+    """What a given cell defines once and for all: its imports, functions, classes and constants."""
+    body = [node for node in ast.parse(source).body if isinstance(node, DEFINITIONS) or _is_constant(node)]
+    return "\n\n".join(map(ast.unparse, body))
+
+
+DEFINITIONS = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    """Whether a statement names a number, a text, or a tuple, list or dict of these."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    try:
+        ast.literal_eval(node.value)
+    except ValueError:
+        return False
+    return True

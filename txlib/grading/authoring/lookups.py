@@ -99,7 +99,7 @@ def _tables(exercise: Exercise, task: Task, namespace: dict) -> dict[str, dict]:
 
         return noted
 
-    _with_answers(exercise, task, namespace, noting, hidden=False)
+    with_answers(exercise, task, namespace, noting, hidden=False)
     return {name: table for name, table in tables.items() if table["in order"]}
 
 
@@ -121,11 +121,11 @@ def _from_arguments(exercise: Exercise, task: Task, namespace: dict, tables: dic
 
     yield (
         "a table from public arguments to public values",
-        _with_answers(exercise, task, namespace, looking_up, hidden=True),
+        with_answers(exercise, task, namespace, looking_up, hidden=True),
     )
 
 
-def _with_answers(
+def with_answers(
     exercise: Exercise, task: Task, namespace: dict, wrap: Callable[[str, Callable], Callable], hidden: bool
 ) -> dict:
     """A run of the check with the task's functions wrapped. Classes stay: they would have to be written."""

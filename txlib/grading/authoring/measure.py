@@ -9,6 +9,7 @@ import json
 import math
 import struct
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,40 @@ from txlib.grading.authoring.exercise import Exercise, read_exercise
 from txlib.grading.authoring.record import RecordingError, author_notes, in_fresh_process, reference_names
 from txlib.grading.evidence.values import MAX_MESSAGE, restored, writable
 
+MEMORY = 4096  # MB that measuring may take, where no limits are given
+
 
 class NotFinite(ValueError):
     """A weight that no measure can take; the message is for the learner."""
 
 
-def measure(path: Path | str, requests: list[dict], *, timeout: int | float = 600) -> list[dict]:
+def measure(
+    path: Path | str, requests: list[dict], *, timeout: int | float = 600, memory_mb: int = MEMORY
+) -> list[dict]:
     """The share of the points, 0 to 1, and a sentence or "", for each `{"task", "seed", "bundle"}`.
+
+    The process has `memory_mb` of memory beyond what the source's own code takes: what a learner chose can't swell it.
 
     Bundles are well formed (`evidence.valid_bundle`). What the author's function raises, and no number at all, is
     0: bad numbers are the answer's. A result outside 0 to 1 is the author's: `{"error": what is wrong}` in its place.
 
     Raises:
-        RecordingError: the source's own code fails, or it all takes longer than `timeout` seconds.
+        RecordingError: the source's own code fails.
     """
-    return in_fresh_process("txlib.grading.authoring.measure", path, {"requests": requests}, timeout)
+    asked = partial(in_fresh_process, "txlib.grading.authoring.measure", path, timeout=timeout)
+    try:
+        return asked({"requests": requests, "memory_mb": memory_mb})
+    except RecordingError:
+        asked({"requests": [], "memory_mb": memory_mb})  # is it the source's own code that fails?
+    results = []
+    for request in requests:
+        try:
+            results += asked({"requests": [request], "memory_mb": memory_mb})
+        except RecordingError:
+            results.append(
+                {"share": 0.0, "sentence": "What your answer shows could not be measured within the limits."}
+            )
+    return results
 
 
 def measured_shares(
@@ -103,14 +123,15 @@ def _measured(function: Any, request: dict) -> dict:
     import numpy as np
     import torch
 
-    from txlib.grading.checking.inputs import derived_seed
+    from txlib.grading.checking.inputs import private_inputs
+    from txlib.grading.seeds import derived_seed
 
     task = request["task"]
     seed = derived_seed(request["seed"], task, "measure")
     torch.manual_seed(seed)
     np.random.seed(seed)
     try:
-        answer = function(shown_values(request["bundle"]), request["seed"])
+        answer = function(shown_values(request["bundle"]), private_inputs(request["seed"], task))
         share, sentence = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
         share = share.item() if hasattr(share, "item") else share
     except NotFinite as reason:
@@ -134,11 +155,24 @@ def _measured(function: Any, request: dict) -> dict:
     return {"share": float(share), "sentence": sentence}
 
 
+def bound_memory(memory_mb: int | float) -> None:
+    """Let this process have so much more memory than it has now, where the system can bound it (Linux)."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + int(memory_mb * 2**20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    except (ImportError, OSError):
+        return
+
+
 def _main(request: str, answer: str) -> None:
     asked = json.loads(Path(request).read_text())
     try:
         exercise = read_exercise(asked["path"])
         functions = author_notes(exercise, reference_names(exercise, exercise.seed)).measured
+        bound_memory(asked["memory_mb"])
         result: Any = [_measured(functions[each["task"]], each) for each in asked["requests"]]
     except RecordingError as reason:
         result = {"failure": str(reason)}

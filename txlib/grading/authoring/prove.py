@@ -9,6 +9,7 @@ from typing import Any
 from txlib import kernels
 from txlib.grading.authoring.assignment import Assignment, rebuild, solved
 from txlib.grading.authoring.exercise import ExerciseError, Task, read_exercise
+from txlib.grading.authoring.library_calls import library_calls, library_problems
 from txlib.grading.authoring.lookups import looked_up, lookup_problems
 from txlib.grading.authoring.measure import measured_shares
 from txlib.grading.authoring.nbgrader import autograded
@@ -47,28 +48,33 @@ def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Task
 
     Hidden tests are included, as the grader runs them. On the public seed each mistake must also be told its own
     sentence, by the recordings that a learner's notebook holds. Of a measured task the reference is worth all points
-    on every seed, and each mistake less; of the others, values seen on other seeds are worth nothing.
+    on every seed, and each mistake less; of the others, values seen on other seeds are worth nothing, and a call of
+    torch's that returns the reference's values is forbidden or allowed.
 
     Raises:
-        ExerciseError: the source's form is wrong.
+        ExerciseError: the source's form is wrong, or it counts costs where an answer can reach the counter.
         RecordingError: its own code fails.
     """
     exercise = read_exercise(source)
     public = exercise.seed
     result = record_evidence(exercise.path, [public], sorted({public, *seeds}))
+    if result["counters"]:
+        raise ExerciseError(exercise.name, result["counters"])
     opened, hidden = result["open"][str(public)], {int(seed): run for seed, run in result["hidden"].items()}
     recordings = {each["id"]: each for each in recordings_of(exercise, opened, public, result["measured"])["tasks"]}
     shares = measured_shares(exercise, result["measured"], hidden)
     lookups = looked_up(exercise.path)
+    library = library_calls(exercise.path)
     reports = []
     for task in exercise.tasks:
         if task.id in result["measured"]:
             report = _measured(task, opened, {seed: shares[task.id, seed] for seed in hidden})
         else:
             report = _compared(task, opened, hidden, recordings[task.id])
-            report = replace(report, problems=(*report.problems, *lookup_problems(lookups[task.id])))
+            found = [*lookup_problems(lookups[task.id]), *library_problems(library.get(task.id, []))]
+            report = replace(report, problems=(*report.problems, *found))
         stub = verdict_of(recordings[task.id], result["stub"][task.id])
-        problems = [*report.problems, *stub_problems(result["stub"][task.id])]
+        problems = [*report.problems, *stub_problems(result["stub"][task.id]), *result["leaks"][task.id]]
         problems += [
             f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
         ]

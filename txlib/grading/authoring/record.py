@@ -1,5 +1,6 @@
 """Runs an exercise's reference, its known answers and its stubs, in a process of their own, and writes the evidence."""
 
+import ast
 import contextlib
 import json
 import linecache
@@ -14,12 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.authoring.calls import forbidden_names
-from txlib.grading.authoring.cells import is_check, is_mistakes, is_parameters, stays_home, strip_hidden, stub
+from txlib.grading.authoring.cells import (
+    check_body,
+    is_check,
+    is_mistakes,
+    is_parameters,
+    stays_home,
+    strip_hidden,
+    stub,
+)
+from txlib.grading.authoring.contract import measured_leaks, own_counters, unshown_costs
 from txlib.grading.authoring.exercise import Exercise, Task, dependencies, read_exercise
 from txlib.grading.authoring.notes import Notes
 from txlib.grading.checking.stand_in import Calls, listening, stand_in
 from txlib.grading.evidence.recordings import same
+from txlib.grading.seeds import kernel_seed
 from txlib.kernels import environment
+
+GRADING_SEED = "__grading_seed__"  # in the names of a run in the author's own process
 
 
 class RecordingError(RuntimeError):
@@ -36,7 +49,9 @@ def record_evidence(
     "hidden": {the same, and "by_heart": {task: {other task: {function: its calls, packed}}}},
     "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
     "forbidden": [{"task", "names", "operators"}], "broken": {task: [what the reference calls of these]},
-    "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check}}`.
+    "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check},
+    "leaks": {task: [what its check does although an answer could use it]}, "counters": [the same of given cells]}`.
+    Each seed's run holds as well `"given": {task: what show.given drew}`.
 
     Raises:
         RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
@@ -82,20 +97,24 @@ def _record(path: Path, seeds: list[int], hidden_seeds: list[int]) -> dict:
     for key, hidden in ("open", False), ("hidden", True):
         for seed in seeds if key == "open" else hidden_seeds:
             result[key][str(seed)], about = _seed_run(exercise, seed, hidden)
+            about["leaks"] = {id: result.get("leaks", {}).get(id, []) + lines for id, lines in about["leaks"].items()}
             result |= about
     bundles, stops = _stub_run(exercise)
-    return result | {"stub": bundles, "stops": stops}
+    leaks = {id: list(dict.fromkeys(lines)) for id, lines in result["leaks"].items()}
+    return result | {"stub": bundles, "stops": stops, "leaks": leaks, "counters": own_counters(exercise)}
 
 
 def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
     """Evidence of the reference and of every known answer on one seed; and what the author's cells say besides."""
     import torch
 
-    runs = []
+    runs: list = []
+    collected: list = []
     for number in range(2):  # again, from other random numbers: a check may only use its private generator
         torch.manual_seed(number)
-        runs.append(reference_run(exercise, seed, hidden))
+        runs.append(reference_run(exercise, seed, hidden, collected.append))
     namespace, reference, seconds = runs[0]
+    given = {id: values for check in collected for id, values in check.given.items()}
     notes = author_notes(exercise, namespace)
     for task in exercise.tasks:
         if other := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
@@ -135,7 +154,18 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         "broken": _broken(exercise, notes, namespace),
     }
     by_heart = heard.proved(seed, reference) if hidden else {}
-    return {"reference": reference, "known": answers, "by_heart": by_heart}, about
+    about["leaks"] = {task.id: _leaks(exercise, task, namespace, reference, answers, notes) for task in exercise.tasks}
+    return {"reference": reference, "known": answers, "by_heart": by_heart, "given": given}, about
+
+
+def _leaks(
+    exercise: Exercise, task: Task, namespace: dict, reference: dict, answers: list[dict], notes: Notes
+) -> list[str]:
+    """What a task's check does although an answer could use it: a line each (see `contract`)."""
+    if task.id in notes.measured:
+        known = [each["bundle"] for each in answers if each["task"] == task.id]
+        return measured_leaks(exercise, task, [reference[task.id], *known])
+    return unshown_costs(reference[task.id], lambda: check_run(exercise, task, namespace, hidden=True)[0])
 
 
 class _Heard:
@@ -182,7 +212,7 @@ class _Heard:
             elif not is_check(cell) and number not in answers:
                 _execute(cell.source, f"cell {number + 1}", namespace)
             if is_parameters(cell):
-                namespace.update(seed=seed, mode="grade")
+                _set_parameters(namespace, seed)
         raise RecordingError(f"task {task.id}: its check is not there")
 
 
@@ -199,17 +229,20 @@ def author_notes(exercise: Exercise, namespace: dict) -> Notes:
         for number, cell in enumerate(exercise.notebook.cells, 1):
             if cell.cell_type == "code" and is_mistakes(cell):
                 _execute(cell.source, f"cell {number}", author)
-    notes.forbidden = [
-        replace(each, task=id)
-        for each in notes.forbidden
-        for id in ([task.id for task in exercise.tasks] if each.task == "*" else [each.task])
-    ]
+    notes.forbidden, notes.allowed = _by_task(exercise, notes.forbidden), _by_task(exercise, notes.allowed)
     spoken = [("a known answer", each.task) for each in notes.answers]
+    spoken += [("allow(…)", each.task) for each in notes.allowed]
     spoken += [("forbid(…)", each.task) for each in notes.forbidden] + [("measured(…)", id) for id in notes.measured]
     for what, id in spoken:
         if id not in {task.id for task in exercise.tasks}:
             raise RecordingError(f"{what} is for the task {id!r}, which does not exist")
     return notes
+
+
+def _by_task(exercise: Exercise, rules: list) -> list:
+    """Rules with one for each task in place of one for "*"."""
+    ids = [task.id for task in exercise.tasks]
+    return [replace(rule, task=id) for rule in rules for id in (ids if rule.task == "*" else [rule.task])]
 
 
 def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list[str]]:
@@ -226,13 +259,18 @@ def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list
     return broken
 
 
-def reference_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict, dict]:
+def reference_run(
+    exercise: Exercise, seed: int, hidden: bool, on_collected: Callable[[Any], None] = lambda collected: None
+) -> tuple[dict, dict, dict]:
     """The whole source from the top; returns its names, each task's bundle, and each check's seconds."""
     reference, seconds = {}, {}
 
     def run_check(number: int, namespace: dict) -> None:
         task = next(task for task in exercise.tasks if task.check == number)
-        reference[task.id], seconds[task.id] = check_run(exercise, task, namespace, hidden)
+        began = time.perf_counter()
+        collected = check_runs(exercise, task, namespace, hidden)
+        reference[task.id], seconds[task.id] = collected.bundles[0], time.perf_counter() - began
+        on_collected(collected)
 
     return reference_names(exercise, seed, run_check), reference, seconds
 
@@ -248,7 +286,7 @@ def reference_names(exercise: Exercise, seed: int, on_check: Callable[[int, dict
         elif on_check:
             on_check(number - 1, namespace)
         if is_parameters(cell):
-            namespace.update(seed=seed, mode="grade")
+            _set_parameters(namespace, seed)
     return namespace
 
 
@@ -267,23 +305,39 @@ def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
         except RecordingError as reason:
             stops.append(str(reason))
         if is_parameters(cell):
-            namespace.update(mode="grade")
+            _set_parameters(namespace, exercise.seed)
     return bundles, stops
+
+
+def _set_parameters(namespace: dict, seed: int) -> None:
+    """What papermill sets in a notebook that is graded on this seed; the seed itself stays with the grader."""
+    namespace.update({"seed": kernel_seed(seed), "mode": "grade", GRADING_SEED: seed})
 
 
 def check_run(
     exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False
 ) -> tuple[dict, float]:
     """The bundle that a check shows, and how many seconds it took."""
+    began = time.perf_counter()
+    collected = check_runs(exercise, task, namespace, hidden, operators)
+    return collected.bundles[0], time.perf_counter() - began
+
+
+def check_runs(exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False) -> Any:
+    """What a run of a check hands over (see `checking.checks.Collected`): one bundle.
+
+    Raises:
+        RecordingError: it ran several checks, or none.
+    """
     from txlib.grading.checking.checks import collecting
 
     source = exercise.notebook.cells[task.check].source
-    began = time.perf_counter()
-    with collecting(operators) as bundles:
-        _execute(source if hidden else strip_hidden(source), f"check of {task.id}", namespace)
-    if len(bundles) != 1:
-        raise RecordingError(f"task {task.id}: its check cell ran {len(bundles)} checks instead of one")
-    return bundles[0], time.perf_counter() - began
+    body = check_body(source if hidden else strip_hidden(source))
+    with collecting(operators, namespace.get(GRADING_SEED, exercise.seed)) as collected:
+        _execute(source, f"check of {task.id}", namespace, body)
+    if len(collected.bundles) != 1:
+        raise RecordingError(f"task {task.id}: its check cell ran {len(collected.bundles)} checks instead of one")
+    return collected
 
 
 def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:
@@ -306,11 +360,12 @@ def _namespace() -> dict:
     return namespace
 
 
-def _execute(source: str, name: str, namespace: dict) -> None:
+def _execute(source: str, name: str, namespace: dict, body: ast.Module | None = None) -> None:
+    """Run a source, or what was made of it, `body`; its lines are what an error quotes."""
     file = f"<{name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     try:
-        exec(compile(source, file, "exec"), namespace)
+        exec(compile(source if body is None else body, file, "exec"), namespace)
     except Exception as reason:
         trace, line = reason.__traceback__, 0
         while trace is not None:

@@ -84,7 +84,7 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
         shares = measured_shares(exercise, result["measured"], {exercise.seed: run})
     except RecordingError as reason:
         raise ExerciseError(exercise.name, [f"the reference fails: {reason}"]) from reason
-    problems = []
+    problems = list(result["counters"])
     for task in exercise.tasks:
         its = task_problems(task.id, run, task.id in result["measured"])
         if task.id in result["measured"]:
@@ -93,6 +93,7 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
         its += [
             f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
         ]
+        its += result["leaks"][task.id]
         problems += [f"task {task.id}: {problem}" for problem in its]
     if problems:
         raise ExerciseError(exercise.name, problems)
@@ -106,7 +107,7 @@ def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[
     tasks = []
     for task in exercise.tasks:
         reference = evidence["reference"][task.id]
-        recording = {"id": task.id, "title": task.title, "points": task.points}
+        recording = {"id": task.id, "title": task.title, "points": task.points, "names": list(task.names)}
         if task.id in measured:
             tasks.append(recording | {"measured": True, "reference": _kinds_only(reference), "mistakes": []})
             continue

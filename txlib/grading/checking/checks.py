@@ -1,8 +1,8 @@
 """`with check("causal-mask") as show:` — the check cell of a task.
 
 A check cell only calls the answer and shows what it returns. In a learner's notebook the evidence is compared with
-the recordings that came with the notebook, and a verdict is displayed. In grading mode (`mode = "grade"`, set by
-papermill) nothing is decided: the evidence alone is displayed, for a judge outside this process.
+the recordings that came with the notebook, and a verdict is displayed. In a notebook that is graded (`check.begin` has
+run) nothing is decided: the evidence alone is displayed, for a judge outside this process.
 """
 
 import contextlib
@@ -11,39 +11,53 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from txlib.grading.checking.axes import DATA, is_plot, picture, plot
 from txlib.grading.checking.failed import Failure, cells, missing_name
-from txlib.grading.checking.inputs import Inputs, derived_seed
-from txlib.grading.checking.operators import Operators, watch_threads
+from txlib.grading.checking.inputs import Inputs, private_inputs
+from txlib.grading.checking.operators import Operators, begin_grading, watch_threads
 from txlib.grading.checking.progress import Row, keep, now
 from txlib.grading.checking.summary import Summary
 from txlib.grading.checking.verdict import STUB, Verdict, caused, verdict_of
 from txlib.grading.evidence import values
 from txlib.grading.evidence.compare import ATOL, RTOL
-from txlib.grading.evidence.recordings import unpack
+from txlib.grading.evidence.recordings import unpack, unpack_json
 from txlib.grading.evidence.values import MAX_SHOWN, Recorder, TooLarge, writable
+from txlib.grading.seeds import derived_seed, kernel_seed
 
 watch_threads()  # here, in a notebook's first cell, before an answer can start one
 
-_collected: list[dict] | None = None
-_with_operators = False
+
+@dataclass
+class Collected:
+    """What checks hand over in the author's own process."""
+
+    seed: int
+    operators: bool
+    bundles: list[dict] = field(default_factory=list)
+    given: dict[str, list[dict]] = field(default_factory=dict)  # by task: what `show.given` drew, as evidence
+
+
+_collected: Collected | None = None
 
 
 @contextlib.contextmanager
-def collecting(operators: bool = False) -> Iterator[list[dict]]:
-    """Within the block, checks hand their bundles over instead of displaying anything."""
-    global _collected, _with_operators
-    outer, _collected, _with_operators = (_collected, _with_operators), [], operators
+def collecting(operators: bool = False, seed: int = 0) -> Iterator[Collected]:
+    """Within the block, checks draw from this seed, and hand over what they show instead of displaying anything."""
+    global _collected
+    outer, _collected = _collected, Collected(seed, operators)
     try:
         yield _collected
     finally:
-        _collected, _with_operators = outer
+        _collected = outer
 
 
 class Show(Inputs):
@@ -53,9 +67,13 @@ class Show(Inputs):
     then shared out in these proportions among the values shown.
     """
 
-    def __init__(self, seed: int, task: str, grading: bool = False):
-        super().__init__(seed, task)
+    def __init__(self, seed: int, task: str, given: list[dict] | None = None, grading: bool = False):
+        """`seed` is the grader's, or the public one; `given` is what `show.given` has to return."""
+        super().__init__(kernel_seed(seed), task)
         self.shown: list[dict] = []
+        self.drawn: list[dict] = []  # by `given`, as evidence
+        self._private = private_inputs(seed, task)
+        self._given = None if given is None else iter(given)
         self._recorder = Recorder()
         self._grading = grading
 
@@ -96,6 +114,27 @@ class Show(Inputs):
             data, alt = drawn
             _display_raw({"image/png": data, "text/plain": "A figure"}, {"image/png": {"alt": alt}})
 
+    def given(self, draw: Callable[[Inputs], Any]) -> Any:
+        """Return `draw(private)`: values that depend on what no answer may know.
+
+        In a notebook that is graded they come from the grader, who drew them by the same function from a seed of its
+        own; here `draw` is not called. What it knows besides (the truth, data to measure on) never enters the kernel.
+        At home they are drawn from the public seed. Tensors, numbers, texts, and lists, tuples and dicts of these.
+        """
+        if self._given is None:
+            value = values.evidence(draw(self._private))
+            self.drawn.append(value)
+        else:
+            value = next(self._given)
+        return values.restored(value)
+
+    def sketch(self, value: Tensor, size: int = 16) -> dict:
+        """Return a large tensor's shape and `size` random sums over all its numbers: few, and no other tensor's."""
+        flat = value.detach().double().flatten()
+        random = np.random.RandomState(derived_seed(self._seed, self._task, "sketch"))
+        weights = torch.from_numpy(random.standard_normal((size, len(flat)))) / max(len(flat), 1) ** 0.5
+        return {"shape": list(value.shape), "sums": (weights @ flat).float()}
+
     def weights(self, model: Any, label: str | None = None) -> None:
         """Show a module's weights, or a state dict, for the grader to measure: at most 2 million numbers."""
         self._add(self._recorder.weights(model), label, None)
@@ -119,12 +158,15 @@ class Check:
     ):
         self.task, self.rtol, self.atol = task, rtol, atol
         self._owner, self._namespace = owner, namespace
-        self._grading = _collected is not None or namespace.get("mode") == "grade"
-        self._seed = namespace.get("seed", 0) if self._grading else owner.seed
-        watched = operators and (_with_operators if _collected is not None else self._grading)
+        self._grading = _collected is not None or owner.begun
+        seed, given = (_collected.seed if _collected else owner.seed), None
+        if _collected is None and owner.begun:
+            given = owner.given.get(task, [])
+        watched = operators and (_collected.operators if _collected else self._grading)
+        self._seed = kernel_seed(seed)
         self._operators = Operators() if watched else None
         self._block = contextlib.ExitStack()
-        self.show = Show(self._seed, task, self._grading)
+        self.show = Show(seed, task, given, self._grading)
 
     def __enter__(self) -> Show:
         self._block.enter_context(torch.random.fork_rng(devices=[]))
@@ -150,15 +192,17 @@ class Check:
             "operators": self._names(),
         }
         if _collected is not None:
-            _collected.append(bundle)
+            _collected.bundles.append(bundle)
+            _collected.given[self.task] = self.show.drawn
         elif self._grading:
             _display_raw({values.MIME: bundle})
         else:
             cause = cells.cause(missing_name(error))
             if error is not None:
                 error |= _where(trace, self._namespace)
-                if error["error"] == "NameError" and not self.show.shown and "function" not in error:
-                    error["message"] += ": run the cell that defines it"
+                error["message"] += self._owner.remedy(
+                    missing_name(error), bool(self.show.shown) or "function" in error
+                )
             _display(self._owner.verdict(bundle, cause))
         return True
 
@@ -175,6 +219,7 @@ class Checks:
     def __init__(self) -> None:
         self._exercise: dict | None = None
         self._verdicts: dict[str, Verdict] = {}
+        self._begun: tuple[int, dict] | None = None
 
     def __call__(
         self, task: str, *, rtol: int | float = RTOL, atol: int | float = ATOL, operators: bool = True
@@ -202,8 +247,26 @@ class Checks:
             self._exercise = json.loads(Path(path).read_text(encoding="utf-8"))
         return self._exercise
 
+    def begin(self, seed: int, given: str | None = None) -> None:
+        """Grade this notebook: take its seed, and what the grader has drawn for its checks, once and for all."""
+        if self._begun is None:
+            self._begun = seed, unpack_json(given) if given else {}
+            begin_grading()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the notebook is graded: checks then show evidence, and decide nothing."""
+        return self._begun is not None
+
+    @property
+    def given(self) -> dict[str, list[dict]]:
+        """What the grader has drawn for each task's `show.given`, as evidence."""
+        return self._begun[1] if self._begun else {}
+
     @property
     def seed(self) -> int:
+        if self._begun:
+            return self._begun[0]
         return self.exercise["seed"] if self.exercise else 0
 
     def verdict(self, bundle: dict, cause: tuple[str, Failure] | None = None) -> Verdict:
@@ -243,9 +306,19 @@ class Checks:
         notice = self._save(verdict)
         return Verdict(**vars(verdict) | {"lines": (*verdict.lines, notice)}) if notice else verdict
 
+    def remedy(self, name: str, inside: bool) -> str:
+        """Which cell to run where a name is missing, as after a restart; nothing where that is the answer's own affair.
+
+        `inside` says that the answer had begun: then only a name that another task's answer defines is told.
+        """
+        for task in self.exercise["tasks"] if name and self.exercise else ():
+            if name in task.get("names", ()):
+                return f": run the cell of your answer to *{task['title']}*, then this one"
+        return ": run the cells above this one, from the top" if name and not inside else ""
+
     def summary(self) -> Summary | None:
         """The points so far, and what to do next: the end of an exercise."""
-        if _notebook().get("mode") == "grade" or _collected is not None:
+        if self.begun or _collected is not None:
             return None
         return Summary(self.exercise, self._verdicts, learner=self._exercise is not None)
 
@@ -254,11 +327,13 @@ class Checks:
         if exercise is None:
             return ""
         name, rows = exercise["exercise"], []
-        for each in exercise["tasks"]:
-            if each.get("measured"):  # nothing here can tell whether it is done
-                continue
+        for each in (*exercise["tasks"], *exercise.get("written", ())):
             mine = each["id"] == verdict.task
             tried = mine and verdict.kind != "unanswered"
+            if each.get("measured") or each not in exercise["tasks"]:  # others give its points
+                handed_over = mine and verdict.kind == "gathered"
+                rows.append(Row(name, each["title"], each["id"], 0, 0, now() if handed_over else None))
+                continue
             rows.append(
                 Row(
                     name,
@@ -278,7 +353,7 @@ def _need_points(points: int | float | None) -> None:
 
 
 def _notebook() -> dict:
-    """The names of the notebook that called: `seed` and `mode` are there when papermill runs it."""
+    """The names of the notebook that called."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") != "__main__":
         frame = frame.f_back

@@ -2,7 +2,6 @@
 
 import _thread
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _noted: set[str] | None = None  # of the check that is open
+_graded = False  # whether this kernel's notebook is graded
 
 
 class Operators(TorchDispatchMode):
@@ -51,6 +51,12 @@ class _InThread(Operators):
     __enter__, __exit__ = TorchDispatchMode.__enter__, TorchDispatchMode.__exit__
 
 
+def begin_grading() -> None:
+    """Have operators of other threads noted from now on."""
+    global _graded
+    _graded = True
+
+
 def watch_threads() -> None:
     """Have threads that start from now on noted too, where the notebook is graded: also those of pools."""
     if not hasattr(threading.Thread.run, "__wrapped__"):
@@ -61,7 +67,7 @@ def watch_threads() -> None:
 def _watched(run: Callable) -> Callable:
     @functools.wraps(run)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        if vars(sys.modules["__main__"]).get("mode") != "grade":
+        if not _graded:
             return run(*args, **kwargs)
         with _InThread():
             return run(*args, **kwargs)

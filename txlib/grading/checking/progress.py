@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from txlib.files import locked, write_atomically
-from txlib.grading.text import titled
+from txlib.grading.text import stub_digest, titled
 from txlib.root import is_course
 
 VERSION = 1
@@ -19,7 +19,10 @@ STOP = re.compile(r"^\|.*\| \[([^]]+)\]\((\w+)\.ipynb\) \| \[exercise\].*\| (\d+
 
 @dataclass
 class Row:
-    """One task: the best result so far, and when it was reached (UTC; None before the first try)."""
+    """One task: the best result so far, and when it was reached (UTC; None before the first try).
+
+    A task whose points others give has `max_points` 0: it is done when there is something to hand over.
+    """
 
     exercise: str
     title: str
@@ -54,7 +57,7 @@ class Progress:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        lines = [f"{row.exercise}: {titled(row.title, f'{row.points:g} of {row.max_points:g}')}" for row in self.rows]
+        lines = [f"{row.exercise}: {titled(row.title, _of(row))}" for row in self.rows]
         lines = lines or ["Nothing checked yet: open an exercise, fill in a task and run its check."]
         return "\n".join([*lines, self.notice] if self.notice else lines)
 
@@ -67,7 +70,7 @@ class Progress:
         lines = ["| Exercise | Task | Points | |", "| :--- | :--- | ---: | :--- |"]
         for row in self.rows:
             state = "✓ done" if _done(row) else "○ not tried" if row.when is None else "✗ not yet"
-            lines.append(f"| {row.exercise} | {row.title} | {row.points:g} of {row.max_points:g} | {state} |")
+            lines.append(f"| {row.exercise} | {row.title} | {_of(row)} | {state} |")
         points, best = sum(row.points for row in self.rows), sum(row.max_points for row in self.rows)
         lines.append(f"| **Together** | | **{points:g} of {best:g}** | |")
         return "\n".join(lines) + notice
@@ -106,8 +109,12 @@ class Progress:
         return f"**Next:** {first}.{whole}"
 
 
+def _of(row: Row) -> str:
+    return f"{row.points:g} of {row.max_points:g}" if row.max_points else "by others"
+
+
 def _done(row: Row) -> bool:
-    return row.points >= row.max_points
+    return row.points >= row.max_points and (row.max_points > 0 or row.when is not None)
 
 
 def _state(rows: list[Row]) -> str:
@@ -129,13 +136,33 @@ def _minutes_left(stop: Stop, rows: list[Row]) -> int | float:
     if all(map(_done, rows)):
         return 0
     earned, best = sum(min(row.points, row.max_points) for row in rows), sum(row.max_points for row in rows)
-    return stop.practice * (1 - earned / best)
+    open_share = sum(not _done(row) for row in rows) / len(rows)
+    return stop.practice * (1 - earned / best if earned < best else open_share)
 
 
 def progress() -> Progress:
     """The learner's results so far, in the order of the exercises; on the map of the course, if this is in it."""
-    course, found = _course(), _read(progress_path())
-    return replace(found, stops=_stops(course / MAP) if course else [])
+    course, known = _course(), _read(progress_path())
+    if course is None:
+        return known
+    rows = [_with_written(row, course / "exercises") for row in known.rows]
+    return replace(known, rows=rows, stops=_stops(course / MAP))
+
+
+def _with_written(row: Row, folder: Path) -> Row:
+    """A row, done where it is a written answer that the saved notebook holds."""
+    if row.max_points or row.when:
+        return row
+    path = folder / f"exercise_{row.exercise}.ipynb"
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        cell = next(cell for cell in cells if cell["metadata"].get("nbgrader", {}).get("grade_id") == row.task)
+        source, stub = "".join(cell["source"]), cell["metadata"]["txlib"]["stub"]
+        written = cell["metadata"]["nbgrader"]["grade"] and source.strip() and stub_digest(source) != stub
+        when = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration):
+        return row
+    return replace(row, when=when) if written else row
 
 
 def progress_path() -> Path:

@@ -1,6 +1,7 @@
 """The verdict on one answer: right, or what differs, in the words a learner reads."""
 
 import html
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,6 +48,8 @@ COLOUR = {
     "→": "#0072b2",
     "✎": "#0072b2",
 }
+MEMORY_ERRORS = ("MemoryError", "OutOfMemoryError", "ArrayMemoryError", "_ArrayMemoryError")
+NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|Unable to allocate", re.IGNORECASE)
 SMALL = 8  # rows and columns of a matrix that is shown side by side
 
 
@@ -235,6 +238,11 @@ def _stub_lines(bundle: dict) -> tuple[str, ...]:
 def _error_lines(bundle: dict) -> tuple[str, ...]:
     error = bundle["error"]
     lines: tuple[str, ...] = (f"Your answer raised `{error['error']}`: {error['message']}".rstrip(": "),)
+    if error["error"] in MEMORY_ERRORS or NO_MEMORY.search(error["message"]):
+        lines = (
+            "Your answer asked for more memory than there is. Does it make a tensor with a row and a column for each "
+            "position, n × n, where n is large?",
+        )
     if error.get("line"):
         inside = f"In `{error['function']}`, line" if error.get("function") else "In this check, line"
         lines += (f"{inside} {error['line']}: `{error['code']}`",)

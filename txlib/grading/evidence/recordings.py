@@ -3,7 +3,7 @@
 A recording is plain JSON:
 
     {"version": 1, "exercise": "03_attention", "title": "…", "seed": 0, "tasks": [
-        {"id": "causal-mask", "title": "The causal mask", "points": 2, "reference": BUNDLE,
+        {"id": "causal-mask", "title": "The causal mask", "points": 2, "names": ["causal_mask"], "reference": BUNDLE,
          "mistakes": [{"evidence": BUNDLE, "sentence": "This lets each query see the *future*."}]}],
      "written": [{"id": "explain", "title": "…", "points": 2}]}
 
@@ -35,8 +35,22 @@ def pack(recordings: dict) -> str:
 
     It is one line, however long: where a notebook is shown raw, hundreds of lines would hide the first task.
     """
-    plain = json.dumps(recordings, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
+    return pack_json(recordings)
+
+
+def pack_json(value: Any) -> str:
+    """JSON as one line of text: compressed, in base 64."""
+    plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
     return base64.b64encode(zlib.compress(plain.encode(), 9)).decode()
+
+
+def unpack_json(text: str) -> Any:
+    """The value that `pack_json` packed.
+
+    Raises:
+        ValueError, zlib.error: it is damaged.
+    """
+    return json.loads(zlib.decompress(base64.b64decode("".join(text.split()), validate=True)))
 
 
 def unpack(text: str) -> dict:
@@ -46,7 +60,7 @@ def unpack(text: str) -> dict:
         ValueError: where the text is damaged or of a later version.
     """
     try:
-        recordings = json.loads(zlib.decompress(base64.b64decode("".join(text.split()), validate=True)))
+        recordings = unpack_json(text)
         version = recordings["version"]
     except (ValueError, zlib.error, KeyError, TypeError) as reason:
         raise ValueError("the notebook's recordings are damaged: open a fresh copy of the exercise") from reason

@@ -4,6 +4,7 @@ papermill puts the seed in and goes through the cells by the engine below, which
 each. No library reads what a submission's kernel sends: see `txlib.grading.sandbox.kernel`.
 """
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,12 @@ from typing import Any
 from papermill import PapermillExecutionError, execute_notebook
 from papermill.engines import Engine, papermill_engines
 
+from txlib.grading.evidence.recordings import pack_json
 from txlib.grading.sandbox.kernel import Cell, Gone, Kernel, OutOfTime
 from txlib.grading.sandbox.limits import Limits
+from txlib.grading.seeds import kernel_seed
+
+logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of a parameter that no cell names: `given`
 
 ENGINE = "txlib-grading"
 LEAST = 1 / 3  # of the time that a kernel ran: who had less of a processor, and waited for it, was held up by others
@@ -39,20 +44,28 @@ class Stop(Exception):
 
 
 def execute(
-    notebook: Any, seed: int | None, limits: Limits, seconds: int | float | None = None, least: float = LEAST
+    notebook: Any,
+    seed: int | None,
+    limits: Limits,
+    seconds: int | float | None = None,
+    least: float = LEAST,
+    given: dict[str, list] | None = None,
 ) -> Executed:
     """Run a notebook in a fresh kernel, in what is left of its time. Never raises for anything that its cells do.
 
     A cell out of time is `disturbed` where the kernel got less than the share `least` of the time and waited for more.
 
-    With a seed, papermill injects it and `mode = "grade"`. A cell that raises doesn't end the run; a cell out of
+    With a seed, papermill injects what of it may enter a kernel, `mode = "grade"`, and what the grader drew for the
+    checks' `show.given`, by task. A cell that raises doesn't end the run; a cell out of
     time, a dead kernel and too much output do. Without a seed, for tests of nbgrader's, a cell out of time is
     interrupted, as nbgrader does, and counts as an error.
 
     Raises:
         NoKernel: none could be started.
     """
-    parameters = None if seed is None else {"seed": seed, "mode": "grade"}
+    parameters = None if seed is None else {"seed": kernel_seed(seed), "mode": "grade"}
+    if parameters and given:
+        parameters["given"] = pack_json(given)
     run = _Run(limits, limits.notebook_seconds if seconds is None else seconds, least, interrupt=seed is None)
     stopped = None
     try:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, rebuild, rebuild_alone, rests_on
+from txlib.grading.checking.failed import BEFORE as NOT_RUN
 from txlib.grading.checking.stand_in import stand_in
 from txlib.grading.judging.displayed import displayed
 from txlib.grading.judging.execute import LEAST, Executed, execute
-from txlib.grading.judging.judge import answer_hash, judge, task_result
-from txlib.grading.judging.outcome import Outcome, Reference, Run, outcome, outcomes_of
+from txlib.grading.judging.judge import answer_hash, judge, one_report, task_result
+from txlib.grading.judging.outcome import Outcome, Reference, Run, quoted_outcome
 from txlib.grading.judging.replay import bundles
 from txlib.grading.records.result import Note, Result, TaskResult
 from txlib.grading.sandbox.limits import Limits
+from txlib.grading.seeds import kernel_seed
 
 MEASURE = 600  # seconds that the author's code may take to measure what one run has shown
 STARVED = 1 / 10  # who has less of a processor while nothing else is graded is on a machine that can't grade
@@ -77,7 +79,6 @@ class _Submission:
         self.seeds = job.seeds if job.reference.recordings else job.seeds[:1]  # asserts know no seed
         self.secret = any(task.hidden for task in self.assignment.tasks)
         self.left = dict.fromkeys(self.seeds, job.limits.notebook_seconds)
-        self.runs: list[Run] = []
         self.outcomes: dict[tuple, Outcome] = {}  # by task, seed, and whether alone
         self.needs: dict[str, list[GradedTask]] = {}  # which tasks have to be right before one can be judged alone
 
@@ -86,17 +87,12 @@ class _Submission:
         if self.secret:
             quoted = self._run(self.seeds[0], rebuild(self.assignment, self.answers, hidden=False))
             self.left[self.seeds[0]] = self.job.limits.notebook_seconds  # nothing is judged by it
-        for seed in self.seeds:
-            self._judge(self._run(seed, rebuild(self.assignment, self.answers), secret=self.secret))
-        for task in self.assignment.tasks:
-            others = self._others(task) if self._wants_alone(task) else None
-            if others is None:
-                continue
-            for seed in self.seeds:
-                notebook = rebuild_alone(self.assignment, task, self.answers, others[seed])
-                self._judge(self._run(seed, notebook, task.id, secret=True))
-        outcomes, junit = judge(self.assignment, self.job.reference, self.runs, self.outcomes)
-        shown = quoted or self.runs[0]
+        whole = [self._run(seed, rebuild(self.assignment, self.answers), secret=self.secret) for seed in self.seeds]
+        reports = [self._judge(whole)]
+        apart = [run for task in self.assignment.tasks for run in self._runs_alone(task)]
+        reports.append(self._judge(apart))
+        outcomes, junit = self.outcomes, one_report(reports)
+        shown = quoted or whole[0]
         outputs = displayed(self.assignment, shown.executed)
         tasks = tuple(
             replace(self._task(task, outcomes, quoted), outputs=outputs.get(task.id, ()))
@@ -105,6 +101,8 @@ class _Submission:
         notes = (
             *result.notes,
             *self._forbidden_calls(outcomes),
+            *self._flags(tasks, whole[0]),
+            *self._invalid(),
             *self._disagreements(outcomes),
             *self._unjudged(tasks),
         )
@@ -125,6 +123,7 @@ class _Submission:
             limits,
             self.left[seed],
             STARVED if job.by_itself else LEAST,
+            job.reference.given.get(seed),
         )
         if executed.disturbed:
             raise Disturbed("it ran out of time while its kernel waited for a processor")
@@ -132,9 +131,19 @@ class _Submission:
         self.begin(MEASURE if any(task.kind == "measured" for task in self.assignment.tasks) else 0)
         return Run(seed, executed, only, _shares(job, executed, seed, only), secret, self.answers)
 
-    def _judge(self, run: Run) -> None:
-        self.runs.append(run)
-        self.outcomes |= outcomes_of(self.assignment, run, self.job.reference)
+    def _judge(self, runs: list[Run]) -> str:
+        """Take in the outcomes of some runs; returns the JUnit report."""
+        outcomes, junit = judge(self.assignment, self.job.reference, runs)
+        self.outcomes |= outcomes
+        return junit
+
+    def _runs_alone(self, task: GradedTask) -> list[Run]:
+        """A task's runs by itself, one a seed, where it may owe what it lacks to other cells of the submission."""
+        others = self._others(task) if self._wants_alone(task) else None
+        if others is None:
+            return []
+        notebooks = {seed: rebuild_alone(self.assignment, task, self.answers, others[seed]) for seed in self.seeds}
+        return [self._run(seed, notebook, task.id, secret=True) for seed, notebook in notebooks.items()]
 
     def _in_sequence(self, task: GradedTask) -> list[Outcome]:
         return [self.outcomes[task.id, seed, False] for seed in self.seeds]
@@ -177,7 +186,7 @@ class _Submission:
             return TaskResult(
                 task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
             )
-        words = outcome(self.assignment, task, quoted, self.job.reference) if quoted else None
+        words = quoted_outcome(self.assignment, task, quoted, self.job.reference) if quoted else None
         result = task_result(task, outcomes, answer, words, self.needs.get(task.id, ()))
         if not any(id in self.answers for id in task.answers) and not result.points and task.answers:
             return replace(result, verdict="missing", lines=("Its cell is not in your notebook.",), matrices=None)
@@ -189,16 +198,31 @@ class _Submission:
 
         notes = []
         for task in self.assignment.tasks:
-            answer = "\n".join(self.answers.get(id, "") for id in task.answers)
-            named = forbidden_names(answer, [each for each in task.forbidden if not each.startswith("aten.")])
+            names = [name for name in task.forbidden if not name.startswith("aten.")]
+            named = {name for id in task.answers for name in forbidden_names(self.answers.get(id, ""), names)}
             judged = [each for (id, _, alone), each in outcomes.items() if id == task.id and not alone]
             ran = {name for each in judged for name in each.operators} & set(task.forbidden)
-            open_to_all = set(named) if self.secret else {*named, *ran}
+            open_to_all = named if self.secret else named | ran
             if open_to_all:
                 notes.append(Note("forbidden call", f"calls {', '.join(sorted(open_to_all))}", task.id))
             if rest := sorted(ran - open_to_all):  # seen beside hidden tests, of which the page must not tell
                 notes.append(Note("call in hidden tests", f"calls {', '.join(rest)}", task.id))
         return notes
+
+    def _flags(self, tasks: tuple[TaskResult, ...], run: Run) -> list[Note]:
+        """What a person should look at in the answers' sources (see `authoring.flags`)."""
+        from txlib.grading.authoring.flags import source_notes
+
+        outputs = run.executed.outputs
+        ran = {id for id in outputs if not any(output.get("ename") in NOT_RUN for output in outputs[id])}
+        for task, result in zip(self.assignment.tasks, tasks, strict=True):
+            ran.update(task.answers if result.points else ())
+        return source_notes(self.assignment, self.answers, ran)
+
+    def _invalid(self) -> list[Note]:
+        """Tasks whose evidence is not well formed in some run: an attempt, or an accident that a person should see."""
+        malformed = {id: each.malformed for (id, _, _), each in self.outcomes.items() if each.malformed}
+        return [Note("invalid evidence", why, id) for id, why in malformed.items()]
 
     def _disagreements(self, outcomes: dict[tuple, Outcome]) -> list[Note]:
         """Tasks that are right on one seed and not on another: chance, or an answer that guesses."""
@@ -235,13 +259,13 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
     for task in job.assignment.tasks:
         if task.kind == "measured" and only in (None, task.id):
             shown = bundles(executed.outputs.get(task.check, []))
-            if len(shown) == 1 and not valid_bundle(shown[0], task.id, seed) and not shown[0]["error"]:
+            if len(shown) == 1 and not valid_bundle(shown[0], task.id, kernel_seed(seed)) and not shown[0]["error"]:
                 requests.append({"task": task.id, "seed": seed, "bundle": shown[0]})
     if not requests:
         return {}
     from txlib.grading.authoring.measure import measure
 
-    measured = measure(_local_source(job), requests, timeout=MEASURE)
+    measured = measure(_local_source(job), requests, timeout=MEASURE, memory_mb=job.limits.memory_mb)
     if wrong := [each["error"] for each in measured if "error" in each]:
         raise ValueError(f"{job.assignment.name}: {wrong[0]}")  # the author's error, not the learner's
     return {

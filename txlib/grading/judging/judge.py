@@ -1,44 +1,53 @@
 """Decides, in a process that student code never enters, what a submission's evidence is worth.
 
-Each check of each run is one pytest item, collected by nbval from the reference's executed notebook. A check
-passes only when its item is among those that pytest reports as passed; everything else is words for the page.
+Each check of each run is one pytest item, collected by nbval from the reference's executed notebook, and nbval's
+comparison of the two cells' outputs decides: a check passes only where its item is reported as passed.
 """
 
 import io
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask, digest
-from txlib.grading.judging.outcome import Outcome, Reference, Run
-from txlib.grading.judging.replay import Replay, bundles
+from txlib.grading.judging.outcome import Outcome, Reference, Run, checked, outcome
+from txlib.grading.judging.replay import Checked, Replay
 from txlib.grading.records.result import TaskResult
 
 HIDDEN = "In a test that is not shown, your answer gives something else."
 JUNIT_VARIABLE = re.compile(r' (?:time|timestamp|hostname)="[^"]*"')  # what differs from run to run
 
 
-def judge(assignment: Assignment, reference: Reference, runs: list[Run], outcomes: dict) -> tuple[dict, str]:
-    """The outcomes of the runs, by (task, seed, alone or not), as far as pytest confirms them; and the JUnit report."""
-    items: dict[int, list] = {}
-    names: dict[tuple[str, str], tuple] = {}
-    tasks = {task.id: task for task in assignment.tasks}
+def judge(assignment: Assignment, reference: Reference, runs: list[Run]) -> tuple[dict[tuple, Outcome], str]:
+    """The outcomes of the runs, by (task, seed, alone or not), and the JUnit report."""
+    judged: dict[tuple, tuple[GradedTask, Run, Checked]] = {}
+    items: dict[int, list[tuple[str, str, Checked]]] = {}
     for run in runs:
         for task in assignment.tasks:
-            key = (task.id, run.seed, run.only is not None)
-            if run.only in (None, task.id) and key in outcomes:
-                name = f"{task.id}, alone" if run.only else task.id
-                names[f"seed-{run.seed}", name] = key
-                items.setdefault(run.seed, []).append((name, task.check, _confirmation(task, run.seed, outcomes[key])))
-    if not items:
-        return outcomes, ""
-    passed, junit = _pytest(reference, items)
-    right = {names[each] for each in passed if each in names}
-    return {key: _confirmed(each, key in right, tasks[key[0]]) for key, each in outcomes.items()}, junit
+            if task.kind == "written" or run.only not in (None, task.id):
+                continue
+            check = checked(task, run)
+            judged[task.id, run.seed, run.only is not None] = task, run, check
+            name = f"{task.id}, alone" if run.only else task.id
+            items.setdefault(run.seed, []).append((name, task.check, check))
+    junit = _pytest(reference, items) if items else ""
+    return {key: outcome(assignment, task, run, reference, check) for key, (task, run, check) in judged.items()}, junit
+
+
+def one_report(reports: Sequence[str]) -> str:
+    """Several JUnit reports as one."""
+    written = [report for report in reports if report]
+    if len(written) < 2:
+        return "".join(written)
+    first, *more = map(ElementTree.fromstring, written)
+    for report in more:
+        first.extend(list(report))
+    return ElementTree.tostring(first, encoding="unicode", xml_declaration=True)
 
 
 def task_result(
@@ -116,38 +125,14 @@ def answer_hash(answer: str) -> str:
     return digest("\n".join(line.rstrip() for line in answer.strip().splitlines()))
 
 
-def _confirmation(task: GradedTask, seed: int, outcome: Outcome) -> Callable[[list], str | None]:
-    """What the pytest item calls with the outputs that nbval read of the reference: None to pass, words to fail.
-
-    It passes only what was found to be right by evidence of the same task and seed as the reference's.
-    """
-
-    def confirm(outputs: list) -> str | None:
-        expected = bundles(outputs)
-        if task.kind != "tests" and [(each["task"], each["seed"]) for each in expected] != [(task.id, seed)]:
-            return "the reference displayed no evidence of this task and seed"
-        return None if outcome.verdict == "right" else " ".join(outcome.lines) or outcome.verdict
-
-    return confirm
-
-
-def _confirmed(outcome: Outcome, passed: bool, task: GradedTask) -> Outcome:
-    """Full points for what pytest passed, and only for that; shares of sub-checks where it did not."""
-    if passed:
-        return replace(outcome, verdict="right", points=task.points)
-    if outcome.verdict == "right":
-        return replace(outcome, verdict="invalid", points=0, lines=("The judge's report has no pass for this check.",))
-    return replace(outcome, points=min(outcome.points, task.points) if outcome.verdict == "partial" else 0)
-
-
 def _worst(outcomes: list[Outcome]) -> Outcome:
     if not outcomes:
         return Outcome("stopped")
     return min(outcomes, key=lambda each: (each.points, each.verdict == "right"))
 
 
-def _pytest(reference: Reference, items: dict[int, list]) -> tuple[set[tuple[str, str]], str]:
-    """Run one pytest session over the seeds' reference notebooks; returns the passed items and the JUnit report."""
+def _pytest(reference: Reference, items: dict[int, list[tuple[str, str, Checked]]]) -> str:
+    """Run one pytest session over the seeds' reference notebooks; returns the JUnit report."""
     import pytest
 
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +141,7 @@ def _pytest(reference: Reference, items: dict[int, list]) -> tuple[set[tuple[str
             path = Path(folder, f"seed-{seed}.ipynb").resolve()
             path.write_text(reference.notebooks[seed], encoding="utf-8")
             paths[path] = tests
-        replay, report = Replay(paths), Path(folder, "junit.xml")
+        report = Path(folder, "junit.xml")
         arguments = [
             *map(str, paths),
             f"--junitxml={report}",
@@ -178,10 +163,10 @@ def _pytest(reference: Reference, items: dict[int, list]) -> tuple[set[tuple[str
         ]  # 0.1 s
         printed = io.StringIO()
         with _only_our_plugins(), redirect_stdout(printed), redirect_stderr(printed):
-            pytest.main(arguments, plugins=[replay])
+            pytest.main(arguments, plugins=[Replay(paths)])
         if not report.is_file():
             raise RuntimeError(f"pytest made no report: {printed.getvalue()[-500:]}")
-        return replay.passed, JUNIT_VARIABLE.sub("", report.read_text(encoding="utf-8"))
+        return JUNIT_VARIABLE.sub("", report.read_text(encoding="utf-8"))
 
 
 @contextmanager

@@ -3,19 +3,20 @@
 import math
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from txlib.grading.authoring.assignment import Assignment, GradedTask
 from txlib.grading.checking.failed import failure_of, names_defined
 from txlib.grading.checking.stand_in import NotKnown
 from txlib.grading.checking.verdict import verdict_of
 from txlib.grading.evidence.mistakes import measured_mistake
-from txlib.grading.evidence.recordings import compared
-from txlib.grading.evidence.valid import valid_bundle
 from txlib.grading.judging.execute import Executed
-from txlib.grading.judging.replay import bundles
+from txlib.grading.judging.replay import Checked
 from txlib.grading.records.result import Part
+from txlib.grading.seeds import kernel_seed
 
 MISSING_NAME = re.compile(r"`NameError`: name '(\w+)' is not defined")
+NO_PASS = "The judge's report has no pass for this check."
 STEPS = 20  # of a measured share that leaves a run with hidden tests
 
 
@@ -28,6 +29,7 @@ class Reference:
     open: dict[int, dict[str, dict]] = field(default_factory=dict)  # the same without them, of the seed that is quoted
     # By seed, task, and the task that it uses: what stands in for that one's functions (see `checking.stand_in`).
     by_heart: dict[int, dict[str, dict[str, dict[str, str]]]] = field(default_factory=dict)
+    given: dict[int, dict[str, list]] = field(default_factory=dict)  # by seed and task: what `show.given` has drawn
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run says of one task: computed once, and confirmed by pytest."""
+    """What one run says of one task, read from nbval's comparison of its evidence."""
 
     verdict: str
     points: int | float = 0
@@ -55,57 +57,85 @@ class Outcome:
     sentences: tuple[str, ...] = ()  # of the author's, all that apply
     operators: tuple[str, ...] = ()  # what its check was seen to call
     unknown: bool = False  # it called another task's function as the reference never does
+    malformed: str = ""  # what is wrong with its evidence, for a person: an attempt, or an accident
 
 
-def outcome(assignment: Assignment, task: GradedTask, run: Run, reference: Reference) -> Outcome:
-    """What a run's evidence says of a task. Of a run that held a secret only points and the author's words are left."""
-    outcome = _outcome(task, run, reference)
+def checked(task: GradedTask, run: Run) -> Checked:
+    """What a run's check of a task displayed, for nbval to compare, and how it passes where no reference decides."""
+    decide = None
+    if task.kind == "measured":
+        decide = partial(_measured_words, task, run)
+    elif task.kind == "tests":
+        decide = partial(_tests_words, task, run)
+    return Checked(run.executed.outputs.get(task.check), task.id, kernel_seed(run.seed), decide)
+
+
+def outcome(assignment: Assignment, task: GradedTask, run: Run, reference: Reference, check: Checked) -> Outcome:
+    """What a run says of a task. Of a run that held a secret only points and the author's words are left."""
+    outcome = _outcome(task, run, reference, check)
+    if outcome.verdict == "right" and not check.passed:
+        outcome = Outcome("invalid", lines=(NO_PASS,), malformed=NO_PASS)
+    outcome = replace(outcome, points=min(outcome.points, task.points))
     return _told(task, outcome) if run.secret else _caused(assignment, task, run, outcome)
 
 
-def outcomes_of(assignment: Assignment, run: Run, reference: Reference) -> dict[tuple, Outcome]:
-    """What a run says of each of its tasks, by (task, seed, alone or not)."""
-    judged = (task for task in assignment.tasks if task.kind != "written" and run.only in (None, task.id))
-    return {(task.id, run.seed, run.only is not None): outcome(assignment, task, run, reference) for task in judged}
+def quoted_outcome(assignment: Assignment, task: GradedTask, run: Run, reference: Reference) -> Outcome:
+    """What a run without secrets, by which nothing is judged, says of a task: the words for its page."""
+    check = checked(task, run)
+    check.passed = True
+    if check.outputs is not None and not check.decide:
+        check.compare(_recording(task, run, reference)["reference"])
+    return outcome(assignment, task, run, reference, check)
 
 
-def _outcome(task: GradedTask, run: Run, reference: Reference) -> Outcome:
+def _recording(task: GradedTask, run: Run, reference: Reference) -> dict:
+    recordings = reference.recordings if run.secret or not reference.open else reference.open
+    return recordings[run.seed][task.id]
+
+
+def _outcome(task: GradedTask, run: Run, reference: Reference, check: Checked) -> Outcome:
     executed = run.executed
     if executed.stopped_at in (task.check, *task.answers):
         why = f"Its cell ended the run: {executed.stopped}."
         return Outcome("timeout" if executed.late else "error", lines=(why,))
-    outputs = executed.outputs.get(task.check)
-    if outputs is None:
+    if check.outputs is None:
         return Outcome("stopped", lines=(f"Not reached: {executed.stopped}.",) if executed.stopped else ())
     if task.kind == "tests":
-        return _in_kernel(task, outputs)
-    recordings = reference.recordings if run.secret or not reference.open else reference.open
-    recording = recordings[run.seed][task.id]
-    displayed = bundles(outputs)
-    problem: str | None
-    if len(displayed) != 1:
-        problem = f"its check displayed {len(displayed)} bundles of evidence instead of one"
-    else:
-        problem = valid_bundle(displayed[0], task.id, run.seed)
-    if problem:
-        return Outcome("invalid", lines=(_sentence(problem),))
-    bundle = displayed[0]
+        return _in_kernel(task, check.outputs)
+    if check.problem or check.bundle is None:
+        return Outcome("invalid", lines=(_sentence(check.problem),), malformed=check.problem or NO_PASS)
+    bundle, recording = check.bundle, _recording(task, run, reference)
     operators = tuple(bundle["operators"] or ())
     if task.kind == "measured":
         return replace(_measured(task, bundle, run, recording), operators=operators)
-    comparison = compared(bundle, recording["reference"])
-    verdict = verdict_of(recording, bundle, comparison)
+    if check.comparison is None:
+        return Outcome("invalid", lines=(NO_PASS,), malformed=NO_PASS)
+    verdict = verdict_of(recording, bundle, check.comparison)
     return Outcome(
         verdict.kind,
         verdict.points,
         verdict.lines,
         verdict.matrices,
-        tuple(Part(label, right, points if right else 0, points) for label, right, points in comparison.parts),
+        tuple(Part(label, right, points if right else 0, points) for label, right, points in check.comparison.parts),
         verdict.known,
         verdict.sentences,
         operators,
         unknown=run.only is not None and (bundle["error"] or {}).get("error") == NotKnown.__name__,
     )
+
+
+def _measured_words(task: GradedTask, run: Run, check: Checked) -> str | None:
+    """Why a measured task does not pass; None where it is worth all its points."""
+    if check.look():
+        return check.problem
+    share, sentence = run.shares.get(task.id, (0.0, "nothing to measure was shown"))
+    return None if share == 1 else sentence or f"it is worth {share:g} of the points"
+
+
+def _tests_words(task: GradedTask, run: Run, check: Checked) -> str | None:
+    """Why nbgrader's tests do not pass; None where they do."""
+    told = _in_kernel(task, check.outputs or [])
+    return None if told.verdict == "right" else " ".join(told.lines) or told.verdict
 
 
 def _caused(assignment: Assignment, task: GradedTask, run: Run, outcome: Outcome) -> Outcome:
@@ -147,6 +177,7 @@ def _told(task: GradedTask, outcome: Outcome) -> Outcome:
         sentences=outcome.lines[: outcome.known],
         operators=outcome.operators,
         unknown=outcome.unknown and not points,
+        malformed=outcome.malformed,
     )
 
 

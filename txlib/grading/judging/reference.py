@@ -40,10 +40,10 @@ def record_known(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
 def make_reference(
     assignment: Assignment,
     seeds: tuple[int, ...],
-    run: Callable[[Any, int | None], Executed],
+    run: Callable[..., Executed],
     known: Callable[[], dict | None],
 ) -> tuple[Assignment, Reference]:
-    """Run the reference on every seed, in kernels of its own; `run(notebook, seed)` executes one.
+    """Run the reference on every seed, in kernels of its own; `run(notebook, seed, given=…)` executes one.
 
     `known` gives what `record_known` found, which may still be at work.
 
@@ -54,7 +54,10 @@ def make_reference(
         FailingReference: the reference fails, or shows other values in a kernel than in a plain process.
     """
     seeded = assignment.has_checks
-    runs = {seed: run(solved(assignment), seed if seeded else None) for seed in seeds}
+    given: dict[int, dict[str, list]] = {}
+    if assignment.has_given and (recorded := known()):
+        given = {seed: recorded["hidden"][str(seed)]["given"] for seed in seeds}
+    runs = {seed: run(solved(assignment), seed if seeded else None, given=given.get(seed)) for seed in seeds}
     recorded = known()
     if recorded:
         assignment = _completed(assignment, recorded)
@@ -71,6 +74,7 @@ def make_reference(
         {seed: _recordings(assignment, each) for seed, each in hidden.items()},
         {int(seed): _recordings(assignment, each) for seed, each in recorded["open"].items()},
         {seed: each["by_heart"] for seed, each in hidden.items()},
+        given,
     )
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from txlib.grading.authoring.assignment import Assignment, solved
 from txlib.grading.judging.execute import execute
-from txlib.grading.judging.reference import failures
+from txlib.grading.judging.reference import failures, record_known
 from txlib.grading.sandbox import Limits, probe
 from txlib.grading.sandbox.warm import warm_kernels
 
@@ -20,4 +20,7 @@ def rehearse(assignment: Assignment, limits: Limits | None = None) -> list[str]:
     hidden = (assignment.path.parent,)
     with warm_kernels(assignment.imports, limits, isolation, True, hidden, dict(assignment.data)):
         run = partial(execute, limits=limits)
-        return failures(assignment, run(solved(assignment), SEED if assignment.has_checks else None))
+        seed = SEED if assignment.has_checks else None
+        recorded = record_known(assignment, (SEED,)) if assignment.has_given else None
+        given = recorded["hidden"][str(SEED)]["given"] if recorded else None
+        return failures(assignment, run(solved(assignment), seed, given=given))

@@ -12,13 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from txlib.files import write_atomically
 from txlib.grading.authoring.assignment import Assignment
 from txlib.grading.authoring.read import read_assignment
 from txlib.grading.judging.execute import execute
 from txlib.grading.judging.job import Job
 from txlib.grading.judging.reference import make_reference, record_known
 from txlib.grading.records.gradebook import Gradebook
+from txlib.grading.records.out import allow, need_apart, open_out, path_in, write
 from txlib.grading.records.people import Roster
 from txlib.grading.records.result import Note, Result
 from txlib.grading.running.cluster import Network, cluster, on_cluster
@@ -31,8 +31,8 @@ from txlib.grading.submitting.finding import WHOSE, find_submissions
 from txlib.grading.submitting.reading import Submission
 
 SEEDS = 2
+MAX_SEEDS = 100  # each runs every notebook again
 JOBS = (os.cpu_count() or 1) + 2  # processes: each waits for its kernel most of the time
-PRIVATE = 0o600
 READERS = {"me": 0o700, "group": 0o750, "all": 0o755}  # who may enter the folder of pages
 Watch = Callable[[str, str, Result | None], None]  # submission, "queued" | "running" | "graded" | "kept", result
 
@@ -80,6 +80,8 @@ def grade(
     """
     if seeds in (0, ()) or isinstance(seeds, int) and seeds < 0:
         raise ValueError(f"--seeds {seeds or 0}: grade on at least 1 seed, better on {SEEDS}")
+    if isinstance(seeds, int) and seeds > MAX_SEEDS:
+        raise ValueError(f"--seeds {seeds}: grade on {MAX_SEEDS} seeds at most; each runs every notebook again")
     if jobs is not None and jobs < 1:
         raise ValueError(f"--jobs {jobs}: at least 1 process has to work")
     as_written, folder, out = read_assignment(assignment), Path(submissions), Path(out)
@@ -87,6 +89,8 @@ def grade(
         raise FileNotFoundError(f"no folder of submissions at {folder}")
     if pages_for not in READERS:
         raise ValueError(f"--pages-for {pages_for}: choose {', '.join(READERS)}")
+    need_apart(out, folder, as_written.path)
+    open_out(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(workspace())
         if scheduler is None:
@@ -94,7 +98,6 @@ def grade(
         reader = stack.enter_context(BoundedReader(as_written))
         isolation = required_isolation(trust)
         limits, environment = limits or Limits(), describe_environment()
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)
         client = stack.enter_context(cluster(scheduler, network or Network())) if scheduler else None
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
         _sweep(out)
@@ -142,7 +145,7 @@ def grade(
             results.append(result)
             watch(name, "graded", reviewed)
         results = sorted(map(book.with_reviews, results), key=lambda result: result.submission)
-        missing = roster.missing(each.given for each in handed_in) if roster else []
+        missing = roster.missing((each.given, each.number) for each in handed_in) if roster else []
         write_reports(out, results, graded_by, missing, pages_for)
         graded_ever = {each.submission for each in book.latest(graded_by.hash)}
         _remove_withdrawn(out, graded_ever - {each.submission for each in results})
@@ -163,13 +166,13 @@ def write_submission(out: Path, result: Result, assignment: Assignment, pages_fo
     """One submission's page and JUnit report; a page that would be the same stays."""
     from txlib.grading.pages.feedback import feedback_page, is_page_of
 
-    path = out / "feedback" / f"{result.submission}.html"
-    if not is_page_of(path, result, assignment):
-        _write(path, feedback_page(result, assignment), READERS[pages_for])
-    path.parent.chmod(READERS[pages_for])
-    path.chmod(READERS[pages_for] & 0o666)
+    name, mode = f"feedback/{result.submission}.html", READERS[pages_for]
+    if is_page_of(path_in(out, name), result, assignment):
+        allow(out, name, mode)
+    else:
+        write(out, name, feedback_page(result, assignment), mode)
     if result.junit:
-        _write(out / "junit" / f"{result.submission}.xml", result.junit)
+        write(out, f"junit/{result.submission}.xml", result.junit)
 
 
 def write_reports(
@@ -185,9 +188,9 @@ def write_reports(
     answers = {result.submission: {task.id: task.answer for task in result.tasks if task.answer} for result in results}
     stubs = {task.id: "\n\n".join(assignment.stubs.get(id, "") for id in task.answers) for task in assignment.tasks}
     similar = similar_answers(answers, stubs)
-    write_atomically(out / "grades.csv", grades_csv(results), PRIVATE)
-    write_atomically(out / "review.csv", review_csv(results, missing), PRIVATE)
-    write_atomically(out / "summary.html", summary_page(results, assignment, similar=similar, missing=missing), PRIVATE)
+    write(out, "grades.csv", grades_csv(results))
+    write(out, "review.csv", review_csv(results, missing))
+    write(out, "summary.html", summary_page(results, assignment, similar=similar, missing=missing))
     if pages_for != "me":
         out.chmod(stat.S_IMODE(out.stat().st_mode) | READERS[pages_for] & 0o011)  # to pass through to the pages
 
@@ -195,15 +198,8 @@ def write_reports(
 def _remove_withdrawn(out: Path, names: set[str]) -> None:
     """Remove the pages and reports of submissions that are not there any more; the gradebook keeps their grades."""
     for name in names:
-        (out / "feedback" / f"{name}.html").unlink(missing_ok=True)
-        (out / "junit" / f"{name}.xml").unlink(missing_ok=True)
-
-
-def _write(path: Path, text: str, mode: int = READERS["me"]) -> None:
-    """Write into a folder of a results folder, for those to read whom the folder's mode names."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.parent.chmod(mode)
-    write_atomically(path, text, mode & 0o666)
+        path_in(out, f"feedback/{name}.html").unlink(missing_ok=True)
+        path_in(out, f"junit/{name}.xml").unlink(missing_ok=True)
 
 
 def _sweep(out: Path) -> None:
