@@ -29,7 +29,7 @@ from txlib.grading import check
 # | below 128 | `0xxxxxxx` |
 # | below 2,048 | `110xxxxx 10xxxxxx` |
 # | below 65,536 | `1110xxxx 10xxxxxx 10xxxxxx` |
-# | all others | `11110xxx 10xxxxxx 10xxxxxx 10xxxxxx` |
+# | all others, up to 1,114,111 | `11110xxx 10xxxxxx 10xxxxxx 10xxxxxx` |
 #
 # For example, *ö* is code point 246, binary `11110110`, and becomes `11000011 10110110`, which is `[195, 182]`.
 #
@@ -66,9 +66,10 @@ def utf8(code_point: int) -> list[int]:
 with check("utf8") as show:
     for character in "aö語🙂":
         show(utf8(ord(character)), character)
-    for edge in (0, 127, 128, 2047, 2048, 65535, 65536):
+    for edge in (0, 127, 128, 2047, 2048, 65535, 65536, 1_114_111):
         show(utf8(edge), f"code point {edge}")
-    show(utf8(show.random_size(2048, 50000)), "a random code point of three bytes")
+    for size, low, high in ((2, 128, 2047), (3, 2048, 55_295), (4, 65_536, 1_114_111)):
+        show([utf8(show.random_size(low, high)) for _ in range(8)], f"eight random code points of {size} bytes")
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
@@ -86,12 +87,41 @@ def written(code_point, limits=(128, 2048, 65536), heads=(192, 224, 240), mark=1
     return [heads[size - 2] + (code_point >> 6 * (size - 1)), *rest]
 
 
-def not_cut_off(code_point):
+def not_cut_off(code_point, only=(1, 2)):
+    """Some bytes, counted from the last one, keep the bits above their six."""
     right = written(code_point)
-    if len(right) < 3:
-        return right
-    middle = [128 + (code_point >> 6 * i) for i in reversed(range(1, len(right) - 1))]
-    return [right[0], *middle, right[-1]]
+    for i in only:
+        if i < len(right) - 1:
+            right[-1 - i] = 128 + (code_point >> 6 * i)
+    return right
+
+
+def marked(code_point, change, only):
+    """The mark of some bytes, counted from the last one, or their bits, are changed."""
+    right = written(code_point)
+    for i in only:
+        if i < len(right) - 1:
+            right[-1 - i] = change(right[-1 - i])
+    return right
+
+
+def begun(code_point, change, sizes):
+    """The first byte of code points of some sizes is changed."""
+    first, *rest = written(code_point)
+    return [change(first, code_point >> 6 * len(rest)) if len(rest) + 1 in sizes else first, *rest]
+
+
+def in_steps(code_point, limits=(32, 16), divisors=(64, 64, 64)):
+    """UTF-8 by dividing again and again, with other limits after a division, or without one of the divisions."""
+    if code_point < 128:
+        return [code_point]
+    last, code_point = 128 + code_point % 64, code_point // divisors[0]
+    if code_point < limits[0]:
+        return [192 + code_point, last]
+    middle, code_point = 128 + code_point % 64, code_point // divisors[1]
+    if code_point < limits[1]:
+        return [224 + code_point, middle, last]
+    return [240 + code_point // divisors[2], 128 + code_point % 64, middle, last]
 
 
 def digits_of_64(code_point):
@@ -113,16 +143,39 @@ mistake("utf8", lambda code_point: written(code_point)[:1] + written(code_point)
 mistake("utf8", lambda code_point: written(code_point, limits=(129, 2049, 65537)), LIMITS)
 mistake("utf8", lambda code_point: written(code_point, limits=(129, 2049, 65536)), LIMITS)
 mistake("utf8", lambda code_point: written(code_point, limits=(129, 2048, 65536)), LIMITS)
-mistake("utf8", not_cut_off,
-        "A middle byte is too large: above its six bits there are still others. Divide first, then take the remainder: "
-        "`code_point // 64 % 64`.")
+for only in ((1, 2), (0,), (1,), (2,), (0, 1, 2)):
+    mistake("utf8", lambda code_point, only=only: not_cut_off(code_point, only),
+            "A byte is too large: above its six bits there are still others. Take the remainder by 64 *after* the division: "
+            "`code_point // 64 % 64`, and `code_point % 64` for the last byte.")
 mistake("utf8", digits_of_64,
         "This gives as many bytes as there are groups of six bits. But the first byte needs room for its own mark: the limits "
         "are 128, 2,048 and 65,536, as in the table.")
 mistake("utf8", lambda code_point: written(code_point, mark=192),
         "The bytes after the first begin with `10`, so add 128 to each, not 192: `11` would begin a new character.")
-mistake("utf8", lambda code_point: written(code_point, mark=0),
-        "The bytes after the first lack their mark. Each begins with `10`: add 128.")
+for only in ((0, 1, 2), (0,), (1,), (2,)):
+    mistake("utf8", lambda code_point, only=only: marked(code_point, lambda byte: byte % 64, only),
+            "A byte after the first lacks its mark. Each of them begins with `10`: add 128.")
+    mistake("utf8", lambda code_point, only=only: marked(code_point, lambda byte: 128, only),
+            "A byte after the first holds its mark alone. Its six bits are missing: 128 *plus* a remainder by 64.")
+for sizes in ((2, 3, 4), (2,), (3,), (4,)):
+    mistake("utf8", lambda code_point, sizes=sizes: begun(code_point, lambda first, bits: bits, sizes),
+            "The first byte lacks its mark, `110`, `1110` or `11110`: add 192, 224 or 240.")
+    mistake("utf8", lambda code_point, sizes=sizes: begun(code_point, lambda first, bits: first - bits, sizes),
+            "The first byte holds its mark alone. The highest bits of the code point belong into it, too.")
+for divisors in ((1, 64, 64), (64, 1, 64), (64, 64, 1), (1, 1, 1)):
+    mistake("utf8", lambda code_point, divisors=divisors: in_steps(code_point, divisors=divisors),
+            "You read six bits, but leave them in the number, so they are written twice. Go on with `code_point // 64`.")
+for limits in ((33, 16), (32, 17), (33, 17)):
+    mistake("utf8", lambda code_point, limits=limits: in_steps(code_point, limits),
+            "Look at the limits after a division: `< 32` where five bits are left, `< 16` where four are. 32 itself has six "
+            "bits, and 16 has five.")
+for limits in ((2048, 65536), (2048, 2048), (2048, 1024)):
+    mistake("utf8", lambda code_point, limits=limits: in_steps(code_point, limits),
+            "Your limits have not shrunk with the number. Once the last six bits are gone, 2,048 becomes 32; or ask before you "
+            "divide.")
+for limits in ((0, 2048, 65536), (128, 0, 65536), (128, 2048, 0)):
+    mistake("utf8", lambda code_point, limits=limits: written(code_point, limits),
+            "Some code points get more bytes than they need. UTF-8 takes as few as the table says.")
 mistake("utf8", lambda code_point: written(code_point, heads=(192, 192, 192)),
         "The first byte always begins with `110`. It says how many bytes there are: `110` two, `1110` three, `11110` four.")
 mistake("utf8", lambda code_point: written(code_point, limits=(128, 2048, 2**32)),
@@ -387,6 +440,11 @@ mistake("merge", again,
         "A new id is merged again in the same go, where it happens to make the pair once more. Go on after what has been merged.")
 mistake("merge", in_place,
         "The result is right, but you changed the list that you were given. The caller may still need it: build a new one.")
+mistake("merge", lambda ids, pair, new: [id for id in merge(ids, pair, None) if id is not None],
+        "The pairs are gone, but `new` does not stand in their place: append it.")
+mistake("merge", lambda ids, pair, new: [new] * merge(ids, pair, None).count(None),
+        "Only the new ids are left. What is not part of a pair stays: append it, too.")
+mistake("merge", lambda ids, pair, new: [], "Nothing comes back: your loop does not run even once.")
 mistake("merge", second_kept, "The second id of the pair is still there. It is part of the new one: skip it.")
 mistake("merge", lambda ids, pair, new: list(ids),
         "Nothing is merged. Do you compare a list with a tuple? They are never equal: `tuple(ids[i : i + 2]) == pair`.")
@@ -524,6 +582,10 @@ mistake("encode", by_pair_choice(lowest, number=lambda rank: rank),
         "The merged token gets the id of its rank. But ids 0 to 255 are the bytes: add {{FIRST}}.")
 mistake("encode", by_pair_choice(lowest, number=lambda rank: FIRST + 1 + rank),
         "The ids of merged tokens are one too high: `merges[0]` becomes {{FIRST}}.")
+mistake("encode", by_pair_choice(lowest, number=lambda rank: FIRST),
+        "All merged tokens get the same id. `merges[1]` becomes {{FIRST + 1}}, `merges[2]` {{FIRST + 2}}: add the rank.")
+mistake("encode", lambda data, merges: list(data) if set(zip(data, data[1:])).isdisjoint(merges) else [],
+        "The text gets lost with the first merge: your inner loop does not run even once.")
 mistake("encode", lambda data, merges: list(data), "Nothing is merged: these are the bytes.")
 mistake("encode", by_pair_choice(lambda known, rank: max(known, key=lambda pair: (known.count(pair), -rank[pair]))),
         "You merge the pair that is most frequent in *this* text. Counting was for training; now only the rank decides.")

@@ -64,16 +64,28 @@ with check("short-cuts") as show:
         skip = show.random_size(4, 9)
         n = skip * show.random_size(3, 9) + show.random_size(2, skip - 1) + 1
         show(lines_and_steps(n, skip), f"n = {n}, skip = {skip}")
+    skip, jumps = show.random_size(4, 30), show.random_size(2, 30)
+    show([lines_and_steps(n, skip) for n in (skip * jumps, skip * jumps + 1, skip * jumps + 2)],
+         f"skip = {skip}, and n = {skip * jumps}, one more, two more")
+    show([lines_and_steps(n, skip) for n in (1, skip - 1, skip, skip + 1)],
+         f"skip = {skip}, and n = 1, {skip - 1}, {skip}, {skip + 1}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
 mistake("short-cuts", lambda n, skip: ((n - 1) // skip + (n - 1) % skip, n),
         "The first line leads from the word into its own state. It counts, too.")
-mistake("short-cuts", lambda n, skip: (1 + n // skip + n % skip, n),
-        "From the first of n words to the last it is n − 1 places, not n.")
+for places_of in (lambda n, skip: n // skip + n % skip, lambda n, skip: n // skip + (n - 1) % skip,
+                  lambda n, skip: (n - 1) // skip + n % skip):
+    mistake("short-cuts", lambda n, skip, places_of=places_of: (1 + places_of(n, skip), n),
+            "From the first of n words to the last it is n − 1 places, not n.")
+mistake("short-cuts", lambda n, skip: (1 + (n - 1) // skip + n - 1, n),
+        "You make the long jumps, and then the whole way again in short ones. Short ones cover only what is left: "
+        "`(n - 1) % skip`.")
+mistake("short-cuts", lambda n, skip: (1 + (n - 1) % skip, n),
+        "You count the short jumps only. Each long jump is a line, too.")
 mistake("short-cuts", lambda n, skip: (1 + -(-(n - 1) // skip), n),
         "With one more long jump you land behind the last word, and a recurrent net can't go back: the rest takes short "
         "jumps.")
@@ -161,6 +173,8 @@ mistake("backwards", lambda ids, mask: places(ids, torch.where(at(ids) < ids.sha
         "the mask, summed.")
 mistake("backwards", lambda ids, mask: places(ids, torch.where(at(ids) < real(mask) - 1, (real(mask) - at(ids)) % ids.shape[1], at(ids))),
         "Off by two: of m words the first comes from place m − 1, and m is one less than the number of real tokens.")
+mistake("backwards", lambda ids, mask: places(ids, torch.where(at(ids) < real(mask) - 1, real(mask) - 1 - at(ids), at(ids))),
+        "Off by one: of m words the first comes from place m − 1. Place m has the end token.")
 mistake("backwards", lambda ids, mask: ids, "Nothing has changed places.")
 
 
@@ -315,6 +329,9 @@ with check("local") as show:
         real = torch.arange(length) < torch.tensor([length, length - 3, 4])[:, None]
         p = torch.tensor([5.0, length - 4.0, 2.0]) + show.rand(3)
         show(local_weights(show.randn(3, length), p, D, real), f"D = {D}, {length} places, p = {p.tolist()}")
+    p, D = torch.tensor([0.0, 4.0, show.random_size(5, 7), 11.0]), show.random_size(2, 4)
+    show(local_weights(show.randn(4, 12), p, D, torch.ones(4, 12).bool()),
+         f"D = {D}, whole numbers p = {p.tolist()}: both ends of the window take part")
     p, real = torch.tensor([2.5, 9.5]), torch.arange(12) < torch.tensor([12, 5])[:, None]
     show(local_weights(show.randn(2, 12), p, 2, real), "the second one's window holds padding only")
 
@@ -340,6 +357,22 @@ def cut_after(score, p, D, real):
     return weight * (real & (away.abs() <= D)) * (-(away**2) / (2 * (D / SHARP) ** 2)).exp()
 
 
+def with_bell(score, p, D, real, bell):
+    """The right weights, multiplied by another bell of the distance and σ."""
+    away = torch.arange(score.shape[1]) - p[:, None]
+    seen = real & (away.abs() <= D)
+    hidden = score.masked_fill(~seen, torch.finfo(score.dtype).min)
+    return hidden.softmax(dim=-1).masked_fill(~seen, 0.0) * bell(away, D / SHARP)
+
+
+def turned_out(score, p, D, real, inside=lambda away, D: away.abs() >= D, dim=-1):
+    """Another condition for the window, or a softmax along another axis."""
+    away = torch.arange(score.shape[1]) - p[:, None]
+    seen = real & inside(away, D)
+    weight = score.masked_fill(~seen, torch.finfo(score.dtype).min).softmax(dim=dim).masked_fill(~seen, 0.0)
+    return weight * (-(away**2) / (2 * (D / SHARP) ** 2)).exp()
+
+
 mistake("local", without_zeros, "Where the window holds padding only, the softmax divides 0 by 0. Those weights are 0.")
 mistake("local", cut_after,
         "You cut the window out after the softmax, so places outside have taken their share. They must not take part.")
@@ -348,6 +381,28 @@ mistake("local", lambda *args: windowed(*args, window=False),
         "Every place takes part. Outside of the window the bell is small, but not 0, and the softmax runs over too much.")
 mistake("local", lambda *args: windowed(*args, after=False),
         "Your weights sum to 1. The bell multiplies *weights*, after the softmax, and what comes out is left as it is.")
+mistake("local", lambda *args: with_bell(*args, lambda away, sigma: 1.0),
+        "The bell is missing: weights fall off with the distance from p.")
+mistake("local", lambda *args: with_bell(*args, lambda away, sigma: (-(away**2)).exp()),
+        "The bell has no width: its exponent is divided by 2σ², with σ = D/{{SHARP}}.")
+mistake("local", lambda *args: with_bell(*args, lambda away, sigma: (-(away**2) / sigma**2).exp()),
+        "In the bell's exponent the 2 is missing: divide by 2σ².")
+mistake("local", lambda *args: with_bell(*args, lambda away, sigma: (-(away**2) / (2 * sigma)).exp()),
+        "In the bell's exponent σ is not squared: divide by 2σ².")
+mistake("local", lambda *args: with_bell(*args, lambda away, sigma: (-away.abs() / (2 * sigma**2)).exp()),
+        "In the bell's exponent the distance is not squared.")
+mistake("local", lambda score, p, D, real: (-((torch.arange(score.shape[1]) - p[:, None])**2) / (2 * (D / SHARP)**2)).exp(),
+        "That is the bell alone. It multiplies the weights of the softmax.")
+mistake("local", lambda *args: turned_out(*args, inside=lambda away, D: away.abs() < D),
+        "A place at the distance D takes part, too: `<=`.")
+mistake("local", lambda *args: turned_out(*args),
+        "The window is turned round: places *outside* of it take part.")
+mistake("local", lambda *args: turned_out(*args, inside=lambda away, D: away <= D),
+        "Your window has one end only: what is far away on the other side takes part. Compare the distance, `abs`, with D.")
+mistake("local", lambda *args: turned_out(*args, inside=lambda away, D: away.abs() <= D, dim=0),
+        "The softmax runs over the sentences of the batch. It runs over the places of one source: the last axis.")
+mistake("local", lambda score, p, D, real: windowed(score, 0 * p, D, real),
+        "p is not used: the window stays at the beginning.")
 mistake("local", lambda *args: windowed(*args, shift=1.0), "Places count from 0, as everywhere in torch.")
 mistake("local", lambda score, p, D, real: windowed(score, p, D, torch.ones_like(real)),
         "Padding gets a share. A place must be real *and* in the window.")
@@ -367,6 +422,8 @@ def by_rows(score, p, D, real):
 
 
 alternative("local", by_rows)
+equivalent("local", "torch.arange(score.shape[1]) - p[:, None] → p[:, None] - torch.arange(score.shape[1])",
+           "Only the size of the distance and its square are used.")
 
 # %% [markdown]
 # ### Task 5 · How good is an alignment?   ●●●●○ · 14 minutes · 3 points
@@ -412,23 +469,22 @@ def error_rate(
     ### END SOLUTION
 
 # %%
-def linked_pair(show, words: int, seed: int) -> tuple:
+def linked_pair(show, words: int) -> tuple:
     """A made-up sentence pair: attention weights of its tokens, their words, and links by hand."""
-    random = torch.Generator().manual_seed(seed)
-    sides = [torch.arange(words).repeat_interleave(torch.randint(1, 4, (words,), generator=random)) for _ in range(2)]
+    sides = [torch.arange(words).repeat_interleave(show.randint(1, 4, words)) for _ in range(2)]
     weights = (2 * show.randn(len(sides[0]), len(sides[1]))).softmax(dim=-1)
-    order = torch.randperm(words, generator=random).tolist()
+    order = show.permutation(words).tolist()
     weights = weights + 0.5 * (torch.tensor(order)[sides[0]][:, None] == sides[1])
     sure = {(word, order[word]) for word in range(0, words, 2)} | {(words - 1, order[0])}
-    possible = {(word, order[word]) for word in range(1, words, 2)}
+    possible = {(word, order[word]) for word in range(words) if word % 4}     # it repeats some of the sure ones
     return weights / weights.sum(dim=-1, keepdim=True), *sides, sure, possible
 
 # %% nbgrader={"grade_id": "check-error-rate", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("error-rate") as show:
     perfect = torch.tensor([[0.9, 0.1, 0.0], [0.0, 0.5, 0.5]]), torch.tensor([0, 1]), torch.tensor([0, 1, 1])
-    show(error_rate(*perfect, {(0, 0)}, {(1, 1)}), "each word is linked as by hand: 0")
+    show(error_rate(*perfect, {(0, 0)}, {(1, 1)}), "each word is linked as by hand")
     for words in (show.random_size(4, 6), show.random_size(7, 9), show.random_size(10, 12)):
-        pairs = [linked_pair(show, words, show.random_size(1, 10**6)) for _ in range(8)]
+        pairs = [linked_pair(show, words) for _ in range(8)]
         show([error_rate(*pair) for pair in pairs], f"eight pairs of {words} words")
 
 # %% tags=["mistakes"]
@@ -462,6 +518,11 @@ def plain_share(weights, target_word, source_word, sure, possible):
 
 mistake("error-rate", lambda *args: rate(*args, both=False),
         "A sure link is possible, too: a model's sure link counts in both places. Take S and P together.")
+mistake("error-rate", lambda weights, target_word, source_word, sure, possible: rate(
+            weights, target_word, source_word, sure, possible) - len(
+            set(enumerate((F.one_hot(target_word).float().T @ weights @ F.one_hot(source_word).float()).argmax(dim=-1).tolist()))
+            & sure & possible) / (int(target_word.max()) + 1 + len(sure)),
+        "A sure link that P repeats is counted twice among the possible ones. Take the *union* of S and P.")
 mistake("error-rate", lambda *args: rate(*args, one=False), "That is the share that is right. The error rate is 1 minus it.")
 mistake("error-rate", lambda *args: rate(*args, columns="mean"),
         "You average over the source word's tokens, so a word of three tokens counts a third. What they get adds up.")
@@ -470,6 +531,18 @@ mistake("error-rate", lambda *args: rate(*args, dim=0),
 mistake("error-rate", first_tokens, "You use the first token of each target word only. The others have looked, too.")
 mistake("error-rate", of_tokens,
         "You link each *token*, and then name the words. A word of three tokens then may have three links; it has one.")
+def charged(charge):
+    """The rate, divided by something else than |A| + |S|."""
+    def answer(weights, target_word, source_word, sure, possible):
+        links = set(range(int(target_word.max()) + 1))
+        right = rate(weights, target_word, source_word, sure, possible, one=False) * (len(links) + len(sure))
+        return 1 - right / charge(len(links), len(sure))
+    return answer
+
+
+for charge in (lambda links, sure: links, lambda links, sure: sure, lambda links, sure: 2 * links):
+    mistake("error-rate", charged(charge),
+            "You divide by one of the two counts alone. It is |A| + |S|: what the model said, and what it should have said.")
 mistake("error-rate", plain_share,
         "That is the share of links which are not even possible. The formula also charges for sure links that are missing.")
 
@@ -485,6 +558,10 @@ def with_loops(weights, target_word, source_word, sure, possible):
 
 
 alternative("error-rate", with_loops)
+for change in ("rows.T @ weights @ columns / rows.sum(dim=0)[:, None] → rows.T @ weights @ columns * rows.sum(dim=0)[:, None]",
+               "rows.T @ weights @ columns / rows.sum(dim=0)[:, None] → rows.T @ weights @ columns",
+               "rows.sum(dim=0) → rows.mean(dim=0)"):
+    equivalent("error-rate", change, "A positive factor for each target word doesn't change which source word it looks at most.")
 
 # %% [markdown]
 # ### Task 6 · Investigate: forty steps back   ●●●●● · 21 minutes · 4 points
@@ -567,10 +644,10 @@ with check("forty-back", operators=False) as show:
 from txlib.grading import measured
 
 
-def of_new_sequences(shown, seed):
+def of_new_sequences(shown, private):
     model = Memory()
     model.load_state_dict(shown[0])
-    symbols = draw(500, 40, seed=10**6 + seed)
+    symbols = private.randint(0, 8, 500, 40)
     with torch.no_grad():
         right = (model(symbols).argmax(dim=-1) == symbols[:, 0]).float().mean().item()
     return (1 if right >= 0.95 else 0.5 if right >= 0.5 else 0), f"{right:.0%} of 500 first symbols are known."

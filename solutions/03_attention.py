@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txlib.grading import Inputs, check
 
 # %% tags=["variant"]
 from txlib.grading import variant
@@ -66,7 +66,7 @@ with check("margin") as show:
     show(margin(share, rivals, d_k), f"share {share:.2f}, {rivals} rivals, d_k = {d_k}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * rivals),
@@ -128,6 +128,9 @@ with check("prefix-mask") as show:
         prefix = show.random_size(3, 12)
         n = prefix + show.random_size(3, 12)
         show([prefix_mask(n, prefix), prefix_mask(n, 0)], f"n = {n}, prefix = {prefix}; and prefix = 0")
+    n = show.random_size(4, 12)
+    show([prefix_mask(n, n), prefix_mask(n, n - 1), prefix_mask(1, 0)],
+         f"n = {n}, all of it the question, and all but one; and n = 1, prefix = 0")
 
 # %% tags=["mistakes"]
 def past(n):
@@ -195,12 +198,14 @@ def attention_to_best(
 
 # %% nbgrader={"grade_id": "check-best-few", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("best-few") as show:
-    n, m, d_k, d_v = show.random_size(4, 5), show.random_size(8, 9), show.random_size(5, 7), show.random_size(2, 3)
+    n, m, d_k, d_v = show.random_size(3, 4), show.random_size(8, 9), show.random_size(5, 7), show.random_size(2, 3)
     q, k, v = 2 * show.randn(n, d_k), show.randn(m, d_k), show.randn(m, d_v)
     show(attention_to_best(q, k, v, m), f"all {m} keys: ordinary attention")
-    show(attention_to_best(q, k, v, 3), f"the best 3 of {m} keys")
+    show([attention_to_best(q, k, v, 3), attention_to_best(q, k, v, 1)], f"the best 3 of {m} keys, and the best one")
     q, k, v = show.randn(2, n, d_k), show.randn(2, m, d_k), show.randn(2, m, d_v)
     show(attention_to_best(q, k, v, 5), "a batch, the best 5")
+    q, k, v = show.randn(2, 3, n, d_k), show.randn(2, 3, m, d_k), show.randn(2, 3, m, d_v)
+    show(attention_to_best(q, k, v, 4), "two axes in front, the best 4")
 
 # %% tags=["mistakes"]
 def score_of(q, k):
@@ -214,10 +219,7 @@ def lowest_of(score, best, dim=-1):
 HIDDEN = float("-inf")
 forbid("best-few",
        ("scaled_dot_product_attention", "flex_attention", "MultiheadAttention", "multi_head_attention_forward"),
-       ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
-        "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
-        "aten._scaled_dot_product_cudnn_attention", "aten._scaled_dot_product_fused_attention_overrideable",
-        "aten._scaled_dot_product_attention_math", "aten._native_multi_head_attention", "aten._safe_softmax"))
+       "attention")
 
 
 def to_best(q, k, v, best, score=score_of, value=HIDDEN, dim=-1, axis=-1):
@@ -258,6 +260,24 @@ mistake("best-few", lambda q, k, v, best: to_best(q, k, v, k.shape[-2]),
         "All keys take part: this is ordinary attention. `best` is not used.")
 mistake("best-few", lambda q, k, v, best: to_best(q, k, v, best, value=0.0),
         "A score of 0 does not hide a key: its weight is e⁰ = 1, divided by the sum. Use −∞.")
+for axis in (-2, 0, 1):
+    mistake("best-few", lambda q, k, v, best, axis=axis: to_best(
+                q, k, v, best, score=lambda q, k: q @ k.transpose(-2, -1) / q.shape[axis] ** 0.5),
+            "You divide by the root of another size of `q`. d_k is the size of its *last* axis, whatever stands in front.")
+for dim, axis in ((1, -1), (-1, 1), (1, 1)):
+    mistake("best-few", lambda q, k, v, best, dim=dim, axis=axis: to_best(
+                q, k, v, min(best, score_of(q, k).shape[dim]), dim=dim, axis=axis).nan_to_num(),
+            "This works on matrices. With a batch in front, axis 1 is no longer that of the keys: count from the end, "
+            "`dim=-1`.")
+mistake("best-few", lambda q, k, v, best: score_of(q, k).masked_fill(
+            score_of(q, k) < lowest_of(score_of(q, k), best), HIDDEN).softmax(-1),
+        "These are the weights. Mix the values with them: `@ v`.")
+mistake("best-few", lambda q, k, v, best: score_of(q, k).masked_fill(
+            score_of(q, k) > lowest_of(score_of(q, k), best), HIDDEN).softmax(-1) @ v,
+        "The comparison is turned round: you hide what is *above* the border.")
+mistake("best-few", lambda q, k, v, best: score_of(q, k).masked_fill(
+            score_of(q, k) <= lowest_of(score_of(q, k), best), HIDDEN).softmax(-1) @ v,
+        "You hide the border itself, too, so there is one key too few, and none where `best` is 1. Hide what is *below* it.")
 mistake("best-few", weights_cut,
         "You cut after the softmax, so rows no longer sum to 1: what was spent on the other keys is lost.")
 mistake("best-few", kept_the_worst, "You keep the keys that match *worst*.")
@@ -405,6 +425,10 @@ with check("longest") as show:
         batch, heads, size = show.random_size(2, 32), show.random_size(3, 16), show.choice((2, 4))
         show([longest_text(10**10, 1, 1, 4), longest_text(gigabytes * 10**9, batch, heads, size)],
              f"10 GB for one text and one head in float32; {gigabytes} GB, {batch} texts, {heads} heads, {size} bytes")
+    n, batch, heads, size = show.random_size(1000, 9000), show.random_size(2, 32), show.random_size(3, 16), show.choice((2, 4))
+    just = EACH * batch * heads * size * n * n
+    show([longest_text(just, batch, heads, size), longest_text(just - 1, batch, heads, size)],
+         f"{just:,} bytes, {batch} texts, {heads} heads, {size} bytes; and one byte less")
 
 # %% tags=["mistakes"]
 mistake("longest", lambda memory, batch, heads, size: memory // (EACH * batch * heads * size),
@@ -425,6 +449,8 @@ mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory) // (EAC
         "The root is taken too soon: batch, heads and size stand beside n², so divide by them first.")
 mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory // (2 * EACH * batch * heads * size)),
         "You count everything twice. Each head has n² pairs: one per query and key.")
+if EACH == 1:
+    equivalent("longest", "EACH * batch → batch", "EACH is 1 here; in a variant it is not.")
 if EACH > 1:
     mistake("longest", lambda memory, batch, heads, size: math.isqrt(memory // (batch * heads * size)),
             "You count one number per query and key. There are {{EACH:words}}.")
@@ -448,14 +474,14 @@ alternative("longest", lambda memory, batch, heads, size: int((memory / EACH / b
 # asks?
 
 # %%
-def made_up_language(seed: int) -> tuple[Int[Tensor, " word"], Int[Tensor, "pair 8"], Int[Tensor, "pair 8"]]:
+def made_up_language(private: Inputs) -> tuple[Int[Tensor, " word"], Int[Tensor, "pair 8"], Int[Tensor, "pair 8"]]:
     """The dictionary (which foreign word translates each native one), native sentences, and foreign sentences."""
-    random = torch.Generator().manual_seed(seed)
-    dictionary = torch.cat([torch.zeros(1).long(), 1 + torch.randperm(60, generator=random)])
-    chance = 1 / torch.arange(3.0, 63.0)                           # word w is common in proportion to 1 / (w + 2)
-    native = 1 + torch.multinomial(chance.expand(1500, -1), 8, generator=random)
-    native *= torch.arange(8) < torch.randint(3, 9, (1500, 1), generator=random)
-    order = torch.rand(1500, 8, generator=random).argsort(dim=-1)
+    dictionary = torch.cat([torch.zeros(1).long(), 1 + private.permutation(60)])
+    commonness = 1 / torch.arange(3.0, 63.0)                       # word w is common in proportion to 1 / (w + 2)
+    waiting = -private.rand(1500, 60).log() / commonness           # the 8 words that come first: a draw without repetition
+    native = 1 + waiting.topk(8, largest=False).indices
+    native *= torch.arange(8) < private.randint(3, 9, 1500, 1)
+    order = private.rand(1500, 8).argsort(dim=-1)
     return dictionary, native, dictionary[native].gather(1, order)
 
 
@@ -483,13 +509,13 @@ def learn(
 # To see how far you are, run this in a cell of your own:
 #
 # ```python
-# dictionary, native, foreign = made_up_language(1)
+# dictionary, native, foreign = made_up_language(Inputs(1, "at home"))    # another number makes up another language
 # share_right(*learn(native, foreign), dictionary)
 # ```
 
 # %% nbgrader={"grade_id": "check-dictionary", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("dictionary", operators=False) as show:
-    _, native, foreign = made_up_language(seed)
+    native, foreign = show.given(lambda private: made_up_language(private)[1:])
     q, k = learn(native, foreign)
     show.weights({"q": q, "k": k}, "your two tables")
 
@@ -497,8 +523,11 @@ with check("dictionary", operators=False) as show:
 from txlib.grading import measured
 
 
-def of_made_up_words(shown, seed):
-    right = share_right(shown[0]["q"], shown[0]["k"], made_up_language(seed)[0])
+def of_made_up_words(shown, private):
+    q, k = shown[0]["q"], shown[0]["k"]
+    if q.shape != k.shape or q.shape[:-1] != (61,):
+        return 0, f"Both tables should have 61 rows, and the same width; yours are {tuple(q.shape)} and {tuple(k.shape)}."
+    right = share_right(q, k, made_up_language(private)[0])
     return (1 if right >= 0.9 else 0.5 if right >= 0.7 else 0), f"{right:.0%} of the words find their translation."
 
 
@@ -508,7 +537,7 @@ def swapped(native, foreign):
 
 
 measured("dictionary", of_made_up_words)
-forbid("dictionary", ("made_up_language", "share_right"))
+forbid("dictionary", ("made_up_language", "share_right", "Inputs"))
 mistake("dictionary", lambda native, foreign: (torch.randn(61, 32), torch.randn(61, 32)),
         "The tables are as they were made: nothing was learned.")
 mistake("dictionary", swapped, "Queries and keys are swapped: the native words ask.")

@@ -84,7 +84,7 @@ with check("unfuse") as show:
         show([*unfuse(x, heads, parts)], f"{heads} heads, {parts} parts of {d_k} columns")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -131,6 +131,8 @@ mistake("unfuse", lambda x, heads, parts: tuple(part.transpose(2, 3) for part in
         "Your tensors are `(b, heads, d_k, n)`. Words come before columns.")
 mistake("unfuse", lambda x, heads, parts: split(x, heads).chunk(1, dim=-1),
         "The heads are right, but each still has its query, key and value side by side: divide it into `parts`.")
+mistake("unfuse", lambda x, heads, parts: torch.stack([*unfuse(x, heads, parts)], dim=1).unbind(0),
+        "Your tuple has one tensor per *sentence*. Bring the axis of the parts to the front, and unbind that one.")
 mistake("unfuse", lambda x, heads, parts: unfuse(x, heads, 3)[:parts],
         "You always divide by 3. `parts` may also be 2, where only keys and values are fused.")
 alternative("unfuse", lambda x, heads, parts: split(x, heads).chunk(parts, dim=-1))
@@ -388,6 +390,11 @@ def dealt_out(w_q, w_k, w_v, w_o, heads, head):
     return w_q[:, keep], w_k[:, keep], w_v[:, keep], w_o[keep]
 
 
+def one_column(w_q, w_k, w_v, w_o, heads, head):
+    keep = torch.arange(w_q.shape[1]) != head
+    return w_q[:, keep], w_k[:, keep], w_v[:, keep], w_o[keep]
+
+
 def values_left(w_q, w_k, w_v, w_o, heads, head):
     keep = kept(w_q, heads, head)
     return w_q[:, keep], w_k[:, keep], w_v, w_o
@@ -406,6 +413,8 @@ mistake("without-head", rows_of_all,
         "columns.")
 mistake("without-head", dealt_out,
         "You take every `heads`-th column. A head's columns stand side by side: column c belongs to head `c // d_k`.")
+mistake("without-head", one_column,
+        "You take out a single column. A head has `d_k` of them: column c belongs to head `c // d_k`.")
 mistake("without-head", values_left,
         "Only queries and keys lose the head. Then its values are still there, and the matrices no longer fit together.")
 mistake("without-head", lambda *w_heads: without_head(*w_heads[:-1], w_heads[-1] - 1),
@@ -423,6 +432,8 @@ def cut_and_joined(w_q, w_k, w_v, w_o, heads, head):
 
 
 alternative("without-head", cut_and_joined)
+equivalent("without-head", "width // heads → width / heads",
+           "The heads divide the width, and `//` by a float gives the same whole numbers.")
 
 # %% [markdown]
 # ### Task 4 · From many key heads to few   ●●●○○ · 8 minutes · 2 points
@@ -601,6 +612,15 @@ def keys_shifted(words, places):
 
 
 alternative("program-heads", keys_shifted)
+SHARP_QUERIES = "1000 * torch.cat([one.diag(-FAR), one.diag(FAR)], dim=1)"
+for sharp in (1001, 999):
+    equivalent("program-heads", f"{SHARP_QUERIES} → {SHARP_QUERIES.replace('1000', str(sharp))}", "As sharp as 1000.")
+for name in ("w_q", "w_k"):
+    equivalent("program-heads", f"{name} = torch.zeros(words + places, 2 * places) → "
+               f"{name} = torch.ones(words + places, 2 * places)",
+               "Each row of x has one word, so all scores of a query grow by the same number, and the softmax ignores that.")
+equivalent("program-heads", "torch.zeros(words + places, 2 * words) → torch.ones(words + places, 2 * words)",
+           "Each row of x has one place, so all entries of an answer grow by 1, and the largest stays the largest.")
 
 # %% [markdown]
 # ### Task 6 · Investigate: how many heads does it need?   ●●●●● · 20 minutes · 4 points

@@ -67,7 +67,7 @@ with check("sinusoidal", atol=1e-4) as show:
     show(sinusoidal(torch.arange(first, first + length)[None], 2 * show.random_size(4, 8)), f"from position {first}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -103,6 +103,18 @@ mistake("sinusoidal", lambda position, d: torch.stack([angles(position, d).sin()
         "the last axis, `dim=-1`, so that each sine has its cosine beside it.")
 
 
+mistake("sinusoidal", lambda position, d: woven(position[..., None] * BASE ** -torch.arange(0.0, d, 2)),
+        "The exponent is not divided by $d$, so nearly all your hands stand still.")
+mistake("sinusoidal", lambda position, d: woven(position[..., None] * torch.ones(d // 2)),
+        "All your hands turn at the same speed: multiply the position by the frequencies.")
+mistake("sinusoidal", lambda position, d: woven(angles(position, d)).unflatten(-1, (-1, 2)),
+        "The numbers are right, but sine and cosine still have an axis of their own. Join the last two axes: `flatten(-2)`.")
+for first_axis in (0, 1):
+    mistake("sinusoidal", lambda position, d, first_axis=first_axis: woven(angles(position, d)).flatten(first_axis),
+            "The numbers are right, but you have joined too many axes: each word's row has to stay by itself. "
+            "`flatten(-2)` joins the last two.")
+
+
 def own_speeds(position, d):
     angle = position[..., None] * BASE ** (-torch.arange(d) / d)
     return torch.where(torch.arange(d) % 2 == 0, angle.sin(), angle.cos())
@@ -131,7 +143,7 @@ alternative("sinusoidal", by_columns)
 # Shaw's attention keeps a table with one vector for each distance $-k \dots k$, so $2k + 1$ rows. Return the matrix
 # that says which row of the table belongs to each query and key. This time with a cache: there are `keys` keys at the
 # positions $0, 1, 2, \dots$, and the queries are the *last* `queries` of these positions. (Without a cache both numbers
-# are equal.)
+# are equal. There is at least one query.)
 #
 # The distance is the key's position minus the query's. What is farther than $k$ in the future uses the row of $k$; what
 # is farther in the past, the row of $-k$. Distance $-k$ is row 0. Rows are whole numbers.
@@ -162,6 +174,9 @@ def buckets(queries: int, keys: int, k: int) -> Int[Tensor, "query key"]:
 with check("buckets") as show:
     show(buckets(4, 4, 5), "4 queries, 4 keys, k = 5")
     show(buckets(2, 7, 2), "2 queries, 7 keys, k = 2")
+    keys, k = show.random_size(8, 20), show.random_size(1, 6)
+    show([buckets(1, keys, k), buckets(1, k + 1, k), buckets(k + 1, k + 1, k)],
+         f"1 query, {keys} keys, k = {k}; then {k + 1} keys, with 1 query and with {k + 1}")
     queries, k = show.random_size(3, 9), show.random_size(2, 5)
     keys = queries + show.random_size(2 * k, 20)
     show(buckets(queries, keys, k), f"{queries} queries, {keys} keys, k = {k}")
@@ -225,8 +240,14 @@ mistake("buckets", lambda q, n, k: distances(n, n).clamp(-k, k) + k,
 mistake("buckets", lambda q, n, k: (distances(q, n) - 1).clamp(-k, k) + k,
         "Your queries stand one place too far. The last query is the last position, `keys - 1`, and its distance to "
         "the last key is 0.")
+mistake("buckets", lambda q, n, k: torch.arange(n)[None].clamp(-k, k) + k,
+        "These are the keys' positions, not distances: the position of the query is not subtracted.")
+mistake("buckets", lambda q, n, k: distances(n, n)[q - n :].clamp(-k, k) + k,
+        "You cut off the wrong number of positions: the queries begin at `keys - queries`, not the other way round.")
 alternative("buckets", lambda q, n, k: (distances(q, n) + k).clamp(0, 2 * k))
 alternative("buckets", lambda q, n, k: torch.tensor([[min(max(j - i, -k), k) + k for j in range(n)] for i in range(n - q, n)]))
+equivalent("buckets", "torch.arange(keys) → torch.arange(1, keys + 1)", "Only differences of positions count.")
+equivalent("buckets", "keys - queries → -queries", "With at least one query, a slice that starts at -queries starts there, too.")
 
 # %% [markdown]
 # ### Task 3 · Rotary positions for a picture   ●●●○○ · 15 minutes · 3 points
@@ -303,10 +324,46 @@ def picture(x, row, column, base=100.0, **slip):
     return torch.cat([turn(upper, row, base, **slip), turn(lower, column, base, **slip)], dim=-1)
 
 
+def with_product(at, change):
+    """A turn in which one of the four products, an entry times a cosine or sine, is made by `change` instead."""
+    def turned(half, place, base):
+        w = half.shape[-1]
+        even, odd, angle = half[..., 0::2], half[..., 1::2], place[:, None] * base ** (-torch.arange(0, w, 2) / w)
+        factors = (even, angle.cos()), (odd, angle.sin()), (even, angle.sin()), (odd, angle.cos())
+        a, b, c, d = (change(entry, turning.expand_as(entry)) if number == at else entry * turning
+                      for number, (entry, turning) in enumerate(factors))
+        return torch.stack([a - b, c + d], dim=-1).flatten(-2)
+
+    def answer(x, row, column, base=100.0):
+        upper, lower = x.chunk(2, dim=-1)
+        return torch.cat([turned(upper, row, base), turned(lower, column, base)], dim=-1)
+
+    return answer
+
+
 def slipped(**slip):
     return lambda x, row, column, base=100.0: picture(x, row, column, base, **slip)
 
 
+for at in range(4):
+    mistake("rotate", with_product(at, lambda entry, turning: 0 * entry),
+            "One of the four products is missing. Each new entry takes a part of *both* old ones.")
+    mistake("rotate", with_product(at, lambda entry, turning: entry),
+            "In one of the four products the cosine or sine is missing.")
+    mistake("rotate", with_product(at, lambda entry, turning: turning),
+            "In one of the four products the entry of `x` is missing: a cosine or sine stands there alone.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, row, column, base) * torch.tensor([-1, 1]).repeat(x.shape[-1] // 2),
+        "The first new entry has the wrong sign: it is $x_{2c} \\cos i\\omega_c$ *minus* $x_{2c+1} \\sin i\\omega_c$.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, torch.ones_like(row), torch.ones_like(column), base),
+        "Every patch turns by the same angles: multiply the speeds by the place.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, row, column, base ** (x.shape[-1] // 2)),
+        "The exponent is not divided by $w$, so nearly all pairs stand still.")
+mistake("rotate", lambda x, row, column, base=100.0: picture(x, row, column, base).unflatten(-1, (-1, 2)),
+        "The numbers are right, but pairs still have an axis of their own. Join the last two axes: `flatten(-2)`.")
+for dim in (-2, 0):
+    mistake("rotate", lambda x, row, column, base=100.0, dim=dim: torch.cat(
+                [*picture(x, row, column, base).chunk(2, dim=-1)], dim=dim),
+            "The halves are turned well, but joined along the wrong axis. They stand side by side: `dim=-1`.")
 mistake("rotate", slipped(half=True),
         "Within a half you paired its first entries with its last ones, as Llama's converted checkpoints do. Here neighbours "
         "are pairs: (0, 1), (2, 3), …")
@@ -488,6 +545,8 @@ mistake("skew", lambda x: slid(x, left=True)[:, :, x.shape[1] - 1 :],
         "right.")
 mistake("skew", lambda x: slid(x)[:, :, : x.shape[1]],
         "Slid well, but you kept the first $n$ columns. Key 0 stands in column $n-1$: the keys are the last $n$ columns.")
+mistake("skew", lambda x: slid(x)[:, :, x.shape[1] :],
+        "One column too few: key 0 stands in column $n-1$, not $n$.")
 mistake("skew", lambda x: x[:, :, x.shape[1] - 1 :],
         "No row has slid: row 0 is right, but in each further row key 0 stands one column more to the left.")
 mistake("skew", lambda x: x[:, :, : x.shape[1]],
@@ -539,6 +598,11 @@ alternative("skew", picked)
 # other way round? And when your clock is wrong, *how far* off is it, compared with the paper's? (That is what yours
 # pays with.)
 
+# %%
+def hands_and_positions(private) -> tuple[int, int]:
+    """The numbers of hands and of positions that the grader asks for."""
+    return private.random_size(15, 17), private.random_size(1500, 2000)
+
 # %% nbgrader={"grade_id": "clock", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def clock(hands: int, longest: int) -> Float[Tensor, "hands"]:
     """The frequency of each hand, so that positions 0 … longest - 1 are told apart in spite of noise."""
@@ -548,24 +612,23 @@ def clock(hands: int, longest: int) -> Float[Tensor, "hands"]:
 
 # %% nbgrader={"grade_id": "check-clock", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("clock") as show:
-    hands, longest = show.random_size(15, 17), show.random_size(1500, 2000)
-    sizes = {"hands": torch.tensor([float(hands)]), "longest": torch.tensor([float(longest)])}
-    show.weights({"frequency": clock(hands, longest), **sizes}, f"{hands} hands, {longest} positions")
+    hands, longest = show.given(hands_and_positions)
+    show.weights({"frequency": clock(hands, longest)}, f"{hands} hands, {longest} positions")
 
 # %% tags=["mistakes"]
 from txlib.grading import measured
 
 
 @torch.no_grad()
-def positions_mistaken(shown, seed):
-    frequency, longest = shown[0]["frequency"], int(shown[0]["longest"])
-    if frequency.shape != (int(shown[0]["hands"]),):
+def positions_mistaken(shown, private):
+    frequency, (hands, longest) = shown[0]["frequency"], hands_and_positions(private)
+    if frequency.shape != (hands,):
         return 0, f"There should be one frequency per hand, in one row; yours have the shape {tuple(frequency.shape)}."
     angle = torch.arange(longest)[:, None] * frequency              # (position, hand)
     clean = torch.cat([angle.sin(), angle.cos()], dim=-1)           # (position, 2 · hands)
-    place = torch.randint(longest, (3000,))
-    noisy = clean[place] + 0.5 * torch.randn(3000, clean.shape[1])
-    off = ((noisy @ clean.T).argmax(dim=-1) - place).abs().float()  # (3000,)
+    position = private.randint(0, longest, 3000)
+    noisy = clean[position] + 0.5 * private.randn(3000, 2 * hands)
+    off = ((noisy @ clean.T).argmax(dim=-1) - position).abs().float()          # (3000,)
     wrong = float((off > 0).float().mean())
     said = f"{wrong:.1%} of the positions are mistaken, and those by {float(off.sum() / max(1, (off > 0).sum())):.0f} places on average."
     return 1 if wrong <= 0.04 else 0.5 if wrong <= 0.15 else 0, said

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.grading import check
+from txlib.grading import Inputs, check
 
 # %% [markdown]
 # ### Task 1 · A norm for each head   ●●○○○ · 10 minutes · 3 points
@@ -70,7 +70,7 @@ with check("head-norm") as show:
     show(head_norm(0.1 * show.randn(2, 3, heads * d), heads, gain, bias, 0.01), "small vectors, eps = 0.01")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, measured, mistake
+from txlib.grading import alternative, equivalent, forbid, measured, mistake
 
 forbid("*", "txlib")
 forbid("head-norm", ("torch.nn.functional.layer_norm", "torch.layer_norm", "LayerNorm", "native_layer_norm", "group_norm",
@@ -171,6 +171,19 @@ mistake("head-norm", per_head(mean_on_top_only),
 mistake("head-norm", per_head(over_the_variance), "Divided by the variance. Divide by its *root*, the standard deviation.")
 mistake("head-norm", per_head(root_mean_square),
         "The mean is not subtracted. That is RMS norm; here the mean is taken away first, also inside the variance.")
+
+
+def flattened(first_axis):
+    return lambda *args: per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps) + bias)(*args).flatten(first_axis)
+
+
+for first_axis in (0, 1):
+    mistake("head-norm", flattened(first_axis),
+            "The numbers are right, but you have joined too many axes. Words stay apart: `flatten(-2)` joins heads and entries.")
+mistake("head-norm", per_head(lambda x, gain, bias, eps: gain * (x - x.mean(-1, keepdim=True)) + bias),
+        "You subtract the mean, but don't divide by the standard deviation.")
+mistake("head-norm", per_head(lambda x, gain, bias, eps: bias - gain * normalised(x, -1, eps)),
+        "The sign is turned round: it is `x - mean`, not `mean - x`.")
 mistake("head-norm", per_head(lambda x, gain, bias, eps: normalised(x, -1, eps)),
         "Gain and bias are missing: multiply by the one, then add the other.")
 mistake("head-norm", per_head(lambda x, gain, bias, eps: normalised(x, -1, eps) + bias),
@@ -184,6 +197,7 @@ mistake("head-norm", lambda x, heads, gain, bias, eps: per_head(
         "The numbers are right, but the heads still have an axis of their own. Join them again, with `flatten(-2)`.")
 alternative("head-norm", per_head(lambda x, gain, bias, eps: F.layer_norm(x, gain.shape, gain, bias, eps)))
 alternative("head-norm", per_head(lambda x, gain, bias, eps: gain * normalised(x, -1, eps) + bias))
+equivalent("head-norm", "(x - mean).square → (mean - x).square", "A square has no sign.")
 
 # %% [markdown]
 # ### Task 2 · Two younger wirings   ●●●○○ · 12 minutes · 3 points
@@ -313,6 +327,21 @@ mistake("wired", either(None, lambda x, a, f, n, drop: (
         "In the sandwich, the network reads the stream as it came in. It reads the stream that attention has been added to.")
 mistake("wired", either(None, lambda x, a, f, n, drop: drop(n[3](f(n[2](drop(n[1](a(n[0](x))))))))),
         "Your sandwich has no residual: each sub-layer replaces the stream. What it says has to be *added*.")
+for missing in (0, 1):
+    mistake("wired", either(lambda x, a, f, n, drop, missing=missing: x + drop((f, a)[missing](n[0](x)))),
+            "In parallel, one of the two sub-layers is missing. Attention's *and* the network's answers are added.")
+    mistake("wired", either(None, lambda x, a, f, n, drop, missing=missing: x + drop(
+                n[3 - 2 * missing]((f, a)[missing](n[2 - 2 * missing](x))))),
+            "One of the sandwich's two sub-layers is missing: attention comes first, then the network.")
+mistake("wired", either(lambda x, a, f, n, drop: drop(f(n[0](x)))),
+        "In parallel, only the network's answer comes back. The stream and what attention says belong to the sum, too.")
+mistake("wired", either(None, lambda x, a, f, n, drop: (y := drop(n[1](a(n[0](x))))) + drop(n[3](f(n[2](y))))),
+        "In the sandwich, attention's answer *replaces* the stream. Add it: `x + …`.")
+mistake("wired", either(None, lambda x, a, f, n, drop: drop(n[3](f(n[2](x + drop(n[1](a(n[0](x))))))))),
+        "In the sandwich, the network's answer *replaces* the stream. Add it: `x + …`.")
+for kind in ("parallel", "sandwich"):
+    mistake("wired", lambda _, *rest, kind=kind: wired(kind, *rest),
+            "Both kinds are wired alike. Look at `kind`.")
 mistake("wired", lambda kind, *rest: wired("parallel" if kind == "sandwich" else "sandwich", *rest),
         "The two kinds are exchanged.")
 alternative("wired", either(lambda x, a, f, n, drop: drop(f(n[0](x))) + (drop(a(n[0](x))) + x),
@@ -464,6 +493,27 @@ def miscounted(wrong):
         block_parameters(d_model, heads, d_ff, gated) + wrong(d_model, heads, d_ff, gated))
 
 
+def counted(attention=lambda d, f: 4 * (d * d + d), widening=lambda d, f: d * f + f, narrowing=lambda d, f: f * d + d,
+            norms=lambda d, f: 4 * d):
+    """A count with other numbers for one of the parts."""
+    return lambda d_model, heads, d_ff, gated=False: (
+        attention(d_model, d_ff) + (1 + gated) * widening(d_model, d_ff) + narrowing(d_model, d_ff) + norms(d_model, d_ff))
+
+
+for wrong in ({"widening": lambda d, f: d * f}, {"narrowing": lambda d, f: f * d}):
+    mistake("parameters", counted(**wrong), "One of the network's biases is missing.")
+for wrong in ({"attention": lambda d, f: 4 * d}, {"widening": lambda d, f: f}, {"narrowing": lambda d, f: d}):
+    mistake("parameters", counted(**wrong), "A bias is counted, but the matrix that it belongs to is not.")
+for wrong in ({"attention": lambda d, f: 4 * (d + d)}, {"widening": lambda d, f: d + f}, {"widening": lambda d, f: f + f},
+              {"narrowing": lambda d, f: f + d}, {"narrowing": lambda d, f: d + d}):
+    mistake("parameters", counted(**wrong), "A matrix has rows *times* columns numbers; you count one of its sides only.")
+mistake("parameters", counted(attention=lambda d, f: d * d + d),
+        "Attention has four matrices, for queries, keys, values and the output. You count one.")
+mistake("parameters", counted(norms=lambda d, f: d),
+        "There are two norms, each with a gain *and* a bias: four times d_model numbers.")
+for wrong in ({"attention": lambda d, f: 0}, {"widening": lambda d, f: 0}):
+    mistake("parameters", counted(**wrong),
+            "A whole part is missing. Attention, widening, narrowing and the norms are added up.")
 mistake("parameters", miscounted(lambda d, h, f, gated: -d * (d + 1)),
         "One matrix of attention is missing. After the heads are joined, there is the *output* projection.")
 mistake("parameters", miscounted(lambda d, h, f, gated: (h - 1) * 4 * (d * d + d)),
@@ -543,6 +593,10 @@ with check("crossover") as show:
     d, wider = show.random_size(20, 900), show.random_size(3, 999)
     show(crossover(d, 4 * d + wider), f"{d}, {4 * d + wider}")
     show(crossover(d, d // TIMES), f"{d}, {d // TIMES}")
+    d = TIMES * show.random_size(20, 900)
+    narrow = 2 * d // TIMES
+    show([crossover(d, narrow - 1), crossover(d, narrow), crossover(d, narrow + 1), crossover(d, narrow + 2)],
+         f"{d}, and d_ff = {narrow - 1}, {narrow}, {narrow + 1}, {narrow + 2}")
 
 # %% tags=["mistakes"]
 mistake("crossover", lambda d_model, d_ff: TIMES * d_ff,
@@ -570,6 +624,8 @@ mistake("crossover", lambda d_model, d_ff: max(1, 2 * TIMES * d_ff - 2 * d_model
         "The feed-forward network is counted twice: two matrices of d · d_ff cost 4nd·d_ff together.")
 mistake("crossover", lambda d_model, d_ff: max(1.0, float(TIMES * d_ff - 2 * d_model)),
         "The number is right, but a length is an `int`.")
+if TIMES == 1:
+    equivalent("crossover", "TIMES * d_ff → d_ff", "TIMES is 1 here; in a variant it is not.")
 if TIMES > 1:
     mistake("crossover", lambda d_model, d_ff: max(1, d_ff - 2 * d_model),
             "There both cost the same. Asked for is where attention costs {{AS_MANY}} operations.")
@@ -587,89 +643,99 @@ alternative("crossover", by_search)
 # %% [markdown]
 # ### Task 6 · Open investigation: a hundred steps   ●●●●○ · 15 minutes · 2 points
 #
-# A loss has 200 weights. Along each it is a valley, some up to ten thousand times steeper than others, and you see only
-# noisy gradients. You have 100 steps from `start`: `gradient(w)` gives the gradient at $w$, and may be called `steps`
-# times. Come as far down as you can.
+# A loss has 200 weights. Along each it is a valley, some up to ten thousand times steeper than others, and only noisy
+# gradients are seen. Adam has 100 steps to come down from 0, and you tell it how: return the learning rate of each step,
+# and Adam's $\beta_1$ and $\beta_2$. Below, `losses` makes up such losses, and `left_by_adam` walks down them.
 #
-# The grader measures the loss that is left, as a share of the loss at a distance of 1 from the bottom, and takes the
-# mean over eight such losses. Plain gradient descent at its best fixed rate leaves 0.005. Adam at its best fixed rate
-# leaves 0.0009; below 0.003 earns half of the points. Below 0.0006 earns all, so the rate alone won't do.
+# The grader runs your schedule on 40 losses of its own. It measures the loss that is left after the last step, as a share
+# of the loss at a distance of 1 from the bottom, and takes the mean. Plain gradient descent at its best fixed rate leaves
+# 0.005. Adam at its best fixed rate leaves 0.0009, whatever its $\beta$; below 0.003 earns half of the points. Below
+# 0.0006 earns all, so a fixed rate won't do.
 #
-# Any rule is right that gets there: no `torch.optim`, but all that the lesson took apart is yours. Try it out in a cell
-# of your own first, with a loss that you make up, as in the lesson: $L = \frac12 \sum_i c_i (w_i - t_i)^2$, whose
-# gradient is $c \odot (w - t)$, plus noise of the size of $0.1 \sqrt{c}$. Plot the loss against the step. Where does
-# Adam stop falling, and why there? What could you change *during* the walk? What does the bias correction do to the
-# first ten steps?
+# Any schedule is right that gets there. Try it out in a cell of your own first:
+#
+# ```python
+# at_home = losses(Inputs(1, "at home"))                           # another number makes up other losses
+# left_by_adam(*schedule(100), *at_home).mean(dim=1)               # after each step
+# ```
+#
+# Plot the loss against the step, for several fixed rates. Where does Adam stop falling, and why there? What could you
+# change *during* the walk? What does the bias correction do to the first ten steps?
+
+# %%
+def losses(private: Inputs) -> tuple[Float[Tensor, "loss weight"], Float[Tensor, "loss weight"], Float[Tensor, "step loss weight"]]:
+    """Forty losses: how steep each weight's valley is, where its bottom lies, and the noise of the gradient at each step."""
+    steepness, bottom = 10 ** (4 * private.rand(40, 200) - 3), private.randn(40, 200)
+    return steepness, bottom, 0.1 * steepness.sqrt() * private.randn(100, 40, 200)
+
+
+def left_by_adam(
+    rates: Float[Tensor, "step"], beta1: float, beta2: float,
+    steepness: Float[Tensor, "loss weight"], bottom: Float[Tensor, "loss weight"], noise: Float[Tensor, "step loss weight"],
+) -> Float[Tensor, "step loss"]:
+    """Adam's walk: what is left of each loss after each step, as a share of the loss at a distance of 1."""
+    w, m, v, left = torch.zeros_like(bottom), torch.zeros_like(bottom), torch.zeros_like(bottom), []
+    for t, (rate, blur) in enumerate(zip(rates, noise, strict=True), 1):
+        g = steepness * (w - bottom) + blur
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        w = w - rate * (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + 1e-9)
+        left.append((steepness * (w - bottom).square()).sum(dim=1) / steepness.sum(dim=1))
+    return torch.stack(left)
 
 # %% nbgrader={"grade_id": "descend", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def descend(
-    gradient: Callable[[Tensor], Tensor], start: Float[Tensor, "weights"], steps: int
-) -> Float[Tensor, "weights"]:
-    """Where `steps` steps along noisy gradients lead from `start`."""
+def schedule(steps: int) -> tuple[Float[Tensor, "step"], float, float]:
+    """The learning rate of each step, and Adam's beta 1 and beta 2."""
     ### BEGIN SOLUTION
-    w, m, v = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
-    for t in range(1, steps + 1):
-        g = gradient(w)
-        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
-        rate = 0.1 * (1 - (t - 1) / steps)                         # falls to 0, so that the noise averages out
-        w = w - rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
-    return w
+    rates = 0.12 * (1 - torch.arange(steps) / steps)               # they fall to 0, so that the noise averages out
+    return rates, 0.9, 0.98
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-descend", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("descend", operators=False) as show:
-    steepness, bottom, reached = 10 ** (4 * show.rand(8, 200) - 3), show.randn(8, 200), []   # (loss, weight) each
-    for steep, lowest in zip(steepness, bottom):
-        noise = iter(0.1 * steep.sqrt() * show.randn(100, 200))
-        reached.append(descend(lambda w: steep * (w - lowest) + next(noise), torch.zeros(200), 100))
-    show.weights({"reached": torch.stack(reached), "bottom": bottom, "steepness": steepness}, "after 100 steps")
+    rates, *betas = schedule(100)
+    show.weights({"rates": torch.as_tensor(rates, dtype=torch.float32), "betas": torch.tensor(betas, dtype=torch.float32)},
+                 "your schedule for 100 steps")
 
 # %% tags=["mistakes"]
 import math
 
 
 @torch.no_grad()
-def loss_left(shown, seed):
-    reached, bottom, steepness = (shown[0][name] for name in ("reached", "bottom", "steepness"))
-    if reached.shape != bottom.shape:
-        return 0, f"There are {bottom.shape[1]} weights; you return the shape {tuple(reached.shape[1:])}."
-    left = (steepness * (reached - bottom).square()).sum(dim=1) / steepness.sum(dim=1)     # (loss,)
-    left = left.mean().item()
+def loss_left(shown, private):
+    rates, betas = shown[0]["rates"], shown[0]["betas"]
+    if rates.shape != (100,) or betas.shape != (2,):
+        return 0, f"Return 100 rates, in one row, and two numbers; yours are {tuple(rates.shape)} and {tuple(betas.shape)}."
+    if not ((betas >= 0) & (betas < 1)).all():
+        return 0, "Adam's two betas are at least 0, and less than 1."
+    left = left_by_adam(rates, *betas.tolist(), *losses(private))[-1].mean().item()
     return 1 if left < 0.0006 else 0.5 if left < 0.003 else 0, f"On average {left:.5f} of the loss is left."
 
 
-def plain(gradient, start, steps, rate=0.1):
-    w = start.clone()
-    for _ in range(steps):
-        w = w - rate * gradient(w)
-    return w
-
-
-def adam(gradient, start, steps, rate, beta2=0.98):
-    """Adam; `rate(share)` is its rate when this share of the steps is done."""
-    w, m, v = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
-    for t in range(1, steps + 1):
-        g = gradient(w)
-        m, v = 0.9 * m + 0.1 * g, beta2 * v + (1 - beta2) * g * g
-        w = w - rate((t - 1) / steps) * (m / (1 - 0.9**t)) / ((v / (1 - beta2**t)).sqrt() + 1e-9)
-    return w
-
-
-def half_a_cosine(gradient, start, steps):
-    return adam(gradient, start, steps, lambda share: 0.06 * (1 + math.cos(math.pi * share)))
+def half_a_cosine(steps):
+    return 0.06 * (1 + torch.cos(math.pi * torch.arange(steps) / steps)), 0.9, 0.98
 
 
 measured("descend", loss_left)
-forbid("descend", ("torch.optim",))
-mistake("descend", lambda gradient, start, steps: start, "No step was made.")
-mistake("descend", plain, "Gradient descent: one rate for valleys of very different steepness.")
-mistake("descend", lambda gradient, start, steps: plain(gradient, start, steps, rate=1.0),
-        "The rate is too high for the steepest valleys: the weights jump out of them, farther at each step.")
-for rate, beta2 in ((0.04, 0.98), (0.05, 0.98), (0.05, 0.999)):
-    mistake("descend", lambda *a, rate=rate, beta2=beta2: adam(*a, lambda share: rate, beta2),
-            "Adam at its best fixed rate: it comes near the bottom, and then the noise keeps it in motion. Let the rate fall.")
+for rate in (0.04, 0.05, 0.06, 0.1):
+    for beta2 in (0.98, 0.99, 0.999):
+        mistake("descend", lambda steps, rate=rate, beta2=beta2: (rate * torch.ones(steps), 0.9, beta2),
+                "Adam at a fixed rate: it comes near the bottom, and then the noise keeps it in motion. Let the rate fall.")
+for rate in (0.001, 0.003, 0.01):
+    mistake("descend", lambda steps, rate=rate: (rate * torch.ones(steps), 0.9, 0.999),
+            "The rate is too low. A step of Adam's is about as long as its rate, and 100 of them have to reach the bottom.")
+mistake("descend", lambda steps: (torch.ones(steps), 0.9, 0.98),
+        "The rate is too high: the steps are longer than the way, and each jumps across the valley.")
+mistake("descend", lambda steps: (0.12 * torch.arange(steps) / steps, 0.9, 0.98),
+        "The rate grows. So the last steps are the longest, just where the noise should average out.")
+mistake("descend", lambda steps: (0.12 * (1 - torch.arange(steps) / steps), 0.98, 0.9),
+        "The two betas are exchanged. Momentum that remembers 50 steps runs past the bottom.")
+mistake("descend", lambda steps: (0.12 * 0.8 ** torch.arange(steps), 0.9, 0.98),
+        "The rate falls too soon: it is used up before the bottom is reached.")
+mistake("descend", lambda steps: (0.12 * (1 - torch.arange(steps - 1) / steps), 0.9, 0.98),
+        "There is one rate too few: each of the 100 steps has its own.")
 alternative("descend", half_a_cosine)
-alternative("descend", lambda *a: adam(*a, lambda share: 0.1 if share < 0.5 else 0.2 * (1 - share)))
+alternative("descend", lambda steps: ([0.1] * 70 + [0.02] * 30, 0.9, 0.98))
+alternative("descend", lambda steps: ([0.2 * 0.97**step for step in range(steps)], 0.9, 0.99))
 
 # %%
 check.summary()

@@ -18,6 +18,7 @@ mode = "learn"
 from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -79,23 +80,28 @@ with check("several-references") as show:
 
     one = [["the"] * 4 + ["orcs"]], [[["the", "orcs", "the", "a"], ["have", "the", "orcs"]]]
     for n in (1, 2, 3):
-        hypotheses = [sentence(4, 14), sentence(4, 7), sentence(2, 3)]
-        references = [[sentence(5, 12) for _ in range(3)] for _ in hypotheses]
-        several = modified_precision(hypotheses, references, n)
-        show([modified_precision(*one, n), several], f"{n} words: one sentence, three sentences")
+        hypotheses = [sentence(4, 14), sentence(4, 7), sentence(2, 3), sentence(1, 1)]
+        references = [[sentence(5, 12) for _ in range(several)] for several in (3, 2, 1, 3)]
+        references[0][1] += hypotheses[0][-4:]
+        show([modified_precision(*one, n), modified_precision(hypotheses, references, n)],
+             f"{n} words: one sentence, four sentences")
     empty = modified_precision([["orcs"]], [[["orcs"]]], 2)
     show([empty, modified_precision([sentence(8, 15)], [[sentence(8, 15)]], 1)], "no 2-grams; one reference")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, measured, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 forbid("several-references", ("sacrebleu", "nltk"))
 
 
-def precision(hypotheses, references, n, *, join="most", clip=True, pool=True, over="hypothesis", shorter=True):
+def run_of(words, at, n):
+    return words[at : at + n]
+
+
+def precision(hypotheses, references, n, *, join="most", clip=True, pool=True, over="hypothesis", last=1, run=run_of):
     def n_grams(words):
-        return Counter(tuple(words[at : at + n]) for at in range(len(words) - n + bool(shorter)))
+        return Counter(tuple(run(words, at, n)) for at in range(len(words) - (n if last < 2 else 0) + last % 2))
 
     all_matches, all_counts = [], []
     for hypothesis, several in zip(hypotheses, references, strict=True):
@@ -105,14 +111,20 @@ def precision(hypotheses, references, n, *, join="most", clip=True, pool=True, o
             there = there | each if join == "most" else there + each if join == "sum" else there & each
         found = n_grams(hypothesis)
         matches = (found & there).total() if clip else sum(k for gram, k in found.items() if gram in there)
-        if clip == "once":
-            matches = len(found.keys() & there.keys())
+        if clip in ("once", "none", "there"):
+            matches = {"once": len(found.keys() & there.keys()), "none": found.total(), "there": there.total()}[clip]
         all_matches.append(matches)
-        all_counts.append(found.total() if over == "hypothesis" else there.total())
+        all_counts.append({"hypothesis": found.total(), "reference": there.total(), "lengths": len(hypothesis) - n + 1}[over])
     if not pool:
         shares = [m / c if c else 0.0 for m, c in zip(all_matches, all_counts, strict=True)]
         return sum(shares) / len(shares)
     return sum(all_matches) / sum(all_counts) if sum(all_counts) else 0.0
+
+
+def matches_of(hypotheses, references, n):
+    shares = [(precision([hypothesis], [several], n), max(0, len(hypothesis) - n + 1))
+              for hypothesis, several in zip(hypotheses, references, strict=True)]
+    return round(sum(share * count for share, count in shares)) if any(count for _, count in shares) else 0.0
 
 
 def of_distinct(hypotheses, references, n):
@@ -141,11 +153,25 @@ mistake("several-references", lambda *a: precision(*a, clip="once"),
         "Each n-gram counts once at most. One that occurs twice in hypothesis and reference counts twice.")
 mistake("several-references", of_distinct,
         "You count *different* n-grams, in sets. Repetitions count, up to the clip: use `Counter`s.")
-mistake("several-references", lambda *a: precision(*a, shorter=False),
+mistake("several-references", lambda *a: precision(*a, last=0),
         "The last n-gram of each sentence is missing: there are `len(words) - n + 1` of them.")
 mistake("several-references", lambda hypotheses, references, n: modified_precision(hypotheses, references, 1),
         "`n` is not used: these are single words each time.")
 mistake("several-references", lambda *a: 100 * modified_precision(*a), "A precision is a share, from 0 to 1.")
+for run in (lambda words, at, n: words[at:n], lambda words, at, n: words[at:at]):
+    mistake("several-references", lambda *a, run=run: precision(*a, run=run),
+            "A run of `n` words that begins at `at` ends before `at + n`: `words[at : at + n]`.")
+for last in (2, 3):
+    mistake("several-references", lambda *a, last=last: precision(*a, last=last),
+            "At the end of each sentence your runs have fewer than `n` words. The last whole one begins at `len(words) - n`.")
+mistake("several-references", matches_of,
+        "This is the number of matches. Divide it by the number of n-grams in all hypotheses.")
+mistake("several-references", lambda *a: precision(*a, clip="none"),
+        "Every n-gram of the hypotheses counts as a match. Only those count that a reference has, too.")
+mistake("several-references", lambda *a: precision(*a, clip="there"),
+        "You count the references' n-grams, also those that the hypothesis doesn't have.")
+mistake("several-references", lambda *a: precision(*a, over="lengths"),
+        "A sentence shorter than `n` has no n-grams; `len(words) - n + 1` is negative there.")
 
 
 def without_counters(hypotheses, references, n):
@@ -207,6 +233,7 @@ with check("own-words") as show:
     show([scheduled_inputs(labels, guesses, torch.zeros_like(own)), labels],
          "none own: teacher forcing; the labels afterwards")
     show(scheduled_inputs(labels, guesses, torch.ones_like(own)), "all own")
+    show(scheduled_inputs(labels[:, :1], guesses[:, :1], own[:, :1]), "sentences of one token")
 
 # %% tags=["mistakes"]
 forbid("own-words", ("transformers",))
@@ -316,6 +343,7 @@ with check("decoder-mask") as show:
     attention_mask = (torch.arange(n) < lengths[:, None]).long()   # (sentence, n)
     show(decoder_mask(attention_mask), f"lengths {lengths.tolist()}")
     show(decoder_mask(attention_mask.flip(1)), "the same sentences, padded in front")
+    show(decoder_mask(torch.cat([attention_mask, attention_mask.flip(1)])), "both kinds in one batch")
     show(decoder_mask(torch.tensor([[1]])), "one sentence of one word")
 
 # %% tags=["mistakes"]
@@ -530,118 +558,201 @@ def whole_target(logits, teacher_logits, labels, share):
 
 alternative("teacher", whole_target)
 
+
+def over_positions(x, log=False):
+    return x.log_softmax(-2) if log else x.softmax(-2)
+
+
+mistake("teacher", lambda *a: mean_of(two_terms(*a, of=lambda x: over_positions(x, log=True))),
+        "Your softmax runs over the positions. Each position has a distribution over the *vocabulary*, the last axis.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, soft=over_positions)),
+        "Your softmax runs over the positions. Each position has a distribution over the *vocabulary*, the last axis.")
+mistake("teacher", lambda *a: -two_terms(*a)[0].mean(),
+        "The teacher's term is missing: the loss is to add −ε Σ τ(k) log p(k).")
+mistake("teacher", lambda *a: -two_terms(*a)[1].mean(),
+        "The label's term is missing: the loss is to add −(1 − ε) log p(y).")
+mistake("teacher", lambda logits, teacher, labels, share: mean_of(
+            (two_terms(logits, teacher, labels, 0.0)[0], two_terms(logits, teacher, labels, share)[1])),
+        "A weight is missing: the label's term has the weight 1 − ε, the teacher's has ε.")
+mistake("teacher", lambda logits, teacher, labels, share: mean_of(
+            (two_terms(logits, teacher, labels, share)[0], two_terms(logits, teacher, labels, 1.0)[1])),
+        "A weight is missing: the label's term has the weight 1 − ε, the teacher's has ε.")
+mistake("teacher", lambda *a: mean_of(two_terms(*a, over=lambda x, dim: x.sum())),
+        "The teacher's term is summed over all positions, too. Sum over the vocabulary only: `dim=-1`.")
+equivalent("teacher", "log_p.gather(-1, labels[counted][:, None])[:, 0] → log_p.gather(-1, labels[counted][:, None])[:, -1]",
+           "After `gather` with one index a row, that axis has one entry.")
+
 # %% [markdown]
-# ### Task 5 · Open investigation: a better search   ●●●●○ · 20 minutes · 4 points
+# ### Task 5 · A better search   ●●●●○ · 20 minutes · 4 points
 #
 # Here is a small, strange "language" of 8 words. After each beginning the next word has probabilities of its own, which
-# no rule predicts. A text has exactly 10 words. Which of the $8^{10}$ texts is the likeliest? Nobody can try them all:
-# you may ask for probabilities 60 times, each time for one beginning. Ask only through `language(words)`.
+# no rule predicts: `language(words)` gives the 8 of them. A text has exactly 10 words. Which of the $8^{10}$ texts is
+# the likeliest? Nobody can try them all. Each call costs, and you can pay for `calls` of them.
 #
-# Write a search. Greedy asks 10 times and leaves the rest unused; it earns nothing. A beam of 4 asks 37 times, and what
-# it finds earns all the points. In between the grader counts in proportion, as the mean over 40 languages that you have
-# not seen. How you spend the 60 is yours: a wider beam, one that is wide at first, best first, looking ahead …
+# Greedy makes 10 calls, and leaves the rest unused. A beam of width $k$ starts from the empty beginning. Ten times over it
+# lengthens each beginning by every word, with one call each, and of all that come out it keeps the $k$ likeliest (all,
+# where there are no more than $k$). A beam of 6 makes $1 + 9 \cdot 6 = 55$ calls. One of 10 makes $1 + 8 + 8 \cdot 10 = 89$:
+# there are only 8 beginnings of one word.
 #
-# To try an idea on languages of your own, add a cell like this:
+# Spend what you have. Take the *widest* beam that needs at most `calls` calls, and return the $k$ texts that it ends with,
+# likeliest first. `calls` is at least 10, enough for a beam of 1. No two probabilities are equal.
+#
+# What does it buy? When all is right, try it in a cell of your own. Greedy comes to −7.85 there; from which budget on is
+# more of it hardly worth the price?
 #
 # ```python
-# print(sum(score(number, search(Language(number))) for number in range(200)) / 200)
+# for calls in (10, 37, 55, 89, 297):
+#     best = [search(a_language(number), calls)[0] for number in range(100)]
+#     print(calls, sum(log_probability(a_language(number), words) for number, words in enumerate(best)) / 100)
 # ```
-#
-# Greedy has −7.89 there, a beam of 4 −7.11, and a beam of 6, the widest that 60 questions allow, −7.01. How far do you
-# get?
 #
 # <details><summary>Hint 1: a start</summary>
 #
-# Write greedy first, and measure it. Then keep two beginnings in place of one.
+# Write greedy first, a beam of 1. Then keep two beginnings in place of one.
 # </details>
 # <details><summary>Hint 2: the bookkeeping</summary>
 #
-# Keep pairs (sum of log-probabilities, words). One round: ask for each beginning, list all lengthened ones, sort, cut.
+# Keep pairs (sum of log-probabilities, words). One round: call for each beginning, list all lengthened ones, sort, cut.
 # </details>
-# <details><summary>Hint 3: what does it cost?</summary>
+# <details><summary>Hint 3: how wide?</summary>
 #
-# In the first round there is one beginning, later there are $k$: a beam of $k$ asks $1 + 9k$ times.
+# Of $t$ words there are $8^t$ beginnings, and a beam keeps $\min(k, 8^t)$ of them. Add these up for $t = 0 \dots 9$, and
+# try $k = 1, 2, 3 \dots$ as long as the sum is at most `calls`.
 # </details>
 
 # %%
-WORDS, LENGTH, BUDGET = 8, 10, 60
+WORDS, LENGTH = 8, 10
 
 
-class Language:
-    """The log-probabilities of the next word, (8,), for each beginning; 60 times at most."""
-
-    def __init__(self, number: int, budget: int = BUDGET):
-        self.number, self.left = number, budget
-
-    def __call__(self, words: list[int]) -> Tensor:
-        if self.left == 0:
-            raise RuntimeError(f"you have asked {BUDGET} times already")
-        self.left -= 1
-        number = self.number
+def a_language(number: int) -> Callable[[list[int]], Tensor]:
+    """One of many languages: a function from a beginning to the probabilities of the next word, (8,)."""
+    def language(words: list[int]) -> Tensor:
+        state = number
         for word in words:
-            number = (number * 1_000_003 + word + 1) % 2**31
-        chance = torch.Generator().manual_seed(number)
-        return (1.5 * torch.randn(WORDS, generator=chance)).log_softmax(dim=-1)
+            state = (state * 1_000_003 + word + 1) % 2**31
+        return torch.from_numpy(1.5 * np.random.RandomState(state).standard_normal(WORDS)).softmax(dim=-1)
+
+    return language
 
 
-def score(number: int, words: list[int]) -> float:
-    """The log-probability of a text."""
-    language = Language(number, LENGTH)
-    return sum(language(words[:at])[word].item() for at, word in enumerate(words))
+def log_probability(language: Callable[[list[int]], Tensor], words: list[int]) -> float:
+    """The logarithm of a text's probability, the product of its words'."""
+    return sum(language(words[:at])[word].log().item() for at, word in enumerate(words))
 
 
 # %% nbgrader={"grade_id": "search", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def search(language: Callable[[list[int]], Tensor]) -> list[int]:
-    """The likeliest text of 10 words that you can find with at most 60 calls of `language(words)`."""
+def search(language: Callable[[list[int]], Tensor], calls: int) -> list[list[int]]:
+    """The texts of the widest beam that needs at most so many calls of `language(words)`, likeliest first."""
     ### BEGIN SOLUTION
+    beams = 1
+    while sum(min(beams + 1, WORDS**length) for length in range(LENGTH)) <= calls:
+        beams += 1
     going = [(0.0, [])]
     for _ in range(LENGTH):
         grown = []
         for total, words in going:
-            for word, log_p in enumerate(language(words).tolist()):
+            for word, log_p in enumerate(language(words).log().tolist()):
                 grown.append((total + log_p, [*words, word]))
-        going = sorted(grown, reverse=True)[:6]
-    return going[0][1]
+        going = sorted(grown, reverse=True)[:beams]
+    return [words for _, words in going]
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-search", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("search", operators=False) as show:
-    numbers = show.randint(0, 1_000_000, 40).tolist()
-    show.tokens([search(Language(number)) for number in numbers], "a text in each of 40 languages")
+    def two_searches(calls):
+        languages = [a_language(number) for number in show.randint(0, 2**31, 2).tolist()]
+        show([search(language, calls) for language in languages], f"{calls} calls, two languages")
+
+    for calls in (10, show.random_size(11, 18)):
+        two_searches(calls)
+    for narrow in (show.random_size(3, 4), show.random_size(5, 7)):
+        for calls in (9 * narrow, 9 * narrow + 1):
+            two_searches(calls)
+    wide = show.random_size(10, 13)
+    for calls in (73, 80, 81, 8 * wide + 8, 8 * wide + 9):
+        two_searches(calls)
 
 # %% tags=["mistakes"]
-def wide(language, beams, best=True, length=LENGTH):
-    going = [(0.0, [])]
-    for _ in range(length):
-        grown = [(total + log_p, [*words, word]) for total, words in going
-                 for word, log_p in enumerate(language(words).tolist())]
-        going = sorted(grown, reverse=best)[:beams]
-    return going[0][1]
+def calls_of(beams):
+    return sum(min(beams, WORDS**length) for length in range(LENGTH))
 
 
-def likely_enough(shown, seed):
-    from txlib.grading.checking.inputs import Inputs
-
-    numbers, texts = Inputs(seed, "search").randint(0, 1_000_000, 40).tolist(), shown[0]
-    if len(texts) != len(numbers) or any(len(text) != LENGTH or not set(text) <= set(range(WORDS)) for text in texts):
-        return 0, f"A text has {LENGTH} words, numbers from 0 to {WORDS - 1}."
-
-    def mean_score(write):
-        return sum(score(number, write(number)) for number in numbers) / len(numbers)
-
-    by_number = dict(zip(numbers, texts, strict=True))
-    yours = mean_score(by_number.__getitem__)
-    greedy, beam = (mean_score(lambda number, k=k: wide(Language(number), k)) for k in (1, 4))
-    share = (yours - greedy) / (0.9 * (beam - greedy))
-    return max(0, min(share, 1)), f"Mean log-probability: yours {yours:.2f}, greedy {greedy:.2f}, a beam of 4 {beam:.2f}."
+def widest(calls):
+    return max(beams for beams in range(1, calls) if calls_of(beams) <= calls)
 
 
-measured("search", likely_enough)
-mistake("search", lambda language: wide(language, 1), "This is greedy: it never looks back.")
-mistake("search", lambda language: wide(language, 4, best=False), "You keep the *least* likely beginnings.")
-mistake("search", lambda language: wide(language, 12), "A beam of 12 asks more than 60 times.")
-mistake("search", lambda language: wide(language, 4, length=9), "The text is a word short.")
-alternative("search", lambda language: wide(language, 5))
+def searched(width=widest, length=LENGTH, number=lambda p: p.log(), add=lambda total, log_p: total + log_p,
+             best=True, pool=True):
+    """A search with something changed."""
+    def answer(language, calls):
+        beams, going = width(calls), [(0.0, [])]
+        for _ in range(length):
+            of_each = [sorted(((add(total, log_p), [*words, word]) for word, log_p in
+                               enumerate(number(language(words)).tolist())), reverse=best)
+                       for total, words in going]
+            grown = sorted((lengthened for several in of_each for lengthened in several), reverse=best)
+            going = grown[:beams] if pool or len(going) == 1 else [several[0] for several in of_each]
+        return [words for _, words in going]
+    return answer
+
+
+mistake("search", searched(lambda calls: 1),
+        "This is greedy: it keeps one beginning, however many calls it has.")
+mistake("search", searched(best=False), "You keep the *least* likely beginnings.")
+for beams in (lambda calls: widest(calls) + 1, lambda calls: -(-(calls - 1) // 9)):
+    mistake("search", searched(beams),
+            "Your beam is too wide: it needs more calls than it has. Round down to the widest one that fits.")
+mistake("search", searched(lambda calls: max(1, widest(calls) - 1)),
+        "A wider beam fits. It needs one call for the first word, $k$ for each of the next: with 19 calls a beam of 2 fits.")
+mistake("search", searched(lambda calls: max(beams for beams in range(1, calls) if calls_of(beams) < calls or calls == 10)),
+        "It may need *all* its calls: a beam of 2 fits into 19.")
+mistake("search", searched(lambda calls: calls // 10),
+        "You pay for $k$ calls in the first round, too. There is one beginning then, the empty one: $1 + 9k$.")
+mistake("search", searched(lambda calls: calls // 9),
+        "You forget the call for the first word: a beam of $k$ needs $1 + 9k$, as long as $k$ is at most 8.")
+mistake("search", searched(lambda calls: (calls - 1) // 9),
+        "A beam wider than 8 needs fewer than $1 + 9k$ calls: of one word there are only 8 beginnings to lengthen.")
+mistake("search", searched(number=lambda p: p),
+        "You add up probabilities. A text's probability is the *product* of its words': add up logarithms.")
+mistake("search", searched(add=lambda total, log_p: log_p),
+        "Only the last word counts. Rank a beginning by all its words: keep the sum with it.")
+mistake("search", searched(length=LENGTH - 1), "The texts are a word short: lengthen ten times.")
+mistake("search", searched(length=LENGTH + 1), "The texts are a word too long: lengthen ten times.")
+mistake("search", searched(pool=False),
+        "Each beginning goes on by itself, with its own best word. Keep the $k$ likeliest of *all* that come out.")
+mistake("search", lambda language, calls: search(language, calls)[0],
+        "This is the likeliest text alone. Return all that the beam ends with, a list of texts.")
+mistake("search", lambda language, calls: search(language, calls)[:1],
+        "This is the likeliest text alone. Return all that the beam ends with, a list of texts.")
+mistake("search", lambda language, calls: search(language, calls)[::-1], "The likeliest text comes last. Sort downwards.")
+
+
+def by_topk(language, calls):
+    beams, total, texts = widest(calls), torch.zeros(1, dtype=torch.float64), torch.zeros(1, 0, dtype=torch.long)
+    for _ in range(LENGTH):
+        grown = (total[:, None] + torch.stack([language(words) for words in texts.tolist()]).log()).flatten()
+        total, chosen = grown.topk(min(beams, len(grown)))
+        texts = torch.cat([texts[chosen // WORDS], chosen[:, None] % WORDS], dim=1)
+    return texts.tolist()
+
+
+alternative("search", by_topk)
+alternative("search", searched(lambda calls: min((calls - 1) // 9, 8) if calls < 81 else (calls - 9) // 8))
+
+
+def by_products(language, calls):
+    going = {(): 1.0}
+    for _ in range(LENGTH):
+        grown = {(*words, word): p * q for words, p in going.items()
+                 for word, q in enumerate(language(list(words)).tolist())}
+        going = dict(sorted(grown.items(), key=lambda pair: -pair[1])[: widest(calls)])
+    return [list(words) for words in going]
+
+
+alternative("search", by_products)
+equivalent("search", "beams = 1 → beams = 0", "A beam of 1 always fits, so the loop goes on to it.")
+equivalent("search", "(0.0, []) → (1.0, [])", "All sums begin with the same number: their order stays.")
+equivalent("search", ".log() → .log2()", "All sums have the same factor: their order stays.")
 
 # %%
 check.summary()

@@ -67,15 +67,16 @@ def inputs_and_labels(
 # %% nbgrader={"grade_id": "check-shift", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("shift") as show:
     for label, pad_id in (("pad_id occurs nowhere", 99), ("pad_id ends each text", 7)):
-        lengths = [show.random_size(2, 4), 6, show.random_size(2, 5)]
+        lengths = [show.random_size(2, 4), 6, show.random_size(2, 5), 2]
         texts = [[*show.randint(10, 50, length - 1).tolist(), 7] for length in lengths]
         texts[1][2] = 7
         read, labels = inputs_and_labels(texts, pad_id)
         show(read, f"read, {label}")
         show(labels, f"labels, {label}")
+    show(list(inputs_and_labels([show.randint(10, 50, show.random_size(2, 5)).tolist()], 0)), "one text: read, labels")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -220,7 +221,13 @@ mistake("bits", shifted_again,
         "Shifted once too often. `logits[b, t]` already is the prediction for `labels[b, t]`.")
 mistake("bits", lambda logits, labels, characters: 2 ** (nats(logits, labels) / math.log(2) / characters),
         "This is a perplexity, a number of choices. Asked for is its logarithm, the bits.")
+mistake("bits", lambda logits, labels, characters: nats(logits, labels) / math.log(2),
+        "These are the bits of all characters together. Divide them by `characters`.")
 alternative("bits", with_log2)
+if IGNORED == -100:
+    equivalent("bits", "F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction='sum') → "
+               "F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction='sum')",
+               "−100 is what torch leaves out by itself.")
 
 # %% [markdown]
 # ### Task 3 · Count any GPT   ●●●○○ · 12 minutes · 3 points
@@ -329,7 +336,82 @@ mistake("count", lambda vocab, layers, d_model, d_ff, context, tied=True, bias=T
     (vocab + (context or 0)) * d_model + layers * (12 * d_model**2 + 13 * d_model) + 2 * d_model),
         "This is GPT-2's formula. It holds for d_ff = 4 · d_model, with biases, tied and without a gate. Here each part counts "
         "by itself.")
+
+
+def counted(whole=lambda blocks, rest: blocks + rest, **changed):
+    """A count with some parts changed: each a function of (V, N, d, f, context, bias, swiglu)."""
+    def count(vocab, layers, d_model, d_ff, context, tied=True, bias=True, swiglu=False):
+        given = V, N, d, f, c, b, s = vocab, layers, d_model, d_ff, context, bias, swiglu
+        part = {
+            "norms": 2 * (d + d * b), "last": d + d * b, "attention": 4 * (d * d + d * b),
+            "widening": (1 + s) * (d * f + f * b), "narrowing": f * d + d * b,
+            "tokens": V * d, "places": 0 if c is None else c * d, "output": V * d,
+        } | {name: number(*given) for name, number in changed.items()}
+        blocks = N * (part["norms"] + part["attention"] + part["widening"] + part["narrowing"])
+        return whole(blocks, part["tokens"] + part["places"] + part["last"] + (0 if tied else part["output"]))
+    return count
+
+
+MATRICES = "A matrix is missing: a block has four in attention and two in its network, three with `swiglu`."
+for changed in (
+    {"attention": lambda V, N, d, f, c, b, s: d * d + d * b},
+    {"attention": lambda V, N, d, f, c, b, s: 0},
+    {"attention": lambda V, N, d, f, c, b, s: 3 * (d * d + d * b)},
+    {"widening": lambda V, N, d, f, c, b, s: 0},
+    {"widening": lambda V, N, d, f, c, b, s: d * f + f * b},
+    {"narrowing": lambda V, N, d, f, c, b, s: 0},
+):
+    mistake("count", counted(**changed), MATRICES)
+WEIGHTS = "Biases are counted where the weights are not: a matrix from $a$ to $b$ has $ab$ weights, too."
+for changed in (
+    {"attention": lambda V, N, d, f, c, b, s: 4 * d * b},
+    {"widening": lambda V, N, d, f, c, b, s: (1 + s) * f * b},
+    {"narrowing": lambda V, N, d, f, c, b, s: d * b},
+):
+    mistake("count", counted(**changed), WEIGHTS)
+BIASES = "Biases are missing: with `bias=True` each matrix of a block has one, and each norm."
+for changed in (
+    {"attention": lambda V, N, d, f, c, b, s: 4 * d * d},
+    {"widening": lambda V, N, d, f, c, b, s: (1 + s) * d * f},
+    {"narrowing": lambda V, N, d, f, c, b, s: d * f},
+    {"norms": lambda V, N, d, f, c, b, s: 2 * d, "last": lambda V, N, d, f, c, b, s: d},
+    {"norms": lambda V, N, d, f, c, b, s: 2 * d},
+):
+    mistake("count", counted(**changed), BIASES)
+ALWAYS = "With `bias=False` no matrix has a bias."
+for changed in (
+    {"attention": lambda V, N, d, f, c, b, s: 4 * (d * d + d)},
+    {"widening": lambda V, N, d, f, c, b, s: (1 + s) * (d * f + f)},
+    {"narrowing": lambda V, N, d, f, c, b, s: d * f + d},
+):
+    mistake("count", counted(**changed), ALWAYS)
+ONE = "A bias has as many numbers as its matrix has outputs, not one."
+for changed in (
+    {"attention": lambda V, N, d, f, c, b, s: 4 * (d * d + b)},
+    {"widening": lambda V, N, d, f, c, b, s: (1 + s) * (d * f + b)},
+    {"narrowing": lambda V, N, d, f, c, b, s: d * f + b},
+):
+    mistake("count", counted(**changed), ONE)
+mistake("count", counted(norms=lambda V, N, d, f, c, b, s: d + d * b),
+        "A block has *two* norms, one before attention and one before the network.")
+mistake("count", counted(norms=lambda V, N, d, f, c, b, s: 0), "The norms of the blocks are missing: two in each.")
+for tokens in (lambda V, N, d, f, c, b, s: 0, lambda V, N, d, f, c, b, s: V, lambda V, N, d, f, c, b, s: d):
+    mistake("count", counted(tokens=tokens), "Each of the `vocab` tokens has a vector of d_model numbers.")
+mistake("count", counted(places=lambda V, N, d, f, c, b, s: 0),
+        "The positions are missing: unless `context` is `None`, each of its places has a vector.")
+mistake("count", counted(places=lambda V, N, d, f, c, b, s: c or 0),
+        "What is learned for a place is a *vector*, d_model numbers.")
+for output in (lambda V, N, d, f, c, b, s: V, lambda V, N, d, f, c, b, s: d):
+    mistake("count", counted(output=output), "The output matrix goes from d_model to `vocab`: it has their product of weights.")
+mistake("count", lambda vocab, layers, *rest, **kinds: (
+    gpt_parameters(vocab, 0, *rest, **kinds) + gpt_parameters(0, 1, *rest, **kinds) - gpt_parameters(0, 0, *rest, **kinds)),
+        "There are `layers` blocks, and you count one.")
+mistake("count", lambda vocab, layers, *rest, **kinds: (
+    gpt_parameters(0, layers, *rest, **kinds) - gpt_parameters(0, 0, *rest, **kinds)),
+        "Only the blocks are counted. Outside them are the token vectors, perhaps positions, the last norm, perhaps an "
+        "output matrix.")
 alternative("count", counted_on_meta)
+alternative("count", counted())
 
 # %% [markdown]
 # ### Task 4 · Pack documents into blocks   ●●●○○ · 10 minutes · 2 points
@@ -459,13 +541,20 @@ with check("stride") as show:
 
     def toy(ids):                                                  # (1, n)
         """It looks back only: the mean of all vectors so far makes the scores."""
+        if ids.shape[1] > 8:
+            raise ValueError(f"the model reads 8 tokens at most, not {ids.shape[1]}")
         x = vectors[ids].cumsum(dim=1) / torch.arange(1, ids.shape[1] + 1)[:, None]      # (1, n, 6)
         return 2 * x @ scores                                      # (1, n, 9)
 
-    ids = show.randint(0, 9, 30 + show.random_size(1, 2))
-    show(strided_loss(toy, ids, 8, 8), "windows one after the other")
-    show(strided_loss(toy, ids, 8, 3), "context 8, stride 3")
-    show(strided_loss(toy, ids[:6], 8, 3), "a text shorter than a window")
+    ids = show.randint(0, 9, 40)
+    n = 8 * show.random_size(2, 4)
+    for more, label in ((show.random_size(3, 8), "the last is shorter"), (1, "all are whole"), (2, "the last predicts one token")):
+        show(strided_loss(toy, ids[: n + more], 8, 8), f"{n + more} tokens, windows one after the other; {label}")
+    for stride in (1, 3, show.random_size(4, 7)):
+        n = show.random_size(25, 32)
+        show(strided_loss(toy, ids[:n], 8, stride), f"{n} tokens, context 8, stride {stride}")
+    n = show.random_size(3, 7)
+    show([strided_loss(toy, ids[:few], 8, 3) for few in (n, 2, 9, 10)], f"texts of {n}, 2, 9 and 10 tokens, stride 3")
 
 # %% tags=["mistakes"]
 def windows_of(model, ids, context, stride, stop=True):
@@ -561,7 +650,38 @@ def gathered(model, ids, context, stride):
     return torch.cat(losses).mean()
 
 
+def all_but_last_window(model, ids, context, stride):
+    *_, (start, losses) = windows_of(model, ids, context, stride)
+    return losses[context - stride if start else 0 :].sum() / (len(ids) - 1)
+
+
+def one_too_few(model, ids, context, stride):
+    new = [losses[context - stride + 1 if start else 1 :] for start, losses in windows_of(model, ids, context, stride)]
+    return torch.cat(new).sum() / (len(ids) - 1)
+
+
+def too_long_for_it(model, ids, context, stride):
+    return F.cross_entropy(model(ids[None, : context + 1])[0, :-1], ids[1 : context + 2])
+
+
+mistake("stride", all_but_last_window, "Only the last window counts. Add up the new losses of all windows.")
+mistake("stride", one_too_few,
+        "You drop one prediction of each window. Of the first all are new; of each later one, all after `context - stride`.")
+mistake("stride", lambda model, ids, context, stride: (
+            strided_loss(model, ids, context, stride) * (len(ids) - 1) / len(ids)),
+        "You divide by the number of tokens. The first is not predicted: there are `len(ids) - 1` predictions.")
+mistake("stride", too_long_for_it,
+        "The model gets `context + 1` tokens. Of such a window it reads all but the last.")
 alternative("stride", gathered)
+alternative("stride", lambda model, ids, context, stride: torch.cat([
+    losses[context - stride if start else 0 :] for start, losses in windows_of(model, ids, context, stride, stop=False)
+    if start == 0 or len(losses) > context - stride]).mean())
+for end in ("len(ids) + 1", "len(ids)"):
+    equivalent("stride", f"range(0, len(ids) - 1, stride) → range(0, {end}, stride)",
+               "The window that reaches the end comes before, and ends the loop.")
+equivalent("stride", "model(window[None, :-1])[0] → model(window[None, :-1])[-1]", "There is one text.")
+for change in ("if predicted == len(ids): → (deleted)", "if predicted == len(ids): → if False", "break → continue"):
+    equivalent("stride", change, "Later windows have no new predictions: their sums are 0.")
 
 # %% [markdown]
 # ### Task 6 · Investigate: how much of its past does a model use?   ●●●●● · 25 minutes · 3 points

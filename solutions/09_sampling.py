@@ -63,9 +63,12 @@ with check("temperature-for", rtol=3e-3) as show:
     for nats in (0.5, 1.5):
         show(temperature_for(logits, nats), f"three distributions, {nats} nats")
     show(temperature_for(torch.cat([0.1 * show.randn(1, vocab), 9 * show.randn(1, vocab)]), 1.0), "one flat, one sharp: 1 nat")
+    p = (2 * show.randn(vocab)).softmax(dim=-1)
+    scale = torch.tensor([[0.0101], [1.0], [99.7]])                # (3, 1)
+    show(temperature_for(scale * p.log(), float((-p * p.log()).sum())), "three that lie far apart")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -111,6 +114,33 @@ mistake("temperature-for", lambda logits, nats: halved(
         "You compare the *mean* entropy of all rows. Each row must have this entropy by itself.")
 mistake("temperature-for", halved(wanted=lambda nats: 2.718281828 ** nats),
         "You compare with e to the nats: that is a perplexity, how many equal tokens there would be. Compare entropies.")
+def moved(low_moves=True, high_moves=True):
+    def answer(logits, nats):
+        low, high = torch.full((len(logits),), 0.01), torch.full((len(logits),), 100.0)
+        for _ in range(40):
+            middle = (low * high).sqrt()
+            too_open = entropy_of((logits / middle[:, None]).softmax(dim=-1)) > nats
+            low = torch.where(too_open, low, middle) if low_moves else low
+            high = torch.where(too_open, middle, high) if high_moves else high
+        return (low * high).sqrt()
+    return answer
+
+
+mistake("temperature-for", halved(high=1.0),
+        "The interval is too narrow: the temperature may lie anywhere between 0.01 and 100.")
+mistake("temperature-for", halved(measure=lambda z, T: entropy_of((z / T[:, None]).softmax(dim=0))),
+        "Your softmax runs over the rows. Each row is a distribution over the vocabulary, the last axis.")
+mistake("temperature-for", halved(measure=lambda z, T: entropy_of(z.softmax(dim=-1))),
+        "You measure the same entropy each time. Divide the logits by the temperature in the middle.")
+for moves in ((True, False), (False, True), (False, False)):
+    mistake("temperature-for", moved(*moves),
+            "Each halving moves one end of the interval to the middle: `high` where the entropy is too large, else `low`.")
+equivalent("temperature-for", "1 / low → 1 // low", "In float32 0.01 is a little smaller: it goes 100 times into 1.")
+equivalent("temperature-for", "1 / low → 2 / low", "The interval may be wider: the temperature is in it.")
+for change in ("range(40) → range(39)", "range(40) → range(1, 40)", "range(40) → range(41)"):
+    equivalent("temperature-for", change, "The last halvings change less than the check can see.")
+equivalent("temperature-for", "-torch.special.xlogy(p, p).sum(dim=-1) > nats → -torch.special.xlogy(p, p).sum(dim=-1) >= nats",
+           "Where the middle has just this entropy, either end may move to it.")
 alternative("temperature-for", halved(middle=lambda low, high: (low + high) / 2))
 
 
@@ -163,7 +193,7 @@ with check("nucleus") as show:
     vocab = show.random_size(6, 9)
     places = torch.stack([show.permutation(vocab) for _ in range(4)])            # each row in another order
     p = (2.5 * torch.arange(vocab)[None] / torch.tensor([[1.0], [2.0], [4.0], [8.0]])).softmax(dim=-1).gather(-1, places)
-    for top_p, at_least in ((0.3, 1), (0.85, 1), (0.5, 3)):
+    for top_p, at_least in ((0.3, 1), (0.85, 1), (0.5, 3), (0.5, vocab)):
         show(nucleus(p, top_p, at_least), f"four rows, top_p = {top_p}, at least {at_least}")
 
 # %% tags=["mistakes"]
@@ -266,6 +296,8 @@ alternative("nucleus", lambda p, top_p, at_least=1: torch.stack([
         value if (row[row > value].sum() < top_p or (row > value).sum() < at_least) else 0.0 for value in row]))
     / kept.sum() for row in p]))
 
+equivalent("nucleus", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
+
 # %% [markdown]
 # ### Task 3 · A penalty that forgets   ●●●○○ · 12 minutes · 3 points
 #
@@ -308,7 +340,7 @@ with check("penalty") as show:
     logits = size * torch.where(torch.arange(vocab) % 2 == 0, 1.0, -1.0)          # every other one negative
     places = torch.stack([show.permutation(vocab) for _ in range(2)])
     ids = torch.cat([places[:, :6], places[:, 4:6], places[:, 4:5]], dim=1)      # two tokens occur again at the end
-    for window in (4, 2, 0, 50):
+    for window in (4, 2, 0, 9, show.random_size(10, 17), 50):
         show(penalise_recent(logits.clone(), ids, 1.5, window), f"{vocab} tokens, a text of 9, window = {window}")
     kept = logits.clone()
     penalise_recent(kept, ids, 1.5, 4)
@@ -388,7 +420,11 @@ def by_loops(logits, ids, penalty, window):
     return result
 
 
+mistake("penalty", lowered(lambda ids, window, logits: marked(ids[:, ids.shape[1] - window:], logits), by_sign),
+        "Where the window is longer than the text, `length - window` is negative, and a negative start counts from the end. "
+        "Take `max(0, length - window)`.")
 alternative("penalty", by_loops)
+equivalent("penalty", "logits > 0 → logits >= 0", "Divided or multiplied, 0 stays 0.")
 
 # %% [markdown]
 # ### Task 4 · Typical sampling   ●●●●○ · 15 minutes · 3 points
@@ -439,6 +475,8 @@ with check("typical") as show:
     likely = 0.2 * show.rand(1, vocab)
     likely[0, 2] = 4.0
     show(typical(likely.softmax(dim=-1), 0.2), "one token far likelier than all others, mass = 0.2")
+    p = torch.tensor([[0.5, 0.25, 0.1875, 0.0625]])[:, show.permutation(4)]
+    show([typical(p, mass) for mass in (0.25, 0.75)], f"{p[0].tolist()}: one has exactly 0.25, two have exactly 0.75")
 
 # %% tags=["mistakes"]
 def typical_with(distance=None, rule=None, normalise=True, place_back=True):
@@ -470,6 +508,8 @@ mistake("typical", typical_with(distance=lambda p, surprise, entropy: (surprise 
         "All rows share one entropy. Each row has its own: sum along the last axis, `keepdim=True`.")
 mistake("typical", typical_with(rule=lambda value, total, mass: (total <= mass) | (total == value)),
         "The token that crosses `mass` is cut off. It stays: what is kept has *at least* that much.")
+mistake("typical", typical_with(rule=lambda value, total, mass: total - value <= mass),
+        "Where those before have exactly `mass`, they are enough: compare with `<`, not `<=`.")
 mistake("typical", typical_with(normalise=False), "What is kept does not add up to 1. Divide each row by its sum.")
 mistake("typical", typical_with(place_back=False),
         "The result is in the order of typicality. Put each value back where its token stands: `scatter`.")
@@ -491,6 +531,10 @@ def token_by_token(p, mass):
 
 
 alternative("typical", token_by_token)
+equivalent("typical", "-p.log() → p.log()", "Surprise and entropy both change their sign: the distance stays.")
+equivalent("typical", "p.log() → p.log2()", "All distances have the same factor: the order stays.")
+equivalent("typical", "surprise - expected → expected - surprise", "A distance has no sign.")
+equivalent("typical", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
 
 # %% tags=["variant"]
 from txlib.grading import variant
@@ -545,6 +589,7 @@ with check("answers") as show:
     vocab, prompt = show.random_size(6, 9), show.random_size(3, 5)
     ids = show.randint(1, vocab, 1, prompt + 3)
     show(answer_scores(2 * show.randn(1, prompt + 3, vocab), ids, prompt, torch.tensor([prompt + 3])), "one answer of three tokens")
+    show(answer_scores(2 * show.randn(1, 4, vocab), ids[:, :4], 1, torch.tensor([3])), "a prompt of one token, an answer of two")
     lengths = prompt + torch.tensor([1, 4, 2])
     ids = show.randint(1, vocab, 3, prompt + 4) * (torch.arange(prompt + 4) < lengths[:, None])
     ids[:, :prompt] = ids[:1, :prompt]
@@ -554,14 +599,9 @@ with check("answers") as show:
 def scored(counts=None, shift=1, pick=None, total=None):
     """Scores with something changed: which positions count, the shift, the numbers picked, how they are summed up."""
     def answer(logits, ids, prompt, lengths):
-        numbers = logits.log_softmax(dim=-1) if pick is None else pick(logits)
-        if shift == 1:
-            numbers, target = numbers[:, :-1], ids[:, 1:]
-        elif shift == 0:
-            numbers, target = numbers[:, 1:], ids[:, 1:]
-        else:
-            numbers, target = numbers[:, 1:], ids[:, :-1]
-        numbers = numbers.gather(-1, target[..., None])[..., 0]
+        read = logits[:, :-1] if shift == 1 else logits[:, 1:]
+        target = ids[:, :-1] if shift == -1 else ids[:, 1:]
+        numbers = (read.log_softmax(dim=-1) if pick is None else pick(read)).gather(-1, target[..., None])[..., 0]
         position = torch.arange(1, ids.shape[1])
         start, end = (prompt, lengths[:, None]) if counts is None else counts(prompt, lengths[:, None], ids.shape[1])
         counted = (position >= start) & (position < end)
@@ -615,7 +655,16 @@ def one_by_one(logits, ids, prompt, lengths):
     return torch.stack(scores)
 
 
+mistake("answers", scored(counts=lambda prompt, lengths, n: (prompt, lengths + 1)),
+        "One place too many: row i ends at position `lengths[i] - 1`. What stands after it is padding.")
+mistake("answers", scored(pick=lambda logits: logits.log_softmax(dim=1)),
+        "Your softmax runs along the text. Each position has a distribution over the vocabulary, the last axis.")
 alternative("answers", one_by_one)
+equivalent("answers", "logits[:, :-1] → logits[:, :]", "`gather` reads only as many rows as it has indices.")
+equivalent("answers", "log_p.gather(-1, ids[:, 1:, None])[..., 0] → log_p.gather(-1, ids[:, 1:, None])[..., -1]",
+           "After `gather` that axis has one entry.")
+if POWER == 1:
+    equivalent("answers", "counted.sum(dim=-1) ** POWER → counted.sum(dim=-1)", "The power is 1.")
 
 # %% [markdown]
 # ### Task 6 · Investigate: which dial would you ship?   ●●●●○ · 20 minutes · 4 points

@@ -68,15 +68,15 @@ def forgetting_head(
 with check("forgetting-head") as show:
     d, d_k = show.random_size(5, 7), show.random_size(3, 4)
     w = [show.randn(d, d_k) for _ in range(3)]
-    out, cache = forgetting_head(show.randn(6, d), None, *w, 4)
-    show(out, "a prompt of six tokens, window 4")
-    for new in (1, 3):
-        out, cache = forgetting_head(show.randn(new, d), cache, *w, 4)
-        show(out, "one more token" if new == 1 else f"{new} more tokens at once")
-    show(list(cache), "the cache at the end: keys, values")
+    for window in (4, 1, show.random_size(7, 9)):
+        cache = None
+        for new in (6, 1, 3) if window == 4 else (1, 2, 4, 5):
+            out, cache = forgetting_head(show.randn(new, d), cache, *w, window)
+            show(out, f"window {window}: {new} new token{'s' * (new > 1)}")
+        show(list(cache), f"window {window}: the cache at the end: keys, values")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -139,6 +139,8 @@ def row_by_row(x, cache, w_q, w_k, w_v, window):
 
 
 alternative("forgetting-head", row_by_row)
+for change in ("len(cache[0]) → len(cache[1])", "len(cache[0]) → len(cache[-1])"):
+    equivalent("forgetting-head", change, "There are as many values as keys.")
 
 # %% [markdown]
 # ### Task 2 · No padding at all   ●●●○○ · 12 minutes · 3 points
@@ -180,10 +182,10 @@ def packed(
 with check("packed") as show:
     for count in (show.random_size(4, 6), show.random_size(7, 9)):
         lengths = show.randint(1, 10, count)
-        position, allowed, last = packed(lengths)
-        show(position, f"positions of {count} prompts", points=1)
-        show(allowed, f"who may see whom, {count} prompts", points=1)
-        show(last, f"where {count} prompts end", points=1)
+        position, allowed, last = zip(packed(lengths), packed(lengths[:1]))
+        show(position, f"positions of {count} prompts, and of the first alone", points=1)
+        show(allowed, f"who may see whom, {count} prompts, and the first alone", points=1)
+        show(last, f"where {count} prompts end, and the first alone", points=1)
 
 # %% tags=["mistakes"]
 def packed_with(position=None, allowed=None, last=None):
@@ -302,6 +304,15 @@ mistake("roofline", speed(arithmetic=lambda parameters, batch, rate: 2 * paramet
         "The arithmetic of one text only. Each of the `batch` texts takes two operations per weight.")
 mistake("roofline", speed(tokens=lambda batch: 1),
         "These are *steps* per second, what one text gets. All texts together get `batch` times as many tokens.")
+mistake("roofline", speed(arithmetic=lambda parameters, batch, rate: 2 * parameters * batch),
+        "One of your two times is not in seconds: divide operations by `rate`, and bytes by `reading`.")
+mistake("roofline", lambda parameters, width, cache, batch, rate, reading: (
+            batch / max(2 * parameters * batch / rate, parameters * width + batch * cache)),
+        "One of your two times is not in seconds: divide operations by `rate`, and bytes by `reading`.")
+mistake("roofline", speed(memory=lambda parameters, width, cache, batch: batch * cache),
+        "The weights are missing: at each step all of them are read, too.")
+mistake("roofline", speed(join=lambda work, read: work),
+        "Only arithmetic takes time here. Reading does, too: take the slower of the two.")
 alternative("roofline", lambda parameters, width, cache, batch, rate, reading: min(
     rate / (2 * parameters), batch * reading / (parameters * width + batch * cache)))
 
@@ -354,6 +365,8 @@ with check("few-bits") as show:
     weight = show.randn(2, 8)
     weight[1, 4:] = show.randn(1)
     show(list(few_bits(weight, 4)), "four equal weights in the last group: levels, weights")
+    show(list(few_bits(weight, 8)), "one group in each row: levels, weights")
+    show(list(few_bits(weight, 1)), "each weight a group of its own: levels, weights")
 
 # %% tags=["mistakes"]
 def rounded_with(levels=2**BITS - 1, low=None, high=None, rounding=torch.round, group=None, zero=True, back=None, safe=True):
@@ -403,6 +416,23 @@ mistake("few-bits", rounded_with(safe=False),
         "In a group of equal weights the step is 0, and 0 / 0 is `nan`. Divide by 1 there.")
 mistake("few-bits", rounded_with(back=lambda low, level, step: level + low),
         "A level is a number of *steps*: the weight is low + level · step.")
+
+
+def not_from_low(weight, size):
+    groups = weight.unflatten(-1, (-1, size))
+    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
+    step = (high - low) / (2**BITS - 1)
+    level = (groups / torch.where(step > 0, step, 1.0)).round()
+    return level.long().flatten(-2), (low + level * step).flatten(-2)
+
+
+mistake("few-bits", not_from_low,
+        "You divide the weights themselves by the step. Level 0 stands at the group's smallest weight: subtract that first.")
+mistake("few-bits", rounded_with(high=lambda groups: groups.amax(-1, keepdim=True) + groups.amin(-1, keepdim=True)),
+        "The step is too large or too small: from the smallest weight to the largest it is *largest − smallest*.")
+for other in (2.0, 0.5, -1.0):
+    equivalent("few-bits", f"torch.where(step > 0, step, 1.0) → torch.where(step > 0, step, {other})",
+               "Where the step is 0, 0 is divided.")
 
 
 def in_rows(weight, size):
@@ -470,9 +500,16 @@ with check("verify") as show:
     p = (1.5 * show.randn(12, ahead + 1, vocab)).softmax(-1)
     q = (1.5 * show.randn(12, ahead, vocab)).softmax(-1)
     q[:4] = p[:4, :-1]                                             # four drafts that are always kept
-    kept, after = verify(show.randint(0, vocab, 12, ahead), q, p, show.rand(12, ahead))
-    show(kept, f"how many of {ahead} guesses stay, in 12 drafts", points=1)
-    show(after, "what the next token is drawn from", points=2)
+    many = verify(show.randint(0, vocab, 12, ahead), q, p, show.rand(12, ahead))
+    order = show.permutation(4)
+    p = torch.tensor([[0.25, 0.5, 0.25, 0.0], [0.125, 0.5, 0.25, 0.125]])[:, order].expand(3, -1, -1)       # (3, 2, 4)
+    q = torch.tensor([[0.5, 0.125, 0.125, 0.25]])[:, order].expand(3, -1, -1)                               # (3, 1, 4)
+    guesses = order.argsort()[torch.tensor([[0], [0], [3]])]       # (3, 1)
+    chance = torch.tensor([[0.5], [0.25], [0.0]])                  # (3, 1)
+    kept, after = zip(many, verify(guesses, q, p, chance))
+    also = "then in three drafts of one: chance · q = p, chance · q < p, and p = 0"
+    show(kept, f"how many of {ahead} guesses stay, in 12 drafts; {also}", points=1)
+    show(after, "what the next token is drawn from, in all of them", points=2)
 
 # %% tags=["mistakes"]
 def verified(passes=None, count=None, missing=None, normalise=True, place=0):
@@ -505,6 +542,10 @@ mistake("verify", verified(count=lambda passed: passed.sum(dim=1)),
         "written: stop at the first refusal.")
 mistake("verify", verified(passes=lambda chance, theirs, ours: theirs <= ours),
         "`chance` has no effect. A guess that the draft likes better than the model does is kept with probability p / q.")
+mistake("verify", verified(passes=lambda chance, theirs, ours: theirs < ours),
+        "`chance` has no effect. A guess that the draft likes better than the model does is kept with probability p / q.")
+mistake("verify", verified(passes=lambda chance, theirs, ours: chance * theirs <= ours),
+        "Compare with `<`, not `<=`: a guess that the model gives no probability must never stay.")
 mistake("verify", verified(passes=lambda chance, theirs, ours: chance < ours),
         "A guess is kept with probability p(x). It was already drawn with q(x): keep it with p(x) / q(x).")
 mistake("verify", verified(passes=lambda chance, theirs, ours: chance * ours < theirs),
@@ -543,6 +584,12 @@ def draft_by_draft(guesses, q, p, chance):
 
 
 alternative("verify", draft_by_draft)
+for change in ("q.gather(-1, guesses[..., None])[..., 0] → q.gather(-1, guesses[..., None])[..., -1]",
+               "p[:, :-1].gather(-1, guesses[..., None])[..., 0] → p[:, :-1].gather(-1, guesses[..., None])[..., -1]"):
+    equivalent("verify", change, "After `gather` that axis has one entry.")
+equivalent("verify", "p[:, :-1] → p[:, :]", "`gather` reads only as many rows as it has indices.")
+for rows in (":2", ":"):
+    equivalent("verify", f"p[:, :1] → p[:, {rows}]", "More rows of zeros than one are never read.")
 
 # %% [markdown]
 # ### Task 6 · Investigate: when does guessing pay?   ●●●●○ · 20 minutes · 4 points

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txlib.grading import check, cost
 
 # %% tags=["variant"]
 from txlib.grading import variant
@@ -77,15 +77,17 @@ with check("hide-words") as show:
         words = show.random_size(60, 80)
         lengths = show.randint(1, 5, words)
         word = torch.cat([torch.tensor([-1]), torch.arange(words).repeat_interleave(lengths), torch.tensor([-1])])
-        pick = torch.cat([0.5 * show.rand(words - 1), torch.zeros(1)])
+        pick, dice = torch.cat([0.5 * show.rand(words - 1), torch.zeros(1)]).double(), show.rand(len(word)).double()
+        pick[:4] = torch.tensor([0, CHOSEN, 0, 0], dtype=torch.float64)          # the second word is just at the limit,
+        dice[word == 2], dice[word == 3] = MASKED, RANDOM          # and so are the dice of the next two
         ids, other = show.randint(10, 1000, len(word)), show.randint(10, 1000, len(word))
-        seen, labels = hide_words(ids, word, pick, show.rand(len(word)), other, 7)
+        seen, labels = hide_words(ids, word, pick, dice, other, 7)
         show(seen, f"{words} words: what the model sees")
         show(labels, "and the labels")
         show(ids, "ids, afterwards")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 for task in ("hide-words", "join-pair", "corrupt-spans", "pseudo-likelihood"):
     forbid(task, "txlib")
@@ -172,7 +174,40 @@ def by_loops(ids, word, pick, dice, other, mask_id):
     return seen, labels
 
 
+mistake("hide-words", hidden(lambda word, pick, dice: word >= 0),
+        "Every word is chosen. Word `w` is, where `pick[w]` is below {{CHOSEN}}.")
+mistake("hide-words", hidden(lambda word, pick, dice: (pick >= CHOSEN)[word] & (word >= 0)),
+        "The other words are chosen. Word `w` is, where `pick[w]` is *below* {{CHOSEN}}.")
+mistake("hide-words", hidden(lambda word, pick, dice: (pick > CHOSEN)[word] & (word >= 0)),
+        "The other words are chosen. Word `w` is, where `pick[w]` is *below* {{CHOSEN}}.")
+mistake("hide-words", hidden(lambda word, pick, dice: (pick < CHOSEN)[word] & (word > 0)),
+        "Word 0 is never chosen. It is a word like all others; only −1 stands for special tokens.")
+LIMITS = "Mind the limits: *below* {{CHOSEN}}, *from* {{MASKED}} on, *from* {{RANDOM}} on."
+mistake("hide-words", hidden(lambda word, pick, dice: (pick <= CHOSEN)[word] & (word >= 0)), LIMITS)
+mistake("hide-words", hidden(whole, replaced=lambda dice: (dice > MASKED) & (dice < RANDOM)), LIMITS)
+mistake("hide-words", hidden(whole, replaced=lambda dice: (dice >= MASKED) & (dice <= RANDOM)), LIMITS)
+mistake("hide-words", hidden(whole, masked=lambda dice: dice >= 0),
+        "From {{RANDOM}} on a chosen piece stays what it is. Yours becomes `mask_id`.")
+mistake("hide-words", hidden(whole, replaced=lambda dice: dice > 2),
+        "No piece becomes `other`: from {{MASKED}} to below {{RANDOM}} it should.")
+mistake("hide-words", hidden(whole, replaced=lambda dice: dice < RANDOM),
+        "Where `dice` is below {{MASKED}}, a chosen piece becomes `mask_id`. Yours becomes `other` again.")
+
+
+def all_masked(ids, word, pick, dice, other, mask_id):
+    seen, labels = hide_words(ids, word, pick, dice, other, mask_id)
+    return torch.where(whole(word, pick, dice), seen, ids.masked_fill(is_masked(dice), mask_id)), labels
+
+
+def all_replaced(ids, word, pick, dice, other, mask_id):
+    seen, labels = hide_words(ids, word, pick, dice, other, mask_id)
+    return torch.where(is_replaced(dice), other, seen), labels
+
+
+for answer in (all_masked, all_replaced):
+    mistake("hide-words", answer, "Pieces change that were not chosen. The dice decide about *chosen* pieces only.")
 alternative("hide-words", by_loops)
+equivalent("hide-words", "dice < MASKED → dice <= MASKED", "At just this number `other` is put there afterwards.")
 
 # %% [markdown]
 # ### Task 2 · Two sentences, one row   ●●○○○ · 10 minutes · 3 points
@@ -219,7 +254,12 @@ with check("join-pair") as show:
     show(join_pair(a, b, 1, 2, n + 3), f"{n} and 3 tokens, max_length {n + 3}")
     show(join_pair(b, a, 1, 2, 7), f"3 and {n} tokens, max_length 7")
     show(join_pair(a, a[::-1], 1, 2, 2 * n), f"{n} and {n} tokens, max_length {2 * n}")
+    show([join_pair(a, b, 1, 2, room) for room in (n + 6, n + 5)], f"{n} and 3 tokens: they just fit; one too many")
+    show([join_pair(a, b, 1, 2, room) for room in (4, 3)], f"{n} and 3 tokens, max_length 4 and 3")
+    show(join_pair(a, [], 1, 2, 64), f"{n} and no tokens")
     show(join_pair(a, None, 1, 2, 6), f"{n} tokens alone, max_length 6")
+    show([join_pair(a, None, 1, 2, room) for room in (n + 3, n + 2, n + 1)],
+         f"{n} tokens alone: room for more, they just fit, one too many")
     show((a, b), "a and b, afterwards")
 
 # %% tags=["mistakes"]
@@ -324,6 +364,47 @@ def by_lengths(a, b, cls_id, sep_id, max_length):
     return first + second, [0] * len(first) + [1] * len(second)
 
 
+def special_alone(a, b, cls_id, sep_id, max_length):
+    return join_pair(a, b, cls_id, sep_id, max_length + 2 * (b is None))
+
+
+def empty_is_none(a, b, cls_id, sep_id, max_length):
+    return join_pair(a, b or None, cls_id, sep_id, max_length)
+
+
+def segments_alone(kinds):
+    def answer(a, b, cls_id, sep_id, max_length):
+        tokens, segments = join_pair(a, b, cls_id, sep_id, max_length)
+        return tokens, kinds(len(tokens) - 2) if b is None else segments
+    return answer
+
+
+def changing_one(which):
+    def answer(a, b, cls_id, sep_id, max_length):
+        copies = list(a), b and list(b)
+        row = changing(copies[0], copies[1], cls_id, sep_id, max_length)
+        if b is not None:
+            (a, b)[which][:] = copies[which]
+        return row
+    return answer
+
+
+mistake("join-pair", special_alone,
+        "A single sentence makes too long a row: its two special tokens need room as well, `max_length - 2` are left.")
+mistake("join-pair", empty_is_none,
+        "An empty `b` is not no `b`: there the row ends in two `[SEP]`. Ask for `b is None`.")
+SEGMENTS = "Each token of the row has a segment, the special ones too."
+for kinds in (lambda n: [0], lambda n: [0] * n, lambda n: [0] * 2, lambda n: [0] * (n + 1)):
+    mistake("join-pair", segments_alone(kinds), SEGMENTS)
+for kinds in (lambda a, b: [0] * len(a) + [1] * (len(b) + 1), lambda a, b: [0] * (len(a) + 2) + [1] * len(b),
+              lambda a, b: [0] * len(a) + [1] * len(b), lambda a, b: [0] + [1] * (len(b) + 1),
+              lambda a, b: [0] * 2 + [1] * (len(b) + 1), lambda a, b: [0] * (len(a) + 2) + [1],
+              lambda a, b: [0] * (len(a) + 2), lambda a, b: [1] * (len(b) + 1),
+              lambda a, b: [0] * (len(a) + 1) + [1] * (len(b) + 1)):
+    mistake("join-pair", joined(fairly, kinds), SEGMENTS)
+for which in (0, 1):
+    mistake("join-pair", changing_one(which),
+            "`a` or `b` has changed: `pop()` works on the list that you were given. Make a copy first: `a, b = list(a), list(b)`.")
 alternative("join-pair", by_lengths)
 
 # %% [markdown]
@@ -376,6 +457,7 @@ with check("corrupt-spans") as show:
         spans = [(first + 1, last - first) for first, last in zip(cuts[::2], cuts[1::2])]
         show(corrupt_spans(ids, spans, 999), f"{n} tokens, stretches {spans}")
     show(corrupt_spans(ids, [(0, 3), (n - 2, 2)], 500), f"{n} tokens, the first three and the last two")
+    show(corrupt_spans(ids, [(0, n)], 500), f"{n} tokens, all in one stretch")
 
 # %% tags=["mistakes"]
 def spans_with(mark=lambda first_mark, number: first_mark - number, ending=True, per_token=False, rest=True):
@@ -431,6 +513,36 @@ def backwards(ids, spans, first_mark):
     return seen, target
 
 
+def goes_on(done=lambda first, length: first + length, hidden=lambda ids, first, length: ids[first : first + length]):
+    """Span corruption that goes on elsewhere, or hides something else."""
+    def answer(ids, spans, first_mark):
+        seen, target, end = [], [], 0
+        for number, (first, length) in enumerate(spans):
+            seen += [*ids[end:first], first_mark - number]
+            target += [first_mark - number, *hidden(ids, first, length)]
+            end = done(first, length)
+        return seen + ids[end:], [*target, first_mark - len(spans)]
+    return answer
+
+
+def one_mark(ids, spans, first_mark):
+    seen, target = corrupt_spans(ids, spans, first_mark)
+    marks = range(first_mark - len(spans) + 1, first_mark + 1)
+    seen, target = ([first_mark if token in marks else token for token in row] for row in (seen, target))
+    return seen, target
+
+
+mistake("corrupt-spans", one_mark,
+        "All stretches have the same mark. The decoder could not say which one it fills: the second is `first_mark - 1`.")
+mistake("corrupt-spans", goes_on(hidden=lambda ids, first, length: []),
+        "The target holds only marks. After each mark belong the tokens that it stands for.")
+mistake("corrupt-spans", goes_on(hidden=lambda ids, first, length: ids[first:length]),
+        "`ids[first:length]` ends at place `length`. The stretch ends at `first + length`.")
+mistake("corrupt-spans", goes_on(done=lambda first, length: first),
+        "The stretches are still in the input, behind their marks. It goes on after the stretch, at `first + length`.")
+for done in (lambda first, length: 0, lambda first, length: length):
+    mistake("corrupt-spans", goes_on(done=done),
+            "The input goes on at the wrong place after a stretch. The last one ended at `first + length`.")
 alternative("corrupt-spans", backwards)
 
 # %% [markdown]
@@ -478,17 +590,21 @@ def pseudo_likelihood(
 
 # %% nbgrader={"grade_id": "check-pseudo-likelihood", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("pseudo-likelihood") as show:
-    for _ in range(3):
-        n, vocab, calls = show.random_size(7, 12), 20, []
+    for special in (2, 3, 3):
+        n, vocab = show.random_size(7, 12), 20
         table, mix = show.randn(vocab, 16), 0.5 * show.randn(n, n)
+        wide, narrow = show.randn(16, 4000), show.randn(4000, 16) / 250
 
         def model(rows):
-            calls.append(tuple(rows.shape))
-            return torch.tanh(mix @ table[rows]) @ table.T         # every place reads every token
+            vectors = table @ wide @ narrow                        # at each call the same work, and far more than the rest
+            return torch.tanh(mix @ vectors[rows]) @ vectors.T     # every place reads every token
 
         ids = torch.cat([torch.tensor([0]), show.randint(3, vocab, n - 2), torch.tensor([1])])
-        show(pseudo_likelihood(model, ids, ids < 2, 2), f"a text of {n} tokens, two of them special")
-        show(calls, "shapes that the model was called with")
+        if special == 3:
+            ids[show.random_size(2, n - 3)] = 1
+        spent = cost(pseudo_likelihood, model, ids, ids < 2, 2)
+        show([spent.value, round(spent.operations / (4 * vocab * 16 * 4000))],
+             f"a text of {n} tokens, {special} of them special: its score, and how often the model was called")
 
 # %% tags=["mistakes"]
 def scored(hide=True, all_places=False, mean=False, log=True, every=False):
@@ -557,7 +673,12 @@ def by_eye(model, ids, special, mask_id):
         torch.stack([logits[r, place] for r, place in enumerate(places)]), ids[places], reduction="sum")
 
 
+mistake("pseudo-likelihood", lambda model, ids, special, mask_id: (
+            pseudo_likelihood(model, ids, torch.arange(len(ids)) % (len(ids) - 1) == 0, mask_id)),
+        "You leave out the first and the last token. Special ones may stand elsewhere, too: read `special`.")
 alternative("pseudo-likelihood", by_eye)
+equivalent("pseudo-likelihood", "(~special).nonzero()[:, 0] → (~special).nonzero()[:, -1]",
+           "Places on one axis are given by one number.")
 
 # %% [markdown]
 # ### Task 5 · Investigate: what does it read?   ●●●●○ · 25 minutes · 4 points

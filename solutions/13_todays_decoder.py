@@ -18,7 +18,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.grading import check
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### Task 1 · RMS norm in half precision   ●●○○○ · 8 minutes · 3 points
@@ -60,14 +60,17 @@ with check("rms-norm", rtol=2e-3, atol=1e-4) as show:
     gain = 1 + 0.5 * show.randn(d)
     show(rms_norm(3 + show.randn(2, d), torch.ones(d), 1e-6), "gain 1, mean not 0")
     show(rms_norm(0.1 * show.randn(2, 3, d), gain, 0.01), "small vectors, eps = 0.01")
+    show(rms_norm(torch.stack([0.01 * show.randn(d), torch.zeros(d)]), gain, 0.01), "a tiny vector, and one of zeros")
+    show(rms_norm(2 * show.randn(d), gain, 0.5), "a single vector, eps = 0.5")
     large = 250 + 250 * show.rand(3, d)
     show(rms_norm(large.half(), torch.ones(d).half(), 1e-6), "half precision, up to 500")
+    show(rms_norm(large.half(), gain, 1e-6), "half precision, but a gain in float32")
 
 # %% tags=["mistakes"]
 from txlib.grading import alternative, forbid, mistake
 
 forbid("*", "txlib")
-forbid("rms-norm", ("rms_norm", "RMSNorm"), "aten._fused_rms_norm")
+forbid("rms-norm", ("rms_norm", "RMSNorm", "_fused_rms_norm"), "aten._fused_rms_norm")
 
 
 def rms_like(scale):
@@ -100,13 +103,19 @@ mistake("rms-norm", in_its_own_type,
         "Convert to float32 *before* squaring.")
 mistake("rms-norm", float_comes_back,
         "The numbers are right, but float32 comes back for a half-precision x. Convert the result: `.type_as(x)`.")
+mistake("rms-norm", rms_like(lambda x, eps: x.square().mean(-1, keepdim=True).rsqrt()),
+        "`eps` is missing: a vector of zeros gives 0 / 0, which is NaN. Add it under the root.")
+mistake("rms-norm", rms_like(lambda x, eps: (x.square().mean(dim=min(1, x.dim() - 1), keepdim=True) + eps).rsqrt()),
+        "The mean runs over axis 1, which is the last one in a matrix only. Take `dim=-1`.")
+mistake("rms-norm", rms_like(lambda x, eps: 1),
+        "x is multiplied by the gain, but not divided by its root mean square.")
 mistake("rms-norm", lambda x, gain, eps: rms_norm(x, torch.ones_like(gain), eps),
         "The gain is missing: multiply each entry by it.")
 mistake("rms-norm", lambda x, gain, eps: rms_norm(x, 1 + gain, eps),
         "You multiply by 1 + gain. Some models store their gain so (Gemma), but here the gain itself is given.")
 alternative("rms-norm", lambda x, gain, eps: F.rms_norm(x.float(), gain.shape, gain.float(), eps).type_as(x))
-alternative("rms-norm", lambda x, gain, eps: gain * (x.double() / (x.double() ** 2).mean(-1, True).add(eps).sqrt())
-            .type_as(x))
+alternative("rms-norm", lambda x, gain, eps: (gain * (x.double() / (x.double() ** 2).mean(-1, True).add(eps).sqrt())
+                                              .type_as(x)).type_as(x))
 
 # %% tags=["variant"]
 from txlib.grading import variant
@@ -186,6 +195,10 @@ mistake("gated", gated_by(lambda gate, up: bend(gate) + up),
         "The two are added. A gate *multiplies*: where it is 0, nothing passes.")
 mistake("gated", gated_by(lambda gate, up: bend(gate)),
         "`up_proj` is not used. The gate has nothing to let through.")
+mistake("gated", gated_by(lambda gate, up: up),
+        "The gate is not used: multiply `x @ up_proj.T` by {{GATE}} of `x @ gate_proj.T`.")
+mistake("gated", lambda x, gate, up, down: bend(x @ gate.T) * (x @ up.T),
+        "The last matrix is missing: `down_proj` leads back from d_ff to d_model.")
 mistake("gated", lambda x, gate, up, down: bend(gated(x, gate, up, down)),
         "There is one more {{GATE}} at the end. The last matrix is the last step.")
 alternative("gated", lambda x, gate, up, down: F.linear(bend(F.linear(x, gate)) * F.linear(x, up), down))
@@ -201,7 +214,8 @@ if NAME == "SwiGLU":
 #
 # `repeat_interleave` and `repeat` would copy the whole cache for every token, so they are not allowed. (`expand` copies
 # nothing by itself, but the matrix product after it does; it is not allowed either.) Bring the *queries* into groups
-# instead. (`F.scaled_dot_product_attention` is not allowed either.)
+# instead. (`F.scaled_dot_product_attention` is not allowed either.) The check counts how many numbers the largest tensor
+# holds that you make: never more than the cache's keys.
 #
 # <details><summary>Hint 1: what shape do grouped queries have?</summary>
 #
@@ -232,16 +246,18 @@ def grouped_attention(
 # %% nbgrader={"grade_id": "check-grouped", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("grouped") as show:
     n, d = show.random_size(3, 6), show.random_size(3, 5)
-    for heads, pairs in ((6, 2), (4, 4), (4, 1)):
-        q, k, v = show.randn(2, heads, 1, d), show.randn(2, pairs, n, d), show.randn(2, pairs, n, d)
-        show(grouped_attention(q, k, v), f"{heads} query heads, {pairs} pairs")
+    for heads, pairs, keys in ((6, 2, n), (4, 4, n), (4, 1, d), (6, 3, 1)):
+        q, k, v = show.randn(2, heads, 1, d), show.randn(2, pairs, keys, d), show.randn(2, pairs, keys, d)
+        show(grouped_attention(q, k, v), f"{heads} query heads, {pairs} pairs, {keys} keys")
+    pairs = show.random_size(2, 3)
+    q, k, v = show.randn(1, 4 * pairs, 1, 16), show.randn(1, pairs, 300, 16), show.randn(1, pairs, 300, 16)
+    spent = cost(grouped_attention, q, k, v)
+    show([show.sketch(spent.value), spent.largest <= k.numel()],
+         f"300 keys, {4 * pairs} query heads, {pairs} pairs: the result, and whether the cache was never copied for each head")
 
 # %% tags=["mistakes"]
 forbid("grouped", ("repeat_interleave", "repeat", "expand", "scaled_dot_product_attention"),
-       ("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
-        "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
-        "aten._scaled_dot_product_cudnn_attention", "aten._scaled_dot_product_fused_attention_overrideable",
-        "aten._scaled_dot_product_attention_math", "aten._native_multi_head_attention"))
+       "attention")
 
 
 def shared(k, heads):
@@ -258,6 +274,14 @@ def wrong_back(q, k, v):
     return rearrange(attend(q, k, v), "b pair group d -> b (group pair) 1 d")
 
 
+def by_broadcasting(q, k, v):
+    return attend(q.view(len(q), k.shape[1], -1, 1, q.shape[-1]), k[:, :, None], v[:, :, None]).view(q.shape)
+
+
+for copying in (lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.shape[1])), by_broadcasting):
+    mistake("grouped", copying,
+            "The numbers are right, but keys and values are copied for each query head (a matrix product with expanded "
+            "ones copies them, too). Bring the *queries* into groups: (batch, kv_heads, group, d_k).")
 mistake("grouped", lambda q, k, v: attend(q, k.repeat(1, q.shape[1] // k.shape[1], 1, 1),
                                           v.repeat(1, q.shape[1] // k.shape[1], 1, 1)),
         "Query heads take turns: head 0 reads pair 0, head 1 pair 1, head 2 pair 0 again. *Neighbours* share a pair: "
@@ -274,6 +298,18 @@ mistake("grouped", lambda q, k, v: shared(v, q.shape[1]).mean(dim=-2, keepdim=Tr
         "query it gives 1 everywhere.")
 
 
+def in_groups(q, k, v, scale, dim=-1):
+    return attend(q.view(len(q), k.shape[1], -1, q.shape[-1]), k, v, scale, dim).view(q.shape)
+
+
+for wrong_scale in (lambda group, keys: group**-0.5, lambda group, keys: keys**-0.5, lambda group, keys: 2**-0.5):
+    mistake("grouped", lambda q, k, v, wrong_scale=wrong_scale: in_groups(q, k, v, wrong_scale(q.shape[1] // k.shape[1], k.shape[2])),
+            "You divide by the root of another size. √d_k is the root of how many numbers a query has: its last axis.")
+for axis in (-2, 0):
+    mistake("grouped", lambda q, k, v, axis=axis: in_groups(q, k, v, q.shape[-1] ** -0.5, axis),
+            "The softmax runs over the wrong axis. Each query's weights add up to 1 over the *keys*, the last axis.")
+
+
 def averaged(q, k, v):
     group = rearrange(q, "b (pair group) 1 d -> b pair group d", pair=k.shape[1])
     return shared(attend(group.mean(dim=2, keepdim=True), k, v), q.shape[1])
@@ -285,7 +321,9 @@ mistake("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.
         "The numbers are right; the axis of the one new token is missing. The result is (batch, heads, 1, d_k).")
 mistake("grouped", lambda q, k, v: attend(q.view(len(q), k.shape[1], -1, q.shape[-1]), k, v),
         "The heads are still in groups. Bring them back, pair by pair, to (batch, heads, 1, d_k).")
-alternative("grouped", lambda q, k, v: attend(q, shared(k, q.shape[1]), shared(v, q.shape[1])))
+alternative("grouped", lambda q, k, v: torch.cat([
+    attend(q[:, pair * (q.shape[1] // k.shape[1]):][:, :q.shape[1] // k.shape[1], 0], k[:, pair], v[:, pair])
+    for pair in range(k.shape[1])], dim=1)[:, :, None])
 alternative("grouped", lambda q, k, v: attend(q.view(len(q), k.shape[1], -1, q.shape[-1]), k, v).view(q.shape))
 
 # %% [markdown]
@@ -324,11 +362,12 @@ with check("convert") as show:
     rows = torch.arange(12.0)[:, None]
     given = {"q_proj": rows, "k_proj": rows[:6], "v_proj": rows[:6], "o_proj": rows.T}
     show(to_neighbours(given, 2, 1), "2 heads of 6, 1 pair; each row holds its number")
-    show(given["q_proj"], "what was given, afterwards")
-    pairs, d_k = show.random_size(2, 3), 2 * show.random_size(2, 4)
-    sizes = {"q_proj": (2 * pairs * d_k, 5), "k_proj": (pairs * d_k, 5), "v_proj": (pairs * d_k, 5)}
-    given = {name: show.randn(*size) for name, size in sizes.items()} | {"o_proj": show.randn(5, 2 * pairs * d_k)}
-    show(to_neighbours(given, 2 * pairs, pairs), f"{2 * pairs} heads of {d_k}, {pairs} pairs")
+    show(given, "what was given, afterwards")
+    pairs, group, d_k = show.random_size(2, 3), show.random_size(2, 3), 2 * show.random_size(2, 4)
+    for heads in (group * pairs, pairs):
+        sizes = {"q_proj": (heads * d_k, 5), "k_proj": (pairs * d_k, 5), "v_proj": (pairs * d_k, 5), "o_proj": (5, heads * d_k)}
+        given = {name: show.randn(*size) for name, size in sizes.items()}
+        show(to_neighbours(given, heads, pairs), f"{heads} heads of {d_k}, {pairs} pairs")
 
 # %% tags=["mistakes"]
 forbid("convert", ("transformers",))
@@ -370,6 +409,9 @@ mistake("convert", moving(BACK, names=("q_proj", "k_proj", "v_proj")),
         "The values' rows moved as well. Values are not turned, and `o_proj` expects them in their old order.")
 mistake("convert", moving(BACK, count=lambda name, heads, kv_heads: kv_heads),
         "The queries were cut into `kv_heads` heads. `q_proj` has `heads` of them.")
+mistake("convert", lambda weights, heads, kv_heads: {
+            name: to_neighbours(weights, heads, kv_heads)[name] for name in ("q_proj", "k_proj")},
+        "`v_proj` and `o_proj` are missing. Return all four matrices: these two as they were.")
 mistake("convert", lambda weights, heads, kv_heads: dict(weights),
         "Nothing has moved. Shapes fit either way; that is why this mistake is so common.")
 mistake("convert", in_place,
@@ -489,6 +531,46 @@ mistake("costs", counted(lambda c: -(2 * c["num_hidden_layers"] + 1) * c["hidden
         "The norms' gains are missing.")
 mistake("costs", counted(lambda c: (2 * c["num_hidden_layers"] + 1) * c["hidden_size"]),
         "RMS norm has a gain, but no bias.")
+def llama(kv=width, attention=lambda d, kv: 2 * d * d + 2 * d * kv, network=lambda d, d_ff: 3 * d * d_ff, norms=lambda d: 2 * d,
+          layers=lambda number: number, around=lambda matrices, vocab, d: matrices * vocab * d):
+    """The parameters with one part exchanged."""
+    def parameters(c):
+        d, matrices = c["hidden_size"], 1 if c["tie_word_embeddings"] else 2
+        block = attention(d, kv(c)) + network(d, c["intermediate_size"]) + norms(d)
+        return around(matrices, c["vocab_size"], d) + layers(c["num_hidden_layers"]) * block + d
+    return {"llama_parameters": parameters, "cache_bytes": cache_bytes}
+
+
+mistake("costs", llama(kv=lambda c: c["num_key_value_heads"] * c["hidden_size"]),
+        "Keys and values are too wide: a head has hidden_size / num_attention_heads entries, not hidden_size.")
+mistake("costs", llama(kv=lambda c: c["hidden_size"] // c["num_attention_heads"]),
+        "Keys and values are counted for a single head. There are num_key_value_heads of them.")
+for attention in (lambda d, kv: 2 * d + 2 * d * kv, lambda d, kv: 2 * d * d + 2 * d, lambda d, kv: 2 * d * d + 2 * kv):
+    mistake("costs", llama(attention=attention), "A matrix of attention is counted by one of its sides only: it holds rows · columns numbers.")
+for attention in (lambda d, kv: d * d + 2 * d * kv, lambda d, kv: 2 * d * d + d * kv):
+    mistake("costs", llama(attention=attention), "Attention has *four* matrices: for queries, keys, values and the output.")
+mistake("costs", llama(attention=lambda d, kv: 2 * d * d), "The matrices of keys and values are missing.")
+mistake("costs", llama(attention=lambda d, kv: 2 * d * kv), "The matrices of the queries and of the output are missing.")
+mistake("costs", llama(attention=lambda d, kv: 0), "Attention's four matrices are missing.")
+mistake("costs", llama(network=lambda d, d_ff: 0), "The feed-forward network's three matrices are missing.")
+for network in (lambda d, d_ff: 3 * d, lambda d, d_ff: 3 * d_ff):
+    mistake("costs", llama(network=network), "Each of the feed-forward network's matrices holds hidden_size · intermediate_size numbers.")
+mistake("costs", llama(network=lambda d, d_ff: d * d_ff), "One matrix of the feed-forward network is counted. It has three: gate, up and down.")
+mistake("costs", llama(norms=lambda d: d), "A block has *two* norms, each with a gain.")
+mistake("costs", llama(norms=lambda d: 2), "A gain is a vector: hidden_size numbers, one for each entry.")
+mistake("costs", llama(layers=lambda number: 1), "One block is counted. There are num_hidden_layers of them.")
+mistake("costs", llama(layers=lambda number: 0), "The blocks are missing.")
+mistake("costs", llama(around=lambda matrices, vocab, d: 0), "The embedding is missing, vocab_size × hidden_size.")
+for around in (lambda matrices, vocab, d: matrices * vocab, lambda matrices, vocab, d: matrices * d):
+    mistake("costs", llama(around=around), "The embedding is counted by one of its sides only: it holds vocab_size · hidden_size numbers.")
+mistake("costs", counted(factor=lambda c, *_: c["num_attention_heads"]),
+        "A head's key has hidden_size / num_attention_heads entries, not hidden_size.")
+mistake("costs", counted(factor=lambda c, *_: 1 / c["num_key_value_heads"]),
+        "One key-value head is counted. Each of the num_key_value_heads keeps keys and values of its own.")
+mistake("costs", counted(factor=lambda c, *_: c["num_attention_heads"] / c["hidden_size"]),
+        "A key is a vector: multiply by d_k, how many numbers it has.")
+mistake("costs", counted(factor=lambda c, batch, tokens, bytes_each: 1 / tokens), "Every token has its own keys and values: multiply by `tokens`.")
+mistake("costs", counted(factor=lambda c, batch, tokens, bytes_each: 1 / bytes_each), "That is how many numbers it holds. Multiply by `bytes_each`.")
 mistake("costs", counted(factor=lambda c, *_: c["num_attention_heads"] / c["num_key_value_heads"]),
         "The cache is counted for every *query* head. Only the key-value heads are kept.")
 mistake("costs", counted(factor=lambda *_: 0.5), "A key *and* a value are kept: twice as much.")

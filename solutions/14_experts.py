@@ -13,7 +13,6 @@ mode = "learn"
 
 # %%
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -58,6 +57,7 @@ with check("gates") as show:
     scores = 2 * show.randn(4, experts)
     show(gates(scores, 2), f"{experts} experts, two per token")
     show(gates(scores, 3), "the same, three per token")
+    show(gates(show.randn(5, 5) - 3, 1), "one per token; as many experts as tokens")
     show(gates(show.randn(3, 4), 4), "four of four experts")
 
 # %% tags=["mistakes"]
@@ -154,9 +154,10 @@ def balance_loss(probabilities: Float[Tensor, "tokens experts"], real: Bool[Tens
 with check("balance") as show:
     tokens, experts = show.random_size(10, 16), show.random_size(K + 2, K + 5)
     probabilities = (show.randn(tokens, experts) + 2 * show.randn(experts)).softmax(dim=-1)
-    real = torch.arange(tokens) < tokens - 4
+    real = show.permutation(tokens) >= 4
     show(balance_loss(probabilities, torch.ones(tokens, dtype=torch.bool)), "no padding")
-    show(balance_loss(probabilities, real), "the last four are padding")
+    show(balance_loss(probabilities, real), "four positions, in any place, are padding")
+    show(balance_loss(probabilities, torch.arange(tokens) == show.random_size(0, 3)), "a single real token")
     wanted = probabilities.clone().requires_grad_()
     balance_loss(wanted, real).backward()
     show(wanted.grad, "the gradient at the probabilities")
@@ -206,12 +207,19 @@ mistake("balance", padding_set_to_zero,
 mistake("balance", padding_in_the_mean,
         "Sums leave padding out, but the mean still divides by all rows. Divide by the number of *real* tokens.")
 mistake("balance", balance_with(shares, scale=lambda p: 1), "The factor N is missing: balanced, the loss should be {{K}}.")
+mistake("balance", lambda probabilities, real: with_padding(probabilities[:int(real.sum())], real[:int(real.sum())]),
+        "You cut the end off, as if padding always stood there. It may stand anywhere: `probabilities[real]`.")
+for f, P in ((lambda p: shares(p).mean(), lambda p: p.mean(0)), (shares, lambda p: p.mean())):
+    mistake("balance", balance_with(f, P), "f and P have one number for each *expert*. Take the mean over the tokens alone: `dim=0`.")
+mistake("balance", balance_with(lambda p: choices(p).sum()),
+        "`one_hot` adds up over everything. Add up over a token's choices alone, `dim=1`, then take the mean over the tokens.")
 mistake("balance", balance_with(lambda p: p.mean(0)),
         "This is N · Σ P². The value may look similar, but what counts is where tokens really *go*: one factor is f.")
 mistake("balance", balance_with(shares, P=lambda p: shares(p) + 0 * p.mean(0)),
         "This is N · Σ f². f is counted, so its gradient is 0: the router would learn nothing. One factor is P.")
 mistake("balance", balance_with(lambda p: shares(p) * len(p)),
         "f or P is a sum over the tokens. Both are *means*: divide by how many real tokens there are.")
+mistake("balance", balance_with(lambda p: 1), "f is missing: the probabilities' means alone always add up to 1.")
 mistake("balance", detached,
         "The value is right, but P is cut off from its gradient. P is the only way by which the router can learn.")
 
@@ -263,9 +271,21 @@ with check("dropped") as show:
     show(dropped(chosen, 4, 1.0), "16 tokens, 4 experts, factor 1")
     show(dropped(chosen, 5, 0.5), "the same with 5 experts, of which one is never asked; factor 0.5")
     show(dropped(torch.tensor([2, 2, 0, 2, 1, 2, 2, 0, 2, 2]), 4, 1.25), "one expert that all want, factor 1.25")
+    tokens, experts = show.random_size(17, 30), show.random_size(2, 6)
+    show(dropped(show.randint(0, experts, tokens), experts, 0.75), f"{tokens} tokens, {experts} experts, factor 0.75")
     show(dropped(show.randint(0, 3, 30), 3, 3.0), "room for all")
 
 # %% tags=["mistakes"]
+from collections import Counter
+
+from txlib.grading import equivalent
+
+equivalent("dropped", "queue.gather(1, chosen[:, None])[:, 0] → queue.gather(1, chosen[:, None])[:, -1]",
+           "`gather` gives a single column here: the first is the last.")
+equivalent("dropped", "F.one_hot(chosen, experts) → F.one_hot(chosen)",
+           "Without `experts` the columns end with the last expert that is asked. No other column is looked up.")
+
+
 def served(chosen, room, order=None):
     """True where the token finds its expert full, in this order of tokens."""
     out, asked = torch.zeros(len(chosen), dtype=torch.bool), Counter()
@@ -298,6 +318,8 @@ mistake("dropped", lambda chosen, experts, factor: torch.bincount(chosen, minlen
 mistake("dropped", lambda chosen, experts, factor: served(
             chosen, math.ceil(factor * len(chosen) / len(set(chosen.tolist())))),
         "The room is shared among the experts that are asked. Divide by all experts: an idle one keeps its room.")
+mistake("dropped", lambda chosen, experts, factor: served(chosen, factor),
+        "The room is only the factor. It is ⌈factor · tokens / experts⌉.")
 alternative("dropped", lambda chosen, experts, factor: served(chosen, math.ceil(factor * len(chosen) / experts)))
 
 
@@ -316,8 +338,8 @@ alternative("dropped", by_rank)
 # add up to 1 again.
 #
 # An expert is a function from `(its tokens, d_model)` to the same shape. Call it with many tokens at once: once per
-# expert, or once per expert and choice. One that no token chose is not called at all. We count calls, and the rows that
-# each expert has seen, so computing everything is found out.
+# expert, or once per expert and choice. One that is left without a token is not called at all. We count calls, and the
+# rows that each expert has seen, so computing everything is found out.
 #
 # <details><summary>Hint 1: who goes to expert i?</summary>
 #
@@ -352,27 +374,35 @@ def mixture(
 
 # %% nbgrader={"grade_id": "check-mixture", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("mixture") as show:
-    d, N, rows, calls = show.random_size(3, 5), 5, Counter(), Counter()
+    def counted(matrices):
+        """Experts, and a function that reports which of them were called, with how many rows and calls each."""
+        rows, calls = [0] * len(matrices), [0] * len(matrices)
 
+        def make_expert(number, matrix):
+            def expert(x):
+                rows[number] += len(x)
+                calls[number] += 1
+                return torch.tanh(x @ matrix)
+            return expert
 
-    def make_expert(number, weight):
-        def expert(x):
-            rows[number] += len(x)
-            calls[number] += 1
-            return torch.tanh(x @ weight)
-        return expert
+        experts = [make_expert(number, matrix) for number, matrix in enumerate(matrices)]
+        return experts, lambda: [(number, rows[number], calls[number]) for number in range(len(rows)) if calls[number]]
 
-
-    experts = [make_expert(number, show.randn(d, d)) for number in range(N)]
-    tokens, weights = show.randn(7, d), show.rand(7, 2)
-    chosen = torch.stack([show.permutation(N - 1)[:2] for _ in range(7)])
-    kept = show.rand(7, 2) > 0.3
-    show(mixture(tokens, experts, weights, chosen, torch.ones(7, 2, dtype=torch.bool)), "two experts per token")
-    show(sorted(rows.items()), "which expert has seen how many rows")
-    show(max(calls.values(), default=0) <= 2, "no expert is called more often than a token has choices")
-    rows.clear()
-    show(mixture(tokens, experts, weights, chosen, kept), "some choices dropped")
-    show(sorted(rows.items()), "which expert has seen how many rows now")
+    d, N, idle = show.random_size(3, 5), 5, show.random_size(0, 4)
+    asked = torch.tensor([number for number in range(N) if number != idle])
+    for n, k, case in ((7, 2, "none dropped"), (7, 2, "some dropped"), (show.random_size(4, 6), 3, "some dropped"),
+                       (show.random_size(8, 10), 1, "some dropped"), (3, 2, "all dropped")):
+        chosen = torch.stack([asked[show.permutation(N - 1)[:k]] for _ in range(n)])
+        kept = {"none dropped": torch.ones(n, k).bool(), "all dropped": torch.zeros(n, k).bool()}.get(case, show.rand(n, k) > 0.3)
+        if case == "some dropped":
+            kept[show.random_size(0, n - 1)] = False                       # a token that loses all its experts,
+            kept[chosen == asked[show.random_size(0, N - 2)]] = False      # an expert that loses all its tokens
+        experts, report = counted(show.randn(N, d, d))
+        case = f"{n} tokens, {k} of {N} experts each, {case}"
+        show(mixture(show.randn(n, d), experts, show.rand(n, k), chosen, kept), case)
+        seen = report()
+        show([(number, rows) for number, rows, _ in seen], f"{case}: which expert has seen how many rows")
+        show(all(calls <= k for _, _, calls in seen), f"{case}: no expert is called more often than a token has choices")
 
 # %% tags=["mistakes"]
 def mixed(combine, ask=lambda chosen, kept, i: (chosen == i) & kept):
@@ -442,6 +472,8 @@ mistake("mixture", mixed(lambda out, token, weight, said: out.index_add(0, token
 mistake("mixture", mixed(lambda out, token, weight, said: out.index_add(0, token, weight * said),
                          ask=lambda chosen, kept, i: (chosen == i) & ~kept),
         "`kept` is inverted: only the dropped ones are computed.")
+mistake("mixture", mixed(lambda out, token, weight, said: out.index_add(0, token, weight * said), ask=lambda chosen, kept, i: kept),
+        "Every expert gets every choice that is kept, whoever was chosen. Ask for `chosen == i`, too.")
 mistake("mixture", everything,
         "The numbers are right, but every expert has computed every token: all the work of a dense model. Gather first which "
         "tokens want the expert.")
@@ -474,7 +506,7 @@ alternative("mixture", choice_by_choice)
 
 
 def with_masks(tokens, experts, weights, chosen, kept):
-    parts = []
+    parts = [torch.zeros_like(tokens)]
     for i, expert in enumerate(experts):
         asked = (chosen == i) & kept
         rows = asked.any(-1)
@@ -561,6 +593,41 @@ mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: -d), "The last
 mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: -L * d), "Each block has *two* norms.")
 mistake("active", miscounted(both=lambda v, L, d, h, kv, f, N, k: 2 * L * d + d),
         "RMS norms have a gain only, no bias: d_model numbers each.")
+def decoder(kv=lambda d, h, kv: kv * d // h, attention=lambda d, kv: 2 * d * d + 2 * d * kv, router=lambda d, N: d * N,
+            norms=lambda d: 2 * d, network=lambda d, f: 3 * d * f, experts=lambda n: n, around=lambda v, d: 2 * v * d + d,
+            layers=lambda L: L, wrong=(0, 1)):
+    """The counts with one part exchanged, in both numbers or in one of them."""
+    def answer(v, L, d, h, kvs, f, N, k):
+        shared = attention(d, kv(d, h, kvs)) + router(d, N) + norms(d)
+        changed = [around(v, d) + layers(L) * (shared + experts(n) * network(d, f)) for n in (N, k)]
+        return tuple(changed[i] if i in wrong else count(v, L, d, h, kvs, f, N, k)[i] for i in (0, 1))
+    return answer
+
+
+mistake("active", decoder(kv=lambda d, h, kv: kv * d), "Keys and values are too wide: a head has d_model / heads entries, not d_model.")
+mistake("active", decoder(kv=lambda d, h, kv: d // h), "Keys and values are counted for one head. There are kv_heads of them.")
+for wrong in (lambda d, kv: 2 * d + 2 * d * kv, lambda d, kv: 2 * d * d + 2 * d, lambda d, kv: 2 * d * d + 2 * kv):
+    mistake("active", decoder(attention=wrong), "A matrix of attention is counted by one of its sides only: it holds rows · columns numbers.")
+for wrong in (lambda d, kv: d * d + 2 * d * kv, lambda d, kv: 2 * d * d + d * kv):
+    mistake("active", decoder(attention=wrong), "Attention has *four* matrices: for queries, keys, values and the output.")
+mistake("active", decoder(attention=lambda d, kv: 2 * d * d), "The matrices of keys and values are missing.")
+mistake("active", decoder(attention=lambda d, kv: 2 * d * kv), "The matrices of the queries and of the output are missing.")
+mistake("active", decoder(attention=lambda d, kv: 0), "Attention's four matrices are missing.")
+for wrong in (lambda d, N: d, lambda d, N: N):
+    mistake("active", decoder(router=wrong), "The router is a matrix: d_model · experts numbers, a score of each expert for each token.")
+mistake("active", decoder(norms=lambda d: 0), "The norms of the blocks are missing: two in each.")
+mistake("active", decoder(norms=lambda d: 2), "A gain is a vector: d_model numbers, one for each entry.")
+for wrong in (lambda d, f: 3 * d, lambda d, f: 3 * f):
+    mistake("active", decoder(network=wrong), "Each matrix of an expert holds d_model · d_ff numbers.")
+mistake("active", decoder(around=lambda v, d: d), "The embedding and the output matrix are missing.")
+for wrong in (lambda v, d: 2 * v + d, lambda v, d: 2 * d + d):
+    mistake("active", decoder(around=wrong), "The embedding is counted by one of its sides only: it holds vocab · d_model numbers.")
+for wrong, which in (((0,), "In the first number"), ((1,), "In the second number")):
+    mistake("active", decoder(around=lambda v, d: 0, wrong=wrong), f"{which} what stands around the blocks is missing.")
+    mistake("active", decoder(layers=lambda L: 0, wrong=wrong), f"{which} the blocks are missing.")
+    mistake("active", decoder(layers=lambda L: 1, wrong=wrong), f"{which} one block is counted. There are `layers` of them.")
+    mistake("active", decoder(experts=lambda n: 0, wrong=wrong), f"{which} the experts are missing.")
+    mistake("active", decoder(experts=lambda n: 1, wrong=wrong), f"{which} one expert is counted. In all there are `experts`, active are `top_k`.")
 mistake("active", lambda *sizes: count(*sizes)[::-1], "The two numbers are exchanged: first all, then the active ones.")
 
 

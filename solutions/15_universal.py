@@ -62,12 +62,18 @@ with check("exits") as show:
     logits = 2 * growing * show.randn(layers, 12, classes)
     show(leave_early(logits, 0.8), f"{layers} layers, {classes} classes, threshold 0.8")
     show(leave_early(0.1 * logits, 0.9), "nobody is sure")
-    show(leave_early(torch.zeros(3, 2, 4), 0.25), "exactly as sure as the threshold, from the first layer on")
+    show(leave_early(2 * show.randn(4, 4, 4), 0.6), "as many layers as texts and classes, threshold 0.6")
+    show(leave_early(show.randn(1, 5, classes), 0.9), "a single layer")
+    certain = show.randn(layers, 6, classes)                               # one layer of each text, not the last, is
+    certain[show.randint(0, layers - 1, 6), torch.arange(6), show.randint(0, classes, 6)] += 200      # wholly sure: p = 1
+    show(leave_early(certain, 1.0), "threshold 1, which a layer of each text meets exactly")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
+equivalent("exits", "answer.gather(0, layer[None])[0] → answer.gather(0, layer[None])[-1]",
+           "`gather` gives a single row here: the first is the last.")
 
 
 def exits_with(sure_of, value=lambda logits: logits.softmax(-1), last=True, count=1):
@@ -106,6 +112,8 @@ mistake("exits", exits_with(reached, value=lambda logits: logits.softmax(1)),
         "The softmax runs over the batch. A text's probabilities are those of its classes, the last axis.")
 mistake("exits", exits_with(lambda best, threshold: best > threshold),
         "A text that is exactly as sure as the threshold leaves, too: at least, not more than.")
+mistake("exits", exits_with(lambda best, threshold: best <= threshold),
+        "The comparison is the wrong way round: these are the first layers that are *not* sure.")
 mistake("exits", surest,
         "This takes the *surest* layer. To know it, all layers must be computed; the first that is sure enough saves the rest.")
 mistake("exits", last_answer, "The layers are right, but the classes are the last layer's. Take the answer of the layer where the text leaves.")
@@ -160,18 +168,20 @@ def halt_together(
 # %% nbgrader={"grade_id": "check-text-halts", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("text-halts") as show:
     n, T = show.random_size(5, 9), show.random_size(6, 9)
-    real = torch.arange(n) < torch.tensor([n, n - 1, n - 2, 2, n, 3])[:, None]
+    real = torch.stack([show.permutation(n) < size for size in (n, n - 1, n - 2, 2, n, 3)])
     p = show.rand(6, n, T) * torch.tensor([0.9, 0.3, 0.5, 0.7, 0.05, 0.4])[:, None, None]
     p = torch.where(real[..., None], p, 0.95)
-    show(halt_together(p, real, 0.99), "six texts, some padded")
+    show(halt_together(p, real, 0.99), "six texts, some with padding in any place")
+    show(halt_together(p, real, 0.25), "the same, threshold 0.25, which some reach at the first step")
+    show(halt_together(p[:, :, :1], real, 0.25), "the same, and there is one step only")
     show(halt_together(torch.full((1, 2, 4), 0.25), torch.ones(1, 2, dtype=torch.bool), 0.5), "the sum meets the threshold exactly")
 
 # %% tags=["mistakes"]
 def together(mean=lambda p, real: (p * real[:, :, None]).sum(1) / real.sum(1, keepdim=True),
-             running=lambda total, threshold: total <= threshold, last=True, count=1, before=True):
+             sums=lambda mean: mean.cumsum(-1), running=lambda total, threshold: total <= threshold, last=True, count=1, before=True):
     """Halting as a text, with something wrong."""
     def answer(p, real, threshold):
-        total = mean(p, real).cumsum(-1)
+        total = sums(mean(p, real))
         still = running(total, threshold)
         N = 1 + (still[:, :-1] if last else still).sum(-1)
         at = (N - 1 if before else N).clamp(max=total.shape[1])
@@ -189,6 +199,18 @@ def by_position(reduce):
     return answer
 
 
+equivalent("text-halts", "F.pad(total, (1, 0)).gather(1, N[:, None] - 1)[:, 0] → F.pad(total, (1, 0)).gather(1, N[:, None] - 1)[:, -1]",
+           "`gather` gives a single column here.")
+for sides in ("(1, 1)", "(1, 2)", "(1, -1)"):
+    equivalent("text-halts", f"(1, 0) → {sides}",
+               "N - 1 is smaller than the number of steps: the last sum, and what stands behind it, is never read.")
+
+mistake("text-halts", together(mean=lambda p, real: p.sum(1) / real.sum(1, keepdim=True)),
+        "You divide by the number of real positions, but padding's probabilities are still in the sum.")
+mistake("text-halts", together(sums=lambda mean: mean.cumsum(0)),
+        "The sums run over the texts. Each text adds up its own steps: the last axis.")
+mistake("text-halts", together(running=lambda total, threshold: total >= threshold),
+        "You count the steps at which a text has halted already. N is 1 plus the number of steps after which it still *runs*.")
 mistake("text-halts", together(mean=lambda p, real: p.mean(1)),
         "Padding is counted in the mean. A short text in a long batch would then halt when its padding says so.")
 mistake("text-halts", together(mean=lambda p, real: (p * real[:, :, None]).mean(1)),
@@ -263,6 +285,10 @@ with check("lottery") as show:
     show(steps.detach(), "expected numbers of steps")
     steps.sum().backward()
     show(lam.grad, "the gradient of the expected number of steps")
+    sure = show.rand(4, T)
+    sure[0, 1], sure[1, 0], sure[2, -1], sure[3, :-1] = 1.0, 0.0, 0.0, 0.0
+    show(lottery(sure), "some are sure to halt, or not to halt, at a step")
+    show(lottery(show.rand(2, 1)), "a single step")
 
 # %% tags=["mistakes"]
 def chances(come=lambda lam: F.pad((1 - lam).cumprod(-1)[:, :-1], (1, 0), value=1.0), rest=True, first=1):
@@ -299,6 +325,23 @@ mistake("lottery", chances(first=0), "The steps are counted from 0 in the expect
 mistake("lottery", as_act,
         "This is the lesson's halting: probabilities added up to 1. Here λ is the chance of halting if one has come so far, so "
         "the chances of *not* having halted are multiplied.")
+def expecting(q=lambda come, lam: come[:, :-1] * lam[:, :-1], come=lambda past: past.cumprod(-1), expect=lambda each: each.sum(-1)):
+    """The lottery with another product or another sum."""
+    def answer(lam):
+        came = F.pad(come(1 - lam[:, :-1]), (1, 0), value=1.0)
+        shares = torch.cat([q(came, lam), came[:, -1:]], dim=-1)
+        return shares, expect(shares * torch.arange(1, lam.shape[-1] + 1))
+    return answer
+
+
+mistake("lottery", expecting(q=lambda come, lam: come[:, :-1]),
+        "These are the chances of having *come* to step t. To halt there, multiply by λ.")
+mistake("lottery", expecting(q=lambda come, lam: lam[:, :-1]),
+        "λ is the chance of halting *if one has come so far*. Multiply by the chance of having come.")
+mistake("lottery", expecting(come=lambda past: past.cumprod(0)),
+        "The product runs over the batch. It runs over the steps before t: the last axis.")
+for expect in (lambda each: each.sum(-2), lambda each: each.sum()):
+    mistake("lottery", expecting(expect=expect), "Each row of λ has an expectation of its own: add up over its steps, the last axis.")
 mistake("lottery", normalised, "λ divided by its sum is a distribution, but another one: a late step needs all earlier ones to have been survived.")
 mistake("lottery", without_gradient, "The numbers are right, but the expectation is cut off from its gradient. The price of thinking must reach λ.")
 
@@ -363,29 +406,32 @@ def think(
 
 # %% nbgrader={"grade_id": "check-running-only", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("running-only") as show:
-    d, n, given = 4, show.random_size(6, 9), []
-    weight = 0.5 * show.randn(d, d)
+    def counted(weight):
+        """A block, and a function that reports how many rows it was given, call by call."""
+        given = []
 
+        def step(rows, everything):
+            given.append(len(rows))
+            return torch.tanh((rows @ weight @ everything.T).softmax(dim=-1) @ everything + 0.9 * rows + 0.1)
 
-    def step(rows, everything):
-        given.append(len(rows))
-        return torch.tanh((rows @ weight @ everything.T).softmax(dim=-1) @ everything + 0.9 * rows + 0.1)
-
+        return step, lambda: list(given)
 
     def done_above(limit):
         return lambda rows: rows.norm(dim=-1) > limit
 
-
-    start = 0.6 * show.randn(n, d) * torch.linspace(0.2, 1.6, n)[:, None]
-    before = start.clone()
-    show(think(start, step, done_above(1.1), 8), "at most 8 steps")
-    show(list(given), "rows that step was given, call by call")
-    given.clear()
-    show(think(start, step, done_above(5.0), 3), "nobody is ever done, at most 3 steps")
-    show(list(given), "rows that step was given, call by call")
-    show(torch.equal(start, before), "the caller's states are as they were")
+    d, n = 4, show.random_size(6, 9)
+    start, weight = 0.6 * show.randn(n, d) * torch.linspace(0.2, 1.6, n)[:, None], 0.5 * show.randn(d, d)
+    for limit, most, case in ((1.1, 8, "at most 8 steps"), (5.0, 3, "nobody is ever done, at most 3 steps"),
+                              (0.0, 4, "everybody is done after one step"), (1.1, 1, "at most one step")):
+        step, report = counted(weight)
+        show(think(start, step, done_above(limit), most), case)
+        show(report(), f"{case}: rows that step was given, call by call")
+    show(start, "the states that you were given, afterwards")
 
 # %% tags=["mistakes"]
+equivalent("running-only", "break → continue", "Where nobody is left, further rounds do nothing.")
+
+
 def thinking(read=lambda state, running: state, put=None, ask=None):
     """The loop with something wrong."""
     def answer(state, step, done, most):
@@ -536,6 +582,7 @@ with check("loop-sizes") as show:
     drawn = show.random_size(500, 900), show.random_size(20, 40), 2, show.random_size(3, 6), 1, show.random_size(9, 32), 8
     show(sizes(*drawn), f"vocab, d, before, core, after, r, k = {drawn}")
     show(sizes(700, 12, 2, 4, 1, 3, 8), "fewer rounds than k")
+    show(sizes(700, 12, 0, show.random_size(2, 5), 3, 6, 6), "as many rounds as k; no block before the loop")
 
 # %% tags=["mistakes"]
 def sizes_with(parameters=lambda *s: 0, operations=lambda *s: 0, kept=lambda *s: 0):
@@ -564,6 +611,39 @@ mistake("loop-sizes", sizes_with(kept=lambda v, d, b, c, a, r, k: (r - min(k, r)
         "All rounds are kept. The backward pass goes through the last k only, and the others' values can be thrown away.")
 mistake("loop-sizes", sizes_with(kept=lambda v, d, b, c, a, r, k: min(k, r) - min(k, r) * c),
         "A round keeps the values of each of its core blocks: multiply by `core`.")
+def looped(embedding=lambda v, d: v * d, block=lambda d: BLOCK * d * d, blocks=lambda number: number, around=1):
+    """The three numbers with one part exchanged; `around=0` leaves the embedding out of the parameters."""
+    def answer(v, d, b, c, a, r, k):
+        e, size = embedding(v, d), block(d)
+        return around * e + blocks(b + c + a) * size, 2 * (e + blocks(b + r * c + a) * size), b + min(k, r) * c + a
+    return answer
+
+
+def without(number, part):
+    """One of the three numbers without the blocks before the loop, of the loop, or after it."""
+    def answer(v, d, b, c, a, r, k):
+        blocks = [(b, c, a), (b, r * c, a), (b, min(k, r) * c, a)][number][part]
+        right = list(sizes(v, d, b, c, a, r, k))
+        right[number] -= blocks * (BLOCK * d * d, 2 * BLOCK * d * d, 1)[number]
+        return tuple(right)
+    return answer
+
+
+for number, name in enumerate(("parameters", "operations", "kept blocks")):
+    for part, which in enumerate(("before the loop", "of the loop", "after the loop")):
+        mistake("loop-sizes", without(number, part), f"The {name} leave out the blocks {which}.")
+for embedding in (lambda v, d: v, lambda v, d: d):
+    mistake("loop-sizes", looped(embedding=embedding), "The embedding is counted by one of its sides only: it holds vocab · d numbers.")
+mistake("loop-sizes", looped(block=lambda d: BLOCK * d), "A block has {{BLOCK}} · d² parameters, with the *square* of d.")
+mistake("loop-sizes", looped(around=0), "The embedding's parameters are missing.")
+mistake("loop-sizes", sizes_with(parameters=lambda v, d, b, c, a, r, k: -(b + c + a) * BLOCK * d * d),
+        "The blocks' parameters are missing.")
+mistake("loop-sizes", sizes_with(parameters=lambda v, d, b, c, a, r, k: (1 - b - c - a) * BLOCK * d * d),
+        "One block's parameters are counted: multiply by how many blocks there are.")
+mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: -2 * (b + r * c + a) * BLOCK * d * d),
+        "The blocks' operations are missing.")
+mistake("loop-sizes", sizes_with(operations=lambda v, d, b, c, a, r, k: 2 * (1 - b - r * c - a) * BLOCK * d * d),
+        "The operations of one block are counted: multiply by how many blocks run.")
 alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
     vocab * d + BLOCK * d**2 * (before + core + after),
     2 * vocab * d + 2 * BLOCK * d**2 * (before + core * r + after),

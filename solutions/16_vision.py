@@ -13,50 +13,25 @@ mode = "learn"
 
 # %%
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
-from txlib.grading import check
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### How costs are counted here
 #
-# `cost(answer, *inputs)` runs an answer and gives two numbers: its operations (those of all matrix products, plus one
-# for every number that a step produces; a view produces none), and the size of the largest tensor, in numbers.
-# `exponent(small, large, times)` says how something grew: 1 is linear, 2 is quadratic. You may use both yourself.
+# `cost(answer, *inputs)` runs an answer once, and gives its `value`; its `operations`, which are those of all matrix
+# products, plus one for every number that a step produces (a view produces none); and `largest`, how many numbers its
+# largest tensor holds. What NumPy or Python compute can't be counted: stay in torch. `exponent(small, large, times)` says
+# how something grew: 1 is linear, 2 is quadratic. You may use both yourself.
 
 
 # %%
-class Made(TorchDispatchMode):
-    """Counts the numbers that torch makes, and remembers the largest tensor that it holds."""
-
-    numbers = largest = 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        out = operator(*args, **(kwargs or {}))
-        for each in tree_leaves(out):
-            if isinstance(each, Tensor):
-                self.largest = max(self.largest, each.untyped_storage().nbytes() // each.element_size())
-                self.numbers += 0 if operator.is_view else each.numel()
-        return out
-
-
-def cost(answer: Callable, *inputs) -> tuple[int, int]:
-    """Operations of an answer, and how many numbers its largest tensor holds."""
-    products = FlopCounterMode(display=False)
-    with products, Made() as made, torch.no_grad():
-        answer(*inputs)
-    return products.get_total_flops() + made.numbers, made.largest
-
-
 def exponent(small: int, large: int, times: float) -> int:
     """n to which power? From what n and `times` · n cost."""
     return round(math.log(max(large, 1) / max(small, 1), times))
@@ -92,19 +67,25 @@ def together(tokens: Float[Tensor, "n patches size"], p: int, width: int) -> Flo
 
 # %% nbgrader={"grade_id": "check-together", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("together") as show:
-    p, rows, columns = show.random_size(2, 3), show.random_size(2, 3), show.random_size(4, 5)
-    show(together(show.randn(2, rows * columns, p * p * 3), p, columns * p), f"{rows} × {columns} patches of {p} × {p}, in colour")
-    show(together(show.randn(1, columns * rows, 16), 4, rows * 4), f"{columns} × {rows} patches of 4 × 4, grey")
+    rows, columns = show.random_size(2, 3), show.random_size(4, 5)
+    show(together(show.randn(2, rows * columns, 12), 2, columns * 2), f"{rows} × {columns} patches of 2 × 2, in colour")
+    show(together(show.randn(1, columns * rows, 9), 3, rows * 3), f"{columns} × {rows} patches of 3 × 3, grey")
     show(together(show.randn(2, 6, 5), 1, 2), "3 × 2 patches of a single pixel, 5 channels")
+    show(together(show.randn(1, 4, 16), 2, 4), "2 × 2 patches of 2 × 2, 4 channels")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
+equivalent("together", "width // p → width / p", "A width is a multiple of p, and einops takes 4.0 for 4.")
 
 
-def other_order(pattern):
-    return lambda tokens, p, width: rearrange(tokens, pattern, w=width // p, a=p, b=p)
+def other_order(pattern, columns=lambda width, p: width // p):
+    return lambda tokens, p, width: rearrange(tokens, pattern, w=columns(width, p), a=p, b=p)
+
+
+mistake("together", other_order("n (h w) (a b c) -> n c (h a) (w b)", lambda width, p: width),
+        "`width` counts pixels. There are `width // p` patches in a row.")
 
 
 mistake("together", lambda tokens, p, width: tokens.reshape(len(tokens), tokens.shape[-1] // p**2, -1, width),
@@ -184,6 +165,7 @@ with check("resized") as show:
     show(resized(table, (h, w), (h, w)), f"{h} × {w}, the same grid")
     show(resized(table, (h, w), (2 * h, 2 * w)), f"from {h} × {w} to {2 * h} × {2 * w}")
     show(resized(table, (h, w), (w, h + 1)), f"from {h} × {w} to {w} × {h + 1}")
+    show(resized(show.randn(1 + w, d), (1, w), (2, 3)), f"from 1 × {w} to 2 × 3")
 
 # %% tags=["mistakes"]
 def resizing(there="(h w) d -> 1 d h w", back="1 d h w -> (h w) d", **options):
@@ -211,6 +193,12 @@ def class_last(table, old, new):
     return torch.cat([out[1:], out[:1]])
 
 
+if not ALIGNED:
+    equivalent("resized", "F.interpolate(picture, size=new, mode=MODE, align_corners=ALIGNED) → F.interpolate(picture, size=new, mode=MODE)",
+               "`align_corners=False` is what torch takes by default.")
+
+mistake("resized", lambda table, old, new: table,
+        "The table is still the old one: resize the picture of its vectors with `F.interpolate`.")
 mistake("resized", lambda table, old, new: resized(table, old, new)[1:],
         "The class token's vector is missing. It belongs in front, unchanged.")
 mistake("resized", class_last, "The class token's vector comes first, before those of the patches.")
@@ -281,13 +269,16 @@ def non_local_film(
 
 # %% nbgrader={"grade_id": "check-film", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("film") as show:
-    n, c, t, h, w = show.random_size(1, 2), show.random_size(3, 5), show.random_size(2, 3), show.random_size(3, 4), 5
+    n, c, t, h, w = show.random_size(1, 2), show.random_size(2, 3), show.random_size(2, 3), show.random_size(2, 3), 4
     inputs = [show.randn(n, c, t, h, w) for _ in range(3)]
     show(non_local_film(*inputs), f"{n} films of {t} × {h} × {w} places, {c} channels")
     show(non_local_film(*(each[:, :, :1] for each in inputs)), f"a single picture, {h} × {w}")
-    (ops, largest), (more, larger) = (cost(non_local_film, *torch.ones(3, 1, 8, size, 8, 8)) for size in (8, 16))
-    show(exponent(ops, more, 2), "operations grow as K to the power of")
-    show(exponent(largest, larger, 2), "the largest tensor grows as K to the power of")
+    frames = show.random_size(6, 8)
+    short, long = (cost(non_local_film, *show.randn(3, 1, 8, many, 8, 8)) for many in (frames, 2 * frames))
+    show([show.sketch(short.value), exponent(short.operations, long.operations, 2)],
+         f"{frames} frames of 8 × 8 places; operations grow as K to the power of")
+    show([show.sketch(long.value), exponent(short.largest, long.largest, 2)],
+         f"{2 * frames} frames of 8 × 8 places; the largest tensor grows as K to the power of")
 
 # %% tags=["mistakes"]
 def film(weights=lambda q, k: q.mT @ k / q.shape[-1], places=lambda x: x.flatten(2)):
@@ -378,6 +369,10 @@ with check("drawing") as show:
     show(pairs_while_drawing(height, width, radius), f"{height} × {width}, r = {radius}")
     show(pairs_while_drawing(height, width, height + 1), f"{height} × {width}, r = {height + 1}: more than its rows")
     show(pairs_while_drawing(1, width, radius), f"1 × {width}, r = {radius}: a line")
+    show([pairs_while_drawing(height, width, r) for r in (0, height - 1, height, width - 2, width - 1, width, width + 5)],
+         f"{height} × {width}: r = 0, and around the number of rows and of columns")
+    show([pairs_while_drawing(*size) for size in ((width, 1, radius), (height, height, radius), (1, 1, radius), (1, 1, 0))],
+         f"{width} × 1, {height} × {height} and 1 × 1, r = {radius}; 1 × 1, r = 0")
     large = show.random_size(900, 1100)
     show(pairs_while_drawing(large, 1000, 7), f"{large} × 1000, r = 7")
 
@@ -395,6 +390,30 @@ mistake("drawing", lambda h, w, r: length_pairs(h, r) * length_pairs(w, r) // 2,
         "Half of the pairs, but a pixel with itself is no pair of two. Take those out before you halve, and add them again.")
 mistake("drawing", lambda h, w, r: (length_pairs(h, r, False) * length_pairs(w, r, False) + h * w) // 2,
         "Where r is larger than the picture, the formula counts rows that are not there. Then r = L − 1 is as good.")
+equivalent("drawing", "length - 1 → length", "r = L and r = L - 1 give L² pairs alike.")
+equivalent("drawing", "length * (2 * r + 1) - r * (r + 1) → r * (r + 1) - length * (2 * r + 1)",
+           "The sign goes: two of these are multiplied.")
+
+
+def window(near=lambda L, r: L * (2 * r + 1) - r * (r + 1), join=lambda h, w: h * w, own=lambda h, w: h * w, half=2):
+    """The pairs, with one part exchanged."""
+    def answer(h, w, radius):
+        return (join(*(near(length, min(radius, length - 1)) for length in (h, w))) + own(h, w)) // half
+    return answer
+
+
+mistake("drawing", window(near=lambda L, r: L * (2 * r + 1)),
+        "At both ends of a row or column the window is cut: subtract the r (r + 1) pairs that are not there.")
+for near in (lambda L, r: L * (2 * r + 1) - r * r, lambda L, r: L * (2 * r + 1) - r, lambda L, r: L * (2 * r + 1) - (r + 1)):
+    mistake("drawing", window(near=near), "Near each end r + (r − 1) + … + 1 pairs are missing: r (r + 1) for both ends together.")
+for near in (lambda L, r: L * 2 * r - r * (r + 1), lambda L, r: L * (r + 1) - r * (r + 1)):
+    mistake("drawing", window(near=near), "In one direction a window reaches r to *either* side, and has the pixel itself: 2r + 1.")
+mistake("drawing", window(half=1), "Of two different pixels that see each other, only one is later: halve.")
+for own in (lambda h, w: h, lambda h, w: w):
+    mistake("drawing", window(own=own), "Every pixel sees itself: that is one pair more for each of the H · W pixels.")
+for join in (lambda rows, columns: rows, lambda rows, columns: columns):
+    mistake("drawing", window(join=join), "Rows and columns both count: each pair of rows goes with each pair of columns. Multiply the two.")
+mistake("drawing", lambda h, w, r: window()(h, w, h + w), "r is not used: every pixel sees all that are drawn.")
 mistake("drawing", lambda h, w, r: (length_pairs(h, r) + h) // 2 * ((length_pairs(w, r) + w) // 2),
         "Causal in rows *and* in columns is too strict: a pixel to the right in a row above is drawn already.")
 mistake("drawing", lambda h, w, r: h * w * ((2 * r + 1) ** 2 + 1) // 2,
@@ -456,7 +475,7 @@ def relative_scores(
 
 # %% nbgrader={"grade_id": "check-offsets", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("offsets") as show:
-    for h, w in ((show.random_size(2, 3), show.random_size(4, 5)), (1, show.random_size(5, 7)), (show.random_size(4, 6), 1)):
+    for h, w in ((show.random_size(2, 3), 4), (1, show.random_size(4, 6)), (show.random_size(4, 6), 1), (3, 3), (1, 1)):
         half = show.random_size(2, 4)
         inputs = show.randn(h * w, 2 * half), show.randn(2 * h - 1, half), show.randn(2 * w - 1, half)
         show(relative_scores(*inputs), f"{h} × {w} pixels, queries of width {2 * half}")
@@ -491,6 +510,12 @@ mistake("offsets", offsets(halves=lambda q: q.chunk(2, dim=-1)[::-1]),
         "The halves are exchanged: the query's first half meets the rows.")
 mistake("offsets", offsets(place=lambda k, h, w: (torch.arange(k) % h, torch.arange(k) // h)),
         "You number the pixels column by column. They stand row by row: row = position // W.")
+for part, sentence in enumerate(("Only the rows' offsets count here. Add the columns' scores.",
+                                "Only the columns' offsets count here. Add the rows' scores.")):
+    mistake("offsets", lambda q, rows, columns, part=part: relative_scores(
+                q, rows * (part == 0), columns * (part == 1)), sentence)
+for name in ("rows", "columns"):
+    equivalent("offsets", f"len({name}) + 1 → len({name}) + 2", "Halved and rounded down it is the same: their number is odd.")
 mistake("offsets", lambda q, rows, columns: relative_scores(q, rows, columns) / q.shape[-1] ** 0.5,
         "These scores are divided by the root of d. Here they are not, as in the formula.")
 mistake("offsets", lambda q, rows, columns: relative_scores(q, rows, columns).softmax(-1),
@@ -543,15 +568,18 @@ def follow_back(weights: list[Float[Tensor, "heads n n"]], token: int, residual:
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "check-back", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
-with check("back") as show:
+with check("back", atol=1e-6) as show:
     heads, n, layers = show.random_size(2, 4), show.random_size(6, 9), show.random_size(3, 5)
     weights = [(2 * show.randn(heads, n, n)).softmax(dim=-1) for _ in range(layers)]
     token, share = show.random_size(1, 4), show.random_size(2, 4) / 10
     show(follow_back(weights, token, 0.5), f"{layers} layers, {heads} heads, {n} tokens: token {token}, half and half")
     show(follow_back(weights, token + 1, share), f"token {token + 1}, the residual counts {share}")
     show(follow_back(weights[:1], 0, share), f"one layer, token 0, the residual counts {share}")
-    one, two = (cost(follow_back, [torch.ones(1, size, size) / size] * 4, 0, 0.5)[0] for size in (256, 512))
-    show(exponent(one, two, 2), "operations grow as n to the power of")
+    show([follow_back(weights, n - 1, 0.0), follow_back(weights, n - 1, 1.0)], f"token {n - 1}, the last; the residual counts 0, and all")
+    size = show.random_size(190, 250)
+    short, long = (cost(follow_back, list((2 * show.randn(3, 2, many, many)).softmax(dim=-1)), token, 0.5) for many in (size, 2 * size))
+    show([show.sketch(short.value), show.sketch(long.value), exponent(short.operations, long.operations, 2)],
+         f"{size} and {2 * size} tokens; operations grow as n to the power of")
 
 # %% tags=["mistakes"]
 def following(order=reversed, heads=lambda layer: layer.mean(dim=0), keep=lambda a: a, mix=lambda a: 1 - a,
@@ -583,6 +611,14 @@ mistake("back", following(keep=lambda a: 1, mix=lambda a: 1),
         "The shares are missing: with 1 and 1 each layer doubles the sum.")
 mistake("back", following(keep=lambda a: 1 - a, mix=lambda a: a),
         "The shares are exchanged: `residual` is what is passed on, the rest comes from the weights.")
+for axis in ("weights[0].shape[-1] → weights[0].shape[-2]", "weights[0] → weights[-1]"):
+    equivalent("back", axis, "All layers have weights of (n, n).")
+
+for keep, mix in ((lambda a: a, lambda a: 1), (lambda a: 1, lambda a: 1 - a)):
+    mistake("back", following(keep=keep, mix=mix), "The two shares don't add up to 1: α of what is passed on, and 1 − α of the weights.")
+mistake("back", following(mix=lambda a: 0), "The weights are missing: only what is passed on counts here.")
+mistake("back", following(keep=lambda a: 0), "What is passed on is missing, with its share α.")
+mistake("back", following(order=lambda layers: []), "That is the token itself. Go back through the layers: row times matrix, layer by layer.")
 mistake("back", following(heads=lambda layer: layer.amax(dim=0)),
         "You take the largest of the heads. It is their mean; rows of maxima don't sum to 1.")
 mistake("back", following(heads=lambda layer: layer[0]), "That is the first head only. Take the mean of all.")

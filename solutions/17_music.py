@@ -5,7 +5,7 @@
 # from the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher. No check
-# looks at a clock.
+# looks at a clock; two of them look at the largest tensor that an answer makes.
 
 # %% tags=["parameters"]
 seed = 0
@@ -13,16 +13,13 @@ mode = "learn"
 
 # %%
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from txlib.grading import check
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### Tokens, and a way to make some
@@ -48,27 +45,9 @@ def made_up(show, steps: int) -> Int[Tensor, "tokens"]:
     return token.flatten()
 
 
-class Largest(TorchDispatchMode):
-    """Remembers how many numbers the largest tensor holds."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        out = operator(*args, **(kwargs or {}))
-        for each in tree_leaves(out):
-            if isinstance(each, Tensor):
-                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // each.element_size())
-        return out
-
-
-def growth(answer: Callable, small: tuple, large: tuple) -> int:
-    """With which power of the width the largest tensor grows, when the inputs are 8 times as wide."""
-    counted = []
-    for inputs in (small, large):
-        with Largest() as seen, torch.no_grad():
-            answer(*inputs)
-        counted.append(max(seen.numbers, 1))
-    return round(math.log(counted[1] / counted[0], 8))
+def exponent(small: int, large: int, times: float) -> int:
+    """With which power of the width something grew, when the inputs became so many times as wide."""
+    return round(math.log(max(large, 1) / max(small, 1), times))
 
 # %% [markdown]
 # ### Task 1 · Higher, but not too high   ●●○○○ · 8 minutes · 2 points
@@ -114,13 +93,17 @@ with check("transpose") as show:
     up, down = show.random_size(1, 4), show.random_size(1, 4)
     show.call(transposed, tokens, up, low - 5, high + 5, label=f"up by {up}, with room")
     show.call(transposed, tokens, -down, low - down, high - down, label=f"down by {down}: just fits")
+    deep = tokens.clone()
+    deep[3] = FIRST
+    show.call(transposed, deep, up, low - 20, high + 5, label=f"up by {up}; the bass begins on the deepest pitch")
+    show.call(transposed, deep, up, low, high + 5, label=f"up by {up}, and still too low for the bass")
     show.call(transposed, tokens, up, low, high + torch.tensor([9, up, up, up - 1]), label=f"up by {up}: too high for the bass")
     show.call(transposed, tokens, up, low, high + torch.tensor([up - 1, 9, 9, 9]), label=f"up by {up}: too high for the soprano")
     show.call(transposed, tokens, up, low, (high.amax() + up - 1).expand(4), label=f"up by {up}: too high for all ranges")
     show.call(transposed, tokens, -down, low - torch.tensor([down, down - 1, 9, 9]), high, label=f"down by {down}: too low for the alto")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -146,6 +129,12 @@ mistake("transpose", moving(which=lambda t: t >= 0),
         "HOLD and REST are moved, too, and have become something else. Only tokens from FIRST on are pitches.")
 mistake("transpose", moving(which=lambda t: t != REST),
         "HOLD is moved, too: a held note would become a new one, or silence. Only tokens from FIRST on are pitches.")
+mistake("transpose", moving(which=lambda t: t < FIRST),
+        "HOLD and REST are moved, and the notes stay where they were: exchange the last two arguments of `torch.where`.")
+mistake("transpose", moving(which=lambda t: t < 0), "Nothing is moved: add `shift` to the tokens from FIRST on.")
+mistake("transpose", moving(which=lambda t: t > FIRST),
+        "The deepest pitch has the token FIRST itself. It is a note, too: `>=`.")
+mistake("transpose", moving(out=lambda p, low, high: p < low), "Only the lower end of the ranges is checked.")
 mistake("transpose", moving(checked=False), "Nothing is refused. Raise a ValueError where a voice leaves its range.")
 mistake("transpose", moving(per_voice=False),
         "All voices are measured by one range, from the lowest bass to the highest soprano. Each voice has its own.")
@@ -223,7 +212,8 @@ with check("lag") as show:
     melody = torch.cat([motif, filler, motif + up, show.randint(55, 75, 2)])
     show(best_lag(melody, 3), f"a motif of {size} notes, comes back {up} higher after {between} others")
     x = turns(size)
-    show(best_lag(sung(x, x, x), 2), f"{size} intervals, three times")
+    show([best_lag(sung(x, x, x), least) for least in (2, size, size + 1)],
+         f"{size} intervals, three times; lags from 2, from {size} and from {size + 1} on")
     show(best_lag(sung(x, -x, x), 2), f"{size} intervals, upside down, and again")
     show(best_lag(sung(x, x + 12, x), 2), f"{size} intervals, an octave wider, and again")
     x = turns(8)
@@ -259,6 +249,7 @@ mistake("lag", lagging(last=lambda n: n - PAIRS + 2),
         "The largest lag leaves too few pairs of intervals, which may agree by chance. A lag needs {{PAIRS:words}} pairs.")
 mistake("lag", lagging(last=lambda n: n - PAIRS),
         "You stop too early: a lag that leaves exactly {{PAIRS:words}} pairs of intervals counts as well.")
+mistake("lag", lambda melody, least: best_lag(melody, least + 1), "You start one too late: `least` itself is a lag, too.")
 mistake("lag", lagging(of=lambda m: m.diff().abs()), "Up and down are different turns: keep the sign of the intervals.")
 mistake("lag", lagging(of=lambda m: m.diff() % 12), "An octave's jump is no repeated note: intervals are not taken modulo 12 here.")
 
@@ -321,7 +312,11 @@ with check("markov") as show:
     test = made_up(show, show.random_size(20, 40))[::4]
     show(nats_per_note(train, test, 2.0), "soprano, τ = 2")
     show(nats_per_note(train, test, 50.0), "soprano, τ = 50")
-    show(nats_per_note(train[:5], test[:3], 1.0), "five tokens to learn from, three to guess")
+    show(nats_per_note(train[:5], test[:3], 0.5), "five tokens to learn from, three to guess, τ = 1/2")
+    deep = test.clone()
+    deep[show.random_size(1, 3)] = FIRST
+    show([nats_per_note(train, deep, 2.0), nats_per_note(train, test[:1], 2.0)],
+         "with the deepest pitch, which was never heard; a single note")
 
 # %% tags=["mistakes"]
 def chained(per=lambda test: (test >= FIRST).sum(), first=True, coarse="counts", direction=1, log=torch.log,
@@ -345,6 +340,38 @@ def chained(per=lambda test: (test >= FIRST).sum(), first=True, coarse="counts",
     return answer
 
 
+def leaning(single=lambda c, n, t: (c + t / V) / (n + t), chain=lambda pairs, p, t: (pairs + t * p) / (pairs.sum(1, keepdim=True) + t),
+            pairs=True, total=lambda first, rest: first + rest, per=lambda test: (test >= FIRST).sum()):
+    """A Markov chain with one of its formulas exchanged."""
+    def answer(train, test, trust):
+        p, table = single(torch.bincount(train, minlength=V), len(train), trust), torch.zeros(V, V)
+        if pairs:
+            table.index_put_((train[:-1], train[1:]), torch.tensor(1.0), accumulate=True)
+        q = chain(table, p, trust)
+        return total(-p[test[0]].log(), -q[test[:-1], test[1:]].log().sum()) / per(test)
+    return answer
+
+
+for wrong in (leaning(single=lambda c, n, t: c + t / V), leaning(chain=lambda pairs, p, t: pairs + t * p)):
+    mistake("markov", wrong, "A probability is not divided: these are counts. Divide p(b) by c + τ, and p(b | a) by c(a) + τ.")
+for wrong in (leaning(single=lambda c, n, t: c / (n + t)),
+              leaning(chain=lambda pairs, p, t: pairs / (pairs.sum(1, keepdim=True) + t))):
+    mistake("markov", wrong, "What was never seen has probability 0 here, and would cost infinitely much. Lean: add τ / V, or τ p(b).")
+for wrong in (leaning(single=lambda c, n, t: (c + t / V) / n),
+              leaning(chain=lambda pairs, p, t: (pairs + t * p) / pairs.sum(1, keepdim=True))):
+    mistake("markov", wrong, "τ is added above the line but not below, so the probabilities don't add up to 1.")
+for wrong in (leaning(pairs=False), leaning(chain=lambda pairs, p, t: t * p / (pairs.sum(1, keepdim=True) + t))):
+    mistake("markov", wrong, "The pairs are not counted: without c(a, b) the chain does not know what follows what.")
+for wrong in (leaning(chain=lambda pairs, p, t: (pairs + t) / (pairs.sum(1, keepdim=True) + t)),
+              leaning(chain=lambda pairs, p, t: (pairs + p) / (pairs.sum(1, keepdim=True) + t))):
+    mistake("markov", wrong, "The coarser guess has the weight τ: add the product, τ p(b), to the count.")
+mistake("markov", leaning(single=lambda c, n, t: (c + t) / (n + t)),
+        "p(b) gets τ for every token. It is τ in all, τ/V for each.")
+mistake("markov", leaning(chain=lambda pairs, p, t: (pairs + t * p) / (pairs.sum(0, keepdim=True) + t)),
+        "You divide by how often $b$ came. $c(a)$ counts the pairs that *begin* with $a$: add up along a row.")
+mistake("markov", leaning(total=lambda first, rest: first), "Only the first token is counted. Add what all the others cost.")
+mistake("markov", leaning(per=lambda test: 1), "That is what the whole sequence costs. Divide by its notes.")
+mistake("markov", leaning(per=lambda test: (test > FIRST).sum()), "The deepest pitch, the token FIRST itself, is a note, too.")
 mistake("markov", chained(per=lambda test: len(test)),
         "That is nats per *token*. Divide by the notes only: tokens from FIRST on.")
 mistake("markov", chained(per=lambda test: (test != HOLD).sum()), "RESTs are no notes: divide by the tokens from FIRST on.")
@@ -421,12 +448,17 @@ with check("unskew") as show:
     show(relative_values(torch.eye(n)[None], show.randn(1, n, d)), f"n = {n}: each token looks at itself")
     show(relative_values(causal_weights(heads, n), show.randn(heads, n, d)), f"heads = {heads}, n = {n}")
     show(relative_values(causal_weights(2, 1), show.randn(2, 1, d)), "n = 1")
-    made = [(torch.ones(1, 64, 64).tril(), torch.ones(1, 64, width)) for width in (4, 32)]
-    show(growth(relative_values, *made), "the largest tensor grows with d to the power of")
+    n = show.random_size(50, 70)
+    narrow, wide = (cost(relative_values, causal_weights(1, n), show.randn(1, n, width)) for width in (4, 32))
+    show([show.sketch(narrow.value), show.sketch(wide.value), exponent(narrow.largest, wide.largest, 8)],
+         f"n = {n}, d = 4 and d = 32; the largest tensor grows with d to the power of")
 
 # %% tags=["mistakes"]
 forbid("unskew", ("gather", "scatter", "scatter_add", "take_along_dim", "index_add", "index_select"),
        ("aten.gather", "aten.scatter_add", "aten.index"))
+
+
+equivalent("unskew", "weights.shape[-1] → weights.shape[-2]", "The weights are square.")
 
 
 def by_distance_of(weights):
@@ -519,8 +551,10 @@ with check("steps") as show:
     show(bias_by_step(torch.ones(1, 4 * T, 1), far * show.random_size(2, 9)), f"{T} steps; all queries are 1")
     show(bias_by_step(show.randn(2, 4 * T, d), show.randn(2, T, d)), f"two heads, {T} steps")
     show(bias_by_step(show.randn(1, 4, d), show.randn(1, 1, d)), "a single step")
-    made = [(torch.ones(1, 64, width), torch.ones(1, 16, width)) for width in (4, 32)]
-    show(growth(bias_by_step, *made), "the largest tensor grows with d to the power of")
+    T = show.random_size(14, 18)
+    narrow, wide = (cost(bias_by_step, show.randn(1, 4 * T, width), show.randn(1, T, width)) for width in (4, 32))
+    show([show.sketch(narrow.value), show.sketch(wide.value), exponent(narrow.largest, wide.largest, 8)],
+         f"{T} steps, d = 4 and d = 32; the largest tensor grows with d to the power of")
 
 # %% tags=["mistakes"]
 forbid("steps", ("gather", "take_along_dim", "index_select"), ("aten.gather", "aten.index"))
@@ -643,10 +677,19 @@ with check("rules") as show:
     show(allowed_next(after(line, 2, *before, HOLD, note - 6), melody, lowest, highest), "the tenor's turn, the alto went below it")
     rests = [note, note - 2, REST, note - 9]
     show(allowed_next(after(line, 2, *rests, HOLD, HOLD), melody, lowest, highest), "the tenor's turn, it rested")
+    same = [note, note - 2, note - 2, note - 9]
+    show(allowed_next(after(line, 2, *same, HOLD, HOLD), melody, lowest, highest), "the tenor's turn, alto and tenor have the same pitch")
+    high = highest[1].item() + show.random_size(1, 4) - LOW + FIRST
+    show(allowed_next(after(line, 1, high), melody, lowest, highest), "the alto's turn, the soprano is above the alto's range")
+    show([allowed_next(line[:voice], melody, lowest, highest) for voice in (0, 1, 3)],
+         "the first step: the turns of soprano, alto and bass, which have no note yet")
+    deep = [allowed_next(after(line, 3, note, note - 2, token, note - 9, HOLD, HOLD, HOLD), melody, lowest - torch.tensor([0, 0, 9, 9]), highest)
+            for token in (FIRST, FIRST + show.random_size(1, 3))]
+    show(deep, "the bass's turn, the tenor is as deep as can be, or nearly; the bass's range begins below the deepest token")
 
 # %% tags=["mistakes"]
 def ruled(soprano=True, crossing=True, through_hold=True, hold="full", rest=True, ends=0, ranges=lambda voice: voice,
-          above_voice=lambda voice: voice - 1, after_rest=True, strict=False):
+          above_voice=lambda voice: voice - 1, after_rest=True, strict=False, low_end=True, high_end=True, first=0):
     """Rules with something wrong."""
     def answer(line, melody, lowest, highest):
         def sounding(voice, skip=True):
@@ -655,7 +698,7 @@ def ruled(soprano=True, crossing=True, through_hold=True, hold="full", rest=True
                 spoken = spoken[spoken >= FIRST]
             elif skip:
                 spoken = spoken[spoken != HOLD]
-            return spoken[-1].item() - FIRST + LOW if len(spoken) and spoken[-1] >= FIRST else None
+            return spoken[-1].item() - FIRST + LOW if len(spoken) and spoken[-1] >= FIRST + first else None
 
         step, voice = divmod(len(line), 4)
         token = torch.arange(V)
@@ -664,9 +707,10 @@ def ruled(soprano=True, crossing=True, through_hold=True, hold="full", rest=True
         above = sounding(above_voice(voice), through_hold) if crossing and voice else None
         own = sounding(voice)
         low, high = lowest[ranges(voice)].item() + ends, highest[ranges(voice)].item() - ends
+        low, high = low if low_end else 0, high if high_end or above is None else above
         most = high if above is None else min(high, above - strict)
         pitch = token - FIRST + LOW
-        allowed = (token >= FIRST) & (pitch >= low) & (pitch <= most)
+        allowed = (token >= FIRST + first) & (pitch >= low) & (pitch <= most)
         allowed[REST] = rest
         allowed[HOLD] = hold == "always" or own is not None and (hold == "own" or above is None or own <= above - strict)
         return allowed
@@ -682,6 +726,10 @@ mistake("rules", ruled(hold="own"),
         "A held note can come to lie above the next higher voice, when that moves down. Then HOLD is forbidden, too.")
 mistake("rules", ruled(rest=False), "REST is always allowed to the three lower voices.")
 mistake("rules", ruled(ends=1), "The ends of a range belong to it.")
+mistake("rules", ruled(high_end=False), "A voice stays in its own range also where the next higher voice is above it: take the lower of the two limits.")
+mistake("rules", ruled(low_end=False), "Nothing keeps a voice above the lowest pitch of its range.")
+mistake("rules", ruled(above_voice=lambda voice: voice), "You compare a voice with itself. The next higher voice is `voice - 1`.")
+mistake("rules", ruled(first=1), "The deepest pitch has the token FIRST itself. It is a note, too: `>=`.")
 mistake("rules", ruled(above_voice=lambda voice: 0),
         "You compare with the soprano. It is the *next* higher voice that must not be crossed.")
 mistake("rules", ruled(after_rest=False), "A REST ends a note. A voice that rests has no pitch, and nothing to hold.")

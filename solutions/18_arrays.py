@@ -20,32 +20,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from txlib.grading import check
-
-
-class Largest(TorchDispatchMode):
-    """Inside, remembers how many numbers the largest tensor holds that any operation makes."""
-
-    def __init__(self):
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        out = operation(*args, **(kwargs or {}))
-        for each in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(each, Tensor):
-                held = each.untyped_storage().size() // each.element_size()   # a view or an expanded tensor holds no more
-                self.numbers = max(self.numbers, held)
-        return out
-
-
-def largest(compute, *inputs):
-    """How many numbers the largest tensor holds that is made on the way."""
-    with Largest() as seen:
-        compute(*inputs)
-    return seen.numbers
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### Task 1 · How far does it move?   ●●○○○ · 10 minutes · 2 points
@@ -102,21 +78,27 @@ with check("gaps", atol=1e-4) as show:
     turned = [show.permutation(n + 2) for _ in range(3)]
     show([gaps(lambda y: (x @ y.T).softmax(dim=-1) @ y, y, turned), gaps(lambda y: y.T @ y @ w, y, turned)],
          "those who are looked at; products of columns")
+    show([gaps(lambda x: (x * places) @ w[0], x, orders), gaps(lambda x: (x * places).sum(), x, orders),
+          gaps(lambda x: (x * places)[:, None], x, orders)], "a number for each row; a single number; a matrix for each row")
+    show([gaps(lambda x: x * places, x, orders[:1]), gaps(lambda x: x - places, x, [torch.arange(n), orders[1]])],
+         "a single order; two orders, of which one leaves all in place")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
+for difference in ("after - before → before - after", "after - before[order] → before[order] - after"):
+    equivalent("gaps", difference, "The sign goes: only the size of a difference counts.")
 
 
 def measuring(together=max, take=lambda before, order: before[order], alone=math.inf, distance=lambda d: d.abs().max(),
-              chosen=lambda orders: orders):
+              chosen=lambda orders: orders, from_what=lambda before: before, rows=lambda before, x: before.dim() == 2 and len(before) == len(x)):
     """The two gaps with one part exchanged."""
     def answer(f, x, orders):
         before, orders = f(x), chosen(orders)
         moved = [f(x[order]) for order in orders]
-        invariance = together([distance(after - before).item() for after in moved])
-        if before.dim() != 2 or len(before) != len(x):
+        invariance = together([distance(after - from_what(before)).item() for after in moved])
+        if not rows(before, x):
             return invariance, alone
         return invariance, together([distance(after - take(before, order)).item()
                                      for after, order in zip(moved, orders, strict=True)])
@@ -131,6 +113,10 @@ mistake("gaps", measuring(take=lambda before, order: before[order.argsort()]),
         "The outputs are shuffled the other way round. Row $i$ of `x[order]` is row `order[i]` of `x`, so compare with `before[order]`.")
 mistake("gaps", measuring(take=lambda before, order: before),
         "The second gap is the first one once more: $P f(x)$ is the output of the *unshuffled* set, then shuffled.")
+for wrong in (measuring(from_what=lambda before: 0 * before), measuring(take=lambda before, order: 0 * before)):
+    mistake("gaps", wrong, "That is the size of the output itself. A gap is a *difference*: subtract the output of the unshuffled set.")
+mistake("gaps", measuring(rows=lambda before, x: before.dim() > 0 and len(before) == len(x)),
+        "An output with $n$ entries need not be a matrix. Only for one of two dimensions is the second gap asked for.")
 mistake("gaps", measuring(alone=0.0),
         "An output without a row for each element can't be equivariant. Its gap is infinite, not 0.")
 mistake("gaps", measuring(distance=lambda d: d.max()),
@@ -208,28 +194,45 @@ with check("pool") as show:
     x[1, 2:], x[2, 1:] = torch.inf, torch.nan
     show(pool(x, torch.tensor([n, 2, 1]), *weights, 2), "the same, and other things in the padding")
     show(pool(x, torch.tensor([n, 2, 0]), *weights, 2), "one set is empty")
+    show(pool(show.randn(2, 1, 4), torch.tensor([1, 0]), *weights, 4), "sets of one and of none, heads one number wide")
+    show(pool(show.randn(4, 4, 4), torch.tensor([4, 3, 1, 2]), show.randn(4, 4), *weights[1:], 2), "as many sets as seeds, elements and entries")
 
 # %% tags=["mistakes"]
-forbid("pool", ("scaled_dot_product_attention", "multi_head_attention_forward", "torch.nn.MultiheadAttention"))
+forbid("pool", ("scaled_dot_product_attention", "multi_head_attention_forward", "torch.nn.MultiheadAttention"), "attention")
 
 
-def pooling(clean=True, hide=True, after=True, width=lambda d, heads: d // heads, residual=True,
+def pooling(clean=True, hide=True, after=True, width=None, residual=True,
             split=lambda each, heads: each.unflatten(-1, (heads, -1)).transpose(-2, -3),
-            join=lambda out: out.transpose(1, 2).flatten(start_dim=2)):
+            join=lambda out: out.transpose(1, 2).flatten(start_dim=2), empty=lambda place, sizes: place >= sizes, key=True, value=True,
+            root=lambda q: q.shape[-1], dim=-1):
     """Masked pooling with one part exchanged."""
     def answer(x, sizes, seeds, w_k, w_v, heads):
-        padding = torch.arange(x.shape[1]) >= sizes[:, None]
+        padding = empty(torch.arange(x.shape[1]), sizes[:, None])
         if clean:
             x = x.masked_fill(padding[..., None], 0.0)
-        q, k, v = (split(each, heads) for each in (seeds, x @ w_k, x @ w_v))
-        scores = q @ k.mT / width(seeds.shape[-1], heads) ** 0.5
+        q, k, v = (split(each, heads) for each in (seeds, x @ w_k if key else x, x @ w_v if value else x))
+        scores = q @ k.mT / (root(q) if width is None else width(seeds.shape[-1], heads)) ** 0.5
         hidden = padding[:, None, None]
-        weights = (scores.masked_fill(hidden, -torch.inf) if hide else scores).softmax(dim=-1)
+        weights = (scores.masked_fill(hidden, -torch.inf) if hide else scores).softmax(dim=dim)
         weights = weights.masked_fill(hidden, 0.0) if after else weights
         return (seeds if residual else 0) + join(weights @ v)
     return answer
 
 
+for fill in ("x.masked_fill(padding[..., None], 0.0) → x.masked_fill(padding[..., None], 1.0)",
+             "scores.masked_fill(hidden, -torch.inf).softmax(dim=-1).masked_fill(hidden, 0.0) → "
+             "scores.masked_fill(hidden, -torch.inf).softmax(dim=-1).masked_fill(hidden, 1.0)"):
+    equivalent("pool", fill, "Padding has values of 0 *and* weights of 0: one of the two is enough, if the other is finite.")
+
+for empty in (lambda place, sizes: place < sizes, lambda place, sizes: place <= sizes):
+    mistake("pool", pooling(empty=empty), "The mask is inverted: the first `sizes[b]` rows are the elements, and what comes after them is padding.")
+mistake("pool", pooling(key=False), "The keys are not projected: they are $x W_K$.")
+mistake("pool", pooling(value=False), "The values are not projected: they are $x W_V$.")
+for root in (lambda q: q.shape[-2], lambda q: q.shape[0]):
+    mistake("pool", pooling(root=root), "You divide by the root of another size. It is a head's own width: the last axis of its queries.")
+for dim in (-2, 0):
+    mistake("pool", pooling(dim=dim), "The softmax runs over the wrong axis. Each seed's weights add up to 1 over the *elements*, the last axis.")
+mistake("pool", lambda x, sizes, seeds, *weights: seeds.expand(len(x), -1, -1), "The sets are not looked at: add what the heads find in them to the seeds.")
 mistake("pool", pooling(clean=False),
         "Infinity or NaN in the padding comes through: zero times NaN is NaN. Clean the padding before any product, with `masked_fill`.")
 mistake("pool", pooling(hide=False),
@@ -312,11 +315,11 @@ with check("nobody", rtol=1e-3) as show:
         show(pool_with_nobody(2 * show.randn(n), show.randn(n, 3)), f"{n} elements", points=1)
     large = torch.tensor([[1000.0, 999.0, -5.0], [-1000.0, -1.0, 2.0]])
     show(pool_with_nobody(large, show.randn(2, 3, show.random_size(2, 4))), "scores of 1000, and a batch", points=1)
-    show([pool_with_nobody(torch.zeros(0), torch.zeros(0, 3)), pool_with_nobody(show.randn(1) - 3, show.randn(1, 2))],
-         "an empty set; a single element", points=1)
-    n, s = show.random_size(2, 30), show.randn(1).item()
-    many = how_many(n * math.exp(s) / (math.exp(NOBODY) + n * math.exp(s)), s)
-    show([many, how_many(0.2 + 0.6 * show.rand(1).item(), 0.0)], "how many? And at a score of 0?", points=2)
+    show([pool_with_nobody(torch.zeros(0), torch.zeros(0, 3)), pool_with_nobody(torch.zeros(2, 0), torch.zeros(2, 0, 3)),
+          pool_with_nobody(show.randn(1) - 3, show.randn(1, 2))], "an empty set; two of them; a single element", points=1)
+    show(pool_with_nobody(show.randn(3, 3), show.randn(3, 3, 3)), "as many sets as elements", points=1)
+    p, s = 0.1 + 0.8 * show.rand(1).item(), show.randn(1).item()
+    show([how_many(p, s), how_many(p, 0.0)], f"how many pool to {p:.2f} at a score of {s:.2f}? And at a score of 0?", points=2)
 
 # %% tags=["mistakes"]
 def with_nobody(weigh=None, count=None):
@@ -348,6 +351,16 @@ mistake("nobody", with_nobody(lambda s: F.pad(s, (1, 0), value=NOBODY).softmax(d
 mistake("nobody", with_nobody(lambda s: s.exp() / (len(s) * math.exp(NOBODY) + s.exp().sum(dim=-1, keepdim=True)) if s.dim() == 1 and len(s)
                               and s.abs().max() < 80 else right_weights(s)),
         "You add ${{SHARE}}$ for each element. There is one nobody in all.")
+if not NOBODY:
+    equivalent("nobody", "F.pad(scores, (0, 1), value=NOBODY) → F.pad(scores, (0, 1))", "Nobody's score is 0 here, as the padding is by default.")
+    equivalent("nobody", "NOBODY - s → -s", "Nobody's score is 0 here.")
+equivalent("nobody", "(weights[..., None, :] @ values)[..., 0, :] → (weights[..., None, :] @ values)[..., -1, :]",
+           "The product has a single row for each set.")
+
+mistake("nobody", with_nobody(lambda s: F.pad(s, (0, 1), value=NOBODY).softmax(dim=0)[..., :-1]),
+        "The softmax runs over the batch. Each set's elements share with nobody: the last axis.")
+for count in (lambda p, s: p * math.exp(NOBODY - s), lambda p, s: math.exp(NOBODY - s)):
+    mistake("nobody", with_nobody(count=count), "The way back misses a part: from $p ({{SHARE}} + n e^s) = n e^s$ comes $p / (1 - p)$.")
 mistake("nobody", with_nobody(count=lambda p, s: p / (1 - p) * math.exp(NOBODY)),
         "The way back forgets the score $s$: each element counts $e^s$, so divide by it.")
 mistake("nobody", with_nobody(count=lambda p, s: p / (1 - p) * math.exp(NOBODY + s)), "The way back multiplies by $e^s$, where it should divide.")
@@ -410,8 +423,8 @@ def pays_from(m: int, d: int) -> int:
 with check("pays") as show:
     for _ in range(3):
         n, m, d = show.random_size(3, 400), show.random_size(1, 40), 4 * show.random_size(1, 40)
-        show(multiplications(n, m, d), f"n = {n}, m = {m}, d = {d}", points=1)
-    others = [pays_from(show.random_size(2, 40), 8 * show.random_size(1, 30)) for _ in range(4)]
+        show([multiplications(n, m, d), multiplications(1, m, d)], f"n = {n} and n = 1, m = {m}, d = {d}", points=1)
+    others = [pays_from(show.random_size(2, 40), 8 * show.random_size(1, 30)) for _ in range(4)] + [pays_from(1, show.random_size(1, 9))]
     show([pays_from(16, 64), *others], "from which n on? For m = 16, d = 64, where both are equal once; and others", points=3)
 
 # %% tags=["mistakes"]
@@ -436,6 +449,15 @@ mistake("pays", counting(mab=lambda a, b, d: (a + 2 * b) * d * d + 2 * a * b * d
         "One linear layer is missing: after attention, each of the $a$ rows goes through $W$, $a d^2$ more.")
 mistake("pays", counting(mab=lambda a, b, d: (2 * a + 2 * b) * d * d + a * b * d),
         "Attention multiplies twice: for the scores, $a b d$, and for mixing the values, $a b d$ more.")
+for start in ("n = 1 → n = 2", "n = 1 → n = 0"):
+    equivalent("pays", start, "ISAB never takes fewer for a set of one element or of none.")
+for swap in ("multiplications(n, m, d)[1] → multiplications(m, n, d)[1]", "mab(m, n) → mab(n, m)", "mab(n, m) → mab(m, n)"):
+    equivalent("pays", swap, "A MAB multiplies as often with a and b exchanged.")
+
+mistake("pays", counting(mab=lambda a, b, d: 2 * a * b * d), "The projections are missing: queries, keys, values and the last linear layer.")
+for mab in (lambda a, b, d: (2 * a + 2 * b) * d + 2 * a * b * d, lambda a, b, d: (2 * a + 2 * b) * d * d + 2 * a * b):
+    mistake("pays", counting(mab=mab), "A product of $(a, c)$ and $(c, b)$ multiplies $a c b$ times. Somewhere one $d$ is missing.")
+mistake("pays", counting(mab=lambda a, b, d: 2 * a * d * d + 2 * a * b * d), "The projections of keys and values are missing: $2 b d^2$.")
 mistake("pays", counting(both=lambda n, m, d: (mab_(n, n, d), mab_(m, n, d))),
         "That is half of ISAB. After the points have looked at the set, the set looks at them: a second MAB.")
 mistake("pays", counting(both=lambda n, m, d: (mab_(n, n, d), 2 * mab_(m, n, d) + mab_(m, m, d))),
@@ -509,6 +531,7 @@ with check("likely", rtol=1e-3, atol=1e-3) as show:
 
     for k, d in ((1, 2), (show.random_size(2, 4), 2), (3, show.random_size(3, 5)), (2, 1)):
         show(log_likelihood(2 * show.randn(show.random_size(3, 6), d), *mixture(k, d)), f"{k} clouds in {d} dimensions")
+    show(log_likelihood(show.randn(3, 3), *mixture(3, 3)), "three points, three clouds, three dimensions")
     far = torch.tensor([[60.0, -80.0]]) + show.randn(show.random_size(2, 4), 2)
     show(log_likelihood(far, *mixture(3, 2)), "far from all clouds")
 
@@ -518,10 +541,10 @@ forbid("likely", "torch.distributions")
 
 def likelihood(shares=lambda logits: logits.log_softmax(dim=-1), solve=lambda L, y: torch.linalg.solve_triangular(L, y, upper=False),
                size=lambda L: L.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1), constant=lambda d: d / 2 * math.log(2 * math.pi),
-               together=lambda each: each.logsumexp(dim=0), half=2):
+               together=lambda each: each.logsumexp(dim=0), half=2, middle=lambda mean: mean):
     """The mixture's log-density with one part exchanged."""
     def answer(x, logits, mean, L):
-        z = solve(L, (x - mean[:, None]).mT)
+        z = solve(L, (x - middle(mean)[:, None]).mT)
         density = -z.square().sum(dim=1) / half - size(L)[:, None] - constant(x.shape[-1])
         return together(shares(logits)[:, None] + density)
     return answer
@@ -529,6 +552,15 @@ def likelihood(shares=lambda logits: logits.log_softmax(dim=-1), solve=lambda L,
 
 mistake("likely", likelihood(together=lambda each: each.exp().sum(dim=0).log()),
         "Far from all clouds every density is 0 in float32, and its logarithm $-\\infty$. Stay in the logarithm: `logsumexp`.")
+equivalent("likely", "x - mean[:, None] → mean[:, None] - x", "The distance is squared.")
+equivalent("likely", "logits.log_softmax(dim=-1) → logits.log_softmax(dim=0)", "There is one axis.")
+
+mistake("likely", likelihood(middle=lambda mean: 0 * mean), "The distance is that from the origin: subtract the cloud's mean.")
+mistake("likely", likelihood(shares=lambda logits: 0 * logits), "The clouds' shares are missing: add `logits.log_softmax(dim=-1)`.")
+for constant in (lambda d: 0, lambda d: d / 2, lambda d: d / 2 * math.log(2), lambda d: d / 2 * math.log(math.pi)):
+    mistake("likely", likelihood(constant=constant), "The constant is not $\\tfrac d2 \\log 2\\pi$.")
+mistake("likely", likelihood(together=lambda each: each.logsumexp(dim=1)),
+        "You add up over the points. Each point has a density of its own, to which all clouds add: the first axis.")
 mistake("likely", likelihood(shares=lambda logits: logits),
         "The logits are used as log-shares. They don't add up to 1: take `log_softmax`.")
 mistake("likely", likelihood(shares=lambda logits: logits.softmax(dim=-1)),
@@ -616,16 +648,16 @@ with check("ask") as show:
     for sizes in ((8,), (show.random_size(4, 9), 16), (4, 6, show.random_size(7, 12))):
         p, bands = 2 * show.rand(show.random_size(2, 4), len(sizes)) - 1, show.random_size(2, 4)
         show(fourier(p, bands, sizes), f"an array of {sizes}, {bands} bands", points=1)
-    for o, chunk in ((show.random_size(7, 8), 3), (4, 4), (show.random_size(2, 3), 9)):
+    for o, chunk in ((show.random_size(2, 3) * 3 + 1, 3), (show.random_size(5, 6), 4), (4, 4), (show.random_size(2, 3), 9), (3, 1)):
         inputs = show.randn(5, 4), show.randn(o, 3), show.randn(3, 6), show.randn(4, 6), show.randn(4, 2)
         show(ask(*inputs, chunk), f"{o} queries, {chunk} at a time", points=1)
-    o = 64 * show.random_size(6, 9)
-    many = torch.ones(32, 4), torch.ones(o, 3), torch.ones(3, 4), torch.ones(4, 4), show.randn(4, 2)
-    show([largest(ask, *many, 64) <= max(64 * 32, 4 * o), ask(*many, 64)[-1]],
-         "no tensor larger than it may be; and the last answer", points=2)
+    o = 64 * show.random_size(6, 8) + show.random_size(1, 63)
+    spent = cost(ask, show.randn(32, 4), show.randn(o, 3), show.randn(3, 4), show.randn(4, 4), show.randn(4, 2), 64)
+    show([show.sketch(spent.value), spent.largest <= max(64 * 32, 4 * o)],
+         f"{o} queries, 64 at a time: sums over the answers, and whether no tensor is larger than it may be", points=2)
 
 # %% tags=["mistakes"]
-forbid("ask", ("scaled_dot_product_attention", "multi_head_attention_forward", "torch.nn.MultiheadAttention"))
+forbid("ask", ("scaled_dot_product_attention", "multi_head_attention_forward", "torch.nn.MultiheadAttention"), "attention")
 
 
 def waves(f=lambda size, bands: torch.linspace(1, size / 2, bands), order=lambda angle: angle.flatten(start_dim=1), pi=math.pi,
@@ -649,6 +681,29 @@ def in_parts(latents, queries, w_q, w_k, w_v, chunk, scale=lambda width, m: widt
     return torch.cat([out, torch.zeros(len(queries) - len(out), v.shape[1])])
 
 
+equivalent("ask", "torch.cat([p, angle.sin(), angle.cos()], dim=-1) → torch.cat([p, angle.sin(), angle.cos()], dim=1)",
+           "These are matrices: the last axis is axis 1.")
+
+mistake("ask", waves(f=lambda size, bands: torch.linspace(size / 2, 1, bands)), "The frequencies run the other way: the slowest wave, 1, comes first.")
+
+
+def attending(q=lambda part, w: part @ w, k=lambda x, w: x @ w, v=lambda x, w: x @ w, weights=lambda s: s.softmax(dim=-1),
+              mix=lambda weights, v: weights @ v):
+    """Cross-attention in chunks with one part exchanged."""
+    def answer(latents, queries, w_q, w_k, w_v, chunk):
+        key, value = k(latents, w_k), v(latents, w_v)
+        return torch.cat([mix(weights(q(part, w_q) @ key.T * key.shape[-1] ** -0.5), value) for part in queries.split(chunk)])
+    return asking(answer)
+
+
+for name in ("q", "k", "v"):
+    for wrong in (lambda x, w: x, lambda x, w: w @ x):
+        mistake("ask", attending(**{name: wrong}),
+                "A projection is missing, or the wrong way round: `queries @ w_q`, `latents @ w_k` and `latents @ w_v`.")
+mistake("ask", attending(weights=lambda s: s), "The softmax is missing.")
+mistake("ask", attending(weights=lambda s: s.softmax(dim=0)),
+        "The softmax runs over the queries. Each query's weights add up to 1 over the latents, the last axis.")
+mistake("ask", attending(mix=lambda weights, v: weights), "These are the weights. The answer is what they make of the values: `weights @ v`.")
 mistake("ask", waves(pi=1.0), "The waves are too slow: $\\sin(\\pi f p)$, with $\\pi$.")
 mistake("ask", waves(pi=2 * math.pi), "Twice too fast: $\\sin(\\pi f p)$, and $p$ runs from $-1$ to 1, which is a length of 2 already.")
 mistake("ask", waves(f=lambda size, bands: torch.linspace(1, size, bands)),

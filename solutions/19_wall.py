@@ -20,50 +20,27 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from txlib.grading import check
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### How costs are counted here
 #
-# `cost(answer, *inputs)` runs an answer and gives two numbers: its operations (those of all matrix products, plus one
-# for every number that a step produces; a view produces none), and the size of the largest tensor, in numbers.
-# `growth` does that for a text of $n$ and of $2n$ tokens, and gives the exponents: 1 is linear, 2 is quadratic. You may
-# use both yourself.
+# `spent = cost(answer, *inputs)` runs an answer once. `spent.value` is what it returned. `spent.operations` counts the
+# operations of all matrix products, plus one for every number that a step produces (a view produces none).
+# `spent.largest` is the size of the largest tensor made on the way, in numbers. NumPy and Python lists can't be counted:
+# an answer that moves its numbers there is refused.
+#
+# `growth` compares the costs of a text of $n$ tokens and of one of $2n$, and gives the exponents: 1 is linear, 2 is
+# quadratic. You may use both yourself.
 
 
 # %%
-class Made(TorchDispatchMode):
-    """Counts the numbers that torch makes, and remembers the largest tensor that it holds."""
-
-    numbers = largest = 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        out = operator(*args, **(kwargs or {}))
-        for each in tree_leaves(out):
-            if isinstance(each, Tensor):
-                self.largest = max(self.largest, each.untyped_storage().nbytes() // each.element_size())
-                self.numbers += 0 if operator.is_view else each.numel()
-        return out
-
-
-def cost(answer: Callable, *inputs) -> tuple[int, int]:
-    """Operations of an answer, and how many numbers its largest tensor holds."""
-    products = FlopCounterMode(display=False)
-    with products, Made() as made, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        answer(*inputs)
-    return products.get_total_flops() + made.numbers, made.largest
-
-
-def growth(answer: Callable, n: int = 256, d: int = 16) -> dict[str, int]:
-    """The exponents with which both grow from n to 2n tokens."""
-    short, long = (cost(answer, *(torch.ones(length, d) / d for _ in "qkv")) for length in (n, 2 * n))
-    costs = zip(short, long, strict=True)
-    operations, largest = (round(math.log2(after / max(before, 1))) for before, after in costs)
+def growth(short, long) -> dict[str, int]:
+    """The exponents with which operations and largest tensor grow, from what n and 2n tokens cost."""
+    pairs = (short.operations, long.operations), (short.largest, long.largest)
+    operations, largest = (round(math.log2(max(after, 1) / max(before, 1))) for before, after in pairs)
     return {"operations grow as n to the power of": operations, "the largest tensor as n to the power of": largest}
 
 # %% [markdown]
@@ -108,7 +85,7 @@ with check("exponent") as show:
     show(exponent([float(n) for n in lengths], [n * math.log(n) * noise[0] for n in lengths]), "n log n")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -153,6 +130,29 @@ mistake("exponent", through_the_origin,
 mistake("exponent", lambda lengths, costs: slope(logs(costs), logs(lengths)),
         "Lengths and costs are exchanged: this is about 1 / p.")
 alternative("exponent", lambda lengths, costs: slope(logs(lengths, 2), logs(costs, 2)))
+
+
+def sums_of_products(numerator, denominator):
+    """The formula from the logarithms x and y, each as it is and less its mean."""
+    def answer(lengths, costs):
+        x, y = (torch.tensor(logs(values), dtype=torch.float64) for values in (lengths, costs))
+        a, b = x - x.mean(), y - y.mean()
+        return float(numerator(x, y, a, b).sum() / denominator(x, y, a, b).sum())
+    return answer
+
+
+mistake("exponent", sums_of_products(lambda x, y, a, b: x * b, lambda x, y, a, b: x * x),
+        "Only the costs have lost their mean. Take it off the lengths as well.")
+mistake("exponent", sums_of_products(lambda x, y, a, b: -a * b, lambda x, y, a, b: a * a),
+        "The sign is turned round: where costs grow, $p$ is positive. Both differences are taken the same way, `x - x.mean()`.")
+mistake("exponent", sums_of_products(lambda x, y, a, b: a * b, lambda x, y, a, b: torch.ones(1)),
+        "This is the numerator alone. Divide by the sum of the squares of `x - x.mean()`.")
+for name in ("lengths", "costs"):
+    equivalent("exponent", f"torch.tensor({name}, dtype=torch.float64) → torch.tensor({name})",
+               "The logarithms have seven digits then, and the check compares four.")
+for change in ("x, y = (x - x.mean(), y - y.mean()) → x, y = (x - x.mean(), y)", "y - y.mean() → y + y.mean()",
+               "y.mean() → y.sum()"):
+    equivalent("exponent", change, "The sum of x less its mean is 0, so a constant added to y changes nothing.")
 
 
 def by_lstsq(lengths, costs):
@@ -257,6 +257,43 @@ mistake("block", changed(network=lambda *sizes: (MATRICES - 1) / MATRICES),
 mistake("block", lambda n, d, heads, kv_heads, d_ff: (
             *block_operations(n, d, heads, kv_heads, d_ff)[:2], 2 * MATRICES * n * d * 4 * d),
         "The feed-forward network is counted as 4d wide. Here its width is given: d_ff.")
+def projections(q_and_o=lambda n, d, narrow: 4 * n * d * d, k_and_v=lambda n, d, narrow: 4 * n * d * narrow,
+                narrow=lambda d, heads, kv_heads: kv_heads * (d // heads)):
+    """The right counts, but for the projections."""
+    def answer(n, d, heads, kv_heads, d_ff):
+        width = narrow(d, heads, kv_heads)
+        return q_and_o(n, d, width) + k_and_v(n, d, width), *block_operations(n, d, heads, kv_heads, d_ff)[1:]
+    return answer
+
+
+mistake("block", projections(k_and_v=lambda n, d, narrow: 0), "The key and value matrices are missing.")
+mistake("block", projections(q_and_o=lambda n, d, narrow: 0), "The query and output matrices are missing.")
+mistake("block", projections(q_and_o=lambda n, d, narrow: 2 * n * d * d),
+        "There are *two* matrices of d × d: the query's and the output's.")
+mistake("block", projections(k_and_v=lambda n, d, narrow: 2 * n * d * narrow),
+        "There are *two* narrow matrices: one for keys and one for values.")
+for wrong in (lambda n, d, narrow: 4 * n * d, lambda n, d, narrow: 4 * d * d, lambda n, d, narrow: n * d * d):
+    mistake("block", projections(q_and_o=wrong),
+            "A factor is missing for the query and output matrices: each takes 2 · n · d · d operations.")
+for wrong in (lambda n, d, narrow: 4 * n * d, lambda n, d, narrow: 4 * n * narrow, lambda n, d, narrow: 4 * d * narrow,
+              lambda n, d, narrow: n * d * narrow):
+    mistake("block", projections(k_and_v=wrong),
+            "A factor is missing for the key and value matrices: each takes 2 · n · d · (their width) operations.")
+mistake("block", projections(narrow=lambda d, heads, kv_heads: kv_heads),
+        "The key and value matrices lead to kv_heads *heads*, each d / heads wide, not to kv_heads numbers.")
+mistake("block", projections(narrow=lambda d, heads, kv_heads: kv_heads * d),
+        "A key's head is d / heads wide, not d.")
+for factor in (lambda n, d: n, lambda n, d: d):
+    mistake("block", changed(mixing=lambda n, d, heads, kv_heads, d_ff, factor=factor: 1 / factor(n, d)),
+            "A factor is missing in scores and mixing: two products of 2 · n · n · d operations each.")
+for factor in (lambda n, d, d_ff: n, lambda n, d, d_ff: d, lambda n, d, d_ff: d_ff):
+    mistake("block", changed(network=lambda n, d, heads, kv_heads, d_ff, factor=factor: 1 / factor(n, d, d_ff)),
+            "A factor is missing in the feed-forward network: each of its {{MATRICES:words}} matrices takes 2 · n · d · d_ff operations.")
+if MATRICES > 2:
+    mistake("block", changed(network=lambda *sizes: 1 / MATRICES),
+            "One matrix of the feed-forward network is counted. A token meets {{MATRICES:words}}.")
+    mistake("block", changed(network=lambda *sizes: 0.5),
+            "The feed-forward network is half of what it should be: a multiplication *and* an addition for each entry.")
 mistake("block", changed(mixing=lambda n, d, heads, kv_heads, d_ff: d / n),
         "Scores and mixing grow with n², not with n d²: each of n queries meets each of n keys.")
 
@@ -314,6 +351,7 @@ with check("cache") as show:
     show(cache_bytes(n, 26, 4, 256, 2, 6, window), f"26 layers, every sixth sees all, {n:,} tokens, window {window}")
     show(cache_bytes(n, 12, show.choice([2, 3, 4]), 64, 4, 1, window), "every layer sees all")
     show(cache_bytes(show.random_size(50, 99), 10, 2, 32, 2, 4, window), "fewer tokens than the window")
+    show(cache_bytes(n, 5, 2, 32, 2, 6, window), "no layer sees all")
 
 # %% tags=["mistakes"]
 def kept(tokens, factor=2):
@@ -328,6 +366,31 @@ def right(n, layers, full_every, window):
     return full * n + (layers - full) * min(n, window)
 
 
+def without(factor):
+    """The right count, divided by one of its factors."""
+    def answer(n, layers, kv_heads, head_dim, bytes_each, full_every, window):
+        sizes = n, layers, kv_heads, head_dim, bytes_each, full_every, window
+        return cache_bytes(*sizes) // factor(kv_heads, head_dim, bytes_each)
+    return answer
+
+
+for factor in (lambda kv_heads, head_dim, bytes_each: kv_heads, lambda kv_heads, head_dim, bytes_each: head_dim,
+               lambda kv_heads, head_dim, bytes_each: bytes_each):
+    mistake("cache", without(factor),
+            "A factor is missing. For each token that a layer keeps: a key and a value, in each of kv_heads heads, of "
+            "head_dim numbers, of bytes_each bytes.")
+mistake("cache", kept(lambda n, layers, full_every, window: 1),
+        "This is one layer's share for one token. Multiply by the number of tokens that all layers keep.")
+mistake("cache", kept(lambda n, layers, full_every, window: layers // full_every * n),
+        "The layers with a window keep something, too: min(n, window) tokens each.")
+mistake("cache", kept(lambda n, layers, full_every, window: (layers - layers // full_every) * min(n, window)),
+        "The layers that see everything are missing: they keep all n tokens.")
+mistake("cache", kept(lambda n, layers, full_every, window: n + (layers - layers // full_every) * min(n, window)),
+        "The tokens of one layer that sees everything are counted. There are layers // full_every of them.")
+mistake("cache", kept(lambda n, layers, full_every, window: layers // full_every * n + min(n, window)),
+        "The window of one layer is counted. All layers − layers // full_every others have one.")
+mistake("cache", kept(lambda n, layers, full_every, window: layers // full_every * n + layers * min(n, window)),
+        "The layers that see everything are counted twice: with all tokens, and with a window again.")
 mistake("cache", kept(right, factor=1), "A layer keeps a key *and* a value for each token: twice as much.")
 mistake("cache", kept(lambda n, layers, full_every, window: layers * n),
         "Here every layer keeps all tokens. A layer with a window keeps no more than the window.")
@@ -390,28 +453,34 @@ def chunked_attention(
 with check("chunks") as show:
     q, k, v = show.randn(3, show.random_size(17, 23), 5)
     show(chunked_attention(q, k, v, 8), f"{len(q)} tokens, in chunks of 8")
+    show(chunked_attention(q[:16], k[:16], v[:16], 8), "16 tokens, in chunks of 8")
+    show(chunked_attention(q[:17], k[:17], v[:17], 8), "17 tokens, in chunks of 8: the last one has a single query")
     show(chunked_attention(q, k, v, 1), "one query at a time")
     show(chunked_attention(q, k, v, 64), "a chunk larger than the text")
-    wide = show.randn(3, 256, 64)
-    computed = cost(lambda *inputs: chunked_attention(*inputs, 16), *wide)[0] / (4 * 256**2 * 64)
-    grown = growth(lambda *inputs: chunked_attention(*inputs, 16))
-    show({"more than two thirds of the square": computed > 2 / 3} | grown, "what it costs")
+    wide = cost(chunked_attention, *show.randn(3, 256, 64), 16)
+    computed = wide.operations / (4 * 256**2 * 64)
+    show({"outputs": show.sketch(wide.value), "more than two thirds of the square": computed > 2 / 3},
+         "256 tokens of width 64: a few sums over the outputs, and what they cost")
+    short, long = (cost(chunked_attention, *show.randn(3, n, 16), 16) for n in (256, 512))
+    show({"outputs": [show.sketch(short.value), show.sketch(long.value)]} | growth(short, long),
+         "256 and 512 tokens: a few sums over the outputs, and how the cost grows")
 
 # %% tags=["mistakes"]
-forbid("chunks", ("scaled_dot_product_attention", "MultiheadAttention", "flex_attention"))
+forbid("chunks", ("scaled_dot_product_attention", "MultiheadAttention", "flex_attention"), "attention")
 
 
-def by_chunks(keys=lambda start, stop, n: (0, stop), may=lambda i, j, start: j <= i, scale=True):
-    """Chunked attention with other keys, another mask (i, j: positions), or no scale."""
+def by_chunks(keys=lambda start, stop, n: (0, stop), may=lambda i, j, start: j <= i, scale=True,
+              width=lambda q: q.shape[1], axis=-1):
+    """Chunked attention with other keys, another mask (i, j: positions), another scale or none, or another axis."""
     def answer(q, k, v, size):
         outputs = []
         for start in range(0, len(q), size):
             stop = min(start + size, len(q))
             first, last = keys(start, stop, len(q))
-            score = q[start:stop] @ k[first:last].T / (q.shape[1] ** 0.5 if scale else 1)
+            score = q[start:stop] @ k[first:last].T / (width(q) ** 0.5 if scale else 1)
             i, j = torch.arange(start, stop)[:, None], torch.arange(first, last)
             score = score.masked_fill(~may(i, j, start), -torch.inf)
-            outputs.append(score.softmax(-1) @ v[first:last])
+            outputs.append(score.softmax(axis) @ v[first:last])
         return torch.cat(outputs)
     return answer
 
@@ -453,7 +522,14 @@ mistake("chunks", by_chunks(may=lambda i, j, start: j <= i - start),
         "The mask counts the queries from the chunk's beginning. Row i of a chunk is position start + i.")
 mistake("chunks", by_chunks(may=lambda i, j, start: (j < i) | (j == 0)),
         "A position may see itself, too.")
+mistake("chunks", by_chunks(may=lambda i, j, start: j < i), "A position may see itself, too.")
+mistake("chunks", by_chunks(may=lambda i, j, start: j >= i),
+        "The mask is the wrong way round: it hides the past, and leaves the future. Hide what comes *later*.")
 mistake("chunks", by_chunks(scale=False), "The scores are not divided by √d.")
+mistake("chunks", by_chunks(width=lambda q: len(q)),
+        "The scores are divided by the root of the number of tokens. d is the width, `q.shape[1]`.")
+mistake("chunks", by_chunks(axis=0),
+        "This softmax runs over the queries. Each query shares out 1 among its *keys*: the last axis.")
 mistake("chunks", whole_chunks_only,
         "The last chunk is missing where `size` does not divide the length. It may be shorter than the others.")
 
@@ -517,12 +593,15 @@ with check("window") as show:
     q, k, v = show.randn(3, show.random_size(12, 18), 4)
     show(window_attention(q, k, v, show.random_size(3, 6)), "a window of a few positions")
     show(window_attention(q, k, v, 30), "a window larger than the text")
-    show(window_attention(q, k, v, 1), "a window of one")
-    show({"a window of two": window_attention(q, k, v, 2),
-          "what it costs": growth(lambda *inputs: window_attention(*inputs, 8))}, "what it costs")
+    show(window_attention(q, k, v, len(q)), "a window as long as the text")
+    show(window_attention(q[:1], k[:1], v[:1], 3), "a single token")
+    show([window_attention(q, k, v, 1), window_attention(q, k, v, 2)], "windows of one and of two")
+    short, long = (cost(window_attention, *show.randn(3, n, 16), 8) for n in (256, 512))
+    show({"outputs": [show.sketch(short.value), show.sketch(long.value)]} | growth(short, long),
+         "256 and 512 tokens, a window of 8: a few sums over the outputs, and how the cost grows")
 
 # %% tags=["mistakes"]
-forbid("window", ("scaled_dot_product_attention", "MultiheadAttention", "flex_attention"))
+forbid("window", ("scaled_dot_product_attention", "MultiheadAttention", "flex_attention"), "attention")
 
 
 def masked(may, scale=True):
@@ -596,7 +675,21 @@ mistake("window", clamped,
         "Where the window reaches beyond the beginning, position 0 is taken several times, and counts several times.")
 mistake("window", not_overlapping,
         "These are blocks, not a sliding window: the first position of each block does not see the one before it.")
+def padded_behind(q, k, v, window):
+    keys, values = (F.pad(x, (0, 0, 0, window - 1)).unfold(0, window, 1) for x in (k, v))
+    score = torch.einsum("nd,ndw->nw", q, keys) / q.shape[1] ** 0.5
+    missing = torch.arange(len(q))[:, None] < torch.arange(window - 1, -1, -1)
+    return torch.einsum("nw,ndw->nd", score.masked_fill(missing, -torch.inf).softmax(-1), values)
+
+
+mistake("window", padded_behind,
+        "The zeros stand behind the text, so that each position meets itself and those *after* it. Put them before.")
+mistake("window", masked(lambda i, j, window: (j <= i) & (j > i - window) & ((j < i) | (i == 0))),
+        "A position sees itself, too.")
 mistake("window", lambda q, k, v, window: gathered(q, k, v, window, scale=False), "The scores are not divided by √d.")
+for change in ("(q[:, None] @ keys)[:, 0] → (q[:, None] @ keys)[:, -1]",
+               "(values @ weight[..., None])[..., 0] → (values @ weight[..., None])[..., -1]"):
+    equivalent("window", change, "That axis has one entry: the first is the last.")
 alternative("window", gathered)
 alternative("window", sliced)
 
@@ -719,6 +812,10 @@ mistake("field", from_gradient(lambda out: out.sum()),
         "All outputs are asked, and so each input is heard by somebody. Ask the *last* position only.")
 mistake("field", from_gradient(lambda out: out[-1].square().sum(), reduce=lambda g: g.sum(-1)),
         "The derivatives are added up along d, and there they can cancel. Take the largest absolute value instead.")
+mistake("field", lambda layer, x: len(x),
+        "A derivative of 0 counts as heard here, so that the field is always the whole text. Ask for more than 0.")
+mistake("field", lambda layer, x: -receptive_field(layer, x),
+        "Subtracted the other way round: from the end, `len(x)`, take the earliest position.")
 mistake("field", counted,
         "The positions that are heard are counted. In a dilated layer there are holes between them: measure from the "
         "earliest one to the end.")

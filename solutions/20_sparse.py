@@ -14,63 +14,52 @@ mode = "learn"
 
 # %%
 import math
+import tracemalloc
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
-from txlib.grading import check
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### How costs are counted here
 #
-# `cost(answer, *inputs)` runs an answer and gives two numbers: its operations (those of all matrix products, plus one
-# for every number that a step produces; a view produces none), and the size of the largest tensor, in numbers.
-# `growth` does that for a text of $n$ and of $2n$ tokens, and gives the exponents: 1 is linear, 2 is quadratic. You may
-# use both yourself.
+# `spent = cost(answer, *inputs)` runs an answer once. `spent.value` is what it returned. `spent.operations` counts the
+# operations of all matrix products, plus one for every number that a step produces (a view produces none).
+# `spent.largest` is the size of the largest tensor made on the way, in numbers. Where the inputs are tensors, an answer that
+# moves its numbers to NumPy or to Python lists is refused, since these can't be counted.
+#
+# `growth` compares the costs of a text of $n$ tokens and of one of $2n$, and gives the exponents: 1 is linear, 2 is
+# quadratic. `memory` is for answers that are given no tensor: it counts as `cost` does, and returns the bytes that Python and
+# NumPy held at most, too. You may use all three yourself.
 
 
 # %%
-class Made(TorchDispatchMode):
-    """Counts the numbers that torch makes, and remembers the largest tensor that it holds."""
-
-    numbers = largest = 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        out = operator(*args, **(kwargs or {}))
-        for each in tree_leaves(out):
-            if isinstance(each, Tensor):
-                self.largest = max(self.largest, each.untyped_storage().nbytes() // each.element_size())
-                self.numbers += 0 if operator.is_view else each.numel()
-        return out
-
-
-def cost(answer: Callable, *inputs) -> tuple[int, int]:
-    """Operations of an answer, and how many numbers its largest tensor holds."""
-    products = FlopCounterMode(display=False)
-    with products, Made() as made, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        answer(*inputs)
-    return products.get_total_flops() + made.numbers, made.largest
-
-
-def growth(answer: Callable, n: int = 512, d: int = 16) -> dict[str, int]:
-    """The exponents with which both grow from n to 2n positions, for a window of radius 4."""
-    measured = [cost(answer, *torch.ones(3, length, d) / d, 4) for length in (n, 2 * n)]  # q, k, v; radius
-    operations, largest = (round(math.log2(after / max(before, 1))) for before, after in zip(*measured, strict=True))
+def growth(short, long) -> dict[str, int]:
+    """The exponents with which operations and largest tensor grow, from what n and 2n tokens cost."""
+    pairs = (short.operations, long.operations), (short.largest, long.largest)
+    operations, largest = (round(math.log2(max(after, 1) / max(before, 1))) for before, after in pairs)
     return {"operations grow as n to the power of": operations, "the largest tensor as n to the power of": largest}
+
+
+def memory(answer: Callable, *inputs):
+    """What an answer costs, and the most bytes that Python and NumPy held meanwhile."""
+    tracemalloc.start()
+    spent = cost(answer, *inputs)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return spent, most
 
 # %% [markdown]
 # ### Task 1 · Count a pattern   ●●○○○ · 8 minutes · 2 points
 #
 # A language model with *sinks* (Xiao et al. 2024): causal, a window, and the first few positions, which everybody sees.
 # Position $i$ sees position $j$ where $j \le i$, and $i - j \le r$ or $j < g$. How many pairs is that for $n$ positions,
-# radius $r$ and $g$ sinks? No matrix, please: $n$ may be 100,000.
+# radius $r$ and $g$ sinks? No matrix, please: $n$ may be 20,000. What you hold at once, in a tensor or otherwise, may grow
+# like $n$ at most.
 #
 # <details><summary>Hint 1: one query</summary>
 #
@@ -98,13 +87,20 @@ with check("count-pairs") as show:
     show(count_pairs(n, radius, 0), f"n = {n}, r = {radius}, no sinks")
     show(count_pairs(n, radius, sinks), f"n = {n}, r = {radius}, {sinks} sinks")
     show(count_pairs(n, 2, 2 * radius), f"n = {n}, r = 2, {2 * radius} sinks: more than the window holds")
-    long = show.random_size(90_000, 100_000)
-    show(count_pairs(long, 4096, 4), f"n = {long:,}, r = 4,096, 4 sinks")
+    show([count_pairs(1, 3, 2), count_pairs(n, n + 5, 3), count_pairs(n, 2, n + 4), count_pairs(n, 0, 0)],
+         f"a single position; then n = {n}: a window, and sinks, larger than the text; each sees itself only")
+    first, radius = cost(count_pairs, 60, 8, 4), show.random_size(7, 12)
+    (short, few), (long, many) = (memory(count_pairs, n, radius, 4) for n in (400, 1600))
+    slim = long.largest <= 8 * short.largest and many <= 8 * few
+    show([first.value, short.value, long.value, slim], f"n = 60, 400 and 1,600, and whether memory grows like n at most (r = {radius})")
+    if slim:
+        n = show.random_size(15_000, 20_000)
+        show(count_pairs(n, 4096, 4), f"n = {n:,}, r = 4,096, 4 sinks")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
-forbid("*", "txlib")
+forbid("*", ("txlib", "tracemalloc"))
 
 
 def counting(keys):
@@ -125,6 +121,35 @@ mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + min(g, max(0,
         "The sinks see the whole text here. They are seen by all, but they see only what comes before them.")
 mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + g * (i > r)),
         "Just behind the window only some of the sinks are outside it: those below i − r.")
+mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + g),
+        "Each query gets all sinks besides its window. Those inside the window are counted twice, and the first queries get "
+        "some that come after them.")
+mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1), "The sinks are missing: they are seen from everywhere.")
+mistake("count-pairs", counting(lambda i, n, r, g: min(g, max(0, i - r))),
+        "The window is missing: min(i, r) + 1 keys for each query.")
+mistake("count-pairs", counting(lambda i, n, r, g: 1 + min(g, max(0, i - r))),
+        "Of the window only the query itself is counted. It reaches min(i, r) back.")
+mistake("count-pairs", counting(lambda i, n, r, g: i + 1 + min(g, max(0, i - r))),
+        "Each query sees its whole past here. The window reaches r back, no further.")
+mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + max(0, i - r)),
+        "All that lies before the window is counted. Of it only the first g positions are sinks.")
+mistake("count-pairs", counting(lambda i, n, r, g: min(i, r) + 1 + min(g, i - r)),
+        "Where the window reaches the beginning of the text, i − r is negative, and you subtract keys. At least 0.")
+
+
+def all_pairs(n, radius, sinks):
+    i, j = torch.arange(n)[:, None], torch.arange(n)
+    return int(((j <= i) & ((i - j <= radius) | (j < sinks))).sum())
+
+
+def lists_of_lists(n, radius, sinks):
+    rows = [[j <= i and (i - j <= radius or j < sinks) for j in range(n)] for i in range(n)]
+    return sum(map(sum, rows))
+
+
+for answer in (all_pairs, lists_of_lists):
+    mistake("count-pairs", answer,
+            "The numbers are right, but you write down all n² pairs, and n may be large. Count the keys of one query after the other.")
 
 
 def closed_form(n, radius, sinks):
@@ -146,7 +171,7 @@ REACH, AFTER = variant((1, "r"), (2, "2r"), (3, "3r"), (4, "4r"))  # of task 2: 
 # n - 1$ stand in blocks of `size`; the last block may be shorter. Query $i$ sees keys from $i - r$ to $i + {{AFTER}}$. Return a row
 # for each block of queries: the first and the last block of keys that holds a key that *any* of its queries sees.
 #
-# Your largest tensor may grow like $n$ at most.
+# What you hold at once, in a tensor or otherwise, may grow like $n$ at most.
 #
 # <details><summary>Hint 1: which queries matter?</summary>
 #
@@ -166,7 +191,7 @@ def live_range(n: int, radius: int, size: int) -> Int[Tensor, "query_blocks 2"]:
     """First and last live block of keys, for each block of queries."""
     ### BEGIN SOLUTION
     first = torch.arange(0, n, size)                               # (query_blocks,): position of the first query
-    last = (first + size - 1).clamp(max=n - 1)                     # (query_blocks,)
+    last = first + size - 1                                        # (query_blocks,): perhaps behind the text
     low, high = (first - radius).clamp(min=0), (last + REACH * radius).clamp(max=n - 1)
     return torch.stack([low // size, high // size], dim=-1)
     ### END SOLUTION
@@ -174,20 +199,29 @@ def live_range(n: int, radius: int, size: int) -> Int[Tensor, "query_blocks 2"]:
 # %% nbgrader={"grade_id": "check-live", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("live") as show:
     size = show.random_size(4, 12)
-    n, radius = size * show.random_size(8 * REACH, 60 * REACH), show.random_size(1, 5) * size
+    n, radius = size * show.random_size(8 * REACH, 40 * REACH), show.random_size(1, 5) * size
     show(live_range(n, radius + 2, size), f"n = {n}, r = {radius + 2}, blocks of {size}")
     show(live_range(n, radius, size), f"n = {n}, r = {radius}, blocks of {size}: a multiple")
     show(live_range(n + size - 2, radius - 1, size), f"n = {n + size - 2}, r = {radius - 1}, blocks of {size}: the last is shorter")
-    (_, one), (_, two) = (cost(live_range, many, 6, 4) for many in (400, 800))
-    show(round(math.log2(two / max(one, 1))), "the largest tensor grows as n to the power of")
+    size = show.choice([5, 7])
+    n = size * show.random_size(5 * REACH, 6 * REACH) + 1
+    show([live_range(n, radius, size) for radius in range(2 * size + 1)],
+         f"n = {n}, blocks of {size}: the last has one position; every radius from 0 to {2 * size}")
+    show([live_range(n, 2, 1), live_range(1, 2, 4), live_range(n, n + 3, size)],
+         f"n = {n} in blocks of 1; a single position; a radius larger than the text")
+    first = cost(live_range, 60, 6, 4)
+    (short, few), (long, many) = (memory(live_range, n, 6, 4) for n in (400, 1600))
+    slim = long.largest <= 8 * short.largest and many <= 8 * few
+    show([first.value, *map(show.sketch, (short.value, long.value)), slim],
+         "n = 60; a few sums over what comes back for n = 400 and 1,600; whether memory grows like n at most")
 
 # %% tags=["mistakes"]
 def ranges(low=lambda first, r, size: (first - r).clamp(min=0) // size, reach=lambda first, size, r: first + size - 1 + REACH * r,
-           most=lambda n, size: n - 1):
+           most=lambda n, size: n - 1, by=None):
     """Live blocks with something wrong."""
     def answer(n, radius, size):
         first = torch.arange(0, n, size)
-        high = reach(first, size, radius).clamp(max=most(n, size)) // size
+        high = reach(first, size, radius).clamp(max=most(n, size)) // (by or size)
         return torch.stack([low(first, radius, size), high], dim=-1)
     return answer
 
@@ -204,9 +238,30 @@ def by_all_pairs(n, radius, size):
     return torch.stack([first, torch.where(alive, number, -1).amax(1)], dim=-1)
 
 
-mistake("live", by_all_pairs,
-        "The numbers are right, but you asked about all pairs: the largest tensor grows as the square of n. The first and the last "
-        "query of a block settle it.")
+def by_all_pairs_in_lists(n, radius, size):
+    near = [[-radius <= j - i <= REACH * radius for j in range(n)] for i in range(n)]
+    rows = []
+    for start in range(0, n, size):
+        keys = [j for row in near[start : start + size] for j in range(n) if row[j]]
+        rows.append([min(keys) // size, max(keys) // size])
+    return torch.tensor(rows)
+
+
+for answer in (by_all_pairs, by_all_pairs_in_lists):
+    mistake("live", answer,
+            "The numbers are right, but you asked about all pairs: memory grows as the square of n. The first and the last query "
+            "of a block settle it.")
+mistake("live", ranges(low=lambda first, r, size: first // size),
+        "Keys *before* the block are forgotten: its first query sees r positions back.")
+mistake("live", ranges(reach=lambda first, size, r: first + size - 1),
+        "Keys *after* the block are forgotten: its last query sees up to $i + {{AFTER}}$.")
+mistake("live", ranges(low=lambda first, r, size: (first - r).clamp(min=0)),
+        "The left column holds positions. Divide them by the size of a block.")
+mistake("live", ranges(by=1), "The right column holds positions. Divide them by the size of a block.")
+mistake("live", ranges(most=lambda n, size: n),
+        "No key stands at n: the last position is n − 1. Where the blocks come out even, position n is a block too many.")
+mistake("live", lambda n, radius, size: ranges()(n, radius, size).mT,
+        "Rows and columns are exchanged: there is a row for each block of queries.")
 mistake("live", ranges(low=lambda first, r, size: (first - r) // size),
         "There is no block −1: clamp positions to 0 before you divide.")
 mistake("live", ranges(most=lambda n, size: 10 * n + 1000),
@@ -231,7 +286,9 @@ def one_by_one(n, radius, size):
     return torch.tensor(rows)
 
 
-if REACH > 1:
+if REACH == 1:
+    equivalent("live", "REACH * radius → radius", "REACH is 1 here; other variants tell the two apart.")
+else:
     mistake("live", ranges(reach=lambda first, size, r: first + size - 1 + r),
             "You look as far ahead as back. A query sees up to $i + {{AFTER}}$.")
 alternative("live", one_by_one)
@@ -280,11 +337,14 @@ with check("slide") as show:
     q, k, v = show.randn(n, d), show.randn(n, d), show.randn(n, 3)
     show(window_attention(q, k, v, radius), f"n = {n}, r = {radius}")
     show(window_attention(q[:7], k[:7], v[:7], 20), "n = 7, r = 20: larger than the text")
+    show([window_attention(q[:n], k[:n], v[:n], n - 1) for n in (1, 17, 33)], "n = 1, 17 and 33, r = n − 1: all see all")
     show(window_attention(q, k, v, 0), f"n = {n}, r = 0: each position sees itself")
-    show(growth(window_attention), "r = 4, n from 512 to 1,024")
+    short, long = (cost(window_attention, *show.randn(3, n, 16), 4) for n in (512, 1024))
+    show({"outputs": [show.sketch(short.value), show.sketch(long.value)]} | growth(short, long),
+         "n = 512 and 1,024, r = 4: a few sums over the outputs, and how the cost grows")
 
 # %% tags=["mistakes"]
-forbid("slide", ("scaled_dot_product_attention", "flex_attention"), ("aten._scaled_dot_product_flash_attention_for_cpu",))
+forbid("slide", ("scaled_dot_product_attention", "flex_attention"), "attention")
 
 
 def by_mask(q, k, v, radius):
@@ -302,16 +362,16 @@ def rows_at_a_time(q, k, v, radius):
     return torch.cat(out)
 
 
-def sliding(scale=lambda d: d**0.5, edges=lambda i, j, r: (i - j).abs() > r, right=1):
+def sliding(scale=lambda d: d**0.5, edges=lambda i, j, r: (i - j).abs() > r, left=1, right=1, axis=-1):
     """The window with something wrong."""
     def answer(q, k, v, radius):
         n, out = len(q), []
         for a in range(0, n, 16):
             b = min(a + 16, n)
-            low, high = max(0, a - radius), min(n, b + right * radius)
+            low, high = max(0, a - left * radius), min(n, b + right * radius)
             score = q[a:b] @ k[low:high].T / scale(q.shape[-1])
             far = edges(torch.arange(a, b)[:, None], torch.arange(low, high), radius)
-            out.append(score.masked_fill(far, float("-inf")).softmax(-1) @ v[low:high])
+            out.append(score.masked_fill(far, float("-inf")).softmax(axis) @ v[low:high])
         return torch.cat(out)
     return answer
 
@@ -339,7 +399,13 @@ mistake("slide", rows_at_a_time,
         "keys, too.")
 mistake("slide", sliding(edges=lambda i, j, r: torch.zeros(len(i), len(j), dtype=torch.bool)),
         "Every query of a block sees the block's whole slice. At the edges the mask is still needed: compare positions.")
+mistake("slide", sliding(left=0), "The slice of keys begins with the block. The block's first query sees r positions before it, too.")
+mistake("slide", sliding(right=0), "The slice of keys ends with the block. The block's last query sees r positions after it, too.")
+mistake("slide", sliding(axis=0),
+        "This softmax runs over the queries. Each query shares out 1 among its *keys*: the last axis.")
 mistake("slide", sliding(scale=lambda d: 1), "The scores are not divided by the square root of d.")
+equivalent("slide", "torch.arange(a, b)[:, None] - torch.arange(low, high) → torch.arange(low, high) - torch.arange(a, b)[:, None]",
+           "Only the distance counts.")
 mistake("slide", sliding(scale=lambda d: d), "The scores are divided by d. Divide by its square root.")
 mistake("slide", sliding(edges=lambda i, j, r: (i - j).abs() >= max(r, 1)),
         "The window is one too narrow: a distance of exactly r is allowed.")
@@ -409,6 +475,7 @@ with check("gaps") as show:
     show(by_remainder(n, gap), f"n = {n}, a gap of {gap}")
     n = n + show.random_size(1, gap - 1)
     show(by_remainder(n, gap), f"n = {n}, a gap of {gap}: no multiple")
+    show([by_remainder(gap - 1, gap), by_remainder(gap, 1)], f"n = {gap - 1}, shorter than the gap of {gap}; n = {gap}, a gap of 1")
 
 # %% tags=["mistakes"]
 def the_same_twice(n, gap):
@@ -491,22 +558,22 @@ with check("knows") as show:
     position = show.random_size(30, 60)
     show(known_positions([(1, gap)] * 3, position, n), f"three layers of gap {gap}, position {position} of {n}")
     show(known_positions([(1, 1), (2, gap + 2)], position, n), f"gaps of 1 and {gap + 2}, position {position} of {n}")
-    ends = [known_positions([(1, 1), (1, gap)], place, n) for place in (0, n - 1)]
-    show(ends, f"gaps of 1 and {gap}, at both ends of {n}")
-    ends = [known_positions([(1, gap), (1, 1)], place, n) for place in (0, n - 1)]
-    show(ends, f"gaps of {gap} and 1, at both ends of {n}")
+    near = (0, 1, gap - 1, gap, n - 1 - gap, n - gap, n - 2, n - 1)  # the ends, and what a gap or less separates from them
+    show([known_positions([(1, gap)], position, n) for position in near], f"one layer of gap {gap}, positions near both ends of {n}")
+    show([known_positions([(3, gap)], position, n) for position in near], "the same with radius 3, so that windows leave the text")
+    show([known_positions([(1, 1), (1, gap)], position, n) for position in near], f"gaps of 1 and {gap}, near both ends of {n}")
+    show([known_positions([(1, gap), (1, 1)], position, n) for position in near], f"gaps of {gap} and 1, near both ends of {n}")
 
 # %% tags=["mistakes"]
-def knowing(order=lambda layers: reversed(layers), clip=True, steps=None):
+def knowing(order=lambda layers: reversed(layers), clip=lambda known, n: {i for i in known if 0 <= i < n}, steps=None,
+            end=lambda known, n: {i for i in known if 0 <= i < n}):
     """Known positions with something wrong."""
     def answer(layers, position, n):
         known = {position}
         for radius, gap in order(layers):
             all_steps = steps(radius, gap) if steps else range(-radius * gap, radius * gap + 1, gap)
-            known = {each + step for each in known for step in all_steps}
-            if clip:
-                known = {each for each in known if 0 <= each < n}
-        return torch.tensor(sorted(each for each in known if 0 <= each < n))
+            known = clip({i + step for i in known for step in all_steps}, n)
+        return torch.tensor(sorted(end(known, n)))
     return answer
 
 
@@ -520,7 +587,26 @@ mistake("knows", whole_range,
 mistake("knows", knowing(order=lambda layers: layers),
         "You go from the first layer up. From an output one goes down: the last layer comes first. (In the middle of a text the order "
         "does not matter; at its ends it does.)")
-mistake("knows", knowing(clip=False),
+for clip in (lambda known, n: {min(max(i, 0), n - 1) for i in known}, lambda known, n: {max(i, 0) for i in known if i < n}):
+    mistake("knows", knowing(clip=clip),
+            "What lies outside the text is moved to its end. Drop it: there is no such position, and the first and the last one may "
+            "not be known at all.")
+mistake("knows", knowing(clip=lambda known, n: known, end=lambda known, n: known),
+        "Positions outside the text are among them. Drop what is below 0 or above n − 1, after each layer.")
+mistake("knows", knowing(clip=lambda known, n: {i for i in known if 0 < i < n}), "Position 0 is part of the text, too.")
+mistake("knows", knowing(clip=lambda known, n: {i for i in known if 0 <= i <= n}, end=lambda known, n: known),
+        "The last position is n − 1; n is outside.")
+mistake("knows", knowing(steps=lambda radius, gap: range(0, radius * gap + 1, gap)),
+        "This looks ahead only. The windows have two sides.")
+mistake("knows", knowing(steps=lambda radius, gap: range(gap, radius * gap + 1, gap)),
+        "This looks ahead only, and not at the position itself. The windows have two sides, and a middle.")
+mistake("knows", knowing(steps=lambda radius, gap: range(-radius * gap, gap + 1, gap)),
+        "Ahead, the window ends after one gap. It has r of them on either side.")
+mistake("knows", knowing(steps=lambda radius, gap: range(-radius, radius * gap + 1, gap)),
+        "Back, the window begins r positions away, not r gaps.")
+mistake("knows", lambda layers, position, n: torch.tensor([position]),
+        "Only the position itself is here. Follow what each layer lets it see.")
+mistake("knows", knowing(clip=lambda known, n: known),
         "A path may not leave the text and come back. Drop what lies outside after each layer, not only at the end.")
 mistake("knows", knowing(steps=lambda radius, gap: range(-radius, radius + 1)),
         "The gaps are missing: neighbours in a dilated window are `gap` apart.")
@@ -593,20 +679,21 @@ with check("own-matrices") as show:
     show(longformer_attention(*inputs[:3], *inputs[:3], marked, radius), "both sets of projections equal")
 
 # %% tags=["mistakes"]
-def layered(columns=True, local_k=None, local_v=None, global_q=None, global_kv=None, global_sees=None, scale=lambda d: d**0.5):
+def layered(columns=True, local_k=None, local_v=None, global_q=None, global_kv=None, global_sees=None, scale=lambda d: d**0.5,
+            window=lambda distance, r: distance <= r, axes=(-1, -1), global_scale=None, exchanged=False):
     """Longformer's layer with something wrong."""
     def answer(q, k, v, q_g, k_g, v_g, marked, radius):
         place = torch.arange(len(q))
-        near = (place[:, None] - place).abs() <= radius
+        near = window((place[:, None] - place).abs(), radius)
         allowed = near | marked if columns else near
         key = torch.where(marked[:, None], k_g, k) if local_k else k
         value = torch.where(marked[:, None], v_g, v) if local_v else v
-        local = (q @ key.T / scale(q.shape[-1])).masked_fill(~allowed, float("-inf")).softmax(-1) @ value
+        local = (q @ key.T / scale(q.shape[-1])).masked_fill(~allowed, float("-inf")).softmax(axes[0]) @ value
         keys, values = (k, v) if global_kv else (k_g, v_g)
-        score = (q if global_q else q_g) @ keys.T / scale(q.shape[-1])
+        score = (q if global_q else q_g) @ keys.T / (global_scale or scale(q.shape[-1]))
         if global_sees:
             score = score.masked_fill(~global_sees(near, marked), float("-inf"))
-        return torch.where(marked[:, None], score.softmax(-1) @ values, local)
+        return torch.where(marked[:, None] ^ exchanged, score.softmax(axes[1]) @ values, local)
     return answer
 
 
@@ -644,6 +731,19 @@ mistake("own-matrices", each_its_own,
 mistake("own-matrices", two_softmaxes,
         "Window and global tokens have a softmax each, and the results are added: such weights sum to 2. All keys share *one* softmax.")
 mistake("own-matrices", layered(scale=lambda d: 1), "The scores are not divided by the square root of d.")
+mistake("own-matrices", layered(global_scale=1), "The scores of the global tokens are not divided by the square root of d.")
+mistake("own-matrices", layered(window=lambda distance, r: distance < r), "The window is one too narrow: a distance of exactly r is allowed.")
+mistake("own-matrices", layered(window=lambda distance, r: distance >= r),
+        "The window is inside out: what lies r or more away is seen, and what is near is not.")
+mistake("own-matrices", layered(window=lambda distance, r: distance < 0),
+        "Ordinary tokens see the global ones only. Their window belongs to what they see, too.")
+for axes in ((-2, -1), (-1, -2), (-2, -2)):
+    mistake("own-matrices", layered(axes=axes),
+            "A softmax runs over the queries. Each query shares out 1 among its *keys*: the last axis.")
+mistake("own-matrices", layered(exchanged=True),
+        "The two kinds of rows are exchanged: the second set is for the tokens that *are* marked.")
+equivalent("own-matrices", "torch.arange(len(q)) → torch.arange(1, len(q) + 1)", "Only differences of positions count.")
+equivalent("own-matrices", "place[:, None] - place → place - place[:, None]", "Only the distance counts.")
 
 
 def row_by_row(q, k, v, q_g, k_g, v_g, marked, radius):

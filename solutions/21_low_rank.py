@@ -6,7 +6,10 @@
 # *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher. Cost is
-# never measured by the clock. We count the numbers that your answer writes, and the largest tensor that it makes.
+# never measured by the clock. `spent = cost(answer, *inputs)` runs an answer once: `spent.operations` counts the operations of
+# all matrix products, plus one for every number that a step writes (a view writes none); `spent.largest` is the size of the
+# largest tensor made on the way, in numbers; `spent.value` is what came back. You may use it yourself. Numbers that an answer
+# moves to NumPy or to Python lists can't be counted, so that is refused.
 
 # %% tags=["parameters"]
 seed = 0
@@ -17,43 +20,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from txlib.grading import check
-
-
-class Counting(TorchDispatchMode):
-    """Inside, notes how many numbers are written by all operations, and how many the largest tensor holds."""
-
-    def __init__(self):
-        super().__init__()
-        self.written = self.largest = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        out = operation(*args, **(kwargs or {}))
-        for each in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(each, Tensor):
-                held = each.untyped_storage().size() // each.element_size()   # a view or an expanded tensor holds no more
-                self.written += each.numel()
-                self.largest = max(self.largest, held)
-        return out
-
-
-def largest(compute, *inputs):
-    """How many numbers the largest tensor holds that is made on the way."""
-    with Counting() as counting:
-        compute(*inputs)
-    return counting.largest
-
-
-def growth(compute, short, long):
-    """How many times as many numbers are written for inputs of twice the length, rounded."""
-    counted = []
-    for inputs in (short, long):
-        with Counting() as counting:
-            compute(*inputs)
-        counted.append(counting.written)
-    return round(counted[1] / max(counted[0], 1))
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### Task 1 · How many directions?   ●●○○○ · 8 minutes · 2 points
@@ -90,12 +58,13 @@ with check("directions") as show:
         P = (show.randn(n, n) * torch.linspace(0.1, 3, n)).softmax(dim=-1)
         show([directions(P, tolerance) for tolerance in (0.02, 0.1, 0.3, 0.6)], f"{n} tokens, four tolerances")
     wide = show.randn(show.random_size(4, 6), 3) @ show.randn(3, show.random_size(7, 9))
-    show([directions(wide, 1e-3), directions(wide, 0.5), directions(wide, 1.0)], "a matrix that is not square, of rank 3")
-    shifted = torch.eye(show.random_size(10, 30)).roll(1, dims=1)
+    show([directions(wide, 1e-3), directions(wide, 0.5), directions(wide, 1.5)], "a matrix that is not square, of rank 3")
+    shifted = torch.eye(2 * show.random_size(5, 15) + 1).roll(1, dims=1)
     show([directions(shifted, 0.5), directions(shifted, 0.9)], "each token looks at the next one")
+    show([directions(0 * shifted, 0.5), directions(shifted, 0.01)], "a matrix of zeros, and one of which nearly all is kept")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -116,7 +85,16 @@ mistake("directions", too_large(lambda P: torch.linalg.svdvals(P) ** 2, lambda t
 mistake("directions", lambda P, tolerance: directions(P, tolerance) + 1,
         "One too many: with $k$ values kept, the value number $k + 1$ is the first that is left out.")
 mistake("directions", lambda P, tolerance: max(directions(P, tolerance), 1),
-        "It may be 0: with a tolerance of 1 nothing has to be kept.")
+        "It may be 0: where the tolerance is more than 1, or all is 0, nothing has to be kept.")
+mistake("directions", lambda P, tolerance: directions(P, tolerance / float(P.norm().clamp(min=1e-30))),
+        "What is left out is compared with the tolerance itself. It may be that share *of the whole*: multiply by the root of the "
+        "sum of all squares.")
+mistake("directions", lambda P, tolerance: min(P.shape) - directions(P, tolerance),
+        "You count the sums that are small enough. $k$ is how many are still too large.")
+mistake("directions", lambda P, tolerance: directions(P, tolerance) or (min(P.shape) if not P.any() else 0),
+        "At most: where what is left out is exactly as large as it may be, that is enough. A matrix of zeros needs no direction.")
+equivalent("directions", "squares.flip(0).cumsum(0).flip(0) → squares.flip(0).cumsum(0)",
+           "How many of the sums are too large does not depend on their order.")
 mistake("directions", lambda P, tolerance: int(
     (torch.linalg.svdvals(P.double()) > tolerance * torch.linalg.svdvals(P.double())[0]).sum()),
         "Each value is compared with the largest one. What counts is how large *all those left out* are together.")
@@ -175,30 +153,36 @@ def linformer(
 
 # %% nbgrader={"grade_id": "check-linformer", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("linformer") as show:
-    def drawn(n, d, keys, longest):
-        qkv = [2 * show.randn(2, 2, n, d) for _ in range(3)]
-        return (*qkv, show.randn(keys, longest), show.randn(keys, longest), torch.tensor([n, n // 2]))
+    def drawn(n, d, keys, longest, heads=2):
+        qkv = [2 * show.randn(2, heads, n, d) for _ in range(3)]
+        E, F = (show.randn(keys, longest) / longest**0.5 for _ in "EF")
+        return (*qkv, E, F, torch.tensor([n, n // 2]))
 
 
     n, d = show.random_size(7, 10), show.random_size(3, 6)
-    q, k, v, E, F_, lengths = drawn(n, d, d + 1, n + show.random_size(1, 4))
+    q, k, v, E, F_, lengths = drawn(n, d, d + 1, n + show.random_size(1, 4), heads=3)
     real = [linformer(q, k, v, E, F_, lengths)[b, :, :length] for b, length in enumerate(lengths.tolist())]
     show(real[0], "a text without padding")
     show(real[1], "a text with padding")
     k[1, :, n // 2 :], v[1, :, n // 2 :] = 1e4, torch.inf
     show(linformer(q, k, v, E, F_, lengths)[1, :, : n // 2], "the same, and other things in the padding")
     show(linformer(*drawn(6, 6, 6, 6))[0], "as many tokens, features and mixtures")
-    many = drawn(128, 4, 8, 128)
-    show(largest(linformer, *many) <= 2 * 2 * 128 * 8, "no tensor is larger than n × keys, or than the input")
+    short = drawn(5, 3, 2, 9)
+    show(linformer(*short[:5], torch.tensor([1, 4]))[1, :, :4], "all but the last token are real")
+    many = cost(linformer, *drawn(128, 4, 8, 128))
+    show([show.sketch(many.value[0]), show.sketch(many.value[1, :, :64]), many.largest <= 2 * 2 * 128 * 8],
+         "128 tokens: a few sums over the outputs of both texts; and no tensor is larger than n × keys, or than the input")
 
 # %% tags=["mistakes"]
-def mixed(first=lambda x, n, lengths: x, E=lambda E, n: E[:, :n], F=lambda E, F, n: F[:, :n], scale=lambda d, keys: d):
+def mixed(first=lambda x, n, lengths: x, E=lambda E, n: E[:, :n], F=lambda E, F, n: F[:, :n], scale=lambda d, keys: d,
+          hidden=lambda n, lengths: torch.arange(n) >= lengths[:, None], clean=(True, True), axis=-1):
     """Linformer with one part exchanged."""
     def answer(q, k, v, e, f, lengths):
         n, d = q.shape[-2:]
-        padding = (torch.arange(n) >= lengths[:, None])[:, None, :, None]
-        k, v = (each.masked_fill(padding, 0.0) if first is None else first(each, n, lengths) for each in (k, v))
-        weights = (q @ (E(e, n) @ k).mT / scale(d, len(e)) ** 0.5).softmax(dim=-1)
+        padding = hidden(n, lengths)[:, None, :, None]
+        k, v = (x if not cleaned else x.masked_fill(padding, 0.0) if first is None else first(x, n, lengths)
+                for x, cleaned in zip((k, v), clean))
+        weights = (q @ (E(e, n) @ k).mT / scale(d, len(e)) ** 0.5).softmax(dim=axis)
         return weights @ (F(e, f, n) @ v)
     return answer
 
@@ -233,6 +217,16 @@ mistake("linformer", mixed(first=None, E=lambda E, n: E[:, -n:], F=lambda E, F, 
 mistake("linformer", lambda q, k, v, E, F, lengths: mixed()(
     q, *(x * (torch.arange(x.shape[2]) < lengths[:, None])[:, None, :, None] for x in (k, v)), E, F, lengths),
         "Zero times infinity is not zero: where padding holds infinity, your product is NaN. Use `masked_fill` or `torch.where`.")
+mistake("linformer", mixed(first=None, clean=(True, False)),
+        "The keys are clean, but padding leaks into the *values*. Set both to zero.")
+mistake("linformer", mixed(first=None, clean=(False, True)),
+        "The values are clean, but padding leaks into the *keys*. Set both to zero.")
+mistake("linformer", mixed(first=None, hidden=lambda n, lengths: torch.arange(n) > lengths[:, None]),
+        "Off by one: the first token of the padding is taken for real. Positions 0 … lengths − 1 are real.")
+mistake("linformer", mixed(first=None, hidden=lambda n, lengths: torch.arange(n) >= lengths[:, None] - 1),
+        "Off by one: the last real token is taken for padding. Positions 0 … lengths − 1 are real.")
+mistake("linformer", mixed(first=None, axis=-2),
+        "This softmax runs over the queries. Each query shares out 1 among the mixed *keys*: the last axis.")
 mistake("linformer", dense_weights,
         "The numbers are right, but `weights @ F` is an $n \\times n$ matrix, which Linformer is there to avoid. Mix the "
         "values first.")
@@ -294,12 +288,13 @@ def linear_attention(
 # %% nbgrader={"grade_id": "check-linear", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("linear") as show:
     show(features(3 * show.randn(show.random_size(3, 6), 4)), "features")
-    for shape in ((2,), (2, 3)):
+    for shape in ((), (2,), (2, 3)):
         q, k, v = show.randn(*shape, show.random_size(2, 4), 5), show.randn(*shape, 6, 5), show.randn(*shape, 6, 3)
         show(linear_attention(3 * q, k, v), f"batch {shape}, 6 keys")
-    short, long = ([torch.ones(1, n, 4) for _ in range(3)] for n in (256, 512))
-    values = linear_attention(*(show.randn(1, 9, 4) for _ in range(3)))
-    show([growth(linear_attention, short, long), values], "cost of twice the length, and one more result")
+    short, long = (cost(linear_attention, *show.randn(3, n, 4)) for n in (256, 512))
+    show({"outputs": [show.sketch(short.value), show.sketch(long.value)],
+          "times as many operations": round(long.operations / max(short.operations, 1))},
+         "256 and 512 tokens: a few sums over the outputs, and what twice the length costs")
 
 # %% tags=["mistakes"]
 def with_features(phi, attend=None):
@@ -328,6 +323,12 @@ mistake("linear", with_features(given, lambda q, k, v: given(q) @ (given(k).mT @
         "You divide by the number of keys. Weights are not all 1: divide by their sum.")
 mistake("linear", with_features(given, lambda q, k, v: q @ (given(k).mT @ v) / (q @ given(k).sum(dim=-2)[..., None])),
         "The queries have no features. φ is applied to both.")
+mistake("linear", with_features(given, lambda q, k, v: given(q) @ (k.mT @ v) / (given(q) @ k.sum(dim=-2)[..., None])),
+        "The keys have no features. φ is applied to both.")
+mistake("linear", with_features(given, lambda q, k, v: q @ (k.mT @ v) / (q @ k.sum(dim=-2)[..., None])),
+        "Neither queries nor keys have features here: the weights are q · k, which may be negative. Apply φ to both.")
+mistake("linear", with_features(given, lambda q, k, v: given(q) @ (given(k).mT @ v) / (given(q) @ k.sum(dim=-2)[..., None])),
+        "Below the fraction the keys have no features. The weights there are the same as above: φ(q) · φ(k).")
 
 
 def left_bracket(q, k, v):
@@ -382,7 +383,7 @@ def in_chunks(
     """Causal linear attention of one head, and its state after the last position."""
     ### BEGIN SOLUTION
     S, z, out = torch.zeros(q.shape[1], v.shape[1]), torch.zeros(q.shape[1]), []        # (m, d), (m,)
-    for q_c, k_c, v_c in zip(q.split(chunk), k.split(chunk), v.split(chunk), strict=True):
+    for q_c, k_c, v_c in zip(q.split(chunk), k.split(chunk), v.split(chunk)):
         scores = (q_c @ k_c.T).tril()                              # (chunk, chunk)
         total = scores.sum(dim=-1) + q_c @ z                       # (chunk,)
         out.append((scores @ v_c + q_c @ S) / total[:, None])
@@ -392,17 +393,20 @@ def in_chunks(
 
 # %% nbgrader={"grade_id": "check-chunks", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("chunks") as show:
-    for n, chunk in ((show.random_size(7, 9), 3), (12, 4), (show.random_size(3, 5), 1), (5, 8)):
+    for n, chunk in ((show.random_size(8, 9), 3), (7, 3), (12, 4), (show.random_size(3, 5), 1), (5, 8)):
         q, k, v = 0.1 + show.rand(n, 4), 0.1 + 2 * show.rand(n, 4), show.randn(n, 3)
         out, S = in_chunks(q, k, v, chunk)
         show(out, f"n = {n}, chunks of {chunk}")
         show(S, f"n = {n}, chunks of {chunk}: the state")
-    short, long = ([*(torch.ones(n, 8) for _ in range(3)), 16] for n in (256, 512))
-    show(growth(in_chunks, short, long), "cost of twice the length")
-    show(largest(in_chunks, *short) <= 256 * 16, "256 positions, chunks of 16: no tensor is larger than n × chunk")
+    short, long = (cost(in_chunks, *(0.1 + show.rand(n, 8) for _ in "qkv"), 16) for n in (256, 512))
+    show({"outputs and states": [show.sketch(part) for spent in (short, long) for part in spent.value],
+          "times as many operations": round(long.operations / max(short.operations, 1)),
+          "no tensor is larger than n × chunk": short.largest <= 256 * 16},
+         "256 and 512 positions, chunks of 16: a few sums over the results, and what they cost")
 
 # %% tags=["mistakes"]
-def chunked(inside=lambda s: s.tril(), first=False, carry=True, below=lambda scores, q, z: scores.sum(dim=-1) + q @ z):
+def chunked(inside=lambda s: s.tril(), first=False, carry=True, below=lambda scores, q, z: scores.sum(dim=-1) + q @ z,
+            above=lambda scores, v, q, S: scores @ v + q @ S):
     """The loop over chunks with one part exchanged."""
     def answer(q, k, v, chunk):
         S, z, out = torch.zeros(q.shape[1], v.shape[1]), torch.zeros(q.shape[1]), []
@@ -411,7 +415,7 @@ def chunked(inside=lambda s: s.tril(), first=False, carry=True, below=lambda sco
                 S, z = S + k_c.T @ v_c, z + k_c.sum(dim=0)
             scores = inside(q_c @ k_c.T)
             seen, sums = (S, z) if carry else (0 * S, 0 * z)
-            out.append((scores @ v_c + q_c @ seen) / below(scores, q_c, sums)[:, None])
+            out.append(above(scores, v_c, q_c, seen) / below(scores, q_c, sums)[:, None])
             if not first:
                 S, z = S + k_c.T @ v_c, z + k_c.sum(dim=0)
         return torch.cat(out), S
@@ -446,6 +450,14 @@ mistake("chunks", chunked(carry=False),
 mistake("chunks", chunked(below=lambda s, q, z: s.sum(dim=-1)),
         "The denominator sums over the chunk alone. The weights of all earlier keys belong to it: `q_c @ z`.")
 mistake("chunks", chunked(below=lambda s, q, z: torch.ones(len(s))), "The denominator is missing.")
+mistake("chunks", chunked(below=lambda s, q, z: q @ z),
+        "The denominator sums over the chunks before only. The chunk's own weights belong to it: `scores.sum(-1)`.")
+mistake("chunks", chunked(below=lambda s, q, z: s.sum(dim=-2) + q @ z),
+        "The chunk's weights are summed over the queries. Each query needs the sum over its *keys*: the last axis.")
+mistake("chunks", chunked(above=lambda s, v, q, S: s @ v),
+        "Above the fraction the state is missing: what a query takes from all chunks before is `q_c @ S`.")
+mistake("chunks", chunked(above=lambda s, v, q, S: q @ S),
+        "Above the fraction the chunk itself is missing: `scores @ v_c`.")
 mistake("chunks", lambda q, k, v, chunk: (in_chunks(q, k, v, chunk)[0], k[-1:].T @ v[-1:]),
         "The state holds the last key only. It is the sum over *all* keys so far.")
 mistake("chunks", a_whole_first, "The last positions are left out where the length is no multiple of the chunk.")
@@ -504,6 +516,9 @@ with check("left-over") as show:
     alpha[show.random_size(2, 4)] = 0.0
     show(left_over(alpha), "one token wipes everything out")
     show(left_over(torch.ones(show.random_size(2, 12))), "nothing is forgotten")
+    alpha = 0.3 + 0.7 * show.rand(show.random_size(4, 7))
+    alpha[[0, -1]] = 0.0
+    show([left_over(alpha), left_over(alpha[:1]), left_over(alpha[1:3])], "the first and the last token wipe out; one token; two")
 
 # %% tags=["mistakes"]
 def by_division(alpha):
@@ -524,6 +539,16 @@ mistake("left-over", lambda alpha: factors_of(alpha, -1).cumprod(dim=0),
 mistake("left-over", lambda alpha: left_over(alpha).mT, "Exchanged: a row belongs to a query, a column to a key.")
 mistake("left-over", lambda alpha: factors_of(alpha, -1).tril(),
         "Only the last α has been applied. A key fades at every step since: a product.")
+def below_diagonal(alpha):
+    return torch.ones(len(alpha), len(alpha)).tril(-1).bool()
+
+
+mistake("left-over", lambda alpha: torch.where(below_diagonal(alpha), alpha[None, :], 1.0).cumprod(dim=0).tril(),
+        "Each column holds its own key's $\\alpha_j$ everywhere. In row $i$ the factor is $\\alpha_i$: `alpha[:, None]`.")
+mistake("left-over", lambda alpha: factors_of(alpha, -1).cumprod(dim=1).tril(),
+        "This multiplies along the rows. A key fades from query to query: *down* its column, `dim=0`.")
+mistake("left-over", lambda alpha: torch.where(below_diagonal(alpha), 1.0, alpha[:, None]).cumprod(dim=0).tril(),
+        "The ones and the α have changed places: the α belong *below* the diagonal.")
 mistake("left-over", lambda alpha: factors_of(alpha.roll(1), -1).cumprod(dim=0).tril(),
         "Off by one: query $i$ reads after its own $\\alpha_i$ has been applied, so the product ends with $\\alpha_i$.")
 
@@ -542,7 +567,8 @@ alternative("left-over", by_loops)
 # Memory-compressed attention of one head. Each window of `factor` keys, side by side, times `weight_k`
 # (factor · d rows, d columns) is one key; values likewise with `weight_v`. A query sees the windows whose last token is not later than itself. If `n` is no multiple of
 # `factor`, the last tokens are in no whole window, and nobody sees them; a text shorter than `factor` has no window at
-# all. A query that sees no window gets zeros (not NaN).
+# all. A query that sees no window gets zeros (not NaN). No tensor larger than $n \times n\,/$ `factor`, or than the inputs,
+# please: we look at the largest one.
 #
 # <details><summary>Hint 1: windows</summary>
 #
@@ -579,15 +605,17 @@ def compressed(
 
 # %% nbgrader={"grade_id": "check-compressed", "grade": true, "points": 3, "solution": false, "locked": true, "schema_version": 3}
 with check("compressed") as show:
-    for n, factor in ((show.random_size(3, 4) * 3, 3), (show.random_size(2, 3) * 4 + 2, 4), (5, 1), (2, 3)):
+    for n, factor in ((show.random_size(3, 4) * 3, 3), (show.random_size(2, 3) * 4 + 2, 4), (5, 1), (2, 3), (4, 4)):
         q, k, v = 2 * show.randn(n, 3), show.randn(n, 3), show.randn(n, 3)
         weights = show.randn(3 * factor, 3), show.randn(3 * factor, 3)
         show(compressed(q, k, v, *weights, factor), f"n = {n}, factor {factor}")
-    many = [torch.ones(128, 2) for _ in range(3)]
-    show(largest(compressed, *many, torch.ones(16, 2), torch.ones(16, 2), 8) <= 128 * 16, "no tensor is larger than n × n / factor")
+    many = cost(compressed, *show.randn(3, 128, 2), show.randn(16, 2), show.randn(16, 2), 8)
+    show([show.sketch(many.value), many.largest <= 128 * 16],
+         "128 tokens, factor 8: a few sums over the outputs; and no tensor is larger than n × n / factor")
 
 # %% tags=["mistakes"]
-def compressing(end=None, w_v=lambda wk, wv: wv, rest=False, nothing=0.0, scale=lambda d, f: d, order=lambda x: x):
+def compressing(end=None, w_v=lambda wk, wv: wv, rest=False, nothing=0.0, scale=lambda d, f: d, order=lambda x: x,
+                apart=lambda factor: factor, sees=lambda query, end: query >= end, axis=-1):
     """Compressed attention with one part exchanged."""
     def answer(q, k, v, weight_k, weight_v, factor):
         n, d = q.shape
@@ -597,12 +625,12 @@ def compressing(end=None, w_v=lambda wk, wv: wv, rest=False, nothing=0.0, scale=
         k, v = (order(x[: windows * factor].unflatten(0, (windows, factor))).flatten(1) @ w
                 for x, w in ((k, weight_k), (v, w_v(weight_k, weight_v))))
         last = factor - 1 if end is None else end(factor)
-        ends = factor * torch.arange(windows) + last
+        ends = apart(factor) * torch.arange(windows) + last
         if rest:
             ends = ends.clamp(max=n - 1)
-        allowed = torch.arange(n)[:, None] >= ends
+        allowed = sees(torch.arange(n)[:, None], ends)
         scores = (q @ k.T / scale(d, factor) ** 0.5).masked_fill(~allowed, -torch.inf)
-        weights = scores.softmax(dim=-1)
+        weights = scores.softmax(dim=axis)
         return (weights if nothing is None else weights.masked_fill(~allowed, nothing)) @ v
     return answer
 
@@ -621,6 +649,12 @@ mistake("compressed", compressing(end=lambda f: 0),
         "A query sees windows that have only begun, and in them tokens of the *future*. Wait until the window's last token.")
 mistake("compressed", compressing(end=lambda f: f),
         "Off by one: a window may be seen by the query at its last token; that token is no future to itself.")
+mistake("compressed", compressing(apart=lambda factor: 1),
+        "The windows end one token apart here. They lie side by side: the next one ends `factor` tokens later.")
+mistake("compressed", compressing(sees=lambda query, end: query <= end),
+        "The wrong way round: a query sees the windows that are still to end. It is those that have ended.")
+mistake("compressed", compressing(axis=-2),
+        "This softmax runs over the queries. Each query shares out 1 among the *windows*: the last axis.")
 mistake("compressed", compressing(nothing=None),
         "NaN: the first queries see no window, and softmax of nothing but $-\\infty$ is NaN. Give zeros.")
 mistake("compressed", compressing(rest=True),

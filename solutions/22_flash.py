@@ -6,41 +6,32 @@
 # you like.
 #
 # Memory counts here: three checks watch every tensor that your answer makes, and say so when one of them is too large.
-# No clock is read. The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your
-# teacher.
+# `spent = cost(answer, *inputs)` runs an answer once: `spent.value` is what it returned, `spent.largest` the size of the largest
+# tensor made on the way, in numbers. You may use it yourself. What is moved to NumPy or to Python lists can't be counted, so
+# that is refused in tasks 4 and 5. No clock is read. The answers are yours to write: one that calls txlib, or what a task
+# rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
 mode = "learn"
 
 # %%
+import gc
 import math
+import tracemalloc
 from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from txlib.grading import check
-
-
-class Largest(TorchDispatchMode):
-    """Notes the largest tensor that is made inside `with Largest() as seen:`, in numbers."""
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for each in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(each, Tensor):
-                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // each.element_size())
-        return result
+from txlib.grading import check, cost
 
 # %% [markdown]
 # ### Task 1 · A softmax's denominator in one pass   ●●○○○ · 8 minutes · 2 points
 #
 # Scores arrive in blocks, once, and are gone. Return their maximum $m$ and $l = \sum_j e^{x_j - m}$, without ever holding
-# more than one block.
+# more than one block: the check looks at what is still held, as tensors or otherwise, when the last one is handed out.
 #
 # <details><summary>Hint 1: what do I carry along?</summary>
 #
@@ -73,18 +64,43 @@ with check("online") as show:
     m, l = online(scores[i : i + 6].clone() for i in range(0, 60, 6))
     show(m, "the maximum")
     show(l, "the sum")
-    rising = scores.sort().values
-    show(online(rising[i : i + 6].clone() for i in range(0, 60, 6))[1], "the sum, where the scores rise")
+    show([online(iter(scores.sort().values.split(6))), online(iter(scores.sort(descending=True).values.split(6)))],
+         "both, where the scores rise, and where they fall")
     show(online(iter((scores - 50).split(7))), "both, where all scores are far below 0")
     show(online(iter((scores + 200).split(60))), "both, for one block of large scores")
-    with Largest() as seen:
-        online((2 * torch.ones(6)).clone() for _ in range(10))
-    show(seen.numbers <= 12, "never more than a block or two at once")
+    show(cost(online, iter(scores.round().split(1))).value, "both, for whole numbers in blocks of one")
+
+    def handed_out(blocks):
+        """The blocks, one after the other, and what is held beside them when the fourth and the last one are handed out."""
+        held, count = [], len(blocks)
+
+        def hand_out():
+            while blocks:
+                if len(blocks) in (count - 3, 1):
+                    gc.collect()
+                    tensors = [made.untyped_storage() for made in gc.get_objects() if issubclass(type(made), Tensor)]
+                    numbers = sum({memory.data_ptr(): memory.nbytes() // 4 for memory in tensors}.values())
+                    held.append((numbers - sum(map(len, blocks)), tracemalloc.get_traced_memory()[0]))
+                yield blocks.pop(0)
+
+        return hand_out(), held
+
+    gc.freeze()  # from now on gc sees new objects only
+    blocks, held = handed_out([block.clone() for block in (2 * show.randn(50_000)).split(500)])
+    tracemalloc.start()
+    try:
+        spent = cost(online, blocks)
+    finally:
+        tracemalloc.stop()
+        gc.unfreeze()
+    (early, few), (late, many) = held
+    show({"both": spent.value, "no tensor larger than two blocks": spent.largest <= 1000,
+          "no more than two blocks kept": late - early <= 1000 and many - few < 100_000}, "100 blocks of 500")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
-forbid("*", "txlib")
+forbid("*", ("txlib", "gc", "tracemalloc"))
 
 
 def walked(new=torch.maximum, factor=lambda m, greater: (m - greater).exp(), term=lambda x, m: (x - m).exp().sum(),
@@ -124,6 +140,25 @@ def own_maximum(blocks):
     return m, l
 
 
+def one_pass(new=torch.maximum, old=lambda l, m, greater: l * (m - greater).exp(), term=lambda x, m: (x - m).exp().sum(),
+             kept=lambda m, greater: greater):
+    """One pass, as it is written in the solution, with something wrong."""
+    def answer(blocks):
+        m, l = torch.tensor(-torch.inf), torch.tensor(0.0)
+        for block in blocks:
+            greater = new(m, block.max())
+            l = old(l, m, greater) + term(block, greater)
+            m = kept(m, greater)
+        return m, l
+    return answer
+
+
+def in_a_list(blocks, keep=lambda block: block):
+    kept = [keep(block) for block in blocks]
+    m = torch.stack([torch.as_tensor(block).max() for block in kept]).max()
+    return m, torch.stack([(torch.as_tensor(block) - m).exp().sum() for block in kept]).sum()
+
+
 def upside_down(blocks):
     m, l = torch.tensor(-torch.inf), torch.tensor(0.0)
     for block in blocks:
@@ -149,9 +184,21 @@ mistake("online", afterwards,
         "overflow before, and small ones vanish. Take it off inside.")
 mistake("online", walked(start=0.0),
         "The maximum starts at 0. If all scores are below 0, it stays there, and the sum is far too small. Start at −∞.")
-mistake("online", all_at_once,
-        "The numbers are right, but all blocks are held at once. Then nothing is gained: a block must be used up before the "
-        "next one comes.")
+for answer in (all_at_once, in_a_list, lambda blocks: in_a_list(blocks, Tensor.clone), lambda blocks: in_a_list(blocks, Tensor.tolist),
+               lambda blocks: in_a_list(blocks, Tensor.numpy)):
+    mistake("online", answer,
+            "The numbers are right, but all blocks are held at once. Then nothing is gained: a block must be used up before the "
+            "next one comes.")
+mistake("online", one_pass(new=lambda m, greatest: greatest),
+        "This is the maximum of the last block. The maximum so far may be greater: take the larger of the two.")
+mistake("online", one_pass(old=lambda l, m, greater: 0),
+        "The old sum is lost: only the last block's terms are left. Rescale what was summed up so far, and add.")
+mistake("online", one_pass(term=lambda x, m: (m - x).exp().sum()),
+        "The sign is turned round: the terms are exp(score − maximum), none of them above 1.")
+mistake("online", one_pass(kept=lambda m, greater: m),
+        "The maximum is never replaced by the new one, so that it stays at −∞.")
+equivalent("online", "torch.tensor(0.0) → torch.tensor(1.0)",
+           "Before the first block the maximum is −∞, so whatever the sum is, it is multiplied by 0.")
 mistake("online", lambda blocks: walked()(blocks)[::-1], "The two are exchanged: first the maximum, then the sum.")
 
 
@@ -214,6 +261,7 @@ with check("join") as show:
     show(out, "the output")
     show(total, "L")
     show(join(outs, L + 300), "with large scores")
+    show(join(outs[:1], L[:1]), "a single part")
     L[0] = -1e30
     show(join(outs, L)[0], "the output, where the first part has seen no key")
 
@@ -235,6 +283,11 @@ mistake("join", joined(lambda L: L.softmax(0), lambda L: L.sum(0)),
         "The output is right. L is not: denominators are added, and L is the logarithm of their sum, not the sum of logarithms.")
 mistake("join", joined(lambda L: L.softmax(0), lambda L: L.amax(0)),
         "The output is right. L is not: this is the largest part's alone.")
+mistake("join", joined(lambda L: (L.logsumexp(0) - L).exp()),
+        "The sign is turned round: a share is exp(L − total), at most 1.")
+mistake("join", lambda outs, L: (outs[0], L.logsumexp(0)), "The output is the first part's alone. Add up all of them, by their shares.")
+mistake("join", lambda outs, L: (((L - L.logsumexp(0)).exp()[..., None] * outs).sum(1), L.logsumexp(0)),
+        "The sum runs over the queries. Each query's output is a sum over the *parts*, the first axis.")
 mistake("join", joined(lambda L: L.softmax(-1)),
         "The softmax runs over the queries. Each query shares out 1 among the *parts*.")
 
@@ -258,7 +311,7 @@ alternative("join", two_at_a_time)
 # one key that some query of the tile sees. With each, say whether it is *whole*: every query sees every key in it, so
 # no mask is needed there.
 #
-# Don't look at tiles that are dead: with a window the list must not grow with $n$.
+# List no tile that is dead: with a window the list must not grow with $n$.
 #
 # <details><summary>Hint 1: which queries?</summary>
 #
@@ -293,6 +346,9 @@ with check("alive") as show:
     show([alive(row, 22, 4, 9) for row in range(6)], "22 positions in tiles of 4, window 9")
     show([alive(row, 22, 4, 8) for row in range(6)], "the same, window 8")
     show([alive(row, 15, 5, 1) for row in range(3)], "each sees itself only")
+    show([alive(4, 22, 4, window) for window in range(1, 17)], "22 positions in tiles of 4, windows 1 to 16, the fifth tile")
+    show([alive(row, 7, 1, 3) for row in range(7)] + [alive(row, 7, 2, 3) for row in range(4)] + [alive(0, 1, 4, 2)],
+         "7 positions, window 3, in tiles of 1 and of 2; a single position")
     n, tile, window = show.random_size(70, 140), show.random_size(4, 9), show.random_size(9, 60)
     show([alive(row, n, tile, window) for row in (0, 4, 7, (n - 1) // tile)], f"n, tile, window = {n}, {tile}, {window}")
     show(sum(len(alive(row, 4000, 10, 25)) for row in range(400)), "live tiles of 4,000 positions")
@@ -305,6 +361,15 @@ def listed(begin=lambda first, window: max(0, first - window + 1), end=lambda fi
         first, last = row * tile, min(n, (row + 1) * tile) - 1
         columns = range(begin(first, window) // tile, end(first, last, tile))
         return [(c, whole(first, last, c * tile, min(n, (c + 1) * tile) - 1, window)) for c in columns]
+    return answer
+
+
+def ends(last=lambda row, n, tile: min(n, (row + 1) * tile) - 1, right=lambda column, n, tile: min(n, (column + 1) * tile) - 1):
+    """The list with a wrong last query, or a wrong last key."""
+    def answer(row, n, tile, window):
+        first, final = row * tile, last(row, n, tile)
+        columns = range(max(0, first - window + 1) // tile, final // tile + 1)
+        return [(c, right(c, n, tile) <= first and final - c * tile < window) for c in columns]
     return answer
 
 
@@ -324,6 +389,26 @@ mistake("alive", listed(whole=lambda first, last, left, right, window: right <= 
 mistake("alive", listed(begin=lambda first, window: max(0, first - window),
                         whole=lambda first, last, left, right, window: right <= first and last - left <= window),
         "The window is one too wide: w keys with its own reach back to i − w + 1.")
+mistake("alive", ends(last=lambda row, n, tile: min(n, (row + 1) * tile)),
+        "One too far: (row + 1) · tile is the *next* tile's first query. The last one here stands before it.")
+mistake("alive", ends(last=lambda row, n, tile: n - 1),
+        "The text's last query is taken for the tile's: the last one of tile `row` is (row + 1) · tile − 1, where the text is long enough.")
+mistake("alive", ends(last=lambda row, n, tile: (row + 1) * tile - 1),
+        "The last tile may be narrower: no query stands behind n − 1.")
+mistake("alive", listed(begin=lambda first, window: first - window + 1),
+        "There are no tiles before the first one: where the window reaches beyond the beginning, start at 0.")
+mistake("alive", listed(begin=lambda first, window: max(0, first - window)),
+        "The list begins one key too early: the first query's window reaches back to i − w + 1, since it sees itself, too.")
+mistake("alive", listed(begin=lambda first, window: max(0, first - window + 2)),
+        "The list begins one key too late: the first query's window reaches back to i − w + 1.")
+mistake("alive", listed(begin=lambda first, window: first),
+        "Only the tile on the diagonal is listed. Earlier ones hold keys of the window, too.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: right >= first and last - left < window),
+        "Turned round: a tile is whole where its last key is *not later* than the first query.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: right < first and last - left < window),
+        "A key at the first query's own position is no future to it: `right <= first`.")
+mistake("alive", listed(whole=lambda first, last, left, right, window: right <= first and last - left <= window),
+        "The far edge is one too wide: the last query sees keys less than w away, `last - left < window`.")
 mistake("alive", listed(whole=lambda first, last, left, right, window: False),
         "No tile is called whole. Then the mask is made everywhere, for nothing.")
 mistake("alive", lambda row, n, tile, window: [c for c, _ in listed()(row, n, tile, window)],
@@ -404,16 +489,23 @@ with check("forward") as show:
     show(L, "causal: L")
     show(forward(9 * q, k, v, False, 7)[0], "with larger scores")
     show(forward(9 * q.abs(), k.sort(dim=0).values, v, False, 4)[0], "with scores that rise from tile to tile")
-    show(forward(q[:5], k, v, False, 4)[0], "five queries, 20 keys")
-    q, k, v = show.randn(96, 4), show.randn(96, 4), show.randn(96, 4)
-    with Largest() as seen:
-        forward(q, k, v, True, 8)
-    show(seen.numbers < 96 * 96, "no tensor is n × n")
-    show(seen.numbers <= 1.5 * q.numel(), "no tensor is much larger than q")
+    low = torch.cat([k[:4], k[4:] - 150])
+    show([*forward(0.5 + q[:5].abs(), low, v, False, 4), *forward(0.5 + q[:5].abs(), low.flip(0), v, False, 4)],
+         "with scores far below those of the first tile, or of the last")
+    show([*forward(q[:5], k, v, False, 4), *forward(q[:5], k, v, True, 4)], "five queries, 20 keys; the same, causal")
+    show([*forward(q[:7], k[:7], v[:7], True, 3), *forward(q[:1], k[:1], v[:1], True, 6)],
+         "causal, 7 positions in tiles of 3; a single position")
+    q, k, v = (show.randn(64, 4) for _ in "qkv")
+    for is_causal in (False, True):
+        spent = cost(forward, q, k, v, is_causal, 8)
+        show({"output and L": [show.sketch(part, 8) for part in spent.value], "no tensor is n × n": spent.largest < 64 * 64,
+              "no tensor is much larger than q": spent.largest <= 1.5 * q.numel()},
+             f"64 positions in tiles of 8{', causal' if is_causal else ''}: a few sums over the results, and how large tensors get")
 
 # %% tags=["mistakes"]
 def tiled(scale=lambda d: d**-0.5, hide=lambda rows, columns: columns > rows[:, None], skip=True,
-          for_l=lambda r: r, for_o=lambda r: r, log=lambda m, l: m + l.log(), divide=True, wide=False):
+          for_l=lambda r: r, for_o=lambda r: r, log=lambda m, l: m + l.log(), divide=True, wide=False,
+          new=torch.maximum, dead=lambda rows, columns: columns[0] > rows[-1]):
     """The tiles with something wrong."""
     def answer(q, k, v, is_causal, tile):
         out, L = torch.empty_like(q), torch.empty(len(q))
@@ -421,12 +513,12 @@ def tiled(scale=lambda d: d**-0.5, hide=lambda rows, columns: columns > rows[:, 
             m = torch.full((len(rows), 1), torch.finfo(q.dtype).min)
             l, o = torch.zeros_like(m), torch.zeros_like(q[rows])
             for columns in torch.arange(len(k)).split(len(k) if wide else tile):
-                if is_causal and skip and columns[0] > rows[-1]:
+                if is_causal and skip and dead(rows, columns):
                     break
                 S = q[rows] @ k[columns].T * scale(q.shape[-1])
                 if is_causal:
                     S = S.masked_fill(hide(rows, columns), -torch.inf)
-                greater = torch.maximum(m, S.amax(-1, keepdim=True))
+                greater = new(m, S.amax(-1, keepdim=True))
                 P, r = (S - greater).exp(), (m - greater).exp()
                 m, l, o = greater, for_l(r) * l + P.sum(-1, keepdim=True), for_o(r) * o + P @ v[columns]
             out[rows], L[rows] = o / l if divide else o, log(m, l)[:, 0]
@@ -458,6 +550,7 @@ def one(r):
     return torch.ones_like(r)
 
 
+forbid("forward", ("scaled_dot_product_attention", "multi_head_attention_forward", "MultiheadAttention", "flex_attention"), "attention")
 mistake("forward", defined,
         "The numbers are right, but the whole n × n matrix of scores is made. That is the definition: go tile by tile.")
 mistake("forward", tiled(wide=True),
@@ -471,6 +564,20 @@ mistake("forward", tiled(for_l=one),
         "The sum of the values is rescaled, the sum of the weights is not. They were made with the same maximum.")
 mistake("forward", tiled(for_l=lambda r: 1 / r.clamp(min=1e-30), for_o=lambda r: 1 / r.clamp(min=1e-30)),
         "The sums are rescaled the wrong way round. They shrink when the maximum rises: exp(old − new).")
+mistake("forward", tiled(for_o=torch.zeros_like, for_l=torch.zeros_like),
+        "Each tile replaces the sums of those before it. Rescale them, and add.")
+mistake("forward", tiled(new=lambda m, greatest: greatest),
+        "This is each tile's own maximum. Where a later tile's scores are much smaller, the factor exp(old − new) overflows: take "
+        "the larger of both.")
+mistake("forward", tiled(dead=lambda rows, columns: columns[0] >= rows[-1]),
+        "A tile is left out that begins at the last query itself. That query sees its own key: only what is *later* is dead.")
+mistake("forward", tiled(dead=lambda rows, columns: columns[-1] > rows[-1]),
+        "Tiles are left out that begin in the past and end in the future. Only where the first key is later than the last query is "
+        "a tile dead.")
+for hide in (lambda rows, columns: columns >= rows[:, None], lambda rows, columns: (columns >= rows[:, None]) & (columns > 0)):
+    mistake("forward", tiled(hide=hide), "Causal, but no query sees its own key. It may: hide only what is later.")
+mistake("forward", tiled(hide=lambda rows, columns: columns < rows[:, None]),
+        "The mask is the wrong way round: it hides the past. What is *later* must be hidden.")
 mistake("forward", divided_in_each_tile,
         "Each tile has a softmax of its own, and the tiles' outputs are averaged. Tiles with large scores must count more: "
         "carry the sums along, and divide once at the end.")
@@ -502,6 +609,14 @@ def keys_outside(q, k, v, is_causal, tile):
 
 
 alternative("forward", tiled(skip=False))
+for change in ("torch.zeros_like(m) → torch.ones_like(m)", "torch.zeros_like(q[rows]) → torch.ones_like(q[rows])"):
+    equivalent("forward", change, "Every query sees key 0, so the first tile's maximum multiplies whatever was there before by 0.")
+for change in ("if is_causal and columns[0] > rows[-1]: → (deleted)", "if is_causal and columns[0] > rows[-1]: → if False",
+               "break → continue"):
+    equivalent("forward", change, "A tile that is hidden altogether adds nothing; to skip it only saves time.")
+equivalent("forward", "rows[-1] → rows[0]", "Tiles of queries and of keys begin at the same positions, so a tile of keys is later than the last query "
+           "just where it is later than the first.")
+equivalent("forward", "(m + l.log())[:, 0] → (m + l.log())[:, -1]", "That axis has one entry: the first is the last.")
 alternative("forward", keys_outside)
 
 # %% [markdown]
@@ -551,10 +666,10 @@ def backward(
 
 # %% nbgrader={"grade_id": "check-backward", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("backward") as show:
-    def kept(n, is_causal):
+    def kept(n, is_causal, d=4):
         """What a forward pass hands over, by the definition, and a gradient."""
-        q, k, v, d_out = (show.randn(n, 4) for _ in range(4))
-        S = q @ k.T / 2
+        q, k, v, d_out = (show.randn(n, d) for _ in range(4))
+        S = q @ k.T / d**0.5
         S = S.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf) if is_causal else S
         return q, k, v, S.softmax(-1) @ v, S.logsumexp(-1), d_out, is_causal
 
@@ -562,14 +677,17 @@ with check("backward") as show:
     for words, is_causal in (("", False), ("causal: ", True)):
         for name, gradient in zip(("dq", "dk", "dv"), backward(*kept(11, is_causal), 4)):
             show(gradient, f"{words}{name}")
-    given = kept(96, True)
-    with Largest() as seen:
-        backward(*given, 8)
-    show(seen.numbers <= 1.5 * 96 * 4, "no tensor is much larger than q")
+    show([*backward(*kept(5, True, 3), 4), *backward(*kept(1, True, 2), 4)], "causal: 5 positions in tiles of 4; a single position")
+    for is_causal in (False, True):
+        spent = cost(backward, *kept(64, is_causal), 8)
+        show({"gradients": [show.sketch(gradient, 8) for gradient in spent.value],
+              "no tensor is much larger than q": spent.largest <= 1.5 * 64 * 4},
+             f"64 positions in tiles of 8{', causal' if is_causal else ''}: a few sums over the gradients, and how large tensors get")
 
 # %% tags=["mistakes"]
 def back(D=lambda d_out, out: (d_out * out).sum(-1, keepdim=True), inside=lambda d: d**-0.5, outside=lambda d: d**-0.5,
-         hidden=True, P=lambda S, L: (S - L).exp(), for_v=lambda P, dS: P, for_k=lambda P, dS: dS,
+         hidden=True, future=lambda rows, columns: columns > rows[:, None], to_k=None, to_q=None,
+         P=lambda S, L: (S - L).exp(), for_v=lambda P, dS: P, for_k=lambda P, dS: dS,
          dS=lambda P, dP, D: P * (dP - D), add=True):
     """The way back with something wrong."""
     def answer(q, k, v, out, L, d_out, is_causal, tile):
@@ -580,13 +698,13 @@ def back(D=lambda d_out, out: (d_out * out).sum(-1, keepdim=True), inside=lambda
             for columns in torch.arange(len(k)).split(tile):
                 S = q[rows] @ k[columns].T * inside(d)
                 if is_causal and hidden:
-                    S = S.masked_fill(columns > rows[:, None], -torch.inf)
+                    S = S.masked_fill(future(rows, columns), -torch.inf)
                 weight = P(S, L[rows, None])
                 score = dS(weight, d_out[rows] @ v[columns].T, delta[rows])
-                parts = for_v(weight, score).T @ d_out[rows], for_k(weight, score).T @ q[rows] * outside(d)
+                parts = for_v(weight, score).T @ d_out[rows], for_k(weight, score).T @ q[rows] * (to_k or outside(d))
                 dv[columns] = dv[columns] * add + parts[0]
                 dk[columns] = dk[columns] * add + parts[1]
-                dq[rows] += score @ k[columns] * outside(d)
+                dq[rows] += score @ k[columns] * (to_q or outside(d))
         return dq, dk, dv
     return answer
 
@@ -596,6 +714,7 @@ def by_autograd(q, k, v, out, L, d_out, is_causal, tile):
     return torch.autograd.grad(defined(q, k, v, is_causal, tile)[0], (q, k, v), d_out)
 
 
+forbid("backward", ("scaled_dot_product_attention", "multi_head_attention_forward", "MultiheadAttention", "flex_attention"), "attention")
 mistake("backward", by_autograd,
         "The numbers are right, but the whole n × n matrix is made and kept. Compute the weights again, tile by tile.")
 mistake("backward", back(D=lambda d_out, out: torch.zeros(len(out), 1)),
@@ -606,6 +725,12 @@ mistake("backward", back(D=lambda d_out, out: (d_out * out).mean(-1, keepdim=Tru
         "D is a mean over the row. It is a sum.")
 mistake("backward", back(outside=lambda d: 1.0),
         "dv is right. dq and dk lack a factor 1/√d: the scores were scaled, so their gradient is, too.")
+mistake("backward", back(to_k=1.0), "dk lacks the factor 1/√d: the scores were scaled, so their gradient is, too.")
+mistake("backward", back(to_q=1.0), "dq lacks the factor 1/√d: the scores were scaled, so their gradient is, too.")
+mistake("backward", back(P=lambda S, L: S.exp()), "The weights are exp(S − L). Without L they don't add up to 1.")
+mistake("backward", back(dS=lambda P, dP, D: P * (D - dP)), "The sign of dS is turned round: dO Vᵀ − D, not D − dO Vᵀ.")
+mistake("backward", back(future=lambda rows, columns: columns >= rows[:, None]),
+        "The diagonal is hidden on the way back. A query sees its own key: hide only what is later.")
 mistake("backward", back(inside=lambda d: 1.0),
         "The scores are not scaled when they are computed again, so the weights are not those of the forward pass.")
 mistake("backward", back(hidden=False),
@@ -649,7 +774,7 @@ KEPT = variant(2, 3, 4, 5)  # of task 6: numbers beside each query
 # $k$, of $v$ and of the output ($B \cdot d$ each), the tile of scores ($B \cdot B$), and {{KEPT:words}} numbers per query.
 #
 # Return the largest $B$ that fits, and how many numbers then travel in a forward pass without a mask: $q$ is read once,
-# $k$ and $v$ once per tile of queries, the output and $L$ are written once.
+# $k$ and $v$ once per tile of queries, the output and $L$ are written once. (A tile of 1 always fits.)
 #
 # <details><summary>Hint 1: what must fit?</summary>
 #
@@ -680,6 +805,8 @@ with check("travel") as show:
     show(travel(1000, 128, 50_000), "n = 1000, d = 128")
     almost = 4 * 10 * 8 + 10 * 10 + KEPT * 10 - 1
     show(travel(200, 8, almost), f"n = 200, d = 8, M = {almost}: one number less than a tile of 10 needs")
+    show(travel(201, 8, almost + 1), f"n = 201, d = 8, M = {almost + 1}: just what a tile of 10 needs")
+    show(travel(50, 8, 4 * 8 + 1 + KEPT), f"n = 50, d = 8, M = {4 * 8 + 1 + KEPT}: just what a tile of 1 needs")
     n, d, M = show.random_size(500, 900), 8 * show.random_size(2, 9), show.random_size(3000, 9000)
     show(travel(n, d, M), f"n, d, M = {n}, {d}, {M}")
 
@@ -701,6 +828,20 @@ mistake("travel", counted(room=lambda B, d: 3 * B * d + B * B + KEPT * B),
 mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B), "The {{KEPT:words}} numbers of each query, its maximum and its sum among them, need room, too: {{KEPT}}B.")
 mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B + KEPT * B - 1 if B > 1 else 0, times=lambda n, B: n // B),
         "The number of tiles is rounded down. The last, narrower tile of queries needs all keys as well.")
+for cut in (lambda B, d: 4 * B + B * B + KEPT * B, lambda B, d: B * d + B * B + KEPT * B):
+    mistake("travel", counted(room=cut), "Four tiles of B · d lie in fast memory: of q, of k, of v and of the output.")
+mistake("travel", counted(room=lambda B, d: B * B + KEPT * B), "The tiles of q, k, v and the output are missing: 4 · B · d.")
+mistake("travel", counted(room=lambda B, d: 4 * B * d + B * B + KEPT * B + 1),
+        "A tile that just fits, fits: at most M, not less than M.")
+mistake("travel", counted(room=lambda B, d: 4 * (B - 1) * d + (B - 1) ** 2 + KEPT * (B - 1)),
+        "One too large: this is the first tile that does *not* fit.")
+mistake("travel", counted(each=lambda n, d: 0), "Keys and values are missing: 2 · n · d for each tile of queries.")
+mistake("travel", counted(once=lambda n, d: 0), "What travels once is missing: q, the output, and L.")
+for once in (lambda n, d: n, lambda n, d: 2 * n + n, lambda n, d: 2 * d + n, lambda n, d: d + n):
+    mistake("travel", counted(once=once), "q is read once and the output is written once, n · d numbers each, and n for L.")
+for wrong in (lambda n, d: 2 * n, lambda n, d: 2 * d, lambda n, d: d, lambda n, d: 1):
+    mistake("travel", counted(each=wrong), "Each tile of queries needs *all* keys and values: 2 · n · d numbers.")
+mistake("travel", counted(times=lambda n, B: n), "Keys and values come once per *tile* of queries, not once per query.")
 mistake("travel", counted(each=lambda n, d: n * d), "Keys *and* values travel once per tile of queries.")
 mistake("travel", counted(once=lambda n, d: 2 * n * d), "L is missing: n numbers are written besides the output.")
 mistake("travel", counted(once=lambda n, d: n * d + n), "q is read and the output is written: 2 · n · d.")
@@ -717,6 +858,7 @@ def solved(n, d, M):
 
 
 alternative("travel", solved)
+equivalent("travel", "B = 1 → B = 0", "A tile of 1 always fits, so the loop takes that step anyway.")
 
 # %% [markdown]
 # ### Task 7 · Investigate: how often does the maximum rise?   ●●●●● · 15 minutes · 4 points

@@ -5,8 +5,8 @@
 # Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
 # you like.
 #
-# Ranks are simulated here: a list holds what each of them has, and an object that you are given carries what they send, and
-# counts it. The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
+# Ranks are simulated here: a list holds what each of them has, and an object that you are given carries what they send. The
+# checks count it. The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.
 
 # %% tags=["parameters"]
 seed = 0
@@ -14,6 +14,8 @@ mode = "learn"
 
 # %%
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -22,34 +24,43 @@ from torch import Tensor
 from txlib.grading import check
 
 
-class Wire:
-    """Two ranks swap tensors. It counts what each rank has sent, in messages and in numbers."""
+class Wire(NamedTuple):
+    """Two ranks swap tensors: `swap(one, other, from_one, from_other)` returns what `one` and what `other` receives."""
 
-    def __init__(self, world: int):
-        self.messages, self.numbers = [0] * world, [0] * world
+    swap: Callable[[int, int, Tensor, Tensor], tuple[Tensor, Tensor]]
 
-    def swap(self, one: int, other: int, from_one: Tensor, from_other: Tensor) -> tuple[Tensor, Tensor]:
-        """What `one` receives, and what `other` receives."""
+
+class Group(NamedTuple):
+    """All ranks together. Both take a list with a tensor of each rank, and return one tensor."""
+
+    total: Callable[[list[Tensor]], Tensor]  # the sum over ranks
+    greatest: Callable[[list[Tensor]], Tensor]  # the maximum over ranks, number by number
+
+
+def counted_wire(world: int, cut: bool = False) -> tuple[Wire, Callable]:
+    """A wire, and a report of how many messages and numbers each rank has sent. Where it is cut, zeros arrive."""
+    messages, numbers = [0] * world, [0] * world
+
+    def swap(one: int, other: int, from_one: Tensor, from_other: Tensor) -> tuple[Tensor, Tensor]:
         for rank, tensor in ((one, from_one), (other, from_other)):
-            self.messages[rank] += 1
-            self.numbers[rank] += tensor.numel()
-        return from_other.clone(), from_one.clone()
+            messages[rank] += 1
+            numbers[rank] += tensor.nbytes // 4
+        sent = from_other.clone(), from_one.clone()
+        return tuple(map(torch.zeros_like, sent)) if cut else sent
+
+    return Wire(swap), lambda: (tuple(messages), tuple(numbers))
 
 
-class Group:
-    """All ranks together. It counts the numbers that each of them puts in."""
-
+def counted_group(lost: int | None = None) -> tuple[Group, Callable]:
+    """A group, and a report of how many numbers each rank has put in. Nothing arrives from the rank that is lost."""
     numbers = 0
 
-    def total(self, parts: list[Tensor]) -> Tensor:
-        """The sum over ranks."""
-        self.numbers += parts[0].numel()
-        return torch.stack(parts).sum(dim=0)
+    def arriving(parts: list[Tensor]) -> Tensor:
+        nonlocal numbers
+        numbers += parts[0].nbytes // 4
+        return torch.stack([part for rank, part in enumerate(parts) if rank != lost])
 
-    def greatest(self, parts: list[Tensor]) -> Tensor:
-        """The maximum over ranks, number by number."""
-        self.numbers += parts[0].numel()
-        return torch.stack(parts).amax(dim=0)
+    return Group(lambda parts: arriving(parts).sum(dim=0), lambda parts: arriving(parts).amax(dim=0)), lambda: numbers
 
 # %% tags=["variant"]
 from txlib.grading import variant
@@ -65,7 +76,8 @@ WEIGHTS, GRADIENTS, OPTIMIZER = variant((2, 2, 12), (2, 4, 12), (2, 2, 6), (2, 4
 # stage 3 the weights, too; 0 nothing. A block keeps $16\,d$ numbers per token; with checkpointing $d$, and $16\,d$ more for the
 # one block at hand. They have 2 bytes each. The $V$ log-probabilities of each token have 4.
 #
-# How many texts of $n$ tokens fit into a rank's memory? (`memory` is in bytes. Return 0 if not even one text fits.)
+# How many texts of $n$ tokens fit into a rank's memory? (`memory` is in bytes, $N$ a multiple of the number of ranks. Return 0
+# if not even one text fits.)
 #
 # <details><summary>Hint 1: what is shared out?</summary>
 #
@@ -103,22 +115,24 @@ with check("room") as show:
     show(room(*given(0, True)), "stage 0, with checkpointing")
     show(room(*given(0, True, N=9_000_000_000)), "9 billion on the same, stage 0")
     show(room(*given(3, True, N=9_000_000_000)), "9 billion on the same, stage 3")
+    show([room(0, 2, 3, 5, 7, memory, 4, 0, False) for memory in (4451, 4452, 0)],
+         "no parameters, d = 2, L = 3, V = 5, n = 7: 4,451, 4,452 and no bytes")
     N, memory = 1_000_000 * show.random_size(800, 3000), 1_000_000_000 * show.random_size(60, 140)
     show([room(*given(stage, True, N, memory)) for stage in range(4)], f"N = {N:,}, {memory:,} bytes, with checkpointing")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txlib.grading import alternative, equivalent, forbid, mistake
 
-forbid("*", "txlib")
+forbid("*", ("txlib", "__closure__", "cell_contents"))
 
 
-def counted(sizes=(WEIGHTS, GRADIENTS, OPTIMIZER), least=(3, 2, 1), block=16, width=2, logits=4, end=lambda x: max(0, math.floor(x)),
-            activations=lambda ranks: 1, at_hand=16):
+def counted(sizes=(WEIGHTS, GRADIENTS, OPTIMIZER), least=(3, 2, 1), width=2, logits=4, end=lambda x: max(0, math.floor(x)),
+            activations=lambda ranks: 1, at_hand=16, whole=lambda d, L: 16 * d * L, inputs=lambda d, L: d * L, tokens=lambda n: n):
     """The count with something wrong."""
     def answer(N, d, L, V, n, memory, ranks, stage, checkpointing):
-        held = sum(N * size / (ranks if stage >= each else 1) for size, each in zip(sizes, least))
-        numbers = d * L + at_hand * d if checkpointing else block * d * L
-        return end((memory - held) / (n * (width * numbers + logits * V) / activations(ranks)))
+        held = sum(N * size / (ranks if stage >= begin else 1) for size, begin in zip(sizes, least))
+        numbers = inputs(d, L) + at_hand * d if checkpointing else whole(d, L)
+        return end((memory - held) / (tokens(n) * (width * numbers + logits * V) / activations(ranks)))
     return answer
 
 
@@ -130,6 +144,22 @@ mistake("room", counted(sizes=(4, 4, 8)), "These are the bytes of training in 32
         "gradients {{GRADIENTS}}, and the optimizer {{OPTIMIZER}}.")
 mistake("room", counted(least=(1, 2, 3)), "The stages are the other way round: the optimizer is sharded first, the weights last.")
 mistake("room", counted(least=(1, 1, 1)), "Stage 1 already shards everything here. It shards the optimizer's {{OPTIMIZER}} bytes only.")
+mistake("room", counted(least=(4, 3, 2)),
+        "Each stage begins one too late: stage 1 shards the optimizer's part, 2 the gradients' as well, 3 the weights' as well.")
+mistake("room", counted(least=(9, 9, 9)), "Nothing is sharded here, whatever the stage.")
+for whole in (lambda d, L: 16 * d, lambda d, L: 16 * L, lambda d, L: d * L, lambda d, L: L):
+    mistake("room", counted(whole=whole), "A factor is missing without checkpointing: L blocks keep 16 · d numbers each per token.")
+for inputs in (lambda d, L: d, lambda d, L: 0):
+    mistake("room", counted(inputs=inputs), "With checkpointing each of the L blocks still keeps its input, d numbers per token.")
+mistake("room", counted(at_hand=1), "The one block at hand keeps 16 · d numbers per token, not d.")
+mistake("room", counted(width=1), "Activations have 2 bytes each: multiply their number by 2.")
+mistake("room", counted(width=0), "The activations are missing: 2 bytes for each number that the blocks keep.")
+mistake("room", counted(sizes=(0, 0, 0)), "Weights, gradients and optimizer take no room here. Only what they leave free is for texts.")
+mistake("room", counted(logits=1), "A log-probability has 4 bytes.")
+mistake("room", counted(tokens=lambda n: 1), "These are tokens. A text has n of them.")
+equivalent("room", "N * size / share → N * size // share", "N is a multiple of the number of ranks, so the quotient is whole.")
+equivalent("room", "(memory - held) / (n * (2 * numbers + 4 * V)) → (memory - held) // (n * (2 * numbers + 4 * V))",
+           "It is rounded down anyway.")
 mistake("room", counted(logits=0), "The log-probabilities are missing: V numbers of 4 bytes per token.")
 mistake("room", counted(width=4), "Activations have 2 bytes in mixed precision, not 4.")
 mistake("room", counted(at_hand=0), "With checkpointing one block at a time is computed again, and keeps its 16 d for a moment.")
@@ -191,6 +221,8 @@ with check("scale") as show:
     show(best_scale(large[::-1]), "the other way round")
     half = torch.cat([torch.zeros(20), 10 ** -(6 + 6 * show.rand(60))])
     show(best_scale([half, torch.tensor([-7.0 * show.random_size(1, 500)])]), "some of them zero, the largest negative")
+    show([best_scale([half, torch.tensor([largest])]) for largest in (65_503.0, 65_504.0, 65_505.0)],
+         "the largest just below, at and above 65,504")
 
 # %% tags=["mistakes"]
 def scaled(pick=lambda g: torch.cat([each.flatten() for each in g]), largest=lambda every: every.abs().max(),
@@ -270,6 +302,9 @@ with check("mend") as show:
     gradients[1, 0], tokens[1, 0] = torch.nan, 0
     show(mend(gradients, tokens), "one part without tokens")
     show(mend(torch.full((2, 2, 5), torch.nan), torch.zeros(2, 2, dtype=torch.long)), "no token at all")
+    only = torch.full((2, 3, 4), torch.nan)
+    only[1, 2] = show.randn(4)
+    show([mend(only, torch.tensor([[0, 0, 0], [0, 0, count]])) for count in (1, 2)], "one token, or two, in a single part of one rank")
 
 # %% tags=["mistakes"]
 def weighed(weight=lambda t: t / t.sum(), clean=True):
@@ -293,6 +328,19 @@ mistake("mend", weighed(lambda t: t / t.sum(dim=0, keepdim=True) / t.shape[1]),
         "Each part is right over the ranks; but parts are averaged as if all had the same number of tokens.")
 mistake("mend", weighed(lambda t: t / t.sum(), clean=False),
         "The weights are right, but 0 · nan is nan: one empty part spoils the whole gradient. Choose with `torch.where`.")
+def summed(weight=lambda count: count, axes=(0, 1), total=lambda tokens: tokens.sum().clamp(min=1)):
+    """Sums, chosen where there are tokens, with something wrong."""
+    def answer(gradients, tokens):
+        count = tokens[..., None]
+        return torch.where(count > 0, weight(count) * gradients, 0.0).sum(dim=axes) / total(tokens)
+    return answer
+
+
+mistake("mend", summed(weight=lambda count: 1),
+        "The means are added and divided by the number of tokens. First make a sum of each mean: multiply by its tokens.")
+for axes in ((0, 2), (0, 1, 2)):
+    mistake("mend", summed(axes=axes), "The numbers of the gradient are added up, too. Sum over ranks and parts only.")
+mistake("mend", summed(total=lambda tokens: tokens.sum()), "Where there is no token at all, this is 0 / 0. Zeros were asked for.")
 mistake("mend", weighed(lambda t: t / t.numel()),
         "The sums are divided by the number of parts. Divide by the number of tokens.")
 
@@ -316,7 +364,8 @@ alternative("mend", one_by_one)
 #
 # Return, for each rank, its share of the sum: rank $r$ has chunk number $r$. `tensors` holds what each rank starts with;
 # leave these tensors as they are. The length is divisible by $w$. Ranks may exchange numbers through `wire.swap` only; each
-# may send at most $k$ messages and $N (w - 1) / w$ numbers.
+# may send at most $k$ messages and $N (w - 1) / w$ numbers. One check cuts the wire, so that zeros arrive: each rank is then left
+# with its own numbers.
 #
 # <details><summary>Hint 1: who is my partner?</summary>
 #
@@ -352,16 +401,21 @@ def halving(tensors: list[Float[Tensor, "N"]], wire: Wire) -> list[Float[Tensor,
 
 # %% nbgrader={"grade_id": "check-halving", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("halving") as show:
-    for world, each in ((2, 3), (4, 2), (8, show.random_size(1, 4))):
-        tensors = [show.randn(world * each) for _ in range(world)]
+    for world, width in ((2, 3), (4, 2), (8, show.random_size(1, 4))):
+        tensors = [show.randn(world * width) for _ in range(world)]
         before = [tensor.clone() for tensor in tensors]
-        wire = Wire(world)
-        show(halving(tensors, wire), f"{world} ranks: the shares")
-        show(max(wire.messages) <= math.log2(world), f"{world} ranks: at most {math.log2(world):.0f} messages each")
-        show(0 < max(wire.numbers) <= (world - 1) * each, f"{world} ranks: at most {(world - 1) * each} numbers each")
-        show(min(wire.numbers) > 0, f"{world} ranks: each sends something")
+        wire, sent = counted_wire(world)
+        shares = halving(tensors, wire)
+        messages, numbers = sent()
+        show(shares, f"{world} ranks: the shares")
+        show(max(messages) <= math.log2(world), f"{world} ranks: at most {math.log2(world):.0f} messages each")
+        show(0 < max(numbers) <= (world - 1) * width, f"{world} ranks: at most {(world - 1) * width} numbers each")
+        show(min(numbers) > 0, f"{world} ranks: each sends something")
         show(all(map(torch.equal, tensors, before)), f"{world} ranks: the tensors are left as they are")
-    show(halving([torch.tensor([2.0, 5.0])], Wire(1)), "one rank alone")
+        wire, _ = counted_wire(world, cut=True)
+        show(halving([tensor.clone() for tensor in before], wire), f"{world} ranks, the wire cut: zeros arrive")
+    wire, _ = counted_wire(1)
+    show(halving([show.randn(2)], wire), "one rank alone")
 
 # %% tags=["mistakes"]
 def swapped(distances=lambda w: [w >> each for each in range(1, w.bit_length())], add=lambda keep, got: keep + got,
@@ -392,16 +446,19 @@ def in_a_ring(tensors, wire):
     for step in range(world - 1):
         sent = [chunks[rank][(rank - step - 1) % world] for rank in range(world)]
         for rank in range(world):
-            wire.messages[rank] += 1
-            wire.numbers[rank] += sent[rank].numel()
-        for rank in range(world):
-            place = (rank - step - 2) % world
-            chunks[rank][place] = chunks[rank][place] + sent[rank - 1]
+            receiver, number = (rank + 1) % world, (rank - step - 1) % world
+            _, got = wire.swap(rank, receiver, sent[rank], sent[receiver][:0])
+            chunks[receiver][number] = chunks[receiver][number] + got
     return [chunks[rank][rank] for rank in range(world)]
 
 
 def looked(tensors, wire):
     return list(torch.stack(tensors).sum(dim=0).chunk(len(tensors)))
+
+
+def looked_and_sent(tensors, wire):
+    halving(tensors, wire)
+    return looked(tensors, wire)
 
 
 def through_the_first(tensors, wire):
@@ -413,6 +470,19 @@ def through_the_first(tensors, wire):
     for rank in range(1, len(tensors)):
         wire.swap(0, rank, chunks[rank], tensors[rank][:0])
     return chunks
+
+
+def one_sided(tensors, wire):
+    held, distance = list(tensors), len(tensors) // 2
+    while distance:
+        half = len(held[0]) // 2
+        for low in range(len(held)):
+            high = low ^ distance
+            if low < high:
+                got, _ = wire.swap(low, high, held[low][half:], held[high][:half])
+                held[low], held[high] = held[low][:half] + got, held[high][half:]
+        distance //= 2
+    return held
 
 
 def in_place(tensors, wire):
@@ -429,6 +499,21 @@ def in_place(tensors, wire):
 
 
 mistake("halving", looked, "Nothing has travelled: the sum was taken over a list that no rank could see. Use `wire.swap`.")
+mistake("halving", looked_and_sent,
+        "Something has travelled, but the sum was taken over a list that no rank could see. Add what `wire.swap` returns.")
+mistake("halving", swapped(add=lambda keep, got: keep), "What arrives is never added to the half that is kept.")
+mistake("halving", swapped(add=lambda keep, got: keep - got), "What arrives is subtracted. The sum was asked for.")
+mistake("halving", one_sided, "Only the lower rank of the two adds what it has received. Both do.")
+mistake("halving", swapped(distances=lambda w: [w >> 1] if w > 1 else []),
+        "One round only. Go on, with half the distance each time, until partners are neighbours.")
+equivalent("halving", "held[0] → held[1]", "All ranks hold equally much in each round.")
+equivalent("halving", "held[0] → held[-1]", "All ranks hold equally much in each round.")
+equivalent("halving", "range(len(held)) → range(len(held) - 1)", "The last rank is never the lower one of two.")
+equivalent("halving", "low < high → low <= high", "A distance of at least 1 lies between partners.")
+equivalent("halving", "wire.swap(low, high, held[low][half:], held[high][:half]) → wire.swap(high, low, held[low][half:], held[high][:half])",
+           "Both send equally much, and a swap hands out by position, whatever the names.")
+for name in ("low", "high"):
+    equivalent("halving", f"held[{name}][half:] → held[{name}][-half:]", "It is twice `half` long, so both are its second half.")
 mistake("halving", through_the_first,
         "Everything goes through rank 0, which sends and receives w − 1 messages while the others wait.")
 mistake("halving", in_a_ring, "This is the ring: right, and the numbers are as few as can be, but it takes w − 1 messages.")
@@ -464,7 +549,9 @@ alternative("halving", recursive)
 # The output matrix is split by *columns*: each rank has the logits of its own part of the vocabulary, all parts equally
 # wide, rank 0 the first. Return the mean cross-entropy. But logits must not travel: of each token three numbers do.
 #
-# `group.total(parts)` sums over the ranks, `group.greatest(parts)` takes the maximum; `parts` has a tensor for each rank.
+# `group.total(parts)` sums over the ranks, `group.greatest(parts)` takes the maximum; `parts` has a tensor for each rank. No rank
+# may see another's logits in any other way. (In one check, what one rank puts in never arrives: the loss is then that of a
+# vocabulary without its part.)
 #
 # <details><summary>Hint 1: which three?</summary>
 #
@@ -499,15 +586,28 @@ with check("vocabulary") as show:
     for ranks, n, width in ((1, 4, 6), (2, 5, 3), (4, show.random_size(3, 8), 5)):
         logits = [2 * show.randn(n, width) for _ in range(ranks)]
         target = torch.tensor([show.random_size(0, ranks * width - 1) for _ in range(n)])
-        show(split_loss(logits, target, Group()), f"{ranks} ranks with {width} tokens of the vocabulary each")
-    show(split_loss([part + 200 for part in logits], target, Group()), "large logits")
-    show(split_loss([part - 300 for part in logits], target, Group()), "very negative logits")
+        group, sent = counted_group()
+        show(split_loss(logits, target, group), f"{ranks} ranks with {width} tokens of the vocabulary each")
+        show(sent() == 3 * n, f"{ranks} ranks: three numbers per token travel: a maximum, a sum, and the target's logit")
+
+    def loss(logits, target, lost=None):
+        group, _ = counted_group(lost)
+        return split_loss(logits, target, group)
+
+    show(loss([part + 200 for part in logits], target), "large logits")
+    show(loss([part - 300 for part in logits], target), "very negative logits")
     far = [logits[0] - 150, *logits[1:]]
-    show(split_loss(far, torch.zeros_like(target), Group()), "one rank's logits far below the others'; its are the targets")
-    group = Group()
-    split_loss(logits, target, group)
-    show(group.numbers <= 3 * n, "no more than three numbers per token travel")
-    show(group.numbers >= 3 * n, "nor fewer: a maximum, a sum, and the target's logit")
+    show(loss(far, torch.zeros_like(target)), "one rank's logits far below the others'; its are the targets")
+    uneven = [logits[0], *(part + torch.tensor([150.0, 0, 0, 0, 0]) for part in logits[1:])]
+    show(loss(uneven, target), "some logits of a rank far above its others")
+    ends = torch.tensor([0, width - 1, width, 2 * width - 1, 4 * width - 1])
+    show(loss([2 * show.randn(len(ends), width) for _ in range(4)], ends), "targets at the beginning and at the end of a rank's part")
+    lost = show.random_size(0, 3)
+    there = (target % width + (lost + 1 + torch.arange(n) % 3) * width) % (4 * width)
+    show(loss(logits, there, lost), f"nothing arrives from rank {lost}; others hold the targets")
+    others = [part + show.randn(n, width) if rank == lost else part for rank, part in enumerate(logits)]
+    one, other = (loss(parts, target % width + lost * width, lost) for parts in (logits, others))
+    show(one - other, f"nothing arrives from rank {lost}, which holds the targets: what changes when its logits change")
 
 # %% tags=["mistakes"]
 def parted(m=lambda logits, group: group.greatest([part.amax(-1) for part in logits]),
@@ -538,10 +638,17 @@ def collected(logits, target, group):
     return torch.nn.functional.cross_entropy(group.total(rows), target)
 
 
-def hit_not_sent(logits, target, group):
+def all_looked_at(logits, target, group):
+    split_loss(logits, target, group)
+    return torch.nn.functional.cross_entropy(torch.cat(logits, dim=-1), target)
+
+
+def hit_not_sent(logits, target, group, again=False):
     own = torch.stack([part.logsumexp(-1) for part in logits])
     m = group.greatest(list(own))
     L = m + group.total(list((own - m).exp())).log()
+    if again:
+        group.total(list(own))
     return (L - torch.cat(logits, dim=-1)[torch.arange(len(target)), target]).mean()
 
 
@@ -562,6 +669,23 @@ def own_losses(logits, target, group):
 mistake("vocabulary", collected, "Right, but all logits travel: V numbers per token. Three are enough.")
 mistake("vocabulary", hit_not_sent,
         "The target's logit has not travelled: only one rank holds it, and the others have to be told.")
+mistake("vocabulary", lambda logits, target, group: hit_not_sent(logits, target, group, again=True),
+        "The target's logit is read from the rank that holds it. It has to travel, as the maximum and the sum do.")
+mistake("vocabulary", all_looked_at,
+        "The loss is computed from all ranks' logits at once. A rank sees its own only, and what `group` returns.")
+mistake("vocabulary", parted(m=lambda logits, group: group.greatest([part.amin(-1) for part in logits])),
+        "The *smallest* logits are compared. Where a rank's own logits lie far apart, their exponentials then overflow.")
+mistake("vocabulary", parted(inside=lambda place, width: (place > 0) & (place < width)),
+        "The first token of each rank's part is left out: place 0 is inside.")
+mistake("vocabulary", parted(inside=lambda place, width: (place >= 0) & (place <= width)),
+        "The first token of the next rank's part is counted here, too: a part ends at width − 1.")
+mistake("vocabulary", parted(inside=lambda place, width: place >= 0),
+        "Targets on later ranks are counted here, too: the place must be less than the width.")
+mistake("vocabulary", parted(shift=lambda target, rank, width: target - rank),
+        "Rank r's part begins at r · width, not at r.")
+mistake("vocabulary", parted(sign=0), "The target's logit is missing. The loss is the log-sum-exp *less* that.")
+mistake("vocabulary", lambda logits, target, group: -split_loss(logits, target, group), "The sign is turned round: this is a log-probability.")
+equivalent("vocabulary", "logits[0] → logits[-1]", "All parts are equally wide.")
 mistake("vocabulary", own_losses,
         "Each rank takes a softmax over its own part. The denominator is a sum over the *whole* vocabulary.")
 mistake("vocabulary", own_maxima,
@@ -590,7 +714,24 @@ def with_logsumexp(logits, target, group):
     return (L - group.total(hits)).mean()
 
 
+def less_the_maximum(logits, target, group):
+    n, width = logits[0].shape
+    m = group.greatest([part.amax(-1) for part in logits])
+    sums = []
+    for rank, part in enumerate(logits):
+        own = torch.zeros(n, 2)
+        own[:, 0] = (part - m[:, None]).exp().sum(-1)
+        here = target // width == rank
+        own[here, 1] = (part - m[:, None])[here, target[here] % width]
+        sums.append(own)
+    both = group.total(sums)
+    return (both[:, 0].log() - both[:, 1]).mean()
+
+
 alternative("vocabulary", with_logsumexp)
+alternative("vocabulary", less_the_maximum)
+equivalent("vocabulary", "part.gather(1, place.clamp(0, width - 1)[:, None])[:, 0] → part.gather(1, place.clamp(0, width - 1)[:, None])[:, -1]",
+           "That axis has one entry: the first is the last.")
 
 # %% [markdown]
 # ### Task 6 · What to keep of a deep stack   ●●●○○ · 10 minutes · 2 points
@@ -668,6 +809,8 @@ def from_the_end(L, inside):
 
 
 alternative("segments", from_the_end)
+equivalent("segments", "L + 1 → L + 2", "A segment longer than the stack is never better than one as long as the stack.")
+mistake("segments", cut(peak=lambda L, s, inside: s * inside), "The kept inputs are missing: one per segment.")
 
 # %% [markdown]
 # ### Task 7 · Investigate: how large may a batch be?   ●●●●● · 20 minutes · 4 points

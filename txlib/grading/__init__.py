@@ -22,6 +22,7 @@ from typing import Any
 
 _HOME = {
     "allow": "authoring.notes",
+    "Inputs": "checking.inputs",
     "alternative": "authoring.notes",
     "check": "checking.checks",
     "cost": "checking.counting",
