@@ -438,7 +438,7 @@ alternative("alive", by_looking)
 # queries, and lengths need not be multiples of `tile`.
 #
 # No tensor may be larger than $q$, $k$, $v$ and the output are themselves (we allow one and a half times as much): not
-# $n \times n$, and not `tile` $\times\, n$ either.
+# $n \times n$, and not `tile` $\times\, n$ either. No ready-made attention, please.
 #
 # <details><summary>Hint 1: two loops</summary>
 #
@@ -623,7 +623,7 @@ alternative("forward", keys_outside)
 # ### Task 5 · Backward   ●●●●○ · 20 minutes · 4 points
 #
 # From what the forward pass has kept and the gradient `d_out` of its output: the gradients of $q$, $k$ and $v$. The same
-# limit for tensors as in task 4, so weights are computed again, tile by tile.
+# limit for tensors as in task 4, so weights are computed again, tile by tile. No ready-made attention here either.
 #
 # $$P = e^{S - L} \quad D = \text{rowsum}(dO \circ O) \quad dS = P \circ (dO\, V^\top - D) \quad dV = P^\top dO \quad
 # dQ = \tfrac{1}{\sqrt d}\, dS\, K \quad dK = \tfrac{1}{\sqrt d}\, dS^\top Q$$

@@ -1,18 +1,34 @@
 """Which of torch's operators run while a check is open: in its own thread, and in every thread the answer starts."""
 
 import _thread
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _noted: set[str] | None = None  # of the check that is open
 _graded = False  # whether this kernel's notebook is graded
+_on_other_thread: Callable[[], None] | None = None  # while a cost is counted
 
 
-class Operators(TorchDispatchMode):
+class Watching(TorchDispatchMode):
+    """A mode that looks on while torch's operators run."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch would import its compiler for the first operator, which takes a second
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # else flex_attention, which compiles itself, would refuse to run
+
+
+class Operators(Watching):
     """Within the block, `names` gathers the names of torch's operators, which run as they are."""
 
     def __init__(self) -> None:
@@ -29,16 +45,6 @@ class Operators(TorchDispatchMode):
         _noted = None
         super().__exit__(*exception)
 
-    supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch would import its compiler for the first operator, which takes a second
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True  # else flex_attention, which compiles itself, would refuse to run
-
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if _noted is not None:
             _noted.add(str(getattr(function, "overloadpacket", function)))
@@ -49,6 +55,22 @@ class _InThread(Operators):
     """The same for another thread, for as long as that lives: it notes for whichever check is open."""
 
     __enter__, __exit__ = TorchDispatchMode.__enter__, TorchDispatchMode.__exit__
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if _on_other_thread is not None:
+            _on_other_thread()
+        return super().__torch_dispatch__(function, types, args, kwargs)
+
+
+@contextlib.contextmanager
+def other_threads(note: Callable[[], None]) -> Iterator[None]:
+    """Within the block, `note()` is called when another thread of a notebook that is graded uses torch."""
+    global _on_other_thread
+    before, _on_other_thread = _on_other_thread, note
+    try:
+        yield
+    finally:
+        _on_other_thread = before
 
 
 def begin_grading() -> None:
