@@ -7,6 +7,7 @@ import pytest
 
 from txlib import kernels
 from txlib.grading import progress
+from txlib.grading.authoring.assignment import BEGIN
 from txlib.grading.authoring.check_notebook import NotebookError, check_notebook
 from txlib.grading.evidence.values import MIME
 
@@ -59,8 +60,8 @@ def test_a_changed_check_cell_is_unknown(answered):
 
 @pytest.mark.slow
 def test_grading_mode_in_a_kernel_shows_evidence_only(notebook, tmp_path):
-    """As papermill does it: a cell after the parameters sets another seed and the mode."""
-    injected = nbformat.v4.new_code_cell('seed = 11\nmode = "grade"')
+    """As papermill does it: a cell after the parameters sets another seed, and the grader's own takes it."""
+    injected = nbformat.v4.new_code_cell(f'seed = 11\nmode = "grade"\n{BEGIN}')
     at = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
     notebook.cells.insert(at + 1, injected)
     kernels.run(notebook, tmp_path, TXLIB_HOME=str(tmp_path))

@@ -53,10 +53,11 @@ with check("double-sum") as show:
     ## END HIDDEN TESTS
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, due, forbid, measured, mistake
+from txlib.grading import allow, alternative, due, forbid, measured, mistake
 
 due("2026-12-01 23:59", timezone="Europe/Zurich", grace_minutes=10, per_day=0.1, at_most=0.5)
 
+allow("double-sum", "nansum", reason="`total` is a sum, by whatever name.")
 mistake("double-sum", {"double": lambda x: x.repeat(2)},
         "`repeat` puts the whole behind the whole: a, b, a, b. Each number is to stand beside its twin.")
 mistake("double-sum", {"total": lambda x: x.mean()}, "This is the mean, not the sum.")
