@@ -219,7 +219,7 @@ def test_what_the_author_said_is_recorded(features):
         {
             "task": "softmax-rows",
             "names": ["softmax", "log_softmax", "Softmax"],
-            "operators": ["aten._softmax", "aten._log_softmax"],
+            "operators": ["aten._softmax", "aten._log_softmax", "aten._safe_softmax"],
         }
     ]
 

@@ -217,7 +217,7 @@ with check("softmax-rows") as show:
     ### END HIDDEN TESTS
 
 # %% tags=["mistakes"]
-forbid("softmax-rows", ("softmax", "log_softmax", "Softmax"), operators=("aten._softmax", "aten._log_softmax"))
+forbid("softmax-rows", ("softmax", "log_softmax", "Softmax"), operators=("aten._softmax", "aten._log_softmax", "aten._safe_softmax"))
 
 mistake("softmax-rows", lambda x: x.exp() / x.exp().sum(-1, keepdim=True),
         "Large scores overflow: `exp(1000)` is infinite. Subtract each row's largest score first.")
