@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from txlib.data.shakespeare import TEST, VALIDATION, plays
 from txlib.generation import greedy
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from txlib.models.sizes import local_and_compressed, parameters
@@ -165,21 +165,21 @@ def padded(rows: Sequence[Sequence[int]], filling: int) -> Tensor:
 def as_one_text(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
     """Source, separator, target (Liu et al. 2018, §4.2.3), and the same with all but the target left out of account."""
     texts = [[*source, SEPARATOR, *target] for source, target in rows]
-    counted = [[*[IGNORED] * (len(source) + 1), *target] for source, target in rows]
-    return padded(texts, PADDING), padded(counted, IGNORED)
+    counted = [[*[IGNORE_INDEX] * (len(source) + 1), *target] for source, target in rows]
+    return padded(texts, PADDING), padded(counted, IGNORE_INDEX)
 
 
 def as_two(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
     """Source, which of it is real, target."""
     source = padded([source for source, _ in rows], PADDING)
-    return source, (source != PADDING).int(), padded([target for _, target in rows], IGNORED)
+    return source, (source != PADDING).int(), padded([target for _, target in rows], IGNORE_INDEX)
 
 
 def training_loss(model: nn.Module, rows: Sequence[Row]) -> Tensor:
     """A decoder alone learns from the source, too: it is a language model of the whole text."""
     if isinstance(model, GPT):
         text, _ = as_one_text(rows)
-        return model(text, labels=text.masked_fill(text == PADDING, IGNORED)).loss
+        return model(text, labels=text.masked_fill(text == PADDING, IGNORE_INDEX)).loss
     source, real, target = as_two(rows)
     return model(source, real, labels=target).loss
 
@@ -195,7 +195,7 @@ def nats(model: nn.Module, rows: Sequence[Row]) -> list[float]:
         else:
             source, real, target = as_two([row])
             logits, labels = model(source, real, labels=target).logits[0], target[0]
-        found.append(F.cross_entropy(logits, labels, ignore_index=IGNORED).item())
+        found.append(F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX).item())
     return found
 
 

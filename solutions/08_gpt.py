@@ -24,7 +24,7 @@ from txlib.grading import check
 # %% tags=["variant"]
 from txlib.grading import variant
 
-IGNORED = variant(-100, -1, -2, -999)  # the label that does not count, in tasks 1 and 2
+IGNORE_INDEX = variant(-100, -1, -2, -999)  # the label that does not count, in tasks 1 and 2
 # The example of task 3: a Llama's name, layers, d_model and d_ff.
 NAME, LAYERS, WIDTH, D_FF = variant(
     ("7B", 32, 4096, 11_008), ("13B", 40, 5120, 13_824), ("33B", 60, 6656, 17_920), ("65B", 80, 8192, 22_016)
@@ -35,7 +35,7 @@ NAME, LAYERS, WIDTH, D_FF = variant(
 #
 # Each text is a list of at least two tokens. In each, every token but the last is read, and every token but the first
 # is predicted. Return two matrices, one row per text: what is read, and the labels. Both are as wide as the longest
-# text needs. Fill up at the end: what is read with `pad_id`, the labels with −{{-IGNORED}}, which no loss counts.
+# text needs. Fill up at the end: what is read with `pad_id`, the labels with −{{-IGNORE_INDEX}}, which no loss counts.
 #
 # Beware: as in GPT-2, `pad_id` may also be a real token, such as the one that ends a text. Inside a text it counts.
 #
@@ -49,18 +49,18 @@ NAME, LAYERS, WIDTH, D_FF = variant(
 # </details>
 # <details><summary>Hint 3: how to fill up</summary>
 #
-# A list times a number repeats it: `[{{IGNORED}}] * 3`. Fill by *length*; do not look for `pad_id` in the labels.
+# A list times a number repeats it: `[{{IGNORE_INDEX}}] * 3`. Fill by *length*; do not look for `pad_id` in the labels.
 # </details>
 
 # %% nbgrader={"grade_id": "shift", "solution": true, "grade": false, "locked": false, "schema_version": 3}
 def inputs_and_labels(
     texts: list[list[int]], pad_id: int
 ) -> tuple[Int[Tensor, "text n"], Int[Tensor, "text n"]]:
-    """What is read, filled up with pad_id, and what is to be predicted, filled up with {{IGNORED}}."""
+    """What is read, filled up with pad_id, and what is to be predicted, filled up with {{IGNORE_INDEX}}."""
     ### BEGIN SOLUTION
     n = max(len(text) for text in texts) - 1
     read = [text[:-1] + [pad_id] * (n + 1 - len(text)) for text in texts]
-    labels = [text[1:] + [IGNORED] * (n + 1 - len(text)) for text in texts]
+    labels = [text[1:] + [IGNORE_INDEX] * (n + 1 - len(text)) for text in texts]
     return torch.tensor(read), torch.tensor(labels)
     ### END SOLUTION
 
@@ -89,16 +89,16 @@ def filled(rows, value, left=False):
 
 def by_value(texts, pad_id):
     read, labels = (filled(part, pad_id) for part in ([t[:-1] for t in texts], [t[1:] for t in texts]))
-    return read, labels.masked_fill(labels == pad_id, IGNORED)
+    return read, labels.masked_fill(labels == pad_id, IGNORE_INDEX)
 
 
 def last_token_read(texts, pad_id):
-    return filled(texts, pad_id), filled([text[1:] + [IGNORED] for text in texts], IGNORED)
+    return filled(texts, pad_id), filled([text[1:] + [IGNORE_INDEX] for text in texts], IGNORE_INDEX)
 
 
 def shifted_as_a_whole(texts, pad_id):
     whole = filled(texts, pad_id)
-    return whole[:, :-1], filled(texts, IGNORED)[:, 1:]
+    return whole[:, :-1], filled(texts, IGNORE_INDEX)[:, 1:]
 
 
 def cut_to_the_shortest(texts, pad_id):
@@ -107,34 +107,34 @@ def cut_to_the_shortest(texts, pad_id):
 
 
 mistake("shift", by_value,
-        "You replace every `pad_id` among the labels by −{{-IGNORED}}. But `pad_id` may be a real token, here the one that ends "
+        "You replace every `pad_id` among the labels by −{{-IGNORE_INDEX}}. But `pad_id` may be a real token, here the one that ends "
         "a text, and then the model never learns to stop. Fill up by length.")
 mistake("shift", lambda texts, pad_id: (inputs_and_labels(texts, pad_id)[0],) * 2,
         "Labels and input are the same. Then the model learns to repeat what it reads. Labels are one token later.")
-mistake("shift", lambda texts, pad_id: (filled([t[1:] for t in texts], pad_id), filled([t[:-1] for t in texts], IGNORED)),
+mistake("shift", lambda texts, pad_id: (filled([t[1:] for t in texts], pad_id), filled([t[:-1] for t in texts], IGNORE_INDEX)),
         "Shifted the wrong way: this predicts the token *before*. Read `text[:-1]`, predict `text[1:]`.")
 mistake("shift", lambda texts, pad_id: (inputs_and_labels(texts, pad_id)[0], filled([t[1:] for t in texts], pad_id)),
-        "The labels are filled up with `pad_id`. Then the loss counts them, and the model learns to write padding. Use −{{-IGNORED}}.")
-mistake("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], IGNORED), inputs_and_labels(texts, pad_id)[1]),
-        "What is read is filled up with −{{-IGNORED}}. That is no token, and the embedding has no such row. Use `pad_id` there.")
+        "The labels are filled up with `pad_id`. Then the loss counts them, and the model learns to write padding. Use −{{-IGNORE_INDEX}}.")
+mistake("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], IGNORE_INDEX), inputs_and_labels(texts, pad_id)[1]),
+        "What is read is filled up with −{{-IGNORE_INDEX}}. That is no token, and the embedding has no such row. Use `pad_id` there.")
 mistake("shift", last_token_read,
         "The last token of each text is read, too, though nothing is to be predicted after it. That costs a column: read "
         "`text[:-1]`.")
 mistake("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], pad_id, left=True),
-                                        filled([t[1:] for t in texts], IGNORED, left=True)),
+                                        filled([t[1:] for t in texts], IGNORE_INDEX, left=True)),
         "Filled up at the *front*. Here texts start at the left, and what is missing stands at the end. (There, the causal "
         "mask hides it from all real tokens.)")
 mistake("shift", shifted_as_a_whole,
         "First filled up, then cut: so short texts still read their last token. Take `text[:-1]` of each text, then fill up.")
 mistake("shift", cut_to_the_shortest,
         "All texts are cut to the length of the shortest. Fill up the short ones instead: no token is to be lost.")
-alternative("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], pad_id), filled([t[1:] for t in texts], IGNORED)))
+alternative("shift", lambda texts, pad_id: (filled([t[:-1] for t in texts], pad_id), filled([t[1:] for t in texts], IGNORE_INDEX)))
 
 # %% [markdown]
 # ### Task 2 · Bits per character   ●●○○○ · 8 minutes · 3 points
 #
 # A model with large tokens has fewer, harder guesses, so losses *per token* cannot be compared between tokenizers.
-# Bits *per character* can. Given the scores of a batch, the labels (−{{-IGNORED}} does not count), and the number of
+# Bits *per character* can. Given the scores of a batch, the labels (−{{-IGNORE_INDEX}} does not count), and the number of
 # characters that the counted labels stand for: how many bits does the model need for a character?
 #
 # `logits[b, t]` is to predict `labels[b, t]`: nothing is to be shifted.
@@ -158,7 +158,7 @@ def bits_per_character(
 ) -> Float[Tensor, ""]:
     """Cross-entropy of all labels that count, in bits, for each of the characters that they stand for."""
     ### BEGIN SOLUTION
-    nats = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+    nats = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
     return nats / math.log(2) / characters
     ### END SOLUTION
 
@@ -168,12 +168,12 @@ with check("bits") as show:
     show(bits_per_character(torch.zeros(2, 4, 8), labels, 16), "8 tokens, all equally likely, of 2 characters each")
     size = show.random_size(5, 8)
     logits, labels = 2 * show.randn(3, size, 9), show.randint(1, 9, 3, size)
-    labels[0, 2:], labels[2, size - 1 :] = IGNORED, IGNORED
+    labels[0, 2:], labels[2, size - 1 :] = IGNORE_INDEX, IGNORE_INDEX
     show(bits_per_character(logits, labels, 4 * size), "three texts, two of them filled up")
 
 # %% tags=["mistakes"]
 def nats(logits, labels, reduction="sum"):
-    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction=reduction)
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE_INDEX, reduction=reduction)
 
 
 def all_counted(logits, labels, characters):
@@ -182,12 +182,12 @@ def all_counted(logits, labels, characters):
 
 def mean_of_texts(logits, labels, characters):
     each = torch.stack([nats(a[None], b[None], "mean") for a, b in zip(logits, labels, strict=True)]).mean()
-    return each * (labels != IGNORED).sum() / math.log(2) / characters
+    return each * (labels != IGNORE_INDEX).sum() / math.log(2) / characters
 
 
 def softmax_over_places(logits, labels, characters):
     log_p = logits.log_softmax(dim=1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    return -(log_p * (labels != IGNORED)).sum() / math.log(2) / characters
+    return -(log_p * (labels != IGNORE_INDEX)).sum() / math.log(2) / characters
 
 
 def shifted_again(logits, labels, characters):
@@ -196,7 +196,7 @@ def shifted_again(logits, labels, characters):
 
 def with_log2(logits, labels, characters):
     p = logits.softmax(dim=-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]      # (batch, n)
-    return -(p.log2() * (labels != IGNORED)).sum() / characters
+    return -(p.log2() * (labels != IGNORE_INDEX)).sum() / characters
 
 
 mistake("bits", lambda logits, labels, characters: nats(logits, labels) / characters,
@@ -208,7 +208,7 @@ mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") 
 mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") / math.log(2) / characters,
         "Divided twice: `cross_entropy` already takes the mean over the tokens. Use `reduction=\"sum\"`.")
 mistake("bits", all_counted,
-        "Labels of −{{-IGNORED}} are counted, as if they were a token. They fill up and cost nothing.")
+        "Labels of −{{-IGNORE_INDEX}} are counted, as if they were a token. They fill up and cost nothing.")
 mistake("bits", lambda logits, labels, characters: nats(logits, labels, "mean") * labels.numel() / math.log(2) / characters,
         "The mean is over the labels that count, and you multiply it by the number of *all* places. Use `reduction=\"sum\"`.")
 mistake("bits", mean_of_texts,
@@ -224,8 +224,8 @@ mistake("bits", lambda logits, labels, characters: 2 ** (nats(logits, labels) / 
 mistake("bits", lambda logits, labels, characters: nats(logits, labels) / math.log(2),
         "These are the bits of all characters together. Divide them by `characters`.")
 alternative("bits", with_log2)
-if IGNORED == -100:
-    equivalent("bits", "F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction='sum') → "
+if IGNORE_INDEX == -100:
+    equivalent("bits", "F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORE_INDEX, reduction='sum') → "
                "F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction='sum')",
                "−100 is what torch leaves out by itself.")
 

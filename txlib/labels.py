@@ -1,3 +1,3 @@
-"""The label that is not counted, which data, models and training agree on."""
+"""The label that no loss counts, shared by data, models and training."""
 
-IGNORED = -100  # as everywhere in torch
+IGNORE_INDEX = -100  # the default of torch.nn.functional.cross_entropy

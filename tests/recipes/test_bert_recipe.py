@@ -10,7 +10,7 @@ import torch
 
 from txlib.data import reviews, spans
 from txlib.data.pretraining import SPECIAL, corpus, encode, make_pairs, mask_tokens, pair_batches
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes import PreTraining
 from txlib.recipes import run as run_recipe
@@ -61,7 +61,7 @@ def test_the_loss_is_the_models_own(run, few_texts, tokenizer):
     model = load_pretrained(run[0] / "model")
     for batch in pair_batches(encode(few_texts["validation"], tokenizer), tokenizer, 160, 1000)(0):
         loss, count = pretraining_loss(model, batch)
-        assert count == int((batch["labels"] != IGNORED).sum())
+        assert count == int((batch["labels"] != IGNORE_INDEX).sum())
         torch.testing.assert_close(loss / count, model(**batch).loss)
 
 
@@ -70,7 +70,7 @@ def test_gaps_are_as_the_paper_says():
     marks = torch.rand(ids.shape, generator=torch.Generator().manual_seed(2)) < 0.1
     ids = torch.where(marks, 1000, ids)  # 1000 and above are special
     gaps, labels = mask_tokens(ids, 1000, 1004, torch.Generator().manual_seed(3))
-    asked = labels != IGNORED
+    asked = labels != IGNORE_INDEX
     assert (labels[asked] == ids[asked]).all() and not (asked & marks).any()
     assert (gaps[~asked] == ids[~asked]).all()
     assert float(asked.sum() / (~marks).sum()) == pytest.approx(0.15, abs=0.006)

@@ -9,7 +9,7 @@ import torch
 import txlib.recipes.tasks as tasks
 from txlib.course.lesson import minilm, shipped
 from txlib.data import spans, tags
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from txlib.models.encoder import Encoder
 from txlib.models.pretrained import load_pretrained, save_pretrained
@@ -129,7 +129,7 @@ def test_long_inputs_lose_the_end_of_the_longer_text(pretrained):
 def test_the_right_span_gives_the_answer_back(reader):
     """A model that is sure of the labels answers what the examples say."""
     task = tasks.Spans(reader, first(spans(), 30))
-    examples = [each for each in task.splits.test if task.encode(each).labels["start_positions"] != IGNORED]
+    examples = [each for each in task.splits.test if task.encode(each).labels["start_positions"] != IGNORE_INDEX]
     assert len(examples) > 10
     encoded = [task.encode(each) for each in examples]
     length = max(len(one.ids) for one in encoded)
@@ -145,7 +145,7 @@ def test_the_right_tags_give_the_tags_back(reader):
     task = tasks.Tags(reader, first(tags(), 300))
     encoded = [task.encode(each) for each in task.splits.test]
     for one, example in zip(encoded, task.splits.test, strict=True):
-        labels = [label for label in one.labels["labels"] if label != IGNORED]
+        labels = [label for label in one.labels["labels"] if label != IGNORE_INDEX]
         assert [task.names[label] for label in labels] == example.tags
     length = max(len(one.ids) for one in encoded)
     labels = torch.tensor(

@@ -8,7 +8,7 @@ import tiny
 import torch
 
 from txlib.data import verses
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.recipes import Arrays
 from txlib.text import byte_tokenizer
 
@@ -30,7 +30,7 @@ def test_digits_alone():
     expected = tiny.few_pictures().train
     assert all(batch.keys() == {"pixel_values", "labels"} for batch in found)
     pixels, labels = (torch.cat([batch[name] for batch in found]) for name in ("pixel_values", "labels"))
-    assert len(pixels) == len(expected) and (labels[:, 1] == IGNORED).all()
+    assert len(pixels) == len(expected) and (labels[:, 1] == IGNORE_INDEX).all()
     for image, label in zip(expected.pixel_values, expected.labels, strict=True):
         (place,) = (pixels == image).flatten(1).all(dim=1).nonzero()[:, 0].tolist()
         assert labels[place, 0] == label
@@ -40,7 +40,9 @@ def test_verses_alone():
     expected = [(pair[number % 2][:40], number % 2) for number, pair in enumerate(verses().train[:40])]
     read = []
     for batch in batches("verses"):
-        assert batch.keys() == {"input_ids", "attention_mask", "labels"} and (batch["labels"][:, 0] == IGNORED).all()
+        assert (
+            batch.keys() == {"input_ids", "attention_mask", "labels"} and (batch["labels"][:, 0] == IGNORE_INDEX).all()
+        )
         for ids, mask, label in zip(batch["input_ids"], batch["attention_mask"], batch["labels"][:, 1], strict=True):
             text = bytes(ids[mask.bool()].sub(6).tolist()).decode()
             assert not ids[~mask.bool()].any()
@@ -56,7 +58,7 @@ def test_both_are_read_alone_and_together():
     assert sum(len(batch["labels"]) for batch in together) == 40
     digits, lines = (sum(kind == {name} for kind in kinds) for name in ("pixel_values", "input_ids"))
     assert lines <= digits < lines + 10  # of one round
-    assert all((batch["labels"] != IGNORED).all() for batch in together)
+    assert all((batch["labels"] != IGNORE_INDEX).all() for batch in together)
     again, later = batches("both"), batches("both", epoch=1)
     assert [batch["labels"].tolist() for batch in again] == [batch["labels"].tolist() for batch in found]
     assert [batch["labels"].tolist() for batch in later] != [batch["labels"].tolist() for batch in found]
@@ -68,13 +70,13 @@ def test_the_loss_is_summed_over_the_answers_that_are_known():
     model = recipe.make_model(recipe.load(), tokenizer).eval()
     for batch in batches("both")[:6]:
         total, known = recipe.loss(model, batch)
-        assert known == (batch["labels"] != IGNORED).sum()
+        assert known == (batch["labels"] != IGNORE_INDEX).sum()
         logits = model(**batch).logits
         rows = [
             -each.log_softmax(-1)[row, label]
             for each, labels in zip(logits, batch["labels"].T.tolist(), strict=True)
             for row, label in enumerate(labels)
-            if label != IGNORED
+            if label != IGNORE_INDEX
         ]
         torch.testing.assert_close(total, torch.stack(rows).sum())
 

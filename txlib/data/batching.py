@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from txlib.devices import sent
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 
 Ids = Sequence[int]
 PairOfIds = Sequence[Ids]  # (source ids, target ids)
@@ -23,7 +23,7 @@ class Batch:
     input_ids: Int[Tensor, "batch source"]
     attention_mask: Int[Tensor, "batch source"]  # 1 = a token, 0 = padding
     decoder_input_ids: Int[Tensor, "batch target"]
-    labels: Int[Tensor, "batch target"]  # decoder_input_ids one step later; padding is IGNORED
+    labels: Int[Tensor, "batch target"]  # decoder_input_ids one step later; padding is IGNORE_INDEX
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
@@ -70,7 +70,7 @@ def collate(pairs: Sequence[PairOfIds], bos_id: int, eos_id: int, pad_id: int) -
     length = torch.tensor([len(source) + 1 for source, _ in pairs])  # (batch,)
     attention_mask = (torch.arange(input_ids.shape[1]) < length[:, None]).long()  # (batch, source)
     decoder_input_ids = pad([[bos_id, *target] for _, target in pairs], pad_id)
-    labels = pad([[*target, eos_id] for _, target in pairs], IGNORED)
+    labels = pad([[*target, eos_id] for _, target in pairs], IGNORE_INDEX)
     return Batch(input_ids, attention_mask, decoder_input_ids, labels)
 
 
@@ -133,7 +133,7 @@ def padding_share(batches: Iterable[Batch]) -> float:
     """The share of padding among all source and target positions of the batches: 0 is none, 0.5 is every other one."""
     padding = total = 0
     for batch in batches:
-        padding += int((batch.attention_mask == 0).sum() + (batch.labels == IGNORED).sum())
+        padding += int((batch.attention_mask == 0).sum() + (batch.labels == IGNORE_INDEX).sum())
         total += batch.input_ids.numel() + batch.labels.numel()
     if not total:
         raise ValueError("no batches to measure: give at least one")

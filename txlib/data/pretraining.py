@@ -18,7 +18,7 @@ from txlib.data.batching import Inputs, MadeWhenAsked, batches_by_length, pad
 from txlib.data.reviews import reviews
 from txlib.data.shakespeare import TEST, VALIDATION, plays, speeches
 from txlib.data.verses import verses
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.text import Tokenizer
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -140,7 +140,7 @@ def mask_tokens(
         return torch.rand(input_ids.shape, generator=generator)
 
     asked = (draw() < MASKED) & (input_ids < ordinary)  # (batch, length)
-    labels = input_ids.where(asked, IGNORED)
+    labels = input_ids.where(asked, IGNORE_INDEX)
     fate, other = draw(), torch.randint(ordinary, input_ids.shape, generator=generator)
     hidden = input_ids.masked_fill(asked & (fate < REPLACED), mask_id)
     return other.where(asked & (fate >= REPLACED) & (fate < REPLACED + RANDOM), hidden), labels

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import Mask
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers.feedforward import find_activation
 from txlib.layers.norm import make_norm
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput, initialise
@@ -242,7 +242,7 @@ class BertForQuestionAnswering(EncoderHead):
 
     def loss(self, logits: Both, labels: Both) -> Float[Tensor, ""]:
         length = logits[0].shape[-1]
-        inside = [each.masked_fill((each < 0) | (each >= length), IGNORED) for each in labels]
+        inside = [each.masked_fill((each < 0) | (each >= length), IGNORE_INDEX) for each in labels]
         return (super().loss(logits[0], inside[0]) + super().loss(logits[1], inside[1])) / 2
 
     def output(self, logits: Both, loss: Float[Tensor, ""] | None) -> SpanOutput:

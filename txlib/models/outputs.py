@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,13 @@ def cross_entropy(
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     try:
-        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction=reduction)
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORE_INDEX, reduction=reduction)
     except IndexError:
         classes = logits.shape[-1]
-        wrong = labels[(labels != IGNORED) & ((labels < 0) | (labels >= classes))][0].item()
+        wrong = labels[(labels != IGNORE_INDEX) & ((labels < 0) | (labels >= classes))][0].item()
         raise ValueError(
-            f"a label is {wrong}, but the {classes} classes are 0 to {classes - 1}; {IGNORED} marks what is not counted"
+            f"a label is {wrong}, but the {classes} classes are 0 to {classes - 1}; {IGNORE_INDEX} marks labels that "
+            "do not count"
         ) from None
 
 

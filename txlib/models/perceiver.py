@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import Layer
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers import (
     BlockConfig,
     Convolution,
@@ -458,7 +458,7 @@ class PerceiverClassifier(nn.Module):
         if labels is None:
             return AnswersOutput(logits=logits)
         losses = [cross_entropy(each, labels[:, number], "sum") for number, each in enumerate(logits)]
-        return AnswersOutput(logits=logits, loss=torch.stack(losses).sum() / (labels != IGNORED).sum())
+        return AnswersOutput(logits=logits, loss=torch.stack(losses).sum() / (labels != IGNORE_INDEX).sum())
 
     def array(
         self,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers import TokenEmbedding
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig
@@ -147,7 +147,7 @@ class TranslationModel(nn.Module, ABC):
 def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:
     """What the decoder reads while it predicts the labels: the start token, then all labels but the last."""
     shifted = torch.cat([labels.new_full((len(labels), 1), bos_id), labels[:, :-1]], dim=1)
-    return shifted.masked_fill(shifted == IGNORED, pad_id)
+    return shifted.masked_fill(shifted == IGNORE_INDEX, pad_id)
 
 
 def check_source(input_ids: Int[Tensor, "batch source"]) -> None:

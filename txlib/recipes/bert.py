@@ -16,7 +16,7 @@ from torch import Tensor
 
 from txlib.data import Inputs
 from txlib.data.pretraining import SPECIAL, corpus, encode, pair_batches
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.models.bert import BertForPreTraining
 from txlib.models.encoder import EncoderConfig
 from txlib.models.sizes import BERT
@@ -102,7 +102,7 @@ def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "as
     worth it that a GPU is waited for to know how many these are.
     """
     out = model.base(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
-    asked = out.last_hidden_state[batch["labels"] != IGNORED]  # (asked, d_model)
+    asked = out.last_hidden_state[batch["labels"] != IGNORE_INDEX]  # (asked, d_model)
     return model.predictions(asked, model.base.embedding.weight), model.next_sentence(out.pooler_output)
 
 
@@ -111,7 +111,7 @@ def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, 
     the next sentences.
     """
     tokens, follows = guesses(model, batch)
-    labels = batch["labels"][batch["labels"] != IGNORED]  # (asked,)
+    labels = batch["labels"][batch["labels"] != IGNORE_INDEX]  # (asked,)
     count = max(len(labels), 1)
     of_gaps = F.cross_entropy(tokens.float(), labels, reduction="sum")
     return of_gaps + count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
@@ -129,7 +129,7 @@ def measure(model: BertForPreTraining, batches: Iterable[Inputs]) -> dict[str, f
     for batch in batches:
         batch = batch.to(device)
         tokens, follows = guesses(model, batch)
-        labels = batch["labels"][batch["labels"] != IGNORED]
+        labels = batch["labels"][batch["labels"] != IGNORE_INDEX]
         loss += float(F.cross_entropy(tokens.float(), labels, reduction="sum"))
         right += int((tokens.argmax(dim=-1) == labels).sum())
         told += int((follows.argmax(dim=-1) == batch["next_sentence_label"]).sum())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from txlib.data import Inputs, Splits
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.models.encoder import Encoder, initialise
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes.reading import LONGEST, Reader, example_batches
@@ -91,7 +91,7 @@ class FineTuning(Recipe[Splits, nn.Module]):
     ) -> Callable[[int], Sequence[Inputs]]:
         task = self.make_task(splits, tokenizer)
         encoded = map(task.encode, getattr(splits, part))
-        answered = [one for one in encoded if one.labels.get("start_positions") != IGNORED]
+        answered = [one for one in encoded if one.labels.get("start_positions") != IGNORE_INDEX]
         return example_batches(answered, BATCH_TOKENS, task.reader.padding, seed=self.seed)
 
     def loss(self, model: nn.Module, batch: Inputs) -> tuple[Tensor, Tensor]:

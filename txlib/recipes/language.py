@@ -20,7 +20,7 @@ from torch import Tensor
 
 from txlib.data import MadeWhenAsked, Texts, shakespeare, text_file
 from txlib.generation import Sampling, Writer
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
 from txlib.models.outputs import auxiliary_loss
@@ -178,7 +178,7 @@ def window_loss(model: GPT, windows: Int[Tensor, "batch length"]) -> tuple[Float
     While training, `auxiliary_loss` is added.
     """
     hidden, labels = model.decode(windows[:, :-1].clamp(min=0)), windows[:, 1:]
-    total, tokens = linear_cross_entropy(hidden, model.output_weight, labels, 0.0), (labels != IGNORED).sum()
+    total, tokens = linear_cross_entropy(hidden, model.output_weight, labels, 0.0), (labels != IGNORE_INDEX).sum()
     return (total + tokens * auxiliary_loss(model) if model.training else total), tokens
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from txlib.data import MadeWhenAsked, Splits, chorales
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.layers.position import POSITIONS
 from txlib.models import MusicConfig, MusicTransformer
@@ -155,7 +155,7 @@ def piece_batches(
                 step = chance.randrange(-context, len(ids)) // _GRID.voices
                 start = max(0, min(step * _GRID.voices, last - context))
                 cut = ids[start : start + context + 1]
-                windows.append(cut + [IGNORED] * (context + 1 - len(cut)))
+                windows.append(cut + [IGNORE_INDEX] * (context + 1 - len(cut)))
         chance.shuffle(windows)
         size = min(batch, len(windows))
         groups = torch.tensor(windows[: len(windows) // size * size]).view(-1, size, context + 1)

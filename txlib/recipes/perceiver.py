@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from txlib.data import Inputs, MadeWhenAsked, PictureSplits, Splits, batches_by_length, digits, pad, verses
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models import PerceiverClassifier, PerceiverClassifierConfig
 from txlib.recipes.recipe import Preset, Recipe, Show, choose, option
@@ -120,7 +120,7 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
 
         def make(group: Rows) -> Inputs:
             some, rows = group
-            labels = torch.full((len(some or rows or ()), len(QUESTIONS)), IGNORED)
+            labels = torch.full((len(some or rows or ()), len(QUESTIONS)), IGNORE_INDEX)
             batch = Inputs(labels=labels)
             if some is not None:
                 batch["pixel_values"], labels[:, 0] = pictures.pixel_values[some], pictures.labels[some]
@@ -136,7 +136,7 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
         return {name: tensor for name, tensor in batch.items() if name in ("pixel_values", "input_ids")}
 
     def loss(self, model: PerceiverClassifier, batch: Inputs) -> tuple[Tensor, Tensor]:
-        known = (batch["labels"] != IGNORED).sum()
+        known = (batch["labels"] != IGNORE_INDEX).sum()
         out: Any = model(**batch)
         return known * out.loss, known
 
@@ -153,7 +153,7 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
             for question, answers, labels in zip(QUESTIONS, logits, batch["labels"].T, strict=True):
                 name = f"{question}_{kind}"
                 right[name] += int((answers.argmax(dim=-1).cpu() == labels).sum())
-                asked[name] += int((labels != IGNORED).sum())
+                asked[name] += int((labels != IGNORE_INDEX).sum())
         return {f"{name}_accuracy": right[name] / number for name, number in asked.items() if number}
 
     def report(self, result: Mapping[str, Any], out: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from txlib.data import Inputs, MadeWhenAsked, batches_by_length, pad
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.text import Tokenizer
 
 LONGEST = 384  # tokens of an input, where the model could read more: what comes after is cut off
@@ -70,7 +70,7 @@ def collate(encoded: Sequence[Encoded], padding: int) -> Inputs:
         attention_mask=mask,
         token_type_ids=pad([one.kinds for one in encoded], 0),
         **{
-            name: pad(values, IGNORED) if isinstance(values[0], list) else torch.tensor(values)
+            name: pad(values, IGNORE_INDEX) if isinstance(values[0], list) else torch.tensor(values)
             for name, values in labels.items()
         },
     )

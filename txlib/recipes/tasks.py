@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import txlib.data as data
 from txlib.data import Inputs, Splits, batches_by_length
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead
 from txlib.recipes.reading import Encoded, Reader, collate
@@ -122,7 +122,7 @@ class Spans(Task):
             if place is not None and place[0] < end and place[1] > start
         }
         whole = any(place[1] >= end for place in inside.values())  # else it was cut off
-        first, last = (min(inside), max(inside)) if whole else (IGNORED, IGNORED)
+        first, last = (min(inside), max(inside)) if whole else (IGNORE_INDEX, IGNORE_INDEX)
         return read._replace(labels={"start_positions": first, "end_positions": last})
 
     def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Question]) -> list[str]:
@@ -189,9 +189,9 @@ class Tags(Task):
 
     def encode(self, example: data.Tagged) -> Encoded:
         read = self.reader.read(" ".join(example.words))
-        labels = [IGNORED] * len(read.ids)
+        labels = [IGNORE_INDEX] * len(read.ids)
         for number, word in first_tokens(read, example).items():
-            labels[number] = self.numbers.get(example.tags[word], IGNORED)
+            labels[number] = self.numbers.get(example.tags[word], IGNORE_INDEX)
         return read._replace(labels={"labels": labels})
 
     def answers(self, output: Any, encoded: Sequence[Encoded], examples: Sequence[data.Tagged]) -> list[list[str]]:
@@ -251,7 +251,7 @@ TASKS: dict[str, type[Task]] = {"reviews": Reviews, "pairs": Pairs, "spans": Spa
 def head_loss(model: nn.Module, batch: Inputs) -> tuple[Tensor, Tensor]:
     """The loss that `train` wants, from the mean that a head gives."""
     labels = batch["labels"] if "labels" in batch else batch["start_positions"]
-    count = (labels != IGNORED).sum()
+    count = (labels != IGNORE_INDEX).sum()
     return model(**batch).loss * count, count
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from txlib.data import Batch, MadeWhenAsked, Splits, batches_by_length, collate, translation
 from txlib.generation import Translator
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models.outputs import auxiliary_loss
 from txlib.models.sizes import VASWANI
@@ -143,7 +143,7 @@ def translation_loss(
     another dropout: then the loss is the mean of both, and `r_drop` times half their `linear_divergence` comes on top
     (R-Drop, Liang et al. 2021, equation 4, halved).
     """
-    tokens = (batch.labels != IGNORED).sum()
+    tokens = (batch.labels != IGNORE_INDEX).sum()
     passes = 2 if r_drop and model.training else 1
     source, padding, target = (
         ids.repeat(passes, 1) for ids in (batch.input_ids, batch.attention_mask, batch.decoder_input_ids)

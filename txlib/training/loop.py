@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.devices import Numbers, multiplies_in_bf16, sent
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 from txlib.training.averaging import WeightAverage
 from txlib.training.blocks import blocks_of, check_policy, checkpointed, compiled, in_fp8
 from txlib.training.checkpoints import Checkpoints, check_folder, only_run
@@ -306,7 +306,7 @@ def train(
             step_loss, tokens, *flags = unread.popleft().read()
             step = len(progress.losses) + 1
             if not tokens:
-                raise ValueError(f"the batches of step {step} hold no token that counts: all labels are {IGNORED}")
+                raise ValueError(f"the batches of step {step} hold no token that counts: all labels are {IGNORE_INDEX}")
             if not math.isfinite(step_loss):
                 raise ValueError(
                     f"the loss became {step_loss} in step {step}; lower lr={config.lr:g}"

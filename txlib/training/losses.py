@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from txlib.labels import IGNORED
+from txlib.labels import IGNORE_INDEX
 
 CHUNK = {"cpu": 512}  # tokens whose logits fit into a cache, by device
 
@@ -22,7 +22,7 @@ def label_smoothed_cross_entropy(
     log_p = logits.log_softmax(dim=-1)  # (counted, vocab)
     of_label = log_p.gather(-1, labels.clamp(min=0)[:, None])[:, 0]  # (counted,)
     each = (1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1)
-    return -each.masked_fill(labels == IGNORED, 0).sum()
+    return -each.masked_fill(labels == IGNORE_INDEX, 0).sum()
 
 
 def counted_rows(
@@ -32,7 +32,7 @@ def counted_rows(
 
     A GPU would have to be waited for to know how many these are. It gets all rows, with zeros in place of the others.
     """
-    counted = labels != IGNORED
+    counted = labels != IGNORE_INDEX
     if labels.device.type in CHUNK:
         return x[counted], labels[counted]
     return x.masked_fill(~counted[..., None], 0).flatten(0, -2), labels.flatten()
@@ -87,7 +87,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             p = logits.softmax(dim=-1)  # (chunk, vocab)
             logsumexp = logits.amax(dim=-1) - p.amax(dim=-1).log()  # as p = exp(logits - logsumexp)
             each = logsumexp - (1 - smoothing) * logits.gather(-1, label)[:, 0]  # (chunk,)
-            loss += each.masked_fill(labels[part] == IGNORED, 0).sum(dtype=loss.dtype)
+            loss += each.masked_fill(labels[part] == IGNORE_INDEX, 0).sum(dtype=loss.dtype)
             p.scatter_add_(-1, label, p.new_full(label.shape, smoothing - 1))  # the gradient, but for s / vocab
             grad_hidden[part] = p @ matrix
             grad_weight += p.T @ x
