@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from txlib import load_pretrained, plots
-from txlib.attention import Mask, causal, everything
+from txlib.attention import Mask, causal, full
 from txlib.data import pad, reviews, verses
 from txlib.layers import BlockConfig, LayerNorm, LearnedPosition, TokenEmbedding
 from txlib.course.lesson import device, expect, progress, prove_equal, shipped, show_source
@@ -160,7 +160,7 @@ plots.mask(
         "GPT: causal()": causal(),
         "ELMo, from the left": causal(),
         "ELMo, from the right": Mask(lambda query, key: query <= key),
-        "BERT: everything()": everything(),
+        "BERT: full()": full(),
     },
     length=8, title="What each word may know of the others",
 )

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from txlib import load_pretrained, plots
-from txlib.attention import causal, everything, recording
+from txlib.attention import causal, full, recording
 from txlib.data import pad, reviews, sentence_pairs, spans, tags, verses
 from txlib.course.lesson import device, expect, minilm, progress, prove_equal, shipped, show_source
 from txlib.models import Encoder
@@ -613,7 +613,7 @@ expect("Right ending of four", share_right(chosen, test), 0.31, 0.52)
 
 # %%
 row = ["⟨start⟩", "i", "love", "it", "⟨extract⟩"]
-for name, mask in (("GPT", causal()), ("BERT", everything())):
+for name, mask in (("GPT", causal()), ("BERT", full())):
     seen = mask.dense(5)[0, 0].sum(dim=-1)                         # (query,): how many it sees
     print(f"{name:5}", *(f"{token} {count}" for token, count in zip(row, seen.tolist())))
 

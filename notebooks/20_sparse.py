@@ -961,7 +961,7 @@ twins = {
     "window": (window(3), library.sliding_window(3)),
     "dilated": (dilated(3, 2), library.dilated(3, 2)),
     "strided": (either(strided.values()), library.strided(6)),
-    "fixed": (either(fixed.values()), library.fixed(6, 1)),
+    "fixed": (either(fixed.values()), library.sparse_fixed(6, 1)),
     "Big Bird": (either(by_blocks(t, 4) for t in big_bird(12, random=0).values()),
                  library.bigbird(4, random=0)),
 }

@@ -32,13 +32,13 @@ from txlib.attention import (
     block_local,
     causal,
     dilated,
-    every,
-    fixed,
     global_tokens,
     prefix_lm,
     random_blocks,
     sliding_window,
+    sparse_fixed,
     strided,
+    strided_keys,
 )
 from txlib.attention.mechanism import MechanismConfig
 from txlib.generation import Sampling, generate
@@ -174,11 +174,11 @@ MASKS = {
     "dilated": dilated(2, 2),
     "global": sliding_window(3) | global_tokens([0, 70]),
     "strided": strided(4),
-    "fixed": fixed(4, 1),
+    "fixed": sparse_fixed(4, 1),
     "local": block_local(8),
     "prefix": prefix_lm(5),
     "random": block_local(8) | random_blocks(8, 1),
-    "every": every(3) & causal(),
+    "every": strided_keys(3) & causal(),
 }
 Case = tuple[Callable[[], nn.Module], dict[str, Tensor]]
 

@@ -21,7 +21,7 @@ from txlib.attention import (
     BucketBias,
     DenseAttention,
     FlashAttention,
-    Layer,
+    LayerContext,
     Mask,
     MultiHeadAttention,
     SkewedBias,
@@ -34,8 +34,8 @@ from txlib.attention import (
     dilated,
     for_each_head,
     global_tokens,
-    keep,
     padding,
+    padding_from_mask,
     prefix_lm,
     sliding_window,
     steps,
@@ -349,7 +349,7 @@ def test_a_gpt_with_it_is_the_dense_gpt(name, position):
 
 def test_dropout_of_a_block_is_the_mechanisms():
     block = BlockConfig(8, 2, 16, attention_dropout=0.2, mechanism=BlockSparseConfig())
-    assert block.mechanism.make(block, Layer()).dropout == 0.2
+    assert block.mechanism.make(block, LayerContext()).dropout == 0.2
 
 
 def test_a_windows_cache_decodes_in_constant_memory():
@@ -396,9 +396,9 @@ def test_layers_share_what_is_worked_out():
 def test_a_mask_that_was_written_into_is_seen():
     inputs, attention_mask = qkv(9, 9), torch.ones(BATCH, 9, dtype=torch.bool)
     mechanism = BlockSparseAttention(block_size=4)
-    mechanism(*inputs, keep(attention_mask))
+    mechanism(*inputs, padding_from_mask(attention_mask))
     attention_mask[1, 4:] = False
-    assert_close(mechanism(*inputs, keep(attention_mask)), attention(*inputs, padding([9, 4, 9])))
+    assert_close(mechanism(*inputs, padding_from_mask(attention_mask)), attention(*inputs, padding([9, 4, 9])))
 
 
 def test_equal_tiles_are_kept_once():

@@ -21,9 +21,9 @@ from txlib.attention import (
     attention,
     block_local,
     causal,
-    everything,
-    keep,
+    full,
     padding,
+    padding_from_mask,
     recording,
     sliding_window,
 )
@@ -83,19 +83,19 @@ def loop_compressed(layer, q, k, v, real, nearest):
 def test_it_is_what_it_says(real, factor, kv_heads, nearest, queries):
     """Few queries and many take different ways; so do padding and none."""
     layer, (q, k, v) = compressed(factor, kv_heads), heads(queries, kv_heads=kv_heads)
-    rule = everything() if nearest is None else causal().shift(-nearest)
+    rule = full() if nearest is None else causal().shift(-nearest)
     real = torch.tensor(real)
-    assert_close(layer(q, k, v, rule & keep(real)), loop_compressed(layer, q, k, v, real, nearest))
+    assert_close(layer(q, k, v, rule & padding_from_mask(real)), loop_compressed(layer, q, k, v, real, nearest))
     assert_close(layer(q, k, v, rule), loop_compressed(layer, q, k, v, torch.ones(2, 7), nearest))
     if nearest is None:
-        assert_close(layer(q, k, v), layer(q, k, v, everything()))
-        assert_close(layer(q, k, v, real[:, None, None]), layer(q, k, v, keep(real)))
+        assert_close(layer(q, k, v), layer(q, k, v, full()))
+        assert_close(layer(q, k, v, real[:, None, None]), layer(q, k, v, padding_from_mask(real)))
 
 
 def test_a_window_of_one_key_is_dense_attention():
     layer, (q, k, v) = MemoryCompressedAttention(4, 1, factor=1, value_dim=3).double(), heads(kv_heads=1)
     k_each, v_each = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
-    left = keep(torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 1, 0]]))
+    left = padding_from_mask(torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 1, 0]]))
     for mask in (None, causal(), padding([7, 3]), causal() & padding([4, 0]), causal() & left):
         assert_close(layer(q, k, v, mask), attention(q, k_each, v_each, mask))
 
@@ -122,13 +122,13 @@ def test_no_query_sees_what_comes_later(factor, queries):
 def test_gradients_are_right(factor):
     layer = compressed(factor)
     q, k, v = (each[:, :, :5].contiguous().requires_grad_() for each in heads())
-    for mask in (causal() & keep(torch.tensor([[0, 1, 1, 1, 1], [1, 1, 1, 0, 0]])), None):
+    for mask in (causal() & padding_from_mask(torch.tensor([[0, 1, 1, 1, 1], [1, 1, 1, 0, 0]])), None):
         assert torch.autograd.gradcheck(lambda q, k, v, mask=mask: layer(q, k, v, mask), (q, k, v))
 
 
 def test_padding_may_hold_anything():
     layer, (q, k, v) = compressed(), heads()
-    mask = causal() & keep(torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]]))
+    mask = causal() & padding_from_mask(torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]]))
     out = layer(q, k, v, mask)
     for each in (k, v):
         each[0, :, :2] = each[1, :, 3:] = torch.nan
@@ -230,7 +230,7 @@ def test_padding_on_either_side_changes_nothing():
     model = gpt(ONLY_COMPRESSED, layers=2)
     whole = model(IDS, REAL).logits
     assert_close(whole[1, 4:], model(IDS[1:2, 4:]).logits[0])
-    right = keep(torch.tensor([[1] * 7 + [0] * 4])).attention_mask.int()
+    right = padding_from_mask(torch.tensor([[1] * 7 + [0] * 4])).attention_mask.int()
     assert_close(model(IDS[1:2], right).logits[0, :7], model(IDS[1:2, :7]).logits[0])
 
 

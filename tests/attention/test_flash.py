@@ -22,8 +22,8 @@ from txlib.attention import (
     attention,
     causal,
     dilated,
-    everything,
     for_each_head,
+    full,
     global_tokens,
     padding,
     recording,
@@ -34,7 +34,7 @@ from txlib.models import GPT, Encoder, EncoderConfig, GPTConfig, Transformer, Tr
 
 MASKS = {
     "none": lambda n, m: None,
-    "everything": lambda n, m: everything(),
+    "everything": lambda n, m: full(),
     "causal": lambda n, m: causal(),
     "window": lambda n, m: sliding_window(2),
     "wide window": lambda n, m: sliding_window(100),
@@ -44,8 +44,8 @@ MASKS = {
     "in decoding": lambda n, m: (causal() & sliding_window(4)).shift(m - n if m > n else 1),
     "padding": lambda n, m: padding([m, m // 2, 0]),
     "padding, causal": lambda n, m: causal() & padding([m // 2, 1, m]),
-    "left padding": lambda n, m: causal() & txlib.attention.keep(keep([m, m // 2 + 1, 1], m, left=True)),
-    "holes": lambda n, m: sliding_window(3) & txlib.attention.keep(torch.arange(3 * m).view(3, m) % 3 > 0),
+    "left padding": lambda n, m: causal() & txlib.attention.padding_from_mask(keep([m, m // 2 + 1, 1], m, left=True)),
+    "holes": lambda n, m: sliding_window(3) & txlib.attention.padding_from_mask(torch.arange(3 * m).view(3, m) % 3 > 0),
 }
 
 

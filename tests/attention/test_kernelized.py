@@ -28,8 +28,8 @@ from txlib.attention import (
     PerformerConfig,
     attention,
     causal,
-    keep,
     padding,
+    padding_from_mask,
     recording,
     sliding_window,
 )
@@ -131,7 +131,7 @@ def test_equals_a_loop_over_positions(kind, length, chunk, kv_heads, is_causal, 
         "all of one": torch.tensor([[1], [0]]).expand(2, length),
     }[hidden]
     allowed = real[:, None, None].bool().expand(2, 1, length, length)
-    mask = None if hidden is None else keep(real)
+    mask = None if hidden is None else padding_from_mask(real)
     if is_causal:
         allowed = allowed.tril()
         mask = causal() if mask is None else mask & causal()
@@ -165,7 +165,7 @@ def test_the_recurrent_form_equals_the_parallel_one(kind, parts, padded):
     """Token by token, or in any parts, with a state of one size; beams are reordered on the way."""
     length = sum(parts)
     mechanism, (q, k, v) = make(kind, chunk=3), tensors(length, kv_heads=4)
-    mask = causal() & keep(torch.rand(2, length) < 0.5) if padded else causal()
+    mask = causal() & padding_from_mask(torch.rand(2, length) < 0.5) if padded else causal()
     whole, cache, rows = mechanism(q, k, v, mask), mechanism.new_cache(), torch.tensor([1, 0])
     outs, sizes = [], set()
     for start, part in zip([sum(parts[:i]) for i in range(len(parts))], parts, strict=True):
@@ -213,7 +213,7 @@ def test_hidden_keys_are_as_good_as_gone(kind, is_causal):
     """Whatever stands there; and where they stood, no gap remains."""
     mechanism, (q, k, v) = make(kind), tensors(11)
     real = torch.tensor([0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 0]).bool()
-    mask = keep(real.expand(2, -1)) & causal() if is_causal else keep(real.expand(2, -1))
+    mask = padding_from_mask(real.expand(2, -1)) & causal() if is_causal else padding_from_mask(real.expand(2, -1))
     out = mechanism(q, k, v, mask)
     without = mechanism(*(each[:, :, real] for each in (q, k, v)), causal() if is_causal else None)
     assert_close(out[:, :, real], without)
@@ -222,7 +222,9 @@ def test_hidden_keys_are_as_good_as_gone(kind, is_causal):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mask", [padding([5, 0]), causal() & keep(torch.tensor([[0, 0, 1, 1, 1], [0] * 5]))])
+@pytest.mark.parametrize(
+    "mask", [padding([5, 0]), causal() & padding_from_mask(torch.tensor([[0, 0, 1, 1, 1], [0] * 5]))]
+)
 def test_a_query_that_sees_nothing_gives_zeros_and_no_nan(kind, mask):
     mechanism, inputs = make(kind, chunk=2).float(), [each.float().requires_grad_() for each in tensors(5)]
     out = mechanism(*inputs, mask)

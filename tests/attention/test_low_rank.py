@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import load_pretrained, save_pretrained
 from txlib.attention import (
-    Layer,
+    LayerContext,
     Linformer,
     LinformerConfig,
     MechanismConfig,
@@ -22,9 +22,9 @@ from txlib.attention import (
     NystromConfig,
     attention,
     causal,
-    everything,
-    keep,
+    full,
     padding,
+    padding_from_mask,
     recording,
     sliding_window,
 )
@@ -87,7 +87,7 @@ def test_linformer_with_an_identity_is_dense(sharing, kv_heads):
     q, k, v = heads(4, kv_heads=kv_heads)
     expected = attention(q, each_head(k), each_head(v))
     assert_close(layer(q, k, v), expected)
-    assert_close(layer(q, k, v, everything()), expected)
+    assert_close(layer(q, k, v, full()), expected)
 
 
 @settings(max_examples=12)
@@ -346,13 +346,13 @@ def test_a_block_alone_has_no_longest_length():
     with pytest.raises(ValueError, match="this model sets no max_length"):
         TransformerBlock(block)
     with pytest.raises(ValueError, match="use LinformerConfig for cross-attention"):
-        TransformerBlock(block, cross=True, layer=Layer(max_length=12))
+        TransformerBlock(block, cross=True, layer=LayerContext(max_length=12))
 
 
 @pytest.mark.parametrize("mechanism", [Linformer(9, 3), Nystrom(3)])
 def test_recording_shows_what_each_query_takes(mechanism):
     layer, x = MultiHeadAttention(12, 2, mechanism=mechanism), torch.randn(2, 9, 12)
-    mask = keep(torch.tensor([[1] * 9, [1] * 5 + [0] * 4]))
+    mask = padding_from_mask(torch.tensor([[1] * 9, [1] * 5 + [0] * 4]))
     with recording(layer) as weights:
         out = layer(x, mask=mask)
     (taken,) = weights[""]

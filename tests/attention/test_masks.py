@@ -23,10 +23,10 @@ from txlib.attention import (
     causal,
     dilated,
     documents,
-    everything,
+    full,
     global_tokens,
-    keep,
     padding,
+    padding_from_mask,
     sliding_window,
 )
 
@@ -41,7 +41,7 @@ def by_loop(allowed, query_length, key_length):
 @given(lengths, lengths, st.integers(0, 6), st.integers(1, 4), st.sets(st.integers(0, 14), max_size=3))
 def test_each_constructor_equals_its_definition(query_length, key_length, radius, step, tokens):
     cases = [
-        (everything(), lambda i, j: True),
+        (full(), lambda i, j: True),
         (causal(), lambda i, j: j <= i),
         (sliding_window(radius), lambda i, j: i - radius <= j <= i + radius),
         (dilated(radius, step), lambda i, j: j in [i + step * t for t in range(-radius, radius + 1)]),
@@ -82,7 +82,7 @@ def test_the_laws_of_logic(a, b, c, query_length, key_length):
     assert same(a & (b | c), (a & b) | (a & c))
     assert same(a & b, b & a) and same(a | b, b | a)
     assert same(~~a, a) and same(a & a, a)
-    assert same(a & everything(), a) and same(a | ~a, everything() | a)
+    assert same(a & full(), a) and same(a | ~a, full() | a)
 
 
 @given(masks, masks, lengths, lengths)
@@ -117,7 +117,7 @@ def test_pairs_are_counted(mask, query_length, key_length):
 
 @pytest.mark.parametrize("n, radius", [(1, 0), (10, 3), (64, 16), (500, 63)])
 def test_pairs_follow_the_papers(n, radius):
-    assert everything().pairs(n) == n * n
+    assert full().pairs(n) == n * n
     assert causal().pairs(n) == n * (n + 1) // 2
     window = n * (2 * radius + 1) - radius * (radius + 1)  # n × w, less the two clipped corners
     assert sliding_window(radius).pairs(n) == window
@@ -196,10 +196,12 @@ def rows_of(lengths, length):
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=3), lengths)
 def test_an_attention_mask_is_a_mask_like_padding_on_either_side(real, query_length):
     right = rows_of(real, 9)
-    assert torch.equal(keep(right).dense(query_length, 9), padding(real).dense(query_length, 9))
-    left = keep(right.flip(1)).dense(query_length, 9)
+    assert torch.equal(padding_from_mask(right).dense(query_length, 9), padding(real).dense(query_length, 9))
+    left = padding_from_mask(right.flip(1)).dense(query_length, 9)
     assert torch.equal(left, padding(real).dense(query_length, 9).flip(3))
-    assert torch.equal(keep(right).shift(keys=4).dense(query_length, 7), padding(real).dense(query_length, 11)[..., 4:])
+    assert torch.equal(
+        padding_from_mask(right).shift(keys=4).dense(query_length, 7), padding(real).dense(query_length, 11)[..., 4:]
+    )
 
 
 def test_a_million_positions_are_planned_in_little_memory():
@@ -247,8 +249,10 @@ def test_masks_are_written_down_and_read(mask):
 
 
 def test_masks_with_other_numbers_are_not_equal():
-    assert sliding_window(2) != sliding_window(3) and causal() != everything() and padding([1, 2]) != padding([2, 1])
-    assert keep(torch.ones(1, 3)) != keep(torch.ones(1, 4)) and causal().shift(1) != causal().shift(keys=1)
+    assert sliding_window(2) != sliding_window(3) and causal() != full() and padding([1, 2]) != padding([2, 1])
+    assert padding_from_mask(torch.ones(1, 3)) != padding_from_mask(torch.ones(1, 4)) and causal().shift(
+        1
+    ) != causal().shift(keys=1)
     assert padding([1, 2]) == padding(torch.tensor([1, 2])) and global_tokens([2, 0, 2]) == global_tokens([0, 2])
     assert len({causal(), causal(), sliding_window(2), sliding_window(2) & causal()}) == 3
 

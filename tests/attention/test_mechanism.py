@@ -18,7 +18,7 @@ from txlib.attention import (
     FlashAttention,
     GatedLinearAttention,
     KeyValueCache,
-    Layer,
+    LayerContext,
     LinearAttention,
     Linformer,
     Mask,
@@ -129,7 +129,7 @@ def test_a_mechanism_refuses_by_name():
 
 def test_a_mechanism_is_told_the_longest_length():
     config = BlockConfig(12, 4, 16, mechanism=ProjectedConfig(few=8))
-    block = TransformerBlock(config, layer=Layer(max_length=8))
+    block = TransformerBlock(config, layer=LayerContext(max_length=8))
     dense = TransformerBlock(BlockConfig(12, 4, 16))
     dense.load_state_dict({name: each for name, each in block.state_dict().items() if not name.endswith("mix")})
     x = torch.randn(2, 8, 12)

@@ -13,17 +13,17 @@ from txlib.attention import (
     block_local,
     causal,
     documents,
-    every,
-    everything,
-    fixed,
+    full,
     global_blocks,
     global_tokens,
     padding,
     prefix_lm,
     random_blocks,
     sliding_window,
+    sparse_fixed,
     strided,
-    summaries,
+    strided_keys,
+    summary_columns,
     window_2d,
 )
 from txlib.attention.masks.grid import Grid
@@ -38,11 +38,11 @@ def test_each_constructor_equals_its_definition(queries, keys, size, stride, fir
     chosen = {*range(first), *range(count - last, count)} & set(range(count))
     cases = [
         (block_local(size, first), lambda i, j: abs(i // size - j // size) <= first),
-        (every(stride), lambda i, j: (i - j) % stride == 0),
+        (strided_keys(stride), lambda i, j: (i - j) % stride == 0),
         (strided(stride), lambda i, j: j <= i and (i - j <= stride or (i - j) % stride == 0)),
-        (summaries(stride, columns), lambda i, j: j % stride in range(stride - columns, stride)),
+        (summary_columns(stride, columns), lambda i, j: j % stride in range(stride - columns, stride)),
         (
-            fixed(stride, columns),
+            sparse_fixed(stride, columns),
             lambda i, j: j <= i and (i // stride == j // stride or j % stride in range(stride - columns, stride)),
         ),
         (global_blocks(size, first, last), lambda i, j: i // size in chosen or j // size in chosen),
@@ -166,14 +166,14 @@ def test_big_bird_grows_with_the_length_not_its_square():
 def test_sparse_transformers_count_as_their_paper(n, stride, columns):
     """Child et al. 2019, §4.3, with the sets A⁽¹⁾ and A⁽²⁾ written as numbers of elements."""
     assert strided(stride).pairs(n) == sum(min(i, stride) + 1 + max(0, i // stride - 1) for i in range(n)), stride
-    assert fixed(stride, columns).pairs(n) == sum(i % stride + 1 + columns * (i // stride) for i in range(n))
-    assert (causal() & every(stride)).pairs(n) == sum(i // stride + 1 for i in range(n))
+    assert sparse_fixed(stride, columns).pairs(n) == sum(i % stride + 1 + columns * (i // stride) for i in range(n))
+    assert (causal() & strided_keys(stride)).pairs(n) == sum(i // stride + 1 for i in range(n))
 
 
 def test_two_steps_of_a_sparse_transformer_reach_everything():
     """Child et al. 2019, §4.2: a path of at most two steps joins each position with each before it."""
     n = 40
-    for near, far in (sliding_window(6), every(6)), (block_local(6), summaries(6, 1)):
+    for near, far in (sliding_window(6), strided_keys(6)), (block_local(6), summary_columns(6, 1)):
         step, leap = ((causal() & each).dense(n)[0, 0].float() for each in (near, far))
         assert torch.equal(step + leap @ step > 0, causal().dense(n)[0, 0])
 
@@ -206,7 +206,7 @@ def test_documents_and_prefixes_are_counted():
     assert documents(own).pairs(64) == sum(n * n for n in own) == documents(own).pairs(200)
     assert (causal() & documents(own)).pairs(64) == sum(n * (n + 1) // 2 for n in own)
     assert prefix_lm([7, 0]).pairs(64) == 2 * 64 * 65 // 2 + 7 * 6 // 2
-    assert prefix_lm(64).pairs(64) == everything().pairs(64)
+    assert prefix_lm(64).pairs(64) == full().pairs(64)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_documents_and_prefixes_are_counted():
         (bigbird(), 2 * 15625 + 15623 * (2 + 3 + 3) - 2),
         (documents([500] * 2000), None),
         (window_2d(1000, 3), None),
-        (causal() & (block_local(1000) | summaries(100_000, 64)), None),
+        (causal() & (block_local(1000) | summary_columns(100_000, 64)), None),
     ],
     ids=["bigbird", "documents", "window_2d", "fixed"],
 )
@@ -236,7 +236,7 @@ def test_layers_tell_a_mask_how_long_the_text_is():
 
 
 def test_they_can_be_drawn_and_typed_in_again():
-    masks = [bigbird(4, 1, 3, 2, seed=2), bigbird(4, 1, extra_tokens=3), strided(5), fixed(5, 2), prefix_lm(4)]
+    masks = [bigbird(4, 1, 3, 2, seed=2), bigbird(4, 1, extra_tokens=3), strided(5), sparse_fixed(5, 2), prefix_lm(4)]
     for mask in masks:
         assert eval(repr(mask)) == mask
         assert plots.mask(mask, 32).alt
@@ -249,9 +249,9 @@ def test_they_can_be_drawn_and_typed_in_again():
     "make, words",
     [
         (lambda: block_local(2, -1), "radius >= 0, got size=2, radius=-1"),
-        (lambda: every(0), "stride >= 1, got 0"),
+        (lambda: strided_keys(0), "stride >= 1, got 0"),
         (lambda: strided(0), "stride >= 1, got 0"),
-        (lambda: fixed(4, 5), "1 <= columns <= stride, got columns=5, stride=4"),
+        (lambda: sparse_fixed(4, 5), "1 <= columns <= stride, got columns=5, stride=4"),
         (lambda: global_blocks(4, -1), "first >= 0 .* first=-1"),
         (lambda: random_blocks(0, 1), "size >= 1, .* got size=0"),
         (lambda: random_blocks(4, 1, window=2), "an odd number of blocks, .* got window=2"),

@@ -19,11 +19,11 @@ from txlib.attention import (
     BlockSparseAttention,
     DenseAttention,
     FlashAttention,
-    Layer,
+    LayerContext,
     LinearAttention,
     causal,
-    keep,
     padding,
+    padding_from_mask,
     recording,
     sliding_window,
 )
@@ -40,7 +40,7 @@ MECHANISMS = {
     "flash": FlashAttention,
     "block sparse": BlockSparseAttention,
     "linear": LinearAttention,
-    "additive": lambda: AdditiveConfig().make(BlockConfig(8, 2, 8), Layer(cross=True)),
+    "additive": lambda: AdditiveConfig().make(BlockConfig(8, 2, 8), LayerContext(cross=True)),
 }
 every_block = pytest.mark.parametrize("name", BLOCKS)
 
@@ -166,7 +166,7 @@ def test_elements_in_another_order_give_the_same_in_that_order(name, formula, me
     block = shake(block(8, 2, *more, formula=formula, mechanism=MECHANISMS[mechanism]()).double()).eval()
     x, order, real = numbers(2, size, 8), torch.randperm(size), torch.ones(2, size)
     real[1, torch.randperm(size)[:hidden]] = 0
-    given, moved = block(x, keep(real)), block(x[:, order], keep(real[:, order]))
+    given, moved = block(x, padding_from_mask(real)), block(x[:, order], padding_from_mask(real[:, order]))
     assert_close(moved, given if name == "pma" else given[:, order])
 
 

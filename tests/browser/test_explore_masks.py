@@ -7,8 +7,8 @@ import torch
 from exploring import said, slide
 
 from txlib import attention
-from txlib.attention import block_local, causal, dilated, everything, global_tokens, sliding_window
-from txlib.attention.masks import every, summaries
+from txlib.attention import block_local, causal, dilated, full, global_tokens, sliding_window
+from txlib.attention.masks import strided_keys, summary_columns
 from txlib.plots import explore
 from txlib.plots.explore.masks import FAR, RULES
 
@@ -32,17 +32,17 @@ def check(page, length: int, row: int) -> None:
 
 
 MASKS = [
-    everything(),
+    full(),
     causal(),
     sliding_window(3),
     dilated(2, 3),
     global_tokens([1, 5]),
     block_local(4, 1),
-    every(3),
-    summaries(4, 2),
+    strided_keys(3),
+    summary_columns(4, 2),
     ~sliding_window(1),
     causal() & (sliding_window(2) | global_tokens([0])),
-    ((causal() & block_local(4)) | summaries(4, 1)) & ~every(2),
+    ((causal() & block_local(4)) | summary_columns(4, 1)) & ~strided_keys(2),
 ]
 
 
@@ -87,7 +87,7 @@ def test_rules_are_clicked_together(shown):
 
 
 def test_no_number_that_a_rule_refuses_reaches_it(shown):
-    page = shown(explore.masks(every(3)))
+    page = shown(explore.masks(strided_keys(3)))
     for wrong in ("", "0", "-2", "2.5"):
         page.get_by_label("stride").fill(wrong)
-        assert page.locator("code").inner_text() == "every(3)"
+        assert page.locator("code").inner_text() == "strided_keys(3)"

@@ -52,8 +52,8 @@ def touched(notebook, page) -> None:
     view.get_by_label("radius").click()
     page.keyboard.press("Control+A")
     page.keyboard.type("1")
-    view.get_by_label("rule 1", exact=True).locator("select").select_option("everything")
-    assert view.locator("code:visible").last.inner_text() == "everything() & sliding_window(1)"
+    view.get_by_label("rule 1", exact=True).locator("select").select_option("full")
+    assert view.locator("code:visible").last.inner_text() == "full() & sliding_window(1)"
     assert len(notebook.cells()) == 2, "a key has reached the notebook"
 
 

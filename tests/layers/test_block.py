@@ -17,7 +17,7 @@ from txlib.attention import (
     BucketBias,
     DenseAttention,
     DenseConfig,
-    Layer,
+    LayerContext,
     Mask,
     MechanismConfig,
     ShawAttention,
@@ -164,7 +164,7 @@ class NothingConfig(MechanismConfig, name="nothing"):
 
 
 def test_a_config_makes_the_mechanism_and_is_told_its_layer():
-    layer = Layer(number=2, layers=3, max_length=7, causal=True)
+    layer = LayerContext(number=2, layers=3, max_length=7, causal=True)
     block = TransformerBlock(dataclasses.replace(SMALL, mechanism=NothingConfig()), layer=layer).double()
     assert block.self_attention.mechanism.told == (block.config, layer)
     x = torch.randn(1, 3, 12, **DOUBLE)

@@ -17,8 +17,8 @@ from txlib.attention import (
     LongformerAttention,
     MultiHeadAttention,
     causal,
-    keep,
     padding,
+    padding_from_mask,
     recording,
     sliding_window,
 )
@@ -228,7 +228,7 @@ def test_without_global_tokens_it_is_a_window():
 
 def test_all_projections_learn():
     layer, x, marked = layer_and_input()
-    layer(x, mask=keep(torch.ones(3, 11)), global_attention_mask=marked).square().sum().backward()
+    layer(x, mask=padding_from_mask(torch.ones(3, 11)), global_attention_mask=marked).square().sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for name, parameter in layer.named_parameters() if "key.bias" not in name)
 
 

@@ -20,7 +20,7 @@ from txlib.attention import (
     WindowKeyValueCache,
     causal,
     global_tokens,
-    keep,
+    padding_from_mask,
     sliding_window,
 )
 from txlib.layers import BlockConfig
@@ -73,7 +73,7 @@ def test_mechanisms_receive_rules(name, padded):
     if not padded:
         given["attention_mask"] = torch.ones_like(given["attention_mask"])
     MODELS[name](WATCHED)(**given)
-    real = keep(given["attention_mask"])
+    real = padding_from_mask(given["attention_mask"])
     expected = {
         "gpt": [causal() & real] * 2 if padded else [causal()] * 2,
         "bert": [real if padded else None] * 2,
@@ -89,7 +89,7 @@ def test_a_cached_decoder_hands_shifted_rules():
     model(**given, cache=cache)
     real = torch.cat([given["attention_mask"], torch.ones(3, 1, dtype=torch.long)], dim=1)
     model(given["input_ids"][:, :1], real, cache=cache)
-    assert SEEN[-1] == (causal() & keep(real)).shift(7)
+    assert SEEN[-1] == (causal() & padding_from_mask(real)).shift(7)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from txlib import plots
-from txlib.attention import causal, everything
+from txlib.attention import causal, full
 
 
 def arrows(axes):
@@ -66,6 +66,6 @@ def test_a_head_is_drawn_where_it_reads():
 def test_three_architectures_read_as_their_masks_say():
     figure = plots.architectures(["a", "b"], ["c", "d", "e"], title="", alt="A description")
     encoder, decoder, both = figure.axes
-    assert arrows(encoder) == everything().pairs(2)
+    assert arrows(encoder) == full().pairs(2)
     assert arrows(decoder) == causal().pairs(5)
-    assert arrows(both) == everything().pairs(2) + causal().pairs(3) + 3 * 2 + 3  # and cross-attention, and upwards
+    assert arrows(both) == full().pairs(2) + causal().pairs(3) + 3 * 2 + 3  # and cross-attention, and upwards

@@ -8,7 +8,7 @@ import torch
 
 from txlib import plots
 from txlib.attention import causal, padding
-from txlib.attention.masks import every
+from txlib.attention.masks import strided_keys
 from txlib.generation import Sampling
 from txlib.plots.explore.view import View, as_json, script
 from txlib.plots.picture import PALETTE
@@ -87,7 +87,7 @@ def test_each_query_and_each_key_has_a_name():
 
 
 def test_a_mask_that_the_view_cannot_say_is_refused():
-    pair = causal() | every(2)
+    pair = causal() | strided_keys(2)
     with pytest.raises(ValueError, match="rules one by one"):
         plots.explore.masks(pair & pair)
     with pytest.raises(ValueError, match="no rule 'padding', only block_local, causal"):

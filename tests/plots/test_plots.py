@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image, ImageChops
 
 from txlib import plots
-from txlib.attention import causal, everything, sliding_window
+from txlib.attention import causal, full, sliding_window
 from txlib.plots.picture import GREY, WIDEST, contrast, ink, smaller, words_on
 
 WEIGHTS = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
@@ -175,7 +175,7 @@ def test_parts_of_a_mask_have_a_colour_each_in_all_squares():
 
 def test_parts_of_a_mask_are_told_apart_without_colours():
     near, far = sliding_window(1), causal()
-    (axes,) = plots.mask({"both": {"far": far, "near": near, "one": everything() & near & ~far}}, 4).axes
+    (axes,) = plots.mask({"both": {"far": far, "near": near, "one": full() & near & ~far}}, 4).axes
     markers = {line.get_marker(): line.get_xydata() - 0.5 for line in axes.lines}
     assert len(markers) == 3
     seen = near.dense(4)[0, 0] & far.dense(4)[0, 0]
@@ -206,7 +206,7 @@ def test_each_line_and_its_name_stand_out_from_the_page():
 
 
 def test_a_mask_that_allows_everything_is_filled():
-    picture = plots.mask({"all": everything(), "none": ~everything()}, 3)
+    picture = plots.mask({"all": full(), "none": ~full()}, 3)
     filled, empty = (axes.collections[0] for axes in picture.axes)
     assert [filled.norm(1), empty.norm(0)] == [1, 0]
 

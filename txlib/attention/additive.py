@@ -14,7 +14,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention.masks import MaskLike, as_dense
-from txlib.attention.mechanism import Layer, MechanismConfig, check_dropout, check_sizes, check_width, for_each_head
+from txlib.attention.mechanism import (
+    LayerContext,
+    MechanismConfig,
+    check_dropout,
+    check_sizes,
+    check_width,
+    for_each_head,
+)
 from txlib.attention.relative import BiasLike, as_dense_bias
 
 
@@ -184,7 +191,7 @@ class AdditiveConfig(MechanismConfig, name="additive"):
 
     width: int | None = None
 
-    def make(self, block: Any, layer: Layer) -> AdditiveAttention:
+    def make(self, block: Any, layer: LayerContext) -> AdditiveAttention:
         """The mechanism, with the block's dropout."""
         return AdditiveAttention(block.head_dim, width=self.width, dropout=block.attention_dropout)
 
@@ -193,7 +200,7 @@ class AdditiveConfig(MechanismConfig, name="additive"):
 class BilinearConfig(MechanismConfig, name="bilinear"):
     """`BilinearAttention` in a block's config."""
 
-    def make(self, block: Any, layer: Layer) -> BilinearAttention:
+    def make(self, block: Any, layer: LayerContext) -> BilinearAttention:
         """The mechanism, with the block's dropout."""
         return BilinearAttention(block.head_dim, dropout=block.attention_dropout)
 
@@ -204,6 +211,6 @@ class DotConfig(MechanismConfig, name="dot"):
 
     scale: float = 1.0
 
-    def make(self, block: Any, layer: Layer) -> DotAttention:
+    def make(self, block: Any, layer: LayerContext) -> DotAttention:
         """The mechanism, with the block's dropout."""
         return DotAttention(self.scale, dropout=block.attention_dropout)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from txlib.attention.block_sparse import BlockSparseAttention
 from txlib.attention.masks import Mask, MaskLike, bigbird
-from txlib.attention.mechanism import Layer, MechanismConfig, blind_padding
+from txlib.attention.mechanism import LayerContext, MechanismConfig, blind_padding
 
 WINDOW, GLOBAL = 3, 2  # blocks of each kind, in all of the authors' checkpoints
 SPARE = 8  # features that are added to a head; kernels like multiples of it
@@ -108,7 +108,7 @@ class BigBirdConfig(MechanismConfig, name="bigbird"):
     random: int = 3
     seed: int = 0
 
-    def make(self, block: Any, layer: Layer) -> BigBirdAttention:
+    def make(self, block: Any, layer: LayerContext) -> BigBirdAttention:
         """The mechanism, with the block's dropout.
 
         Raises:

@@ -20,9 +20,9 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.autograd.function import once_differentiable
 
 from txlib.attention.dense import DenseAttention
-from txlib.attention.masks import Mask, MaskLike, as_dense, check_mask, everything
+from txlib.attention.masks import Mask, MaskLike, as_dense, check_mask, full
 from txlib.attention.mechanism import (
-    Layer,
+    LayerContext,
     MechanismConfig,
     as_autocast,
     by_python,
@@ -130,7 +130,7 @@ class BlockSparseConfig(MechanismConfig, name="block_sparse"):
 
     block_size: int = 64
 
-    def make(self, block: Any, layer: Layer) -> BlockSparseAttention:
+    def make(self, block: Any, layer: LayerContext) -> BlockSparseAttention:
         """The mechanism, with the block's dropout."""
         return BlockSparseAttention(block.attention_dropout, block_size=self.block_size)
 
@@ -432,7 +432,7 @@ def by_flex(
     q: Tensor, k: Tensor, v: Tensor, given: MaskLike, line: Tensor | None
 ) -> Float[Tensor, "batch heads query value_dim"] | None:
     """FlexAttention, compiled; None, with a warning, where it can't be."""
-    mask = own_copy(given) if isinstance(given, Mask) else everything()
+    mask = own_copy(given) if isinstance(given, Mask) else full()
     kind = kind_of(mask), q.dtype, q.shape[-1], v.shape[-1], q.shape[1] // k.shape[1], line is None
     if kind in not_compiled:
         return None

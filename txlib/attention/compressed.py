@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from txlib.attention.dense import DenseAttention, what_remains
 from txlib.attention.masks import Mask, MaskLike, as_dense, check_mask
 from txlib.attention.mechanism import (
-    Layer,
+    LayerContext,
     MechanismConfig,
     check_head_count,
     check_inputs,
@@ -181,7 +181,7 @@ class MemoryCompressedConfig(MechanismConfig, name="memory_compressed"):
 
     factor: int = 3
 
-    def make(self, block: Any, layer: Layer) -> MemoryCompressedAttention:
+    def make(self, block: Any, layer: LayerContext) -> MemoryCompressedAttention:
         """The mechanism, with the block's dropout.
 
         Raises:

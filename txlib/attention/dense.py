@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense, causal
 from txlib.attention.masks.spans import Spans, within
-from txlib.attention.mechanism import Layer, MechanismConfig, check_dropout, check_inputs, for_each_head
+from txlib.attention.mechanism import LayerContext, MechanismConfig, check_dropout, check_inputs, for_each_head
 from txlib.attention.relative import BiasLike, as_dense_bias
 
 WIDEST = 256  # head_dim of torch's FlashAttention on a GPU
@@ -98,7 +98,7 @@ class DenseConfig(MechanismConfig, name="dense"):
 
     fused: bool | None = None
 
-    def make(self, block: Any, layer: Layer) -> DenseAttention:
+    def make(self, block: Any, layer: LayerContext) -> DenseAttention:
         """The mechanism, with the block's dropout."""
         return DenseAttention(block.attention_dropout, fused=self.fused)
 

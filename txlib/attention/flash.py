@@ -18,7 +18,7 @@ from txlib.attention.band import WIDEST, Band
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.mechanism import (
-    Layer,
+    LayerContext,
     MechanismConfig,
     as_autocast,
     by_python,
@@ -241,7 +241,7 @@ class FlashConfig(MechanismConfig, name="flash"):
     triton: bool | None = None
     tile: int = 128
 
-    def make(self, block: Any, layer: Layer) -> FlashAttention:
+    def make(self, block: Any, layer: LayerContext) -> FlashAttention:
         """The mechanism.
 
         Raises:

@@ -1,8 +1,8 @@
 """Attention between the pixels of an image, or of a film: (batch, channels, height, width) in and out.
 
 Pixels are positions, read row by row, and what is known about positions holds for them: a neighbourhood is a mask,
-`window_2d(width, radius)`, and so are a row, `block_local(width)`, and a column, `every(width)`. Any mechanism honours
-these; the layers here know without asking which pixels are near.
+`window_2d(width, radius)`, and so are a row, `block_local(width)`, and a column, `strided_keys(width)`. Any mechanism
+honors these; the layers here know without asking which pixels are near.
 """
 
 from functools import cache

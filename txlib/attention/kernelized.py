@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from txlib.attention.masks import MaskLike, as_dense, check_mask
 from txlib.attention.masks.spans import within
 from txlib.attention.mechanism import (
-    Layer,
+    LayerContext,
     MechanismConfig,
     check_head_count,
     check_inputs,
@@ -78,7 +78,7 @@ class KernelizedAttention(nn.Module):
         """See `txlib.attention.mechanism`.
 
         Raises:
-            ValueError: when the mask is more than causal(), padding(…), keep(…) and what they make with `&`.
+            ValueError: when the mask is more than causal() and padding, joined by `&`.
         """
         check_inputs(q, k, v)
         ahead, real = honoured(type(self).__name__, mask, q, k)
@@ -372,8 +372,8 @@ def honoured(
         allowed = as_dense(mask, q, k)
         if mask.shape[-2] > 1:
             raise ValueError(
-                f"{name} takes masks as rules, such as causal() & keep(attention_mask), or a tensor (…, 1, key) for "
-                f"padding; got a tensor of shape {tuple(mask.shape)}, for which use DenseAttention"
+                f"{name} takes masks as rules, such as causal() & padding_from_mask(attention_mask), or a tensor "
+                f"(…, 1, key) for padding; got a tensor of shape {tuple(mask.shape)}, for which use DenseAttention"
             )
         return ahead, None if allowed is None else allowed.mT
     for part in () if mask is None else mask.conjuncts():
@@ -385,8 +385,8 @@ def honoured(
         seen = None if spans is None else within(spans, 1 - keys, queries - 1)
         if seen is None or len(seen) > 1 or (seen and seen[0][1] != queries):
             raise ValueError(
-                f"{name} sums up all keys until now, so it can honour causal(), padding(…), keep(…) and what they make "
-                f"with &, and not {part}; use DenseAttention"
+                f"{name} sums up all keys until now, so it can honor causal() and padding, joined by &, and not "
+                f"{part}; use DenseAttention"
             )
         ahead = min(ahead, -int(seen[0][0]) if seen else -queries)
     return ahead, real
@@ -408,7 +408,7 @@ class LinearConfig(MechanismConfig, name="linear"):
         if self.feature_map not in FEATURE_MAPS:
             raise ValueError(f"feature_map={self.feature_map!r} is unknown; choose one of {', '.join(FEATURE_MAPS)}")
 
-    def make(self, block: Any, layer: Layer) -> LinearAttention:
+    def make(self, block: Any, layer: LayerContext) -> LinearAttention:
         """The mechanism."""
         check_no_dropout("LinearAttention", block)
         return LinearAttention(FEATURE_MAPS[self.feature_map], chunk=self.chunk)
@@ -421,7 +421,7 @@ class PerformerConfig(MechanismConfig, name="performer"):
     features: int | None = None
     chunk: int = CHUNK
 
-    def make(self, block: Any, layer: Layer) -> Performer:
+    def make(self, block: Any, layer: LayerContext) -> Performer:
         """The mechanism."""
         check_no_dropout("Performer", block)
         return Performer(block.head_dim, self.features, chunk=self.chunk)
@@ -439,7 +439,7 @@ class GatedLinearConfig(MechanismConfig, name="gated-linear"):
     gated: bool = True
     chunk: int = CHUNK
 
-    def make(self, block: Any, layer: Layer) -> GatedLinearAttention:
+    def make(self, block: Any, layer: LayerContext) -> GatedLinearAttention:
         """The mechanism.
 
         Raises:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from txlib.attention.dense import DenseAttention
-from txlib.attention.masks import Mask, MaskLike, everything, keep
+from txlib.attention.masks import Mask, MaskLike, full, padding_from_mask
 from txlib.attention.mechanism import blind_padding
 from txlib.attention.multihead import KeyValueCache, MultiHeadAttention
 from txlib.attention.relative import PositionBias
@@ -71,8 +71,8 @@ class LongformerAttention(MultiHeadAttention):
             raise ValueError(f"global_attention_mask has shape {shapes[0]}, expected (batch, length) = {shapes[1]}")
         marked = global_attention_mask.bool()
         same_for_all = bool((marked == marked[:1]).all())
-        pattern = everything() if self.pattern is None else self.pattern
-        pattern = pattern | keep(marked[:1] if same_for_all else marked)
+        pattern = full() if self.pattern is None else self.pattern
+        pattern = pattern | padding_from_mask(marked[:1] if same_for_all else marked)
         heads = self.attend(x, None, blind_padding(mask), None, None, None, pattern)
         sentence, place = marked.nonzero(as_tuple=True)
         if len(place):

@@ -15,7 +15,7 @@ from txlib.attention.dense import DenseAttention, what_remains
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.mechanism import (
-    Layer,
+    LayerContext,
     MechanismConfig,
     check_head_count,
     check_inputs,
@@ -315,7 +315,7 @@ def refusal(mechanism: nn.Module, mask: Mask | Tensor, said: str) -> str:
     )
 
 
-def refuse_a_decoder(name: str, layer: Layer) -> None:
+def refuse_a_decoder(name: str, layer: LayerContext) -> None:
     """Say it when the model is built, not when it first runs."""
     if layer.causal and not layer.cross:
         raise ValueError(
@@ -335,7 +335,7 @@ class LinformerConfig(MechanismConfig, name="linformer"):
     keys: int = 256
     sharing: str = "headwise"
 
-    def make(self, block: Any, layer: Layer) -> Linformer:
+    def make(self, block: Any, layer: LayerContext) -> Linformer:
         """The mechanism, with the block's dropout.
 
         Raises:
@@ -371,7 +371,7 @@ class NystromConfig(MechanismConfig, name="nystrom"):
     iterations: int = 6
     residual: int | None = None
 
-    def make(self, block: Any, layer: Layer) -> Nystrom:
+    def make(self, block: Any, layer: LayerContext) -> Nystrom:
         """The mechanism, with the block's dropout.
 
         Raises:

@@ -31,7 +31,7 @@ Dropout is its own: nothing outside knows its weights.
 positions count, and the mechanism goes on from `cache.state`.
 
 **What it must know beforehand** comes by its config, a `MechanismConfig`, whose `make` gets the block's config and the
-`Layer` it is made for.
+`LayerContext` it is made for.
 """
 
 import inspect
@@ -48,7 +48,7 @@ from txlib.attention.masks import Mask, MaskLike
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerContext:
     """What a mechanism is told about the layer that it is made for.
 
     number: of the block, from 0; layers: how many there are; max_length: longest sequence, where the model has a limit;
@@ -97,7 +97,7 @@ class MechanismConfig:
         cls.name = name
         MechanismConfig.known[name] = cls
 
-    def make(self, block: Any, layer: Layer) -> nn.Module:
+    def make(self, block: Any, layer: LayerContext) -> nn.Module:
         """The mechanism of one layer.
 
         Args:

@@ -1,7 +1,8 @@
 """Attention among the elements of a set, which have no order: MAB, SAB, ISAB and PMA (Lee et al. 2019).
 
 Nothing here knows positions, so a set in another order gives the same rows in that order (SAB, ISAB) or just the same
-(PMA). Sets of different sizes stand in one batch, padded, with a mask: `padding(sizes)` or `keep(attention_mask)`.
+(PMA). Sets of different sizes stand in one batch, padded, with a mask: `padding(sizes)` or
+`padding_from_mask(attention_mask)`.
 """
 
 from typing import Any
@@ -230,5 +231,5 @@ def check_same_for_all(block: nn.Module, mask: MaskLike) -> None:
     said = str(mask) if isinstance(mask, Mask) else f"a tensor of shape {tuple(mask.shape)}"
     raise ValueError(
         f"{type(block).__name__} hides elements from all alike, and this mask differs from query to query: {said}; "
-        "give padding(sizes), keep(attention_mask), a tensor (batch, 1, 1, elements), or use SAB"
+        "give padding(sizes), padding_from_mask(attention_mask), a tensor (batch, 1, 1, elements), or use SAB"
     )

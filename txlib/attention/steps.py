@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float, Int32
 from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from txlib.attention.masks import Mask, MaskLike, everything, keep
+from txlib.attention.masks import Mask, MaskLike, full, padding_from_mask
 from txlib.attention.masks.plan import BlockPlan
-from txlib.attention.masks.runs import ALL, NONE
+from txlib.attention.masks.run_length import ALL, NONE
 
 LONGEST = 2**21  # scores of one head in a step
 FEW = 8  # queries that are worth a step of their own, keys that are worth leaving out
@@ -163,7 +163,7 @@ def schedule(mask: MaskLike, query_length: int, key_length: int, size: int, devi
     with unset_fake_temporarily():  # also where a model runs on tensors without numbers, a plan is made of numbers
         if isinstance(mask, Tensor):
             return new_schedule(as_rule(mask), *arguments)
-        return kept_schedule(everything() if mask is None else own_copy(mask), *arguments)
+        return kept_schedule(full() if mask is None else own_copy(mask), *arguments)
 
 
 def as_rule(mask: Bool[Tensor, "batch heads query key"]) -> Mask:
@@ -171,7 +171,7 @@ def as_rule(mask: Bool[Tensor, "batch heads query key"]) -> Mask:
     mask = mask.cpu()
     batch, heads, queries, _ = mask.shape
     if heads == queries == 1:
-        return keep(mask[:, 0, 0])
+        return padding_from_mask(mask[:, 0, 0])
     return Mask(lambda b, h, query, key: mask[b, h, query if queries > 1 else 0 * query, key], batch, heads)
 
 

@@ -15,7 +15,7 @@ from txlib.attention import (
     DenseAttention,
     DenseConfig,
     KeyValueCache,
-    Layer,
+    LayerContext,
     LongformerAttention,
     Mask,
     MaskLike,
@@ -165,7 +165,7 @@ class BlockConfig:
 
         return cls(**{name: read(name, value) for name, value in values.items()})
 
-    def of(self, layer: Layer) -> "BlockConfig":
+    def of(self, layer: LayerContext) -> "BlockConfig":
         """What this layer is made of, where layers differ.
 
         Raises:
@@ -189,7 +189,7 @@ def plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def make_attention(config: BlockConfig, layer: Layer, memory_dim: int | None = None) -> MultiHeadAttention:
+def make_attention(config: BlockConfig, layer: LayerContext, memory_dim: int | None = None) -> MultiHeadAttention:
     """The attention layer that a config describes. Patterns and position biases are for self-attention only."""
     if config.position == "shaw" and not layer.cross:
         mechanism: nn.Module = ShawAttention(config.head_dim, dropout=config.attention_dropout)
@@ -224,7 +224,7 @@ def make_attention(config: BlockConfig, layer: Layer, memory_dim: int | None = N
     )
 
 
-def make_position_bias(config: BlockConfig, layer: Layer) -> PositionBias | None:
+def make_position_bias(config: BlockConfig, layer: LayerContext) -> PositionBias | None:
     """What the config's positions add to the scores of a layer. The first layer owns T5's buckets, and lends them."""
     if layer.cross:
         return None
@@ -290,9 +290,9 @@ class TransformerBlock(nn.Module):
         layer: which of the model's blocks this is; its mechanism may ask.
     """
 
-    def __init__(self, config: BlockConfig, *, cross: bool = False, layer: Layer | None = None):
+    def __init__(self, config: BlockConfig, *, cross: bool = False, layer: LayerContext | None = None):
         super().__init__()
-        layer = Layer() if layer is None else layer
+        layer = LayerContext() if layer is None else layer
         self.config = config = config.of(layer)
 
         def norm() -> nn.Module:
@@ -391,7 +391,7 @@ class CrossBlock(nn.Module):
         def norm(width: int) -> nn.Module:
             return make_norm(config.norm, width, eps=config.norm_eps, bias=config.bias)
 
-        self.attention = make_attention(config, Layer(cross=True), memory_dim)
+        self.attention = make_attention(config, LayerContext(cross=True), memory_dim)
         self.query_norm, self.memory_norm = norm(config.d_model), norm(memory_dim)
         self.feed_forward, self.feed_forward_norm = make_feed_forward(config), norm(config.d_model)
         initialise_block(self, config)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import Layer
+from txlib.attention import LayerContext
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import (
     BlockConfig,
@@ -145,7 +145,7 @@ class LatentEncoder(nn.Module):
             CrossBlock(config.reading, config.d_input) for _ in range(min(distinct_cross, cross_attends))
         )
         self.layers = nn.ModuleList(
-            TransformerBlock(config.block, layer=Layer(number, config.layers, config.latents))
+            TransformerBlock(config.block, layer=LayerContext(number, config.layers, config.latents))
             for _ in range(min(distinct_blocks, config.repeats))
             for number in range(config.layers)
         )

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import ISAB, PMA, SAB, Layer, MechanismConfig, keep
+from txlib.attention import ISAB, PMA, SAB, LayerContext, MechanismConfig, padding_from_mask
 from txlib.attention.mechanism import check_dropout
 from txlib.attention.sets import FORMULAS
 from txlib.layers.feedforward import dropout
@@ -80,7 +80,7 @@ class SetConfig(ModelConfig):
 
     def attention(self, *, cross: bool = True) -> dict[str, Any]:
         """What all attention blocks are given."""
-        made = None if self.mechanism is None else self.mechanism.make(self, Layer(cross=cross))
+        made = None if self.mechanism is None else self.mechanism.make(self, LayerContext(cross=cross))
         return {"formula": self.formula, "norm": self.norm, "mechanism": made}
 
     def to_dict(self) -> dict:
@@ -190,7 +190,7 @@ class SetTransformer(SetModel):
     def encode(
         self, inputs: Float[Tensor, "batch elements d_in"], real: Bool[Tensor, "batch elements"] | None
     ) -> Float[Tensor, "batch elements d_model"]:
-        x, mask = self.enter(inputs), None if real is None else keep(real)
+        x, mask = self.enter(inputs), None if real is None else padding_from_mask(real)
         for block in self.encoder:
             x = block(x, mask)
         return x
@@ -236,7 +236,7 @@ class AttentionDecoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch elements d_model"], real: Bool[Tensor, "batch elements"] | None
     ) -> Float[Tensor, "batch outputs d_out"]:
-        x = self.pool(x, None if real is None else keep(real))  # (batch, outputs, d_model)
+        x = self.pool(x, None if real is None else padding_from_mask(real))  # (batch, outputs, d_model)
         for layer in self.layers:
             x = layer(x)
         return self.output(dropout(x, self.dropout, self.training))

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import Layer, Mask, MaskLike, keep
+from txlib.attention import LayerContext, Mask, MaskLike, padding_from_mask
 from txlib.layers import BlockCache, BlockConfig, TransformerBlock
 from txlib.layers.norm import make_norm
 
@@ -96,7 +96,7 @@ class Stack(nn.Module):
         super().__init__()
         shared: dict[Any, Any] = {}
         self.layers: Any = nn.ModuleList(
-            TransformerBlock(config, cross=cross, layer=Layer(number, layers, max_length, causal, shared=shared))
+            TransformerBlock(config, cross=cross, layer=LayerContext(number, layers, max_length, causal, shared=shared))
             for number in range(layers)
         )
         self.shares_bias = config.position == "t5"  # the first block's position bias serves all
@@ -160,7 +160,7 @@ def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Seque
     if attention_mask.shape != tuple(shape):
         raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, the tokens {tuple(shape)}")
     at_hand = attention_mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    return None if at_hand and bool(attention_mask.all()) else keep(attention_mask)
+    return None if at_hand and bool(attention_mask.all()) else padding_from_mask(attention_mask)
 
 
 def together(*masks: Mask | None) -> Mask | None:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
-from txlib.attention import Layer, Mask, MaskLike, causal
+from txlib.attention import LayerContext, Mask, MaskLike, causal
 from txlib.layers import BlockCache, BlockConfig, TokenEmbedding, TransformerBlock, make_position, sinusoidal
 from txlib.layers.block import PER_LAYER
 from txlib.layers.feedforward import dropout
@@ -184,7 +184,7 @@ class Recurrence(nn.Module):
         block = config.block
         self.steps, self.threshold, self.halting_after = config.steps, config.halting_threshold, config.halting_after
         self.ponder_weight = config.ponder_weight
-        layer = Layer(max_length=config.max_length, causal=causal)
+        layer = LayerContext(max_length=config.max_length, causal=causal)
         self.layers: Any = nn.ModuleList([TransformerBlock(block, cross=cross, layer=layer)])  # the one, for all steps
         self.position = make_position(block.position, config.max_length, block.d_model)
         signals = None  # (steps, d_model)

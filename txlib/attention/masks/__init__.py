@@ -15,19 +15,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 import txlib.attention.masks.combined  # noqa: F401 (Mask finds &, |, ~ and shift there by name)
-from txlib.attention.masks.leaves import (
+from txlib.attention.masks.mask import Mask
+from txlib.attention.masks.patterns import Documents, GlobalBlocks, RandomBlocks, StridedKeys, SummaryColumns, Window2d
+from txlib.attention.masks.primitives import (
     BlockLocal,
     Blocks,
     Causal,
     Dilated,
-    Everything,
+    Full,
     GlobalTokens,
-    Keep,
     Padding,
+    PaddingFromMask,
     SlidingWindow,
 )
-from txlib.attention.masks.mask import Mask
-from txlib.attention.masks.patterns import Documents, Every, GlobalBlocks, RandomBlocks, Summaries, Window2d
 
 MaskLike = Mask | Tensor | None
 """What every mechanism takes: a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key), or None: no limits."""
@@ -75,9 +75,9 @@ def check_mask(mask: Any) -> None:
     raise TypeError(f"a mask is a txlib Mask, a bool tensor or None, got {type(mask).__name__}")
 
 
-def everything() -> Mask:
+def full() -> Mask:
     """No restriction: each query sees each key."""
-    return Everything()
+    return Full()
 
 
 def causal() -> Mask:
@@ -94,13 +94,13 @@ def padding(lengths: Int[Tensor, "batch"] | Sequence[int]) -> Mask:
     return Padding(lengths)
 
 
-def keep(attention_mask: Tensor) -> Mask:
+def padding_from_mask(attention_mask: Tensor) -> Mask:
     """Keys that are marked may be seen: a model's `attention_mask`, with padding on either side, as a mask.
 
     Args:
         attention_mask: (batch, key); 1 or True = a real token, 0 or False = padding.
     """
-    return Keep(attention_mask)
+    return PaddingFromMask(attention_mask)
 
 
 def sliding_window(radius: int) -> Mask:
@@ -194,9 +194,9 @@ def bigbird(
     return mask | global_tokens(range(extra_tokens)) if extra_tokens else mask
 
 
-def every(stride: int) -> Mask:
+def strided_keys(stride: int) -> Mask:
     """Each position sees those whose distance is a multiple of `stride` (Child et al. 2019, §4.3, the second head)."""
-    return Every(stride)
+    return StridedKeys(stride)
 
 
 def strided(stride: int) -> Mask:
@@ -204,26 +204,27 @@ def strided(stride: int) -> Mask:
     period, such as images row by row (Child et al. 2019, §4.3).
 
     This is both of the paper's heads in one. Alternate layers, as the paper also has them, are two masks:
-    `causal() & sliding_window(stride)` and `causal() & every(stride)`.
+    `causal() & sliding_window(stride)` and `causal() & strided_keys(stride)`.
     """
-    return causal() & (sliding_window(stride) | every(stride))
+    return causal() & (sliding_window(stride) | strided_keys(stride))
 
 
-def summaries(stride: int, columns: int) -> Mask:
-    """Everything sees the last `columns` positions of each stretch of `stride` (Child et al. 2019, §4.3: "specific
+def summary_columns(stride: int, columns: int) -> Mask:
+    """Full sees the last `columns` positions of each stretch of `stride` (Child et al. 2019, §4.3: "specific
     cells summarize previous locations")."""
-    return Summaries(stride, columns)
+    return SummaryColumns(stride, columns)
 
 
-def fixed(stride: int, columns: int) -> Mask:
+def sparse_fixed(stride: int, columns: int) -> Mask:
     """Each position sees what lies before it in its own stretch of `stride` positions, and the last `columns` positions
     of each stretch before it (Child et al. 2019, §4.3). Alternate layers are two masks, as for `strided`."""
-    return causal() & (block_local(stride) | summaries(stride, columns))
+    return causal() & (block_local(stride) | summary_columns(stride, columns))
 
 
 def window_2d(width: int, radius: int) -> Mask:
     """An image of `width` pixels a row, read row by row: each pixel sees the square of (2 * radius + 1)² pixels around
-    it (Ramachandran et al. 2019, §2.2). Its own row alone is `block_local(width)`, its own column `every(width)`.
+    it (Ramachandran et al. 2019, §2.2). Its own row alone is `block_local(width)`, its own column
+    `strided_keys(width)`.
     """
     return Window2d(width, radius)
 

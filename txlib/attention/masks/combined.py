@@ -9,7 +9,7 @@ from torch import Tensor
 
 from txlib.attention.masks.grid import Grid
 from txlib.attention.masks.mask import Mask
-from txlib.attention.masks.runs import BOTH, EITHER, NOT, Runs
+from txlib.attention.masks.run_length import BOTH, EITHER, NOT, Runs
 from txlib.attention.masks.spans import Spans, complement, intersection, moved, union
 
 

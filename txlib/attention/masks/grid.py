@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from txlib.attention.masks.runs import ALL, LARGER, NONE, OPEN, SLICE, SOME, UNSURE, Runs
+from txlib.attention.masks.run_length import ALL, LARGER, NONE, OPEN, SLICE, SOME, UNSURE, Runs
 from txlib.attention.masks.spans import Spans, within
 
 

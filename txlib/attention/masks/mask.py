@@ -12,7 +12,7 @@ from torch import Tensor
 
 from txlib.attention.masks.grid import Grid
 from txlib.attention.masks.plan import BlockPlan, finish
-from txlib.attention.masks.runs import Runs
+from txlib.attention.masks.run_length import Runs
 from txlib.attention.masks.spans import Spans, hull
 
 KINDS: dict[str, type["Mask"]] = {}  # how masks are called where they are written down

@@ -9,19 +9,19 @@ from torch import Tensor
 
 from txlib.attention.masks.grid import Grid
 from txlib.attention.masks.mask import Mask
-from txlib.attention.masks.runs import ALL, NONE, SLICE, SOME, Runs
+from txlib.attention.masks.run_length import ALL, NONE, SLICE, SOME, Runs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Every(Mask, kind="every"):
-    """See `every`."""
+class StridedKeys(Mask, kind="strided_keys"):
+    """See `strided_keys`."""
 
     stride: int
 
     def __post_init__(self):
         self.make_whole()
         if self.stride < 1:
-            raise ValueError(f"every needs stride >= 1, got {self.stride}")
+            raise ValueError(f"strided_keys needs stride >= 1, got {self.stride}")
 
     def at(self, batch, head, query, key):
         return (query - key) % self.stride == 0
@@ -35,8 +35,8 @@ class Every(Mask, kind="every"):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Summaries(Mask, kind="summaries"):
-    """See `summaries`."""
+class SummaryColumns(Mask, kind="summary_columns"):
+    """See `summary_columns`."""
 
     stride: int
     columns: int
@@ -46,7 +46,7 @@ class Summaries(Mask, kind="summaries"):
         self.make_whole()
         if not 1 <= self.columns <= self.stride:
             raise ValueError(
-                f"summaries needs 1 <= columns <= stride, got columns={self.columns}, stride={self.stride}"
+                f"summary_columns needs 1 <= columns <= stride, got columns={self.columns}, stride={self.stride}"
             )
 
     def at(self, batch, head, query, key):

@@ -1,8 +1,8 @@
 """Which blocks of a mask hold no allowed pair, some, or all of them, without a table of all blocks.
 
 Each mask gives its own runs by arithmetic on the corners of the blocks (`grid`); runs of two masks are joined by a
-table of what `&` or `|` makes of two states (`runs`). Where the table can't tell ("some" and "some" may be nothing),
-the pairs of that block are looked at, here.
+table of what `&` or `|` makes of two states (`run_length`). Where the table can't tell ("some" and "some" may be
+nothing), this module looks at the pairs of the block.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from txlib.attention.masks.grid import Grid
-from txlib.attention.masks.runs import ALL, ANSWERED, NONE, OPEN, SLICE, SOME, Runs
+from txlib.attention.masks.run_length import ALL, ANSWERED, NONE, OPEN, SLICE, SOME, Runs
 
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of batch, head, query and key
 

@@ -4,7 +4,7 @@
 // query, `j` the key.
 const part = (position, size) => Math.floor(position / size);
 const RULES = {
-  everything: { starts: {}, allows: () => true },
+  full: { starts: {}, allows: () => true },
   causal: { starts: {}, allows: (i, j) => i >= j },
   sliding_window: { starts: { radius: 2 }, allows: (i, j, { radius }) => Math.abs(i - j) <= radius },
   dilated: {
@@ -19,8 +19,8 @@ const RULES = {
     starts: { size: 4, radius: 0 },
     allows: (i, j, { size, radius }) => Math.abs(part(i, size) - part(j, size)) <= radius,
   },
-  every: { starts: { stride: 4 }, allows: (i, j, { stride }) => (i - j) % stride === 0 },
-  summaries: {
+  strided_keys: { starts: { stride: 4 }, allows: (i, j, { stride }) => (i - j) % stride === 0 },
+  summary_columns: {
     starts: { stride: 4, columns: 1 },
     allows: (i, j, { stride, columns }) => j % stride >= stride - columns,
   },

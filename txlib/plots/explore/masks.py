@@ -9,7 +9,16 @@ from txlib.plots.explore.view import View
 FAR = 1024
 """Positions for which the pairs are counted, too, beside those that are drawn."""
 
-RULES = {"everything", "causal", "sliding_window", "dilated", "global_tokens", "block_local", "every", "summaries"}
+RULES = {
+    "full",
+    "causal",
+    "sliding_window",
+    "dilated",
+    "global_tokens",
+    "block_local",
+    "strided_keys",
+    "summary_columns",
+}
 """What the view can say; see the rules of the same names in `txlib.attention`."""
 
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from txlib.attention.masks.grid import Grid
 from txlib.attention.masks.mask import Mask
-from txlib.attention.masks.runs import Runs
+from txlib.attention.masks.run_length import Runs
 from txlib.attention.masks.spans import ALWAYS, Spans
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Everything(Mask, kind="everything"):
-    """See `everything`."""
+class Full(Mask, kind="full"):
+    """See `full`."""
 
     only_keys = True
 
@@ -213,8 +213,8 @@ class Padding(Mask, kind="padding"):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Keep(Mask, kind="keep"):
-    """See `keep`."""
+class PaddingFromMask(Mask, kind="padding_from_mask"):
+    """See `padding_from_mask`."""
 
     attention_mask: Any  # a tensor or rows of numbers; kept as a tensor of bool
     only_keys = True
@@ -222,7 +222,9 @@ class Keep(Mask, kind="keep"):
     def __post_init__(self):
         attention_mask = torch.as_tensor(self.attention_mask)
         if attention_mask.dim() != 2:
-            raise ValueError(f"keep needs an attention_mask (batch, key), got shape {tuple(attention_mask.shape)}")
+            raise ValueError(
+                f"padding_from_mask needs an attention_mask (batch, key), got shape {tuple(attention_mask.shape)}"
+            )
         object.__setattr__(self, "attention_mask", attention_mask.bool())
 
     @property
@@ -236,7 +238,7 @@ class Keep(Mask, kind="keep"):
 
     def __repr__(self) -> str:
         batch, length = self.attention_mask.shape
-        return f"keep({batch}×{length})"
+        return f"padding_from_mask({batch}×{length})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
