@@ -19,13 +19,13 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 lab: $(VENV)/installed-lab ## Open the course in JupyterLab (on a server: make lab ARGS=--no-browser)
-	@$(BIN)/txlib lab $(ARGS)
+	@$(BIN)/txcourse lab $(ARGS)
 
 lab-author: $(VENV)/installed-lab ## The same for authors: the course itself, each .py paired with its .ipynb
-	@$(BIN)/txlib lab --author $(ARGS)
+	@$(BIN)/txcourse lab --author $(ARGS)
 
 update: $(VENV)/installed-lab ## Bring in the newest version of the course; what you have done stays
-	@$(BIN)/txlib update
+	@$(BIN)/txcourse update
 
 # As many processes as the machine has room for (tests/conftest.py), with a thread each.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
@@ -34,8 +34,8 @@ test: $(VENV)/installed-dev ## Look over the code, then run every test, lessons 
 	@$(MAKE) --no-print-directory lint ARGS=
 	$(PYTEST) $(ARGS)
 
-test-fast: $(VENV)/installed-dev ## Run the tests that take no minutes: no lessons, attacks or browser
-	$(PYTEST) -m "not slow" $(ARGS)
+test-fast: $(VENV)/installed-dev ## Run the library's tests that take no minutes
+	$(PYTEST) -m "not slow" $(or $(ARGS),tests/txlib tests/test_imports.py)
 
 lint: $(VENV)/installed-dev ## Look over the code: style, layout, types
 	$(BIN)/ruff check . $(ARGS)
@@ -43,29 +43,31 @@ lint: $(VENV)/installed-dev ## Look over the code: style, layout, types
 	$(BIN)/mypy
 
 notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb (one: ARGS=notebooks/03_attention.py)
-	$(BIN)/python -m txlib.course.build $(ARGS)
+	$(BIN)/python -m txcourse.build $(ARGS)
 
 exercises: $(VENV)/installed-lab ## Release solutions/ to exercises/
-	$(BIN)/txlib release $(if $(ARGS),$(ARGS),solutions/*.py)
+	$(BIN)/txgrade release $(if $(ARGS),$(ARGS),solutions/*.py)
 
 site: $(VENV)/installed-site ## Make the course a website, in build/site/html: it needs no server and no network
-	@$(BIN)/python -m txlib.course.site $(REPOSITORY)
+	@$(BIN)/python -m txcourse.site $(REPOSITORY)
 
 clean: ## Remove .venv and caches; your notebooks, progress and trained models stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# dev holds all of site, and site all of lab.
-$(VENV)/installed-lab: pyproject.toml constraints.txt | $(BIN)/python
-	$(call install,lab)
+# Each of the three holds the one before it.
+PROJECTS = pyproject.toml txgrade/pyproject.toml txcourse/pyproject.toml constraints.txt
+
+$(VENV)/installed-lab: $(PROJECTS) | $(BIN)/python
+	$(call install,-e . -e ./txgrade -e ./txcourse)
 	@touch $@
 
-$(VENV)/installed-site: pyproject.toml constraints.txt | $(BIN)/python
-	$(call install,site)
+$(VENV)/installed-site: $(PROJECTS) | $(BIN)/python
+	$(call install,-e . -e ./txgrade -e "./txcourse[site]")
 	@touch $@ $(VENV)/installed-lab
 
-$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(call install,dev)
+$(VENV)/installed-dev: $(PROJECTS) | $(BIN)/python
+	$(call install,-e ".[dev]" -e "./txgrade[cluster]" -e "./txcourse[site]")
 	@touch $@ $(VENV)/installed-site $(VENV)/installed-lab
 
 # torch first, by itself: on Linux without an NVIDIA GPU the index of PyTorch, if it can be reached, has a torch
@@ -78,7 +80,7 @@ define install
 	then index="$(TORCH_CPU)"; fi; \
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
 	    $${index:+--extra-index-url "$$index"} torch
-	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[$(1)]"
+	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt $(1)
 endef
 
 # Where Debian's python3 comes without ensurepip, its pip can still fill the new environment.

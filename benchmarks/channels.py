@@ -5,7 +5,7 @@
 Both are sealed kernels under one warm parent, at the same time. They agree on a clock: in each slot the sender does
 something or nothing, and the receiver says which. Of what it gets right, the information is counted: a receiver that
 guesses gets 0. Somebody who tries harder, in C, will get more. Every way that is closed has a test instead
-(`tests/grading/sandbox/test_channels.py`).
+(`tests/txgrade/sandbox/test_channels.py`).
 """
 
 import json
@@ -17,13 +17,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from txlib.grading.sandbox import Limits, Nursery
-from txlib.grading.sandbox.kernel import Cell, Kernel
+from txgrade.sandbox import Limits, Nursery
+from txgrade.sandbox.kernel import Cell, Kernel
 
 BITS = 200
 COMMON = """
 import ctypes, mmap, os, platform, socket, struct, time
-from txlib.grading.sandbox.syscall_numbers import numbers
+from txgrade.sandbox.syscall_numbers import numbers
 
 libc, futex = ctypes.CDLL(None, use_errno=True), numbers(platform.machine())["futex"]
 
@@ -136,7 +136,7 @@ def _unmapped_size(path: Path) -> int:
 def main() -> None:
     table = {}
     with Nursery(["numpy"]) as nursery:
-        os.environ["TXLIB_NURSERY"] = str(nursery.address)
+        os.environ["TXGRADE_NURSERY"] = str(nursery.address)
         for name in WAYS:
             table[name] = by_the_clock(name)
         table["pages in memory, by how long a read takes"] = by_the_page_cache()

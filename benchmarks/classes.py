@@ -31,8 +31,8 @@ import nbformat
 import psutil
 from compare import environment
 
-from txlib.grading.authoring.release import release
-from txlib.grading.records.gradebook import Gradebook
+from txgrade.authoring.release import release
+from txgrade.records.gradebook import Gradebook
 from txlib.plots import Picture, lines
 
 CORES = os.cpu_count() or 1

@@ -1,12 +1,12 @@
-"""Seconds a submission: `txlib grade` beside nbgrader, the same assignment, the same ten answers.
+"""Seconds a submission: `txgrade grade` beside nbgrader, the same assignment, the same ten answers.
 
     python benchmarks/grading.py [--rounds 3] [--save]
     python benchmarks/grading.py --class 20 100 1000 [--workers 1 2 4] [--kill 5] [--save]
 
 Both start from nothing and end with feedback pages: `nbgrader autograde` and `generate_feedback` (one submission at a
-time; its tests are asserts in the learner's kernel), and `txlib grade` (two seeds, sealed, as many processes as it
+time; its tests are asserts in the learner's kernel), and `txgrade grade` (two seeds, sealed, as many processes as it
 chooses). The assignment has an import, three answers and three tests. Both must give the scores that the answers
-deserve. With `--class`, `txlib grade` alone is measured, with classes of these sizes: see `classes.py`.
+deserve. With `--class`, `txgrade grade` alone is measured, with classes of these sizes: see `classes.py`.
 """
 
 import argparse
@@ -23,8 +23,8 @@ import classes
 import nbformat
 from compare import RESULTS, Row, in_turns, median, save, seconds, table
 
-from txlib.grading.authoring.exercise import read_exercise
-from txlib.grading.authoring.release import release
+from txgrade.authoring.exercise import read_exercise
+from txgrade.authoring.release import release
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "assignment" / "attention.py"
@@ -204,7 +204,7 @@ def with_asserts() -> object:
     notebook = read_exercise(SOURCE).notebook
     notebook.cells = [cell for cell in notebook.cells if not cell.metadata.get("tags")]
     for cell in notebook.cells:
-        cell.source = cell.source.replace("\n\nfrom txlib.grading import check", "")
+        cell.source = cell.source.replace("\n\nfrom txgrade import check", "")
         id = cell.metadata.get("nbgrader", {}).get("grade_id")
         cell.source = ASSERTS.get(id, cell.source)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}

@@ -1,4 +1,4 @@
-"""Sphinx's configuration. `make site` puts the pages together first (txlib/course/site), then calls Sphinx."""
+"""Sphinx's configuration. `make site` puts the pages together first (txcourse/site), then calls Sphinx."""
 
 import importlib.util
 from pathlib import Path
@@ -50,7 +50,7 @@ html_theme_options = {
 
 
 def setup(app):
-    from txlib.course.site.docstrings import as_rst
+    from txcourse.site.docstrings import as_rst
 
     def process(app, what, name, obj, options, lines):
         lines[:] = as_rst(lines)

@@ -1,4 +1,4 @@
-"""JupyterLab as a learner sees it. `txlib lab` reads this folder beside your own settings and writes nothing here."""
+"""JupyterLab as a learner sees it. `txcourse lab` reads this folder after your own settings and writes nothing."""
 
 from pathlib import Path
 

@@ -18,10 +18,10 @@ import platform
 import torch
 
 from txlib.data import translation
-from txlib.course.lesson import device
+from txlib.devices import default_device
 
 print(f"Python {platform.python_version()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
-print(f"The lessons will compute on: {device()}")
+print(f"The lessons will compute on: {default_device()}")
 
 # %% [markdown]
 # The data come along as well. These sentences will be with you from lesson 01 on:
@@ -130,7 +130,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # the course, with your points, your place on it, the next step, and the hours that are left.
 
 # %% tags=["nbval-ignore-output"]
-from txlib.grading import progress
+from txgrade import progress
 
 progress()
 

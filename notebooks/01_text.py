@@ -27,7 +27,7 @@ import torch
 
 from txlib import plots
 from txlib.data import plays, shakespeare, translation
-from txlib.course.lesson import expect, minilm, prove_equal, show_source
+from txcourse.lesson import expect, minilm, prove_equal, show_source
 
 
 def words(text):
@@ -496,7 +496,7 @@ for word in ("man", "what", "lord"):
 # exactly as they were published: 256 bytes, 50,000 merges learned from eight million web pages, and one special token.
 
 # %%
-from txlib.root import DATA
+from txlib.paths import DATA
 
 gpt2 = BytePairEncoder.from_gpt2(DATA / "gpt2-bpe/encoder.json", DATA / "gpt2-bpe/vocab.bpe")
 print(f"{len(gpt2):,} tokens; the special one is", gpt2.special_tokens)

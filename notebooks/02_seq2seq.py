@@ -29,7 +29,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from txlib import plots
-from txlib.course.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
 from txlib.data import batches_by_length, collate, translation
 from txlib.text import Tokenizer
 

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 
 from txlib import plots
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import translation
 
 pairs = translation("games", max_words=12).train

@@ -36,7 +36,7 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import attention, causal
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import translation
 
 # %% [markdown]

@@ -28,7 +28,7 @@ from torch import nn
 from txlib import plots
 from txlib.attention import MultiHeadAttention, attention, causal, sliding_window
 from txlib.data import translation
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 
 # %% [markdown]
 # Two real sentences from games, as good as opposite in meaning, with exactly the same words:

@@ -31,7 +31,7 @@ from txlib import plots
 from txlib.attention import MultiHeadAttention, causal
 from txlib.data import translation
 from txlib.layers import sinusoidal
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 
 pairs = translation("games", max_words=12).train
 sentence = next(english for _, english in pairs if english == "The orcs have attacked the humans.")

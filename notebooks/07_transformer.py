@@ -32,7 +32,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from txlib import plots
-from txlib.course.lesson import device, expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
+from txlib.devices import default_device
 from txlib.data import batches_by_length, collate, padding_share, translation
 from txlib.layers import BlockConfig, LayerNorm, TransformerBlock
 from txlib.text import Tokenizer
@@ -464,11 +465,11 @@ def learn(model, optimizers, batch, rate):
 # %%
 def train(model, steps, what, stop=None):                          # stop: after so many of the steps
     groups = batches_by_length(sizes, 1000, seed=0)[: stop or steps]
-    optimizers, losses = make_optimizers(model.to(device()).train()), []
+    optimizers, losses = make_optimizers(model.to(default_device()).train()), []
     torch.manual_seed(0)
     for step, group in enumerate(progress(groups, what), start=1):
         rate = up_and_down(step, steps, warmup=steps // 10)
-        losses.append(learn(model, optimizers, batch_of(group).to(device()), rate))
+        losses.append(learn(model, optimizers, batch_of(group).to(default_device()), rate))
     model.eval()
     return losses
 
@@ -545,7 +546,7 @@ def text(ids):
 
 def translate(model, sentences):
     sources = vocabulary.encode_batch(sentences)
-    batch = collate([(source, []) for source in sources], BOS, EOS, PAD).to(device())
+    batch = collate([(source, []) for source in sources], BOS, EOS, PAD).to(default_device())
     written = greedy(model.eval(), batch.input_ids, batch.attention_mask)        # (batch, length)
     return [text(ids) for ids in written.tolist()]
 
@@ -693,7 +694,7 @@ print(f"{result['steps']:,} steps on {len(everything.train):,} pairs, {minutes} 
 # The first six of these sentences you have seen. All ten, before and after:
 
 # %% tags=["nbval-ignore-output"]
-loaded = translate(model.to(device()), german)
+loaded = translate(model.to(default_device()), german)
 for index in show:
     print(f"{german[index]}\n     human: {english[index]}")
     print(f"{'30 s':>10}: {first[index]}\n{minutes:>10}: {loaded[index]}")
@@ -720,7 +721,7 @@ for sentence, written in zip([*mine, *turned], translate(model, [*mine, *turned]
 # the *training* set, so the model may know it better than it should.)
 
 # %% tags=["nbval-ignore-output"]
-batch = collate([encoded[followed]], BOS, EOS, PAD).to(device())
+batch = collate([encoded[followed]], BOS, EOS, PAD).to(default_device())
 read = shift_right(batch.labels)                                   # (1, target)
 with torch.no_grad():
     logits = model(batch.input_ids, batch.attention_mask, read)    # (1, target, vocab)
@@ -781,7 +782,7 @@ def beam(model, ids, beams=4, max_length=20):                      # ids (1, sou
 
 # %% tags=["nbval-ignore-output"]
 def compare(index):
-    ids = torch.tensor([[*vocabulary.encode(german[index]), EOS]], device=device())  # (1, source)
+    ids = torch.tensor([[*vocabulary.encode(german[index]), EOS]], device=default_device())  # (1, source)
     return beam(model, ids, beams=1), beam(model, ids)
 
 
@@ -900,7 +901,7 @@ expect("Right translations among ten", right, 0, 0)
 # %% tags=["nbval-ignore-output"]
 lost = Transformer(len(vocabulary), replace(config, position="none"), layers=3)
 lost.load_state_dict(model.state_dict())
-without_positions = translate(lost.to(device()), german)
+without_positions = translate(lost.to(default_device()), german)
 for index in show[:4]:
     print(f"{german[index]:44} {without_positions[index]}")
 left = bleu(without_positions, english)
@@ -1028,9 +1029,9 @@ plots.explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": li
 # %% tags=["nbval-ignore-output"]
 library.load_state_dict(model.state_dict())
 sources = [(source, []) for source in vocabulary.encode_batch(german)]
-batch = collate(sources, BOS, EOS, PAD).to(device())
+batch = collate(sources, BOS, EOS, PAD).to(default_device())
 searched = beam_search(
-    library.to(device()), batch.input_ids, batch.attention_mask, max_length=20, beams=4
+    library.to(default_device()), batch.input_ids, batch.attention_mask, max_length=20, beams=4
 )
 by_beam = [vocabulary.decode(ids) for ids in searched]
 same = sum(by_beam[index] == text(words[1:]) for index, (_, (_, words)) in enumerate(found))

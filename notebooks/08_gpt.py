@@ -30,7 +30,8 @@ from txlib.attention import causal
 from txlib.data import shakespeare
 from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position
 from txlib.layers.norm import make_norm
-from txlib.course.lesson import device, expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.devices import default_device
 from txlib.training import optimizers, warmup_linear
 
 texts = shakespeare()                                              # whole plays: 12 for training, 1 for validation
@@ -161,7 +162,7 @@ plots.next_token(
 def batch(ids, size, n=64):
     start = torch.randint(len(ids) - n, (size,))                   # (batch,)
     window = ids[start[:, None] + torch.arange(n + 1)]             # (batch, n + 1)
-    return window[:, :-1].to(device()), window[:, 1:].to(device()) # (batch, n) each: what is read, what comes next
+    return window[:, :-1].to(default_device()), window[:, 1:].to(default_device()) # (batch, n) each: what is read, what comes next
 
 
 torch.manual_seed(1)
@@ -306,7 +307,7 @@ expect("The parallel pass is faster by a factor of", slow / fast, 10, 600)
 # %%
 def train(model, steps, what, mask=causal(), size=8, text=train_ids):
     torch.manual_seed(0)
-    optimizer, losses = optimizers(model.to(device()).train(), lr=4e-3, muon_lr=0.02), []
+    optimizer, losses = optimizers(model.to(default_device()).train(), lr=4e-3, muon_lr=0.02), []
     for step in progress(range(1, steps + 1), what):
         read, following = batch(text, size)                        # (batch, n) each
         logits = model(read, mask)                                 # (batch, n, vocab)
@@ -328,7 +329,7 @@ def train(model, steps, what, mask=causal(), size=8, text=train_ids):
 # %%
 @torch.no_grad()
 def write(model, start, new=300, mask=causal()):
-    ids = encode(start)[None].to(device())                         # (1, length)
+    ids = encode(start)[None].to(default_device())                         # (1, length)
     for _ in range(new):
         p = model(ids[:, -64:], mask)[0, -1].softmax(dim=-1)       # (vocab,): only the last place is of interest
         ids = torch.cat([ids, torch.multinomial(p, 1)[None]], dim=1)             # (1, length + 1)
@@ -341,7 +342,7 @@ def write(model, start, new=300, mask=causal()):
 # %% tags=["nbval-ignore-output"]
 config = BlockConfig(128, 4, 512, norm="rms", activation="gelu", bias=False, position="rotary_half")
 torch.manual_seed(0)
-model = GPT(V, config, layers=3).to(device())
+model = GPT(V, config, layers=3).to(default_device())
 print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters\n")
 print(write(model, "ORSINO:\n", new=150))
 
@@ -361,8 +362,8 @@ print(f"first loss {losses[0]:.2f}, mean of the last 50 {sum(losses[-50:]) / 50:
 # %%
 @torch.no_grad()
 def validation(model, mask=causal(), n=64, windows=500):
-    read = unseen[: windows * n].view(windows, n).to(device())     # (windows, n)
-    following = unseen[1 : windows * n + 1].view(windows, n).to(device())        # (windows, n)
+    read = unseen[: windows * n].view(windows, n).to(default_device())     # (windows, n)
+    following = unseen[1 : windows * n + 1].view(windows, n).to(default_device())        # (windows, n)
     parts = zip(read.split(100), following.split(100), strict=True)
     return sum(F.cross_entropy(model(r, mask).flatten(0, 1), f.flatten()).item() for r, f in parts) / (windows // 100)
 
@@ -407,8 +408,8 @@ print(write(model, "ORSINO:\n"))
 
 # %% tags=["nbval-ignore-output"]
 with torch.no_grad():
-    read = unseen[: 1500 * 64].view(1500, 64).to(device())         # (windows, n)
-    following = unseen[1 : 1500 * 64 + 1].view(1500, 64).to(device())            # (windows, n)
+    read = unseen[: 1500 * 64].view(1500, 64).to(default_device())         # (windows, n)
+    following = unseen[1 : 1500 * 64 + 1].view(1500, 64).to(default_device())            # (windows, n)
     logits = torch.cat([model(part) for part in read.split(100)])  # (windows, n, vocab)
 by_place = F.cross_entropy(logits.transpose(1, 2), following, reduction="none").mean(dim=0).tolist()     # (n,)
 plots.lines(
@@ -444,7 +445,7 @@ expect("Loss at the last ten places", sum(by_place[-10:]) / 10, 1.7, 2.1)
 
 # %%
 n = torch.arange(64)
-leaky = (n[:, None] >= n[None, :] - 1)[None, None].to(device())    # (1, 1, query, key): sees one place too far
+leaky = (n[:, None] >= n[None, :] - 1)[None, None].to(default_device())    # (1, 1, query, key): sees one place too far
 small = BlockConfig(64, 4, 256, norm="rms", activation="gelu", bias=False, position="rotary_half")
 without = BlockConfig(64, 4, 256, norm="rms", activation="gelu", bias=False, position="none")
 broken = {
@@ -484,7 +485,7 @@ plots.lines(
 # %%
 @torch.no_grad()
 def honest(model, mask, n=20):
-    window = unseen[: 1000 * 50].view(1000, 50)[:, : n + 1].to(device())         # (beginnings, n + 1)
+    window = unseen[: 1000 * 50].view(1000, 50)[:, : n + 1].to(default_device())         # (beginnings, n + 1)
     part = mask[..., :n, :n] if isinstance(mask, torch.Tensor) else mask
     return F.cross_entropy(model(window[:, :-1], part)[:, -1], window[:, -1]).item()
 
@@ -554,11 +555,11 @@ def into_library(ours, config, layers):
     library = LibraryGPT(GPTConfig(V, config, layers=layers, max_length=64))
     names = {name: "decoder." + name if name.startswith(("layers.", "norm.")) else name for name in ours.state_dict()}
     library.load_state_dict({names[name]: weight for name, weight in ours.state_dict().items()})
-    return library.to(device()).eval()
+    return library.to(default_device()).eval()
 
 
 library = into_library(model, config, layers=3)
-ids = unseen[: 4 * 64].view(4, 64).to(device())                    # (batch, n)
+ids = unseen[: 4 * 64].view(4, 64).to(default_device())                    # (batch, n)
 with torch.no_grad():
     prove_equal(model(ids), library(ids).logits, tolerance=1e-4, what="Our GPT's scores and the library's")
     loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -571,7 +572,7 @@ with torch.no_grad():
 # %%
 torch.manual_seed(0)
 like_gpt2 = BlockConfig(64, 4, 256, activation="gelu_tanh", position="learned")
-ours = GPT(V, like_gpt2, layers=3).to(device()).eval()
+ours = GPT(V, like_gpt2, layers=3).to(default_device()).eval()
 with torch.no_grad():
     for weight in ours.parameters():
         weight.add_(0.1 * torch.randn_like(weight))
@@ -782,7 +783,7 @@ for name, N, D in (("GPT-3", 175e9, 300e9), ("Chinchilla", 70e9, 1.4e12), ("Llam
 for d, blocks in ((48, 1), (128, 3)):
     torch.manual_seed(0)
     block = BlockConfig(d, 2, 4 * d, norm="rms", activation="gelu", bias=False, position="rotary_half")
-    reader = GPT(V, block, blocks).to(device())
+    reader = GPT(V, block, blocks).to(default_device())
     losses = train(reader, 300, f"d = {d}, 8,000 characters", text=train_ids[:8000])
     print(f"d = {d:3}: {sum(losses[-20:]) / 20:.2f} nats per character on what it has read, "
           f"{validation(reader):.2f} on the unseen play")

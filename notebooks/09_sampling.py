@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 
 from txlib import plots
-from txlib.course.lesson import expect, gpt2, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, gpt2, progress, prove_equal, shipped, show_source
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer
 

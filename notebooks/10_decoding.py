@@ -26,7 +26,7 @@ import torch.nn.functional as F
 
 from txlib import plots
 from txlib.attention import attention, causal
-from txlib.course.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
 from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained
 from txlib.text import load_tokenizer

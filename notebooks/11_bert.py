@@ -30,12 +30,13 @@ from txlib import load_pretrained, plots
 from txlib.attention import Mask, causal, full
 from txlib.data import pad, reviews, verses
 from txlib.layers import BlockConfig, LayerNorm, LearnedPosition, TokenEmbedding
-from txlib.course.lesson import device, expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
+from txlib.devices import default_device
 from txlib.models.stack import Stack
 from txlib.text import BytePairEncoder
 from txlib.training.optimizers import optimizers
 
-here = device()
+here = default_device()
 
 # %% [markdown]
 # The verses come in pairs, in the English of 1611 and in today's. `gaps` gives each word of a verse with its two

@@ -30,7 +30,8 @@ from torch import nn
 from txlib import load_pretrained, plots
 from txlib.attention import causal, full, recording
 from txlib.data import pad, reviews, sentence_pairs, spans, tags, verses
-from txlib.course.lesson import device, expect, minilm, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, minilm, progress, prove_equal, shipped, show_source
+from txlib.devices import default_device
 from txlib.models import Encoder
 from txlib.text import BytePairEncoder, load_tokenizer
 
@@ -38,7 +39,7 @@ from txlib.text import BytePairEncoder, load_tokenizer
 # The tokenizer and the encoder:
 
 # %%
-here = device()
+here = default_device()
 encoder = load_pretrained(shipped("bert-tiny"), dtype=torch.float32).base.to(here)
 pieces = BytePairEncoder.load(shipped("bert-tiny") / "tokenizer.json")
 PAD, UNK, CLS, SEP, MASK = sorted(pieces.special_tokens.values())

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from txlib import plots
 from txlib.data import reviews, shakespeare, verses
-from txlib.course.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
 
 folder = shipped("glassllm-en")
 config = json.loads((folder / "config.json").read_text())

@@ -32,7 +32,7 @@ from txlib import plots
 from txlib.attention import MultiHeadAttention, causal
 from txlib.data import translation
 from txlib.layers import FeedForward, LayerNorm
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 
 pairs = {language: translation("games", f"{language}-en") for language in ("de", "fr")}
 

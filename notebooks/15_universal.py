@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from txlib.attention import MultiHeadAttention
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import shakespeare
 from txlib.layers import FeedForward, LayerNorm
 
@@ -348,7 +348,7 @@ print("right answers at depth 0, 1, … 10:", "  ".join(f"{each:.0%}" for each i
 # this lesson and writes down what comes out.
 
 # %%
-from txlib.root import DATA
+from txlib.paths import DATA
 
 recorded = json.loads((DATA / "rumours.json").read_text())
 

@@ -32,7 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
 from txlib.attention import Mask, MultiHeadAttention
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.layers import FeedForward, LayerNorm
 
 torch.set_num_threads(1)                                    # so that timings are comparable
@@ -774,7 +774,7 @@ def work(model):                                            # operations per pic
 # And what came out:
 
 # %%
-from txlib.root import DATA
+from txlib.paths import DATA
 
 recorded = json.loads((DATA / "wardrobe.json").read_text())
 

@@ -30,7 +30,7 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import attention, block_local, causal
-from txlib.course.lesson import expect, progress, prove_equal, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import chorales
 from txlib.layers import FeedForward, LayerNorm
 from txlib.music import Piece
@@ -703,7 +703,7 @@ expect("Nats per note", nats.mean().item() * tokens_per_note, 2.2, 2.5)
 # seeds each. By how much will distances beat places, or the other way round?
 
 # %%
-from txlib.root import DATA
+from txlib.paths import DATA
 
 recorded = json.loads((DATA / "voices.json").read_text())  # question → name → seed → a run
 
@@ -1114,7 +1114,7 @@ show_source(MusicTransformer)
 
 # %%
 from txlib import load_pretrained
-from txlib.course.lesson import shipped
+from txcourse.lesson import shipped
 from txlib.generation import Composer as Singers  # our own model's name is Composer
 from txlib.generation import Sampling
 

@@ -31,8 +31,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
-from txlib.course.lesson import expect, progress, prove_equal, show_source
-from txlib.root import DATA
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.paths import DATA
 
 torch.set_num_threads(1)  # for tensors this small, more threads only wait
 

@@ -26,11 +26,11 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import DenseConfig
-from txlib.course.lesson import expect, prove_equal, shipped, show_source
+from txcourse.lesson import expect, prove_equal, shipped, show_source
 from txlib.data.shakespeare import plays
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
-from txlib.root import DATA
+from txlib.paths import DATA
 from txlib.text import BytePairEncoder
 
 play = plays()["hamlet"]

@@ -29,7 +29,7 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import Mask, MultiHeadAttention
-from txlib.course.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
 from txlib.data import shakespeare
 from txlib.layers import FeedForward, LayerNorm
 
@@ -832,7 +832,7 @@ for task, steps, low, high in ((one_fact, 100, 0.9, 1), (own_question, 150, 0.02
 # lesson:
 
 # %%
-from txlib.root import DATA
+from txlib.paths import DATA
 
 recorded = json.loads((DATA / "far_away.json").read_text())
 

@@ -32,7 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import load_pretrained, plots
 from txlib.attention import MultiHeadAttention, recording
-from txlib.course.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
 from txlib.data import shakespeare, translation
 from txlib.text import BytePairEncoder, Tokenizer, load_tokenizer
 
@@ -1054,7 +1054,7 @@ def hosts(guests):
 # `data/feast.py` has run these cells for 8, 16, 32 and 64 guests, with three seeds each:
 
 # %%
-from txlib.root import DATA
+from txlib.paths import DATA
 
 recorded = json.loads((DATA / "feast.json").read_text())
 for name, by_guests in recorded.items():                        # guests → seed → share of right answers

@@ -36,7 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
-from txlib.course.lesson import expect, prove_equal, shipped, show_source
+from txcourse.lesson import expect, prove_equal, shipped, show_source
 from txlib.data import shakespeare
 
 torch.set_num_threads(1)                                           # timings of one thread repeat best

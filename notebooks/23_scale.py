@@ -42,8 +42,9 @@ torch.set_num_threads(1)                               # two processes will shar
 
 # %%
 from txlib import plots
-from txlib.course.lesson import device, expect, progress, prove_equal, show_source
-from txlib.root import DATA
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.devices import default_device
+from txlib.paths import DATA
 from txlib.models.sizes import GPT2, GPT3, LLAMA, VASWANI, build, count_parameters
 
 sizes = {"GPT-2 small": GPT2["small"], "GPT-2 xl": GPT2["xl"], "Llama 7B": LLAMA["7b"],
@@ -640,7 +641,7 @@ prove_equal(gradients["yours"], gradients["torch's"], what="Yours and torch's")
 # On a GPU, the peak can be watched directly. The next cell does so where there is one:
 
 # %% tags=["nbval-ignore-output"]
-if device().type == "cuda":
+if default_device().type == "cuda":
     deep, wide = Small(V, 512, 8, 12, 512).cuda(), ids[: 32 * 512].view(32, 512).cuda()
     for name, run in ways.items():
         torch.cuda.reset_peak_memory_stats()

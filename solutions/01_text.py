@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · The bytes of a code point   ●●○○○ · 10 minutes · 2 points
@@ -72,7 +72,7 @@ with check("utf8") as show:
         show([utf8(show.random_size(low, high)) for _ in range(8)], f"eight random code points of {size} bytes")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txgrade import alternative, forbid, mistake
 
 forbid("*", "txlib")
 forbid("utf8", ("encode", "bytes", "to_bytes"))
@@ -464,7 +464,7 @@ def with_flag(ids, pair, new):
 alternative("merge", with_flag)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 FIRST = variant(256, 260, 300, 1_000)  # of task 4: the id of the first merge
 

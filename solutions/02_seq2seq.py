@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from txlib.grading import check
+from txgrade import check
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 N, SKIP = variant((10, 4), (14, 4), (17, 5), (20, 6))  # the example of task 1
 SHARP = variant(2, 1.5, 2.5, 3)  # of the bell in task 4
@@ -71,7 +71,7 @@ with check("short-cuts") as show:
          f"skip = {skip}, and n = 1, {skip - 1}, {skip}, {skip + 1}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -641,7 +641,7 @@ with check("forty-back", operators=False) as show:
     show.weights(remember(), "your trained net")
 
 # %% tags=["mistakes"]
-from txlib.grading import measured
+from txgrade import measured
 
 
 def of_new_sequences(shown, private):

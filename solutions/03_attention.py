@@ -19,10 +19,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import Inputs, check
+from txgrade import Inputs, check
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # The example of task 1: the width, two dot products, and their weights.
 WIDTH, GOOD, RIVAL, SHARE, REST = variant(
@@ -66,7 +66,7 @@ with check("margin") as show:
     show(margin(share, rivals, d_k), f"share {share:.2f}, {rivals} rivals, d_k = {d_k}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 mistake("margin", lambda share, rivals, d_k: math.log(share / (1 - share) * rivals),
@@ -383,7 +383,7 @@ alternative("in-pieces", lambda out, log_sum: combined(
     out, (log_sum - log_sum.logsumexp(dim=0)).exp().nan_to_num(0.0)))
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 5: what has to be in memory.
 EACH, HELD = variant(
@@ -520,7 +520,7 @@ with check("dictionary", operators=False) as show:
     show.weights({"q": q, "k": k}, "your two tables")
 
 # %% tags=["mistakes"]
-from txlib.grading import measured
+from txgrade import measured
 
 
 def of_made_up_words(shown, private):

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention import MultiHeadAttention, attention
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # Three functions are at hand. `attention(q, k, v, mask)` is that of lesson 03. It takes (batch, heads, length, width),
@@ -84,7 +84,7 @@ with check("unfuse") as show:
         show([*unfuse(x, heads, parts)], f"{heads} heads, {parts} parts of {d_k} columns")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -495,7 +495,7 @@ alternative("pool-heads", lambda w, heads, kv_heads: torch.cat(
     [torch.stack(group.chunk(heads // kv_heads, dim=1)).mean(dim=0) for group in w.chunk(kv_heads, dim=1)], dim=1))
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 FAR, TO_THE = variant((1, "on the"), (2, "two places to the"), (3, "three places to the"))  # of task 5: where heads look
 

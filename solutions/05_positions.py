@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 BASE = variant(10_000, 500, 2_000, 50_000)  # of the frequencies in task 1
 
@@ -67,7 +67,7 @@ with check("sinusoidal", atol=1e-4) as show:
     show(sinusoidal(torch.arange(first, first + length)[None], 2 * show.random_size(4, 8)), f"from position {first}")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -616,7 +616,7 @@ with check("clock") as show:
     show.weights({"frequency": clock(hands, longest)}, f"{hands} hands, {longest} positions")
 
 # %% tags=["mistakes"]
-from txlib.grading import measured
+from txgrade import measured
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.grading import Inputs, check
+from txgrade import Inputs, check
 
 # %% [markdown]
 # ### Task 1 · A norm for each head   ●●○○○ · 10 minutes · 3 points
@@ -70,7 +70,7 @@ with check("head-norm") as show:
     show(head_norm(0.1 * show.randn(2, 3, heads * d), heads, gain, bias, 0.01), "small vectors, eps = 0.01")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, measured, mistake
+from txgrade import alternative, equivalent, forbid, measured, mistake
 
 forbid("*", "txlib")
 forbid("head-norm", ("torch.nn.functional.layer_norm", "torch.layer_norm", "LayerNorm", "native_layer_norm", "group_norm",
@@ -442,7 +442,7 @@ alternative("feed-forward", network(F.gelu))
 alternative("feed-forward", lambda x, w1, b1, w2, b2: F.linear(F.gelu(F.linear(x, w1.T, b1)), w2.T, b2))
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 D, HEADS, D_FF = variant((512, 8, 2048), (768, 12, 3072), (1024, 16, 4096), (256, 4, 1024))  # an example, of task 4
 # Of task 5: attention's operations, beside the network's.

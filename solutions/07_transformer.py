@@ -23,10 +23,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 PAD, BOS, EOS = variant((0, 1, 2), (1, 0, 2), (3, 1, 2), (0, 2, 1))  # they differ between tokenizers
 
@@ -89,7 +89,7 @@ with check("several-references") as show:
     show([empty, modified_precision([sentence(8, 15)], [[sentence(8, 15)]], 1)], "no 2-grams; one reference")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 forbid("several-references", ("sacrebleu", "nltk"))

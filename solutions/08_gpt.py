@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 IGNORE_INDEX = variant(-100, -1, -2, -999)  # the label that does not count, in tasks 1 and 2
 # The example of task 3: a Llama's name, layers, d_model and d_ff.
@@ -76,7 +76,7 @@ with check("shift") as show:
     show(list(inputs_and_labels([show.randint(10, 50, show.random_size(2, 5)).tolist()], 0)), "one text: read, labels")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -700,7 +700,7 @@ for change in ("if predicted == len(ids): → (deleted)", "if predicted == len(i
 
 # %%
 from txlib import load_pretrained
-from txlib.course.lesson import shipped
+from txcourse.lesson import shipped
 from txlib.data import reviews, shakespeare
 from txlib.text import load_tokenizer
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · As open as you like   ●●●○○ · 12 minutes · 2 points
@@ -68,7 +68,7 @@ with check("temperature-for", rtol=3e-3) as show:
     show(temperature_for(scale * p.log(), float((-p * p.log()).sum())), "three that lie far apart")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -537,7 +537,7 @@ equivalent("typical", "surprise - expected → expected - surprise", "A distance
 equivalent("typical", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` writes every place.")
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 5: what a score is, and to which power the number of tokens divides.
 POWER, SCORE = variant(

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · A cache that forgets   ●●●●○ · 15 minutes · 3 points
@@ -76,7 +76,7 @@ with check("forgetting-head") as show:
         show(list(cache), f"window {window}: the cache at the end: keys, values")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -317,7 +317,7 @@ alternative("roofline", lambda parameters, width, cache, batch, rate, reading: m
     rate / (2 * parameters), batch * reading / (parameters * width + batch * cache)))
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 BITS = variant(4, 3, 5, 6)  # of a weight in task 4
 

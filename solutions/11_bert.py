@@ -17,10 +17,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 1: which words are chosen, and which dice mask a piece, or replace it.
 CHOSEN, MASKED, RANDOM = variant((0.15, 0.8, 0.9), (0.2, 0.7, 0.85), (0.25, 0.6, 0.8), (0.3, 0.7, 0.9))
@@ -87,7 +87,7 @@ with check("hide-words") as show:
         show(ids, "ids, afterwards")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 for task in ("hide-words", "join-pair", "corrupt-spans", "pseudo-likelihood"):
     forbid(task, "txlib")
@@ -697,7 +697,7 @@ equivalent("pseudo-likelihood", "(~special).nonzero()[:, 0] → (~special).nonze
 #
 # ```python
 # from txlib import load_pretrained
-# from txlib.course.lesson import shipped
+# from txcourse.lesson import shipped
 # from txlib.data import verses
 # from txlib.text import BytePairEncoder
 #

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · From tags to names   ●●●○○ · 14 minutes · 3 points
@@ -74,7 +74,7 @@ with check("find-names") as show:
     show(find_names(["O", *["B-PER", "I-PER"] * count, "O"], [-1, *range(2 * count), -1]), f"{count} names in a row")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, measured, mistake
+from txgrade import alternative, equivalent, forbid, measured, mistake
 
 forbid("*", "txlib")
 
@@ -426,7 +426,7 @@ equivalent("last-real", "torch.arange(hidden.shape[1]) → torch.arange(1, hidde
            "Where only the first token is real, all numbers may be 0, too: `argmax` takes the first.")
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 REACH = variant(3, 2, 4, 5)  # how far task 4 looks
 

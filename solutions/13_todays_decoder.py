@@ -18,7 +18,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### Task 1 · RMS norm in half precision   ●●○○○ · 8 minutes · 3 points
@@ -67,7 +67,7 @@ with check("rms-norm", rtol=2e-3, atol=1e-4) as show:
     show(rms_norm(large.half(), gain, 1e-6), "half precision, but a gain in float32")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txgrade import alternative, forbid, mistake
 
 forbid("*", "txlib")
 forbid("rms-norm", ("rms_norm", "RMSNorm", "_fused_rms_norm"), "aten._fused_rms_norm")
@@ -118,7 +118,7 @@ alternative("rms-norm", lambda x, gain, eps: (gain * (x.double() / (x.double() *
                                               .type_as(x)).type_as(x))
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 2: the network's name, its function, and the formula of that.
 NAME, GATE, FORMULA = variant(
@@ -604,7 +604,7 @@ alternative("costs", {
 
 # %%
 from txlib import load_pretrained
-from txlib.course.lesson import shipped
+from txcourse.lesson import shipped
 from txlib.data import shakespeare
 from txlib.text import load_tokenizer
 

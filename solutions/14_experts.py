@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · Gates from scores   ●●○○○ · 7 minutes · 2 points
@@ -61,7 +61,7 @@ with check("gates") as show:
     show(gates(show.randn(3, 4), 4), "four of four experts")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, forbid, mistake
+from txgrade import alternative, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -110,7 +110,7 @@ alternative("gates", by_hand)
 alternative("gates", lambda scores, k: scores.masked_fill(scores < scores.topk(k).values[:, -1:], -torch.inf).softmax(-1))
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 2: to how many experts a token goes.
 K, LIKELIEST = variant((1, "likeliest expert"), (2, "two likeliest experts"), (3, "three likeliest experts"))
@@ -278,7 +278,7 @@ with check("dropped") as show:
 # %% tags=["mistakes"]
 from collections import Counter
 
-from txlib.grading import equivalent
+from txgrade import equivalent
 
 equivalent("dropped", "queue.gather(1, chosen[:, None])[:, 0] → queue.gather(1, chosen[:, None])[:, -1]",
            "`gather` gives a single column here: the first is the last.")

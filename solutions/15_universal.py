@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · A stack with exits   ●●○○○ · 8 minutes · 2 points
@@ -69,7 +69,7 @@ with check("exits") as show:
     show(leave_early(certain, 1.0), "threshold 1, which a layer of each text meets exactly")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 equivalent("exits", "answer.gather(0, layer[None])[0] → answer.gather(0, layer[None])[-1]",
@@ -536,7 +536,7 @@ def with_a_mask(state, step, done, most):
 alternative("running-only", with_a_mask)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 BLOCK = variant(12, 8, 14, 16)  # of task 5: times d², the parameters of a block
 

@@ -20,7 +20,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### How costs are counted here
@@ -74,7 +74,7 @@ with check("together") as show:
     show(together(show.randn(1, 4, 16), 2, 4), "2 × 2 patches of 2 × 2, 4 channels")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 equivalent("together", "width // p → width / p", "A width is a multiple of p, and einops takes 4.0 for 4.")
@@ -123,7 +123,7 @@ alternative("together", by_loop)
 alternative("together", by_folding)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 2: how pictures are resized.
 MODE, ALIGNED = variant(("bilinear", False), ("bicubic", False), ("bilinear", True), ("bicubic", True))

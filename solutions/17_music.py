@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### Tokens, and a way to make some
@@ -103,7 +103,7 @@ with check("transpose") as show:
     show.call(transposed, tokens, -down, low - torch.tensor([down, down - 1, 9, 9]), high, label=f"down by {down}: too low for the alto")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -160,7 +160,7 @@ def by_loop(tokens, shift, lowest, highest):
 alternative("transpose", by_loop)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 PAIRS = variant(2, 3, 4)  # of task 2: so many a lag needs
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### Task 1 · How far does it move?   ●●○○○ · 10 minutes · 2 points
@@ -84,7 +84,7 @@ with check("gaps", atol=1e-4) as show:
          "a single order; two orders, of which one leaves all in place")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 for difference in ("after - before → before - after", "after - before[order] → before[order] - after"):
@@ -261,7 +261,7 @@ def set_by_set(x, sizes, seeds, w_k, w_v, heads):
 alternative("pool", set_by_set)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 NOBODY, SHARE = variant((0, "1"), (1, "e"), (2, "e^2"), (3, "e^3"))  # of task 3: nobody's score, and e to its power
 

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### How costs are counted here
@@ -85,7 +85,7 @@ with check("exponent") as show:
     show(exponent([float(n) for n in lengths], [n * math.log(n) * noise[0] for n in lengths]), "n log n")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -171,7 +171,7 @@ alternative("exponent", by_lstsq)
 alternative("exponent", by_polyfit)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 2: the feed-forward network, and how many matrices a token meets in it.
 MATRICES, NETWORK = variant(

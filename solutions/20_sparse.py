@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### How costs are counted here
@@ -98,7 +98,7 @@ with check("count-pairs") as show:
         show(count_pairs(n, 4096, 4), f"n = {n:,}, r = 4,096, 4 sinks")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", ("txlib", "tracemalloc"))
 
@@ -160,7 +160,7 @@ def closed_form(n, radius, sinks):
 alternative("count-pairs", closed_form)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 REACH, AFTER = variant((1, "r"), (2, "2r"), (3, "3r"), (4, "4r"))  # of task 2: how many radii a query sees ahead
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### Task 1 · How many directions?   ●●○○○ · 8 minutes · 2 points
@@ -64,7 +64,7 @@ with check("directions") as show:
     show([directions(0 * shifted, 0.5), directions(shifted, 0.01)], "a matrix of zeros, and one of which nearly all is kept")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", "txlib")
 
@@ -243,7 +243,7 @@ def with_where(q, k, v, E, F, lengths):
 alternative("linformer", with_where)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 PLUS, BELOW = variant((1, "e^x"), (2, "e^x + 1"), (3, "e^x + 2"), (4, "e^x + 3"))  # of task 3: beside elu; and what that is below 0
 

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.grading import check, cost
+from txgrade import check, cost
 
 # %% [markdown]
 # ### Task 1 · A softmax's denominator in one pass   ●●○○○ · 8 minutes · 2 points
@@ -98,7 +98,7 @@ with check("online") as show:
           "no more than two blocks kept": late - early <= 1000 and many - few < 100_000}, "100 blocks of 500")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", ("txlib", "gc", "tracemalloc"))
 
@@ -763,7 +763,7 @@ def columns_outside(q, k, v, out, L, d_out, is_causal, tile):
 alternative("backward", columns_outside)
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 KEPT = variant(2, 3, 4, 5)  # of task 6: numbers beside each query
 

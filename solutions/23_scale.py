@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.grading import check
+from txgrade import check
 
 
 class Wire(NamedTuple):
@@ -63,7 +63,7 @@ def counted_group(lost: int | None = None) -> tuple[Group, Callable]:
     return Group(lambda parts: arriving(parts).sum(dim=0), lambda parts: arriving(parts).amax(dim=0)), lambda: numbers
 
 # %% tags=["variant"]
-from txlib.grading import variant
+from txgrade import variant
 
 # Of task 1: bytes per parameter.
 WEIGHTS, GRADIENTS, OPTIMIZER = variant((2, 2, 12), (2, 4, 12), (2, 2, 6), (2, 4, 6))
@@ -121,7 +121,7 @@ with check("room") as show:
     show([room(*given(stage, True, N, memory)) for stage in range(4)], f"N = {N:,}, {memory:,} bytes, with checkpointing")
 
 # %% tags=["mistakes"]
-from txlib.grading import alternative, equivalent, forbid, mistake
+from txgrade import alternative, equivalent, forbid, mistake
 
 forbid("*", ("txlib", "__closure__", "cell_contents"))
 

@@ -3,6 +3,8 @@
 import os
 import shutil
 import sys
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import hypothesis
@@ -12,7 +14,7 @@ import torch
 from jaxtyping import install_import_hook
 from xdist.scheduler import LoadScopeScheduling
 
-install_import_hook("txlib", "beartype.beartype")
+install_import_hook(("txlib", "txgrade", "txcourse"), "beartype.beartype")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anybody imports Triton, which parts of torch do
 
@@ -139,17 +141,34 @@ def unchecked():
 
 
 @pytest.fixture
-def txlib(monkeypatch, capsys):
-    """`txlib …` in this process: (exit status, stdout, stderr)."""
-    from txlib.cli import main
+def command(monkeypatch, capsys):
+    """`command("txlib", …)` runs a command in this process: (exit status, stdout, stderr)."""
 
-    def run(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["txlib", *map(str, arguments)])
+    def run(name: str, *arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
-            main()
+            import_module(f"{name}.cli").main()
         return end.value.code or 0, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def txlib(command):
+    """`txlib …` in this process: (exit status, stdout, stderr)."""
+    return partial(command, "txlib")
+
+
+@pytest.fixture
+def txgrade(command):
+    """`txgrade …` in this process: (exit status, stdout, stderr)."""
+    return partial(command, "txgrade")
+
+
+@pytest.fixture
+def txcourse(command):
+    """`txcourse …` in this process: (exit status, stdout, stderr)."""
+    return partial(command, "txcourse")
 
 
 @pytest.fixture(scope="module")  # while it runs, nothing else in this process can use asyncio

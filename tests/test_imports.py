@@ -21,14 +21,14 @@ INSIDE_FUNCTIONS = {  # files, too, that only a function imports
     "pretrained.py": {"safetensors"},
     "stored.py": {"safetensors", "huggingface_hub"},
 }
+ABOVE = {"txlib": {"txgrade", "txcourse"}, "txgrade": {"txlib", "txcourse"}}
 MAY_NOT_IMPORT = {
-    "grading": {"models", "recipes"},
     "generation": {"models", "recipes"},
     "data": {"recipes"},
     "text": {"data", "recipes"},
     "training": {"models", "text", "data", "generation", "recipes"},  # it knows no model
 }
-ROOMS = {  # of txlib.grading, from the ground up: which rooms each may import
+ROOMS = {  # of txgrade, from the ground up: which rooms each may import
     "evidence": set(),
     "records": set(),
     "sandbox": set(),
@@ -68,9 +68,9 @@ def parts_of_txlib(package: str) -> set[str]:
 
 
 def imported_rooms(room: str) -> set[str]:
-    """Which rooms and modules of txlib.grading a room imports."""
-    names = [name.split(".") for path in (ROOT / "txlib" / "grading" / room).rglob("*.py") for name in imported(path)]
-    return {name[2] for name in names if name[:2] == ["txlib", "grading"] and len(name) > 2}
+    """Which rooms and modules of txgrade a room imports."""
+    names = [name.split(".") for path in (ROOT / "txgrade" / room).rglob("*.py") for name in imported(path)]
+    return {name[1] for name in names if name[0] == "txgrade" and len(name) > 1}
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -79,9 +79,18 @@ def test_imports_go_one_way(package):
     assert package in parts_of_txlib(package)  # the search finds something
 
 
-def test_no_import_goes_in_a_circle():
+@pytest.mark.parametrize(("package", "others"), ABOVE.items())
+def test_the_three_packages_are_apart(package, others):
+    """Neither the library nor the grader knows the other, or the course."""
+    names = {name.split(".")[0] for path in (ROOT / package).rglob("*.py") for name in imported(path)}
+    assert package in names
+    assert not names & others
+
+
+@pytest.mark.parametrize("package", ["txlib", "txgrade", "txcourse"])
+def test_no_import_goes_in_a_circle(package):
     """The modules have an order in which each imports only earlier ones, also inside its functions."""
-    files = {module_name(path): path for path in (ROOT / "txlib").rglob("*.py")}
+    files = {module_name(path): path for path in (ROOT / package).rglob("*.py")}
     arrows = {}
     for name, path in files.items():
         found = {each if each in files else each.rpartition(".")[0] for each in imported(path)}
@@ -91,13 +100,13 @@ def test_no_import_goes_in_a_circle():
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_of_grading_imports_only_rooms_below(room):
+def test_a_room_of_the_grader_imports_only_rooms_below(room):
     below = ROOMS.keys() & imported_rooms(room) - {room}
     assert below <= ROOMS[room]
 
 
-def test_every_room_of_grading_has_its_place():
-    found = {path.parent.name for path in (ROOT / "txlib" / "grading").glob("*/__init__.py")}
+def test_every_room_of_the_grader_has_its_place():
+    found = {path.parent.name for path in (ROOT / "txgrade").glob("*/__init__.py")}
     assert found == ROOMS.keys()
     seen = {name for room in ROOMS for name in imported_rooms(room)}
     assert ROOMS.keys() - {"running"} <= seen  # the search finds something

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what `__getattr__` gives, for editors and type checkers
-    from txlib import attention, data, generation, grading, layers, models, music, plots, recipes, text, training
+    from txlib import attention, data, generation, layers, models, music, plots, recipes, text, training
     from txlib.models.pretrained import load_pretrained, save_pretrained
 
     __version__: str
@@ -16,7 +16,6 @@ __all__ = [
     "attention",
     "data",
     "generation",
-    "grading",
     "layers",
     "load_pretrained",
     "models",

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from txlib.root import DATA, PACKAGES, course_folder, install, is_course
+from txlib.paths import DATA, install
 
 try:
     import typer
@@ -16,7 +16,6 @@ except ModuleNotFoundError:
     raise SystemExit(f"txlib: the command needs typer; {install('train')}") from None
 
 import txlib
-from txlib.grading import command as grading
 
 if TYPE_CHECKING:
     import torch
@@ -90,46 +89,6 @@ def fail(error: object) -> None:
     sys.exit(2)
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-def lab(
-    options: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]…")] = None,
-    author: Annotated[bool, typer.Option("--author")] = False,
-) -> None:
-    """Open your copy of the course, my_work/, in JupyterLab; with --author the course itself.
-
-    Takes the options of `jupyter lab`, e.g. --no-browser.
-    """
-    from txlib.course.lab import start
-
-    start(options or (), author)
-
-
-@app.command()
-def update() -> None:
-    """Bring in the newest version of the course. What you have done stays."""
-    from txlib.course.update import update
-
-    for line in update(course_folder("txlib update")):
-        print(line)
-
-
-@app.command()
-def fresh(
-    notebooks: Annotated[
-        list[str], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/exercise_03_attention.ipynb")
-    ],
-    keep_answers: Annotated[
-        bool, typer.Option("--keep-answers", help="Put an exercise's answers into the fresh copy.")
-    ] = False,
-) -> None:
-    """Get a fresh copy of a lesson or an exercise. The old one is kept aside."""
-    from txlib.course.copies import Copies
-
-    for notebook in notebooks:
-        for line in Copies(course_folder("txlib fresh")).renew(notebook, keep_answers):
-            print(line)
-
-
 @app.command()
 def data() -> None:
     """List the data sets, their sizes and licences."""
@@ -168,161 +127,6 @@ def data() -> None:
     print(row("chorales", "pieces", *(f"{len(split):,}" for split in chorales()), LICENCES["chorales"]))
     print(f"\nTrained models, for --model, in {DATA / 'checkpoints'}:")
     print("  " + ", ".join(sorted(folder.name for folder in (DATA / "checkpoints").glob("*/"))))
-
-
-@app.command()
-def release(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the exercises; by default exercises/ beside solutions/.")
-    ] = None,
-    variant: Annotated[
-        int | None, typer.Option(metavar="SEED", help="With other numbers, for a retake: also writes their source.")
-    ] = None,
-    withhold: Annotated[
-        bool, typer.Option("--withhold", help="Write no worked solution for learners; delete the one from before.")
-    ] = False,
-) -> None:
-    """Make exercises from their solutions.
-
-    A learner's notebook holds no answers, but recordings of what right and wrong answers give: its checks compare
-    with them.
-    """
-    from txlib.grading.authoring.release import release
-    from txlib.grading.authoring.retake import write_variant
-    from txlib.grading.text import plural
-
-    for source in sources:
-        if variant is not None:
-            source, values = write_variant(source, variant)
-            print(f"{source}: {', '.join(f'{name} = {value!r}' for name, value in values.items())}")
-        released = release(source, out, withhold=withhold)
-        print(f"{released.exercise}: {plural(released.tasks, 'task')}, {plural(released.points, 'point')}")
-        for warning in released.warnings:
-            print(f"  {warning}")
-
-
-@app.command()
-def validate(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py, or a source notebook of nbgrader's."),
-    ],
-    mutants: Annotated[
-        bool, typer.Option("--mutants", help="Instead: change the reference as people slip; does each check notice?")
-    ] = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="With --mutants: write every mutant there, too.")
-    ] = None,
-) -> None:
-    """Prove exercises before learners are graded by them.
-
-    The reference gets all points on 5 seeds, alternatives pass, each mistake is told its sentence, the stub gets
-    nothing; and the reference passes in the sandbox that grades. Exit status 1: some source has a problem.
-    """
-    if mutants:
-        from txlib.grading.authoring.mutants import report
-
-        raise typer.Exit(report(sources, json))
-    if json:
-        raise ValueError("--json is for txlib validate --mutants")
-    from txlib.grading.authoring.exercise import ExerciseError
-    from txlib.grading.authoring.prove import validate
-    from txlib.grading.judging.rehearsal import rehearse
-    from txlib.grading.text import plural
-
-    problems = []
-    for source in sources:
-        try:
-            found = validate(source)
-        except ExerciseError as reason:
-            problems += str(reason).splitlines()
-            continue
-        tasks, points = len(found.assignment.tasks), found.assignment.points
-        print(f"{source}: {plural(tasks, 'task')}, {plural(points, 'point')}")
-        print("  " + found.table().replace("\n", "\n  "))
-        wrong = found.problems or rehearse(found.assignment)
-        problems += [f"{found.assignment.name}: {problem}" for problem in wrong]
-    for problem in problems:
-        print(f"txlib: {problem}", file=sys.stderr)
-    if problems:
-        raise typer.Exit(1)
-
-
-@app.command()
-def check(
-    notebooks: Annotated[
-        list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/exercise_03_attention.ipynb")
-    ],
-) -> None:
-    """Run exercises and list their verdicts.
-
-    Each notebook is run from top to bottom. Exit status 1: some answer is not right. What the grader measures or a
-    person marks is listed, but not counted.
-    """
-    from txlib.grading.authoring.check_notebook import check_notebook
-    from txlib.grading.checking.summary import score
-    from txlib.grading.checking.verdict import ELSEWHERE
-
-    right = True
-    for notebook in map(yours, notebooks):
-        verdicts = check_notebook(notebook)
-        counted = [each for each in verdicts if not each.elsewhere]
-        points, best = sum(each.points for each in counted), sum(each.max_points for each in counted)
-        more = sum(each.max_points for each in verdicts if each.elsewhere)
-        print(f"{notebook}: {score(points, best, more)}")
-        right &= all(each.right or each.kind in ELSEWHERE for each in verdicts)
-        for verdict in verdicts:
-            print("  " + repr(verdict).replace("\n", "\n  "))
-    if not right:
-        raise typer.Exit(1)
-
-
-@app.command()
-def submit(
-    notebook: Annotated[
-        Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/exercise_03_attention.ipynb")
-    ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", readable=False, help="The shared folder; by default $TXLIB_SUBMIT_TO."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Whose answers they are; by default your login name.")] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Hand it in although no answer is filled in.")] = False,
-    verify: Annotated[
-        Path | None, typer.Option(metavar="RECEIPT", help="Instead: compare a receipt with what was kept.")
-    ] = None,
-) -> None:
-    """Hand in an exercise, and get a receipt.
-
-    What counts is the saved file. Earlier versions are kept.
-    """
-    from txlib.grading.records.people import read_name
-    from txlib.grading.submitting import submit as handing_in
-
-    if (notebook is None) == (verify is None):
-        raise ValueError("txlib submit needs a notebook, or --verify RECEIPT; see txlib submit --help")
-    if verify is not None:
-        print(handing_in.verify(verify))
-    elif notebook is not None:
-        name = None if name is None else read_name(name)
-        print(handing_in.submit(yours(notebook), to, name=name, anyway=anyway))
-
-
-def yours(notebook: Path) -> Path:
-    """The learner's copy of a notebook, where it is named as the course's own: exercises/exercise_03_attention.ipynb.
-
-    It is said on stderr when it is taken.
-    """
-    from txlib.course.copies import Copies
-
-    copy = Copies(PACKAGES).yours(notebook) if is_course(PACKAGES) else notebook
-    if copy != notebook:
-        print(f"txlib: taking your copy, {copy}", file=sys.stderr)
-    return copy
-
-
-app.add_typer(grading.app, name="grade")
 
 
 class Recipes(typer.core.TyperGroup):
@@ -565,10 +369,10 @@ def _device(name: str) -> "torch.device":
     """The torch device of that name; `auto` is the GPU if there is one."""
     import torch
 
-    from txlib.course.lesson import device
+    from txlib.devices import default_device
 
     if name == "auto":
-        return device()
+        return default_device()
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError):

@@ -7,6 +7,11 @@ import torch
 from torch import Tensor
 
 
+def default_device() -> torch.device:
+    """Return the GPU if there is one, else the CPU."""
+    return torch.accelerator.current_accelerator() or torch.device("cpu")
+
+
 def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
     """The tensor on a device; to a GPU it travels in its turn, from memory that does not move meanwhile."""
     if torch.device(device).type != "cuda":

@@ -10,7 +10,7 @@ mode = "learn"
 # %%
 import torch
 
-from txlib.grading import check
+from txgrade import check
 
 # %% [markdown]
 # ### Task 1 · Scores   ●○○○○ · 5 minutes · 2 points
@@ -68,7 +68,7 @@ with check("attention") as show:
     show(attention(q, k, v, torch.ones(n, n).tril().bool()), "causal")
 
 # %% tags=["mistakes"]
-from txlib.grading import mistake
+from txgrade import mistake
 
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1), "The division by √d_k is missing.")
 mistake("scores", lambda q, k: q @ k.transpose(-2, -1) / q.shape[-1], "You divide by d_k, not by its square root.")

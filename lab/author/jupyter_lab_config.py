@@ -1,4 +1,4 @@
-"""What `txlib lab --author` has otherwise: a lesson or a solution is two files, NN_name.py, the source, and
+"""What `txcourse lab --author` has otherwise: a lesson or a solution is two files, NN_name.py, the source, and
 NN_name.ipynb, the same with outputs. Saving one updates the other. The notebooks in exercises/ have no such twin."""
 
 c = get_config()  # noqa: F821

@@ -1,4 +1,4 @@
-"""Exercises and executed solutions are those that `txlib release` makes today."""
+"""Exercises and executed solutions are those that `txgrade release` makes today."""
 
 import shutil
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from txlib.grading.authoring.notebooks import released_name, same_notebook
-from txlib.grading.authoring.release import release
+from txgrade.authoring.notebooks import released_name, same_notebook
+from txgrade.authoring.release import release
 
 COURSE = Path(__file__).parents[2]
 SOLUTIONS = sorted((COURSE / "solutions").glob("[0-9]*.py"))

@@ -10,9 +10,9 @@ import nbformat
 import pytest
 from nbval.plugin import coalesce_streams
 
-from txlib.course.build import build, read_lesson, run_lesson
-from txlib.grading.judging.replay import EvidenceFile
-from txlib.kernels import Stopped
+from txcourse.build import build, read_lesson, run_lesson
+from txgrade.judging.replay import EvidenceFile
+from txgrade.notebook_runner import Stopped
 
 COURSE = Path(__file__).parents[2]
 SOURCES = sorted(COURSE.glob("notebooks/[0-9]*.py"))

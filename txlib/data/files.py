@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from txlib.root import DATA
+from txlib.paths import DATA
 
 GITHUB = "https://raw.githubusercontent.com"
 ELSEWHERE = {  # data sets that do not come along: who has them, and the SHA-256 of what is there

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from txlib.models.pretrained import save_pretrained
 from txlib.models.sizes import parameters
+from txlib.paths import DATA
 from txlib.recipes.recipe import Recipe
-from txlib.root import DATA
 from txlib.text import load_tokenizer
 from txlib.training import CheckpointError, Progress, TrainConfig, train
 from txlib.training.blocks import blocks_of, check_fp8

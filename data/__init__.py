@@ -1,0 +1,1 @@
+"""The data sets and trained models of the course; `txlib.data` reads them."""

@@ -1,0 +1,118 @@
+"""docs/teaching.md: its commands run in their order, and its plan has the hours and points that the course has."""
+
+import csv
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from txgrade.authoring.exercise import read_exercise
+from txgrade.sandbox import probe
+
+COURSE = Path(__file__).parents[3]
+PAGE = (COURSE / "docs" / "teaching.md").read_text(encoding="utf-8")
+MINUTES = re.compile(r"\[(\d\d) [^\]]+\]\([^)]*\) \| \[exercise\]\([^)]*\) \| (\d+) \+ (\d+) \|")
+NEEDS_ROOT = ("sudo", "install", "for page", "echo")
+
+
+def table(heading):
+    """The rows of the first table below a heading or a bold word."""
+    below = PAGE[PAGE.index(heading) :]
+    rows = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def minutes():
+    """Of each lesson and its exercise together, by number, as lesson 00 has them."""
+    text = (COURSE / "notebooks" / "00_start_here.py").read_text(encoding="utf-8")
+    return {number: int(lesson) + int(exercise) for number, lesson, exercise in MINUTES.findall(text)} | {"00": 0}
+
+
+def numbers(cell):
+    return re.findall(r"\b\d\d\b", cell)
+
+
+def test_the_plan_has_every_lesson_once_and_its_hours_and_points():
+    rows = table("## A semester")
+    lessons = [number for row in rows for number in numbers(row[2])]
+    assert lessons == sorted(lessons) or sorted(lessons) == [f"{number:02}" for number in range(24)]
+    assert sum(bool(row[1]) for row in rows) == 5  # lectures
+    known = minutes()
+    sources = {path.name[:2]: path for path in (COURSE / "solutions").glob("[0-9]*.py")}
+    for week, _, names, hours, points in rows:
+        if set(numbers(names)) <= known.keys():
+            assert float(hours) == round(2 * sum(known[each] for each in numbers(names)) / 60) / 2, week
+        if points != "–":
+            exercises = [read_exercise(sources[each]) for each in numbers(names) if each != "00"]
+            assert int(points) == sum(each.points for each in exercises), week
+
+
+def test_the_shorter_courses_have_their_hours():
+    known = minutes()
+    for course, names, hours in table("**Choosing.**"):
+        exact = sum(known.get(each, 165) for each in numbers(names)) / 60
+        assert abs(float(hours) - exact) <= 0.5, (course, exact)
+
+
+def commands():
+    """The lines of the page's blocks for a shell, without remarks."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
+
+
+def fill(path):
+    """Answer the first task rightly but for its labels, and the open one."""
+    notebook = nbformat.read(path, as_version=4)
+    answers = {
+        "hide-words": "def hide_words(ids, word, pick, dice, other, mask_id):\n"
+        "    chosen = (pick < CHOSEN)[word] & (word >= 0)\n"
+        "    seen = ids.masked_fill(chosen & (dice < MASKED), mask_id)\n"
+        "    seen = torch.where(chosen & (dice >= MASKED) & (dice < RANDOM), other, seen)\n"
+        "    return seen, ids.masked_fill(~chosen, 0)",
+        "investigate-reading": "It reads both sides: I measured it.",
+    }
+    for cell in notebook.cells:
+        cell.source = answers.get(cell.id, cell.source)
+    nbformat.write(notebook, path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(probe().level != "sealed", reason="no sealed sandbox here")
+def test_the_commands_run_in_their_order(tmp_path):
+    (tmp_path / "solutions").mkdir()
+    shutil.copy(COURSE / "solutions" / "11_bert.py", tmp_path / "solutions")
+    (tmp_path / "people.csv").write_text("name\nada\nBo\n", encoding="utf-8")
+    header = "Identifier,Full name,Email address,Status,Grade,Maximum grade,Last modified (grade),Feedback comments"
+    row = 'Participant 1,Ada Lovelace,ada@example.org,Submitted,,16.00,"-",'
+    (tmp_path / "worksheet.csv").write_text(f"{header}\n{row}\n", encoding="utf-8")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    said, ran = {}, [line for line in commands() if not line.startswith(NEEDS_ROOT)]
+    assert sum(line.startswith("txlib") for line in ran) >= 14
+    for line in ran:
+        run = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env=environment,
+            input="3 well measured\n",
+            capture_output=True,
+            text=True,
+        )
+        assert run.returncode == 0, (line, run.stderr)
+        said[line] = run.stdout
+        words = shlex.split(line)
+        if words[:2] == ["txlib", "release"]:
+            fill(max((tmp_path / "exercises").glob("*.ipynb"), key=lambda path: path.stat().st_mtime))
+    words = "\n".join(said.values())
+    assert "1 of the roster handed in nothing" in words and "1 marked, 0 left" in words
+    assert "ada has 2 points for hide-words now" in words and "--on-seeds" in words
+    with open(tmp_path / "results" / "11" / "moodle.csv", encoding="utf-8", newline="") as file:
+        (exported,) = csv.DictReader(file)
+    assert exported["Grade"] == "3"
+    page = (tmp_path / "results" / "11-retake" / "feedback" / "ada.html").read_text(encoding="utf-8")
+    assert "variant 7" in page

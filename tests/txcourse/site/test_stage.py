@@ -1,0 +1,62 @@
+"""What is not fit to be published stops the site, and says which notebook and cell."""
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from txcourse.site.stage import NotReady, course_map, stage, unfinished
+
+SILENT = {"image/png": "AAAA", "text/html": '<figure><img alt="" src="data:image/png;base64,AAAA"></figure>'}
+SPEAKING = {
+    "image/png": "AAAA",
+    "text/html": '<figure><img alt="two curves" src="data:image/png;base64,AAAA"></figure>',
+}
+
+
+def lesson(*outputs, run=1):
+    return new_notebook(
+        cells=[new_markdown_cell("# 01"), new_code_cell("x = 1\nx", execution_count=run, outputs=[*outputs])]
+    )
+
+
+@pytest.mark.parametrize(
+    "notebook, problem",
+    [
+        (lesson(run=None), "cell 2, 'x = 1' has not been run: make notebooks"),
+        (lesson(new_output("display_data", SILENT)), "cell 2, 'x = 1' shows a picture without an alternative text"),
+        (lesson(new_output("display_data", {"image/png": "A"})), "shows a picture without an alternative text"),
+        (lesson(new_output("error", ename="ValueError", evalue="", traceback=[])), "ends with ValueError"),
+    ],
+)
+def test_an_unfinished_lesson(notebook, problem):
+    (found,) = unfinished(notebook)
+    assert found.endswith(problem)
+
+
+def test_a_finished_lesson():
+    assert not list(unfinished(lesson(new_output("display_data", SPEAKING))))
+    assert not list(unfinished(new_notebook(cells=[new_code_cell(" ")])))
+
+
+def test_no_page_is_made_of_an_unfinished_course(tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    nbformat.write(lesson(run=None), tmp_path / "notebooks/01_text.ipynb")
+    with pytest.raises(NotReady, match="notebooks/01_text.ipynb: cell 2, 'x = 1' has not been run"):
+        stage(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_table_of_the_course():
+    table = """| Part | Lesson | | Minutes |
+| --- | --- | --- | --- |
+| I Attention | [01 From text](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 65 |
+| | [02 Recurrent nets](02_seq2seq.ipynb) | [exercise](../exercises/exercise_02_seq2seq.ipynb) | 75 + 75 |
+| IV Efficiency | [19 Costs](19_wall.ipynb) | [exercise](../exercises/exercise_19_wall.ipynb) | 70 + 80 |
+| | 23 training at scale | coming | |"""
+    found = course_map(new_notebook(cells=[new_markdown_cell("# Start"), new_markdown_cell(table)]))
+    assert [(each.part, each.notebook, each.minutes) for each in found] == [
+        ("I", "01_text", "60 + 65"),
+        ("I", "02_seq2seq", "75 + 75"),
+        ("IV", "19_wall", "70 + 80"),
+    ]
+    assert found[0].title == "01 From text" and found[0].exercise == "exercise_01_text"

@@ -1,0 +1,41 @@
+"""What every lesson uses."""
+
+import pytest
+import torch
+
+from txcourse.lesson import expect, gpt2, progress, prove_equal, show_source
+from txlib.attention import causal
+
+
+@pytest.mark.parametrize(("value", "mark"), [(1.0, "✓"), (2.0, "✓"), (0.9, "✗"), (2.1, "✗"), (float("nan"), "✗")])
+def test_expect_says_whether_a_result_is_normal(value, mark, capsys):
+    expect("Loss", value, 1.0, 2.0)
+    assert capsys.readouterr().out.startswith(f"{mark} Loss")
+
+
+def test_prove_equal_passes_what_is_close_and_fails_what_is_not(capsys):
+    prove_equal(torch.ones(3), torch.ones(3) + 1e-7)
+    assert "all 3 numbers" in capsys.readouterr().out
+    with pytest.raises(AssertionError):
+        prove_equal(torch.ones(3), torch.ones(3) + 1e-3)
+    with pytest.raises(AssertionError):
+        prove_equal(torch.ones(3), torch.ones(4))
+
+
+def test_show_source_shows_the_real_source():
+    assert "Vaswani et al. 2017, §3.2.3" in show_source(causal).data
+
+
+def test_progress_gives_every_item_also_outside_a_notebook():
+    assert list(progress([1, 2, 3], "counting")) == [1, 2, 3]
+
+
+def test_gpt2_is_found_in_the_data_folder_when_it_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TXLIB_DATA", str(tmp_path))
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2" / "config.json").touch()
+    assert gpt2() is None
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / "gpt2" / name).touch()
+    assert gpt2() == tmp_path / "gpt2"

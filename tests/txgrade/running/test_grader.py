@@ -1,0 +1,423 @@
+"""A whole grading run, as an instructor starts it: `txgrade grade` on a folder."""
+
+import csv
+import fcntl
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from txgrade.records.gradebook import Gradebook
+from txgrade.sandbox import probe
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbox here: {probe().holes}"),
+]
+
+RIGHT = {
+    "causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()",
+    "attention": "def attention(q, k, v, mask):\n    score = q @ k.T / q.shape[-1] ** 0.5\n"
+    "    return score.masked_fill(~mask, -torch.inf).softmax(-1) @ v",
+}
+INVERTED = RIGHT | {"causal-mask": "def causal_mask(n):\n    return torch.ones(n, n).triu(1).bool()"}
+
+
+def fill(course, path, answers):
+    notebook = nbformat.read(course.exercise, as_version=4)
+    for cell in notebook.cells:
+        cell.source = answers.get(cell.id, cell.source)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, path)
+
+
+@pytest.fixture(scope="module")
+def inbox(course, tmp_path_factory):
+    """Two good, one with a mistake, one empty, one that ends its kernel, one that isn't a notebook."""
+    folder = tmp_path_factory.mktemp("inbox")
+    fill(course, folder / "ada.ipynb", RIGHT)
+    fill(course, folder / "Žofia Nováková" / "hausaufgabe.ipynb", RIGHT)
+    fill(course, folder / "bob.ipynb", INVERTED)
+    fill(course, folder / "empty.ipynb", {})
+    fill(course, folder / "exit.ipynb", RIGHT | {"causal-mask": "import os; os._exit(0)"})
+    (folder / "broken.ipynb").write_text('{"cells": [', encoding="utf-8")
+    return folder
+
+
+def command(course, inbox, out, *more):
+    return [
+        sys.executable,
+        "-m",
+        "txlib.cli",
+        "grade",
+        "--assignment",
+        str(course.source),
+        "--submissions",
+        str(inbox),
+        "--out",
+        str(out),
+        *more,
+    ]
+
+
+def grade(course, inbox, out, *more):
+    run = subprocess.run(command(course, inbox, out, *more), capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return run
+
+
+def rows(out):
+    with open(out / "grades.csv", encoding="utf-8", newline="") as file:
+        return {row["submission"]: row for row in csv.DictReader(file)}
+
+
+def files(out):
+    """Every report of a run by name; the gradebook holds times."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and not path.name.startswith("gradebook")
+    }
+
+
+def ledger(out):
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        return {name: len(book.history(name)) for name in rows(out)}
+
+
+@pytest.fixture(scope="module")
+def seeded(course, tmp_path_factory):
+    """A results folder in which the seeds are drawn and nothing is graded, so that runs can be compared."""
+    out = tmp_path_factory.mktemp("seeded")
+    grade(course, tmp_path_factory.mktemp("nobody"), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def graded(course, inbox, seeded, tmp_path_factory):
+    out = tmp_path_factory.mktemp("results") / "out"
+    shutil.copytree(seeded, out)
+    return out, grade(course, inbox, out)
+
+
+def test_everybody_gets_a_grade(graded):
+    out, run = graded
+    found = rows(out)
+    assert list(next(iter(found.values()))) == [
+        "submission",
+        "score",
+        "max_score",
+        "status",
+        "isolation",
+        "needs_review",
+        "seeds",
+        "causal-mask",
+        "attention",
+    ]
+    assert {name: row["score"] for name, row in found.items()} == {
+        "ada": "5",
+        "Žofia Nováková": "5",
+        "bob": "3",
+        "empty": "0",
+        "exit": "3",
+        "broken": "0",
+    }
+    assert {row["isolation"] for row in found.values()} == {"sealed"}
+    assert {name for name, row in found.items() if row["status"] == "graded"} == {
+        "ada",
+        "Žofia Nováková",
+        "bob",
+        "empty",
+        "exit",
+    }
+    assert len({row["seeds"] for row in found.values()}) == 1
+    assert "6 submissions, 6 graded now; isolation: sealed" in run.stdout
+    for name in found:
+        assert (out / "feedback" / f"{name}.html").is_file()
+    assert (out / "junit" / "ada.xml").read_text(encoding="utf-8").count("<testcase") == 4
+    assert "feedback/broken.html" in (out / "summary.html").read_text(encoding="utf-8")
+
+
+def test_a_learner_is_told_the_mistake(graded):
+    page = (graded[0] / "feedback" / "bob.html").read_text(encoding="utf-8")
+    assert "mask is inverted" in page or "see the" in page
+    assert "position[:, None]" not in page  # the solution
+
+
+def test_the_same_run_again_grades_nobody(course, inbox, graded):
+    out, _ = graded
+    before, entries = files(out), ledger(out)
+    run = grade(course, inbox, out)
+    assert "6 submissions, 0 graded now" in run.stdout
+    assert files(out) == before and ledger(out) == entries
+
+
+def test_after_a_review_only_its_page_is_made_anew(course, inbox, graded, tmp_path, monkeypatch):
+    """No sandbox, no reference: what it said is known."""
+    from txgrade.running import grader
+
+    out = Path(shutil.copytree(graded[0], tmp_path / "out", copy_function=shutil.copy2))
+    pages = {path.name: path.stat().st_mtime_ns for path in (out / "feedback").iterdir()}
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.override("bob", "causal-mask", 1, "Half of it stands.")
+    monkeypatch.setattr(grader, "make_reference", lambda *given: pytest.fail("the reference ran again"))
+    again = grader.grade(course.source, inbox, out)
+    assert again.fresh == 0
+    (bob,) = (each for each in again.results if each.submission == "bob")
+    assert [task.points for task in bob.tasks] == [1, 3]
+    changed = {path.name for path in (out / "feedback").iterdir() if path.stat().st_mtime_ns != pages[path.name]}
+    assert changed == {"bob.html"}
+    assert "Half of it stands." in (out / "feedback" / "bob.html").read_text(encoding="utf-8")
+
+
+def test_a_withdrawn_submission_s_page_goes_and_its_grade_stays(course, inbox, graded, tmp_path):
+    from txgrade.running.grader import grade
+
+    out, left = (Path(shutil.copytree(each, tmp_path / each.name)) for each in (graded[0], inbox))
+    (left / "bob.ipynb").unlink()
+    grade(course.source, left, out)
+    assert not (out / "feedback" / "bob.html").exists() and (out / "feedback" / "ada.html").exists()
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        assert book.history("bob")
+
+
+def test_only_what_changed_is_graded_again(course, inbox, graded, tmp_path):
+    out, changed = tmp_path / "out", tmp_path / "inbox"
+    shutil.copytree(graded[0], out)
+    shutil.copytree(inbox, changed, copy_function=shutil.copy2)
+    fill(course, changed / "bob.ipynb", RIGHT)
+    assert "6 submissions, 1 graded now" in grade(course, changed, out).stdout
+    assert rows(out)["bob"]["score"] == "5"
+    assert ledger(out)["bob"] == 2  # the earlier grade is kept
+    read = set(rows(graded[0])["bob"]["seeds"].split())
+    assert not read & set(rows(out)["bob"]["seeds"].split()), "what bob read on his page must not help him now"
+    assert rows(out)["ada"] == rows(graded[0])["ada"]
+
+
+def test_a_grade_is_repeated_elsewhere(course, inbox, graded, tmp_path):
+    seeds = rows(graded[0])["bob"]["seeds"].split()
+    grade(course, inbox, tmp_path / "out", "--on-seeds", ",".join(seeds))
+    assert files(tmp_path / "out") == files(graded[0])
+
+
+def test_killed_at_any_moment_it_ends_in_the_same_results(course, inbox, seeded, graded, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(seeded, out)
+    moments = random.Random(0)
+    for _ in range(3):
+        process = subprocess.Popen(command(course, inbox, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(moments.uniform(2, 9))
+        family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        _, alive = psutil.wait_procs(family, timeout=15)
+        assert not alive, [each.cmdline() for each in alive]
+    grade(course, inbox, out)
+    assert files(out) == files(graded[0])
+    assert set(ledger(out).values()) == {1}  # nobody was graded twice
+
+
+def test_ctrl_c_says_how_to_go_on(course, inbox, seeded, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(seeded, out)
+    process = subprocess.Popen(command(course, inbox, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list((out / "feedback").glob("*.html")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command goes on" in words and "Traceback" not in words
+
+
+def test_a_failing_reference_stops_before_anybody_gets_0(variant, inbox, tmp_path):
+    source = variant(("position[:, None] >= position[None, :]", "position[:, None] >= positions[None, :]"))
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "txlib.cli",
+            "grade",
+            "--assignment",
+            str(source),
+            "--submissions",
+            str(inbox),
+            "--out",
+            str(tmp_path / "out"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 2 and "reference" in run.stderr and "Traceback" not in run.stderr
+    assert not (tmp_path / "out" / "grades.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--seeds", "0"], "at least 1 seed"),
+        (["--on-seeds", "7,seven"], "different whole numbers"),
+        (["--jobs", "0"], "at least 1 process"),
+        (["--submissions", "nowhere"], "no folder of submissions at nowhere"),
+        (["--assignment", "nothing.py"], "nothing.py"),
+        (["--scheduler", "tcp://127.0.0.1:9"], "no scheduler answers"),
+    ],
+)
+def test_wrong_options_are_one_line(course, inbox, tmp_path, options, words):
+    run = subprocess.run(
+        command(course, inbox, tmp_path / "out", *options), capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 2 and words in run.stderr and "Traceback" not in run.stderr
+
+
+def modes(out):
+    return {str(path.relative_to(out)).partition("/")[0]: path.stat().st_mode & 0o777 for path in out.rglob("*")}
+
+
+def test_who_may_read_the_results(course, inbox, graded, tmp_path):
+    """Whoever grades, alone, whatever the umask; the learners' pages whoever is named."""
+    out = tmp_path / "out"
+    shutil.copytree(graded[0], out)
+    assert {mode & 0o077 for mode in modes(out).values()} == {0}
+    before = os.umask(0)
+    try:
+        grade(course, inbox, tmp_path / "new" / "out", "--on-seeds", rows(out)["bob"]["seeds"].replace(" ", ","))
+    finally:
+        os.umask(before)
+    new = tmp_path / "new" / "out"
+    assert {path.stat().st_mode & 0o077 for path in (new, *new.rglob("*"))} == {0}
+    grade(course, inbox, new, "--pages-for", "all")
+    found = {path.relative_to(new).parts[0]: path.stat().st_mode & 0o777 for path in new.rglob("*") if path.is_file()}
+    assert found.pop("feedback") == 0o644 and set(found.values()) == {0o600}
+    assert (new / "feedback").stat().st_mode & 0o777 == 0o755 and new.stat().st_mode & 0o777 == 0o711
+
+
+def test_a_roster_says_who_is_missing(course, inbox, graded, tmp_path):
+    out, roster = tmp_path / "out", tmp_path / "roster.csv"
+    shutil.copytree(graded[0], out)
+    names = ["ada", "bob", "ŽOFIA NOVÁKOVÁ", "empty", "exit", "broken", "Rose Late"]
+    roster.write_text("\n".join(["name", *names]), encoding="utf-8")
+    run = grade(course, inbox, out, "--roster", roster)
+    assert "1 of the roster handed in nothing" in run.stdout and "0 graded now" in run.stdout
+    assert "Rose Late,,missing,handed in nothing" in (out / "review.csv").read_text(encoding="utf-8")
+    assert "Rose Late" in (out / "summary.html").read_text(encoding="utf-8")
+
+
+def test_a_killed_run_leaves_nothing_behind(course, inbox, seeded, tmp_path, monkeypatch):
+    """Executed references, sources, sockets and connection files: they lie in a private folder, and the next start
+    sweeps it, but never that of a run which lives."""
+    place = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))  # short, as a socket's path must be
+    for name in ("XDG_RUNTIME_DIR", "TMPDIR", "JUPYTER_RUNTIME_DIR"):
+        (place / name).mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(place / name))
+    out = tmp_path / "out"
+    shutil.copytree(seeded, out)
+    private = place / "XDG_RUNTIME_DIR" / "txgrade"
+    try:
+        for seconds in (0.5, 2):
+            process = subprocess.Popen(
+                command(course, inbox, out), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+            while process.poll() is None and not any(path.is_dir() for path in private.glob("*")):
+                time.sleep(0.05)  # until it has made its folder
+            time.sleep(seconds)
+            family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            process.kill()
+            process.wait()
+            psutil.wait_procs(family, timeout=15)
+        left = sorted(private.iterdir())
+        living = os.open(private / "living.lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(living, fcntl.LOCK_EX)
+        (private / "living").mkdir()
+        assert private.stat().st_mode & 0o777 == 0o700
+        grade(course, inbox, out)
+        assert left and not set(left) & set(private.iterdir())
+        assert sorted(path.name for path in private.iterdir()) == ["living", "living.lock"]
+        os.close(living)
+        assert [path for name in ("TMPDIR", "JUPYTER_RUNTIME_DIR") for path in (place / name).iterdir()] == []
+        assert not list(out.rglob(".*.tmp")) and set(ledger(out).values()) == {1}
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A real scheduler and two workers in processes of their own."""
+    pytest.importorskip("distributed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    quiet = {
+        "cwd": tmp_path,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "env": os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+    }
+    processes = [
+        subprocess.Popen([*dask, "--host", "127.0.0.1", "--port", address.rsplit(":")[-1], "--no-dashboard"], **quiet)
+    ]
+    dask = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_worker",
+        address,
+        "--no-nanny",
+        "--nthreads",
+        "1",
+        "--no-dashboard",
+        "--local-directory",
+        str(tmp_path),
+    ]
+    processes += [subprocess.Popen(dask, **quiet) for _ in range(2)]
+    yield address, processes[1:]
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_a_cluster_loses_nothing_when_a_worker_is_killed(course, inbox, seeded, graded, cluster, tmp_path):
+    address, workers = cluster
+    out = tmp_path / "out"
+    shutil.copytree(seeded, out)
+    process = subprocess.Popen(
+        command(course, inbox, out, "--scheduler", address), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not list((out / "feedback").glob("*.html")):
+        time.sleep(0.1)
+    workers[0].kill()
+    _, words = process.communicate(timeout=300)
+    assert process.returncode == 0, words
+    assert {name: row["score"] for name, row in rows(out).items()} == {
+        name: row["score"] for name, row in rows(graded[0]).items()
+    }
+    assert set(ledger(out).values()) == {1}
+
+
+def test_a_grade_is_explained(graded):
+    run = subprocess.run(
+        [sys.executable, "-m", "txlib.cli", "grade", "explain", "bob", "--out", str(graded[0])],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0 and "causal-mask" in run.stdout and "sealed" in run.stdout
+    assert rows(graded[0])["bob"]["seeds"].split()[0] in run.stdout
+
+
+def test_junit_is_readable(graded):
+    import xml.etree.ElementTree as xml
+
+    cases = list(xml.parse(graded[0] / "junit" / "bob.xml").getroot().iter("testcase"))
+    failed = {case.get("name") for case in cases if case.find("failure") is not None}
+    passed = {case.get("name") for case in cases} - failed
+    assert (failed, passed) == ({"causal-mask", "attention"}, {"attention, alone"})  # its check uses the mask

@@ -1,0 +1,5 @@
+"""`python -m txcourse` is the command `txcourse`."""
+
+from txcourse.cli import main
+
+main()

@@ -1,0 +1,198 @@
+"""A learner's own copies of the course's notebooks, in `my_work/`: what JupyterLab opens.
+
+    my_work/notebooks/03_attention.ipynb     a copy, replaced when the course brings a newer one
+    my_work/earlier/2026-11-22-101500/…      what the learner had changed in it by then
+
+The course's own files stay as they came. So git, or a newer archive unpacked over them, can replace them at any time.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from txcourse.paths import FOLDER as COURSE
+from txcourse.paths import is_course
+from txgrade.authoring.answers import put_answers, read_answers
+from txgrade.authoring.check_notebook import NotebookError, read_notebook
+from txgrade.authoring.data import named_data
+from txgrade.files import Folder, locked, write_atomically, write_together
+from txgrade.notebook_runner import write_notebook
+
+FOLDER, EARLIER = "my_work", "earlier"
+PARTS = ("notebooks", "exercises", "solutions")
+PAGE = "HELP.md"
+TAKEN = ".taken.json"  # by name, the hash of the original that a copy was taken of
+RELOAD = "Where one of them is open in JupyterLab: File, Reload Notebook from Disk."
+
+
+class Copies:
+    """The copies of one course. What methods return is what a learner should know, a line each."""
+
+    def __init__(self, course: Path):
+        self.course, self.folder = course, course / FOLDER
+        self._aside = self.folder / EARLIER / f"{datetime.now():%Y-%m-%d-%H%M%S}"
+
+    def refresh(self) -> list[str]:
+        """Copy what is new in the course.
+
+        What the learner has changed is set aside before a newer version takes its place, and an exercise's answers
+        are put into the newer one.
+        """
+        said, originals = [], self.originals()
+        with self._taken() as taken:
+            for name, original in originals.items():
+                digest, copy = _digest(original), self.folder / name
+                if not copy.exists():
+                    _copy(original, copy)
+                elif digest not in (taken.get(name), _digest(copy)):
+                    if _digest(copy) == taken.get(name) and not _answers(copy):
+                        _copy(original, copy)
+                    else:
+                        said += self._replace(name, keep_answers=True)
+                taken[name] = digest
+            for name in sorted(taken.keys() - originals.keys()):
+                copy, digest = self.folder / name, taken.pop(name)
+                if copy.exists() and _digest(copy) == digest:
+                    copy.unlink()
+                elif copy.exists():
+                    said.append(f"{name} is no longer part of the course; yours stays where it is")
+        return [*said, RELOAD] if said else []
+
+    def renew(self, notebook: Path | str, keep_answers: bool = False) -> list[str]:
+        """Replace one copy by a fresh one, and set the old one aside.
+
+        Raises:
+            FileNotFoundError: the course has no such notebook.
+        """
+        name = self._name(notebook)
+        if name is None:
+            raise FileNotFoundError(
+                f"the course has no notebook {notebook}: give e.g. exercises/exercise_03_attention.ipynb"
+            )
+        self.refresh()
+        with self._taken():
+            if _digest(self.folder / name) == _digest(self.course / name):
+                return [f"{FOLDER}/{name} is as fresh as the course has it"]
+            return [*self._replace(name, keep_answers), RELOAD]
+
+    def yours(self, notebook: Path) -> Path:
+        """The learner's copy, where a path names the course's own notebook and nobody has answered in that."""
+        name = self._name(notebook)
+        copy = self.folder / (name or "")
+        if name is None or not copy.is_file() or not notebook.is_file() or copy.samefile(notebook):
+            return notebook
+        return notebook if _answers(notebook) else copy
+
+    def adopt(self, name: str) -> str:
+        """Keep what somebody has changed in the course's own file, which is to be replaced.
+
+        An exercise's answers become the learner's copy, where that has none.
+        """
+        original, copy = self.course / name, self.folder / name
+        kept = self._keep(original, name)
+        if _answers(original) and not (copy.exists() and _answers(copy)):
+            if copy.exists():
+                self._keep(copy, name)
+            _copy(original, copy)
+        return f"{name} was changed outside {FOLDER}; it is kept as {kept}"
+
+    def originals(self) -> dict[str, Path]:
+        """The files that are copied, by name: no source of a lesson or a solution, but what an exercise reads."""
+        paths = [self.course / PAGE, *(path for part in PARTS for path in (self.course / part).rglob("*"))]
+        paths += [path for notebook in self.course.glob("exercises/*.ipynb") for path in _data(notebook)]
+        found = {}
+        for path in sorted(path for path in paths if path.is_relative_to(self.course)):
+            name = path.relative_to(self.course)
+            hidden = any(part.startswith((".", "__")) for part in name.parts)
+            source = path.suffix == ".py" and (path.with_suffix(".ipynb").exists() or name.parts[0] == "solutions")
+            if path.is_file() and not hidden and not source:
+                found[name.as_posix()] = path
+        return found
+
+    def _name(self, notebook: Path | str) -> str | None:
+        """The name of a file whose original is given, or its copy, or this name itself."""
+        originals = self.originals()
+        for path in (Path(notebook).resolve(), (self.course / notebook).resolve()):
+            for folder in (self.folder.resolve(), self.course.resolve()):
+                if path.is_relative_to(folder) and (name := path.relative_to(folder).as_posix()) in originals:
+                    return name
+        return None
+
+    def _replace(self, name: str, keep_answers: bool) -> list[str]:
+        copy, original = self.folder / name, self.course / name
+        answers = _answers(copy) if keep_answers else {}
+        kept = self._keep(copy, name)
+        if not answers:
+            _copy(original, copy)
+            return [f"{FOLDER}/{name} is a fresh copy now; yours is kept as {kept}"]
+        notebook = read_notebook(original)
+        homeless = put_answers(notebook, answers)
+        write_notebook(copy, notebook)
+        said = [f"{FOLDER}/{name} is a fresh copy now, with your answers; yours is kept as {kept}"]
+        return said + [f"  it has no task {id} any more: that answer is only in the kept one" for id in homeless]
+
+    def _keep(self, path: Path, name: str) -> str:
+        """Copy a file into `earlier/`, beside what is there already; returns its name there."""
+        first = self._aside / name
+        names = (first, *(first.with_stem(f"{first.stem}-{number}") for number in range(2, 1000)))
+        kept = next(each for each in names if not each.exists())
+        _copy(path, kept)
+        return kept.relative_to(self.course).as_posix()
+
+    @contextmanager
+    def _taken(self) -> Iterator[dict[str, str]]:
+        """The hashes of the originals, by name; written back at the end. One process at a time."""
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except PermissionError:
+            raise PermissionError(
+                f"{self.folder} can't be made: put the course, or a clone of it, into a folder of your own"
+            ) from None
+        with locked(self.folder / ".lock"):
+            try:
+                taken = json.loads((self.folder / TAKEN).read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                taken = {}
+            try:
+                yield taken
+            finally:
+                write_atomically(self.folder / TAKEN, json.dumps(taken, indent=1) + "\n")
+
+
+def _answers(path: Path) -> dict[str, str]:
+    """The answers in a released exercise; none in anything else."""
+    if path.suffix != ".ipynb":
+        return {}
+    try:
+        return read_answers(read_notebook(path))
+    except NotebookError:  # broken, so there is nothing to go by
+        return {}
+
+
+def _data(exercise: Path) -> list[Path]:
+    """The files that an exercise's cells read, from folders beside its own, too."""
+    try:
+        places = named_data(read_notebook(exercise))
+    except NotebookError:
+        return []
+    named = [Path(os.path.normpath(exercise.parent / place)) for place in places]
+    return [path for each in named for path in (each, *each.rglob("*"))]
+
+
+def _copy(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with Folder(to.parent) as folder:
+        write_together([(folder, to.name, path.read_bytes())], sync=False)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def learner_copy(notebook: Path) -> Path:
+    """Return the learner's copy, where a path names the course's own notebook: `txgrade check` and `submit` ask."""
+    return Copies(COURSE).yours(notebook) if is_course(COURSE) else notebook

@@ -1,0 +1,69 @@
+"""Where a page's notebook can be opened: in JupyterLab at home, and elsewhere if the course is hosted on GitHub."""
+
+import copy
+import re
+from typing import Any
+
+BRANCH = "gh-pages"  # where .github/workflows/site.yml puts the finished site, and in it the notebooks for Colab
+FOLDER = "colab"
+LAB = "http://localhost:8888/lab/tree"  # where `make lab` opens, unless that port is taken
+PROJECTS = {  # what a notebook needs: the name, with extras, and the folder of each project
+    "txlib-course[train,plots]": "",
+    "txgrade": "txgrade",
+    "txlib-course-data": "data",
+}
+BESIDE = "cloudpickle"  # of txcourse, which has no dependencies here: Colab has a JupyterLab of its own kind
+
+
+def github(repository: str) -> tuple[str, str]:
+    """The owner and the name in an address: ("somebody", "txlib") for "https://github.com/somebody/txlib".
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    found = re.fullmatch(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?", repository)
+    if not found:
+        raise ValueError(f"REPOSITORY={repository!r} is no address like https://github.com/somebody/txlib")
+    return found[1], found[2]
+
+
+def opening(name: str, repository: str = "") -> str:
+    """A line for the top of a page: how to run its notebook, e.g. "notebooks/03_attention.ipynb"."""
+    places = [f"`make lab`, then [in JupyterLab]({LAB}/{name})"]
+    if repository:
+        owner, project = github(repository)
+        colab = f"https://colab.research.google.com/github/{owner}/{project}/blob/{BRANCH}/{FOLDER}/{name}"
+        places += [
+            f"[in Colab]({colab})",
+            f"[in Binder](https://mybinder.org/v2/gh/{owner}/{project}/HEAD?labpath={name})",
+        ]
+    return f"*Run it:* {' · '.join(places)}"
+
+
+def put_opening(name: str, notebook: Any, repository: str) -> None:
+    """Write that line below the notebook's title."""
+    title, _, rest = notebook.cells[0].source.partition("\n")
+    notebook.cells[0].source = f"{title}\n\n{opening(name, repository)}\n{rest}"
+
+
+def for_colab(notebook: Any, source: str) -> Any:
+    """A copy that begins with a cell that installs the course where it is missing, and does nothing at home.
+
+    Args:
+        source: what pip takes: "git+https://github.com/somebody/txlib".
+    """
+    from nbformat.v4 import new_code_cell
+
+    folders = {project: f"#subdirectory={folder}" if folder else "" for project, folder in PROJECTS.items()}
+    projects = " ".join(f'"{project} @ {source}{folder}"' for project, folder in folders.items())
+    install = new_code_cell(
+        "# Installs the course where it is missing, as in Colab. At home nothing happens.\n"
+        "import importlib.util\n\n"
+        'if importlib.util.find_spec("txlib") is None:\n'
+        f"    %pip install -q {projects} {BESIDE}\n"
+        f'    %pip install -q --no-deps "txcourse @ {source}#subdirectory=txcourse"',
+        id="install",
+    )
+    copied = copy.deepcopy(notebook)
+    copied.cells.insert(0, install)
+    return copied

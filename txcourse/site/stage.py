@@ -1,0 +1,177 @@
+"""What Sphinx reads: the notebooks as they are shipped, the pages of `docs/`, and pages that are made from the two."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from txcourse.site import papers, reference
+from txcourse.site.opening import FOLDER, for_colab, put_opening
+from txcourse.site.places import put_labels, sections
+
+PARTS = {"I": "1_attention", "II": "2_language", "III": "3_beyond", "IV": "4_efficiency"}
+MAP = "notebooks/00_start_here.ipynb"  # the table of the course, and the notation, are written there
+
+
+class NotReady(ValueError):
+    """The course cannot be published as it is. `problems` names each place."""
+
+    def __init__(self, problems: list[str]):
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A row of the course's table."""
+
+    part: str  # "I", "II" …
+    title: str  # "03 Attention as a soft lookup"
+    notebook: str  # "03_attention"
+    minutes: str  # "50 + 70": reading, exercise
+
+    @property
+    def exercise(self) -> str:
+        return f"exercise_{self.notebook}"
+
+
+def stage(course: Path, out: Path, repository: str = "") -> None:
+    """Write into the folder `out` what the site of a course is made from; what has not changed stays as it is.
+
+    Args:
+        repository: where the course is hosted, "https://github.com/somebody/txlib"; without, no page leads there.
+
+    Raises:
+        NotReady: a notebook has not been run, or shows a picture without an alternative text.
+    """
+    import nbformat
+
+    files: dict[str, Any] = {}
+    problems: list[str] = []
+    for path in sorted([*course.glob("notebooks/*.ipynb"), *course.glob("exercises/*.ipynb")]):
+        name = path.relative_to(course).as_posix()
+        notebook = nbformat.read(path, as_version=4)
+        if path.parent.name == "notebooks":
+            problems += [f"{name}: {problem}" for problem in unfinished(notebook)]
+        else:
+            promote_headings(notebook)
+        prepare(notebook)
+        put_labels(path.stem, notebook)
+        put_opening(name, notebook, repository)
+        files[name] = nbformat.writes(notebook)
+    if problems:
+        raise NotReady(problems)
+    for path in sorted([*course.glob("docs/**/*.md"), course / "HELP.md", course / "CHANGELOG.md"]):
+        name = path.relative_to(course / "docs" if "docs" in path.relative_to(course).parts else course).as_posix()
+        files[name] = path.read_text(encoding="utf-8").replace("](docs/", "](")
+    start = nbformat.read(course / MAP, as_version=4)
+    lessons = course_map(start)
+    for part, page in PARTS.items():
+        files[f"parts/{page}.md"] += contents([lesson for lesson in lessons if lesson.part == part])
+    files |= reference.pages()
+    files["lookup/papers.md"] += papers.page(course)
+    files["lookup/notation.md"] += next(each.text for each in sections("00", start) if "Notation" in each.title)
+    for image in course.glob("docs/*.png"):
+        files[image.name] = image
+    _write(out, files)
+
+
+def write_for_colab(course: Path, html: Path, repository: str) -> None:
+    """Put the notebooks that Colab opens into the finished site: they install the course first."""
+    import nbformat
+
+    for path in sorted([*course.glob("notebooks/*.ipynb"), *course.glob("exercises/*.ipynb")]):
+        copied = html / FOLDER / path.relative_to(course)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(for_colab(nbformat.read(path, as_version=4), f"git+{repository}"), copied)
+
+
+def unfinished(notebook: Any) -> Iterator[str]:
+    """What keeps a lesson from being published."""
+    for number, cell in enumerate(notebook.cells, start=1):
+        if cell.cell_type != "code":
+            continue
+        where = f"cell {number}, {cell.source.strip().splitlines()[0][:60]!r}" if cell.source.strip() else ""
+        if where and cell.execution_count is None:
+            yield f"{where} has not been run: make notebooks"
+        for output in cell.outputs:
+            if output.output_type == "error":
+                yield f"{where} ends with {output.ename}"
+            if "image/png" in output.get("data", {}) and not described(output):
+                yield f"{where} shows a picture without an alternative text"
+
+
+def described(output: Any) -> bool:
+    """Whether the HTML of a picture, which pages show, carries a text for who cannot see it."""
+    html = output.data.get("text/html", "")
+    return bool(re.search(r'<img [^>]*alt="\s*[^"\s]', html))
+
+
+def prepare(notebook: Any) -> None:
+    """What Lab folds away, the page leaves out; of a picture it needs the HTML alone."""
+    for cell in notebook.cells:
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "remove-input"]
+        for output in cell.get("outputs", []):
+            if "text/html" in output.get("data", {}):
+                output.data.pop("image/png", None)
+
+
+def promote_headings(notebook: Any) -> None:
+    """An exercise's tasks are headings of level 3, in Lab for their size: on a page they follow a title of level 1."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"^##(?=#+ )", "#", cell.source, flags=re.MULTILINE)
+
+
+def course_map(start: Any) -> list[Lesson]:
+    """The table of lesson 00, row by row; a lesson that is still to come is left out."""
+    row = re.compile(
+        r"\|\s*(?P<part>[IV]*)[^|]*\|\s*\[(?P<title>[^]]+)\]\((?P<notebook>\w+)\.ipynb\)\s*\|[^|]+\|\s*(?P<minutes>[^|]*\S)\s*\|"
+    )
+    lessons: list[Lesson] = []
+    for line in "\n".join(cell.source for cell in start.cells).splitlines():
+        if found := row.match(line):
+            lessons.append(Lesson(**found.groupdict() | {"part": found["part"] or lessons[-1].part}))
+    return lessons
+
+
+def contents(lessons: list[Lesson]) -> str:
+    """A part's table, and its place in the book: each lesson is followed by its exercise."""
+    rows = [
+        f"| [{lesson.title}](../notebooks/{lesson.notebook}.ipynb) "
+        f"| [exercise](../exercises/{lesson.exercise}.ipynb) | {lesson.minutes} |"
+        for lesson in lessons
+    ]
+    pages = [f"/notebooks/{lesson.notebook}\n/exercises/{lesson.exercise}" for lesson in lessons]
+    return "\n".join(
+        [
+            "",
+            "| Lesson | | Minutes |",
+            "| --- | --- | --- |",
+            *rows,
+            "",
+            "```{toctree}",
+            ":hidden:",
+            "",
+            *pages,
+            "```",
+            "",
+        ]
+    )
+
+
+def _write(out: Path, files: dict[str, Any]) -> None:
+    """Sphinx goes by times: a file that is as it should be is left alone, and one that is no longer wanted goes."""
+    for path in [path for path in out.rglob("*") if path.is_file()]:
+        if path.relative_to(out).as_posix() not in files:
+            path.unlink()
+    for name, content in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            shutil.copy2(content, path)
+        elif not path.exists() or path.read_text(encoding="utf-8") != content:
+            path.write_text(content, encoding="utf-8")

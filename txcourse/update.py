@@ -1,0 +1,77 @@
+"""`txcourse update`: git brings the newest version of the course, and the learner's copies follow."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from txcourse.copies import FOLDER, PARTS, Copies
+
+NEWEST = "@{upstream}"
+
+
+class UpdateError(ValueError):
+    """Why nothing was changed; the message is one line."""
+
+
+def update(course: Path) -> list[str]:
+    """Fetch, look whether something stands in the way, then change files. Returns what to say, a line each.
+
+    Raises:
+        UpdateError: no git, no clone, nobody reached, commits of one's own, or changed files that aren't notebooks.
+    """
+    if shutil.which("git") is None:
+        raise UpdateError(
+            "txcourse update needs git: install it, or unpack a newer version of the course over this one"
+        )
+    if not (course / ".git").exists():
+        raise UpdateError(
+            f"{course} was not cloned by git: unpack a newer version over it; {FOLDER}, with your notebooks, stays"
+        )
+    git, copies = _Git(course), Copies(course)
+    git("fetch", "--quiet")
+    if git.is_ancestor(NEWEST, "HEAD"):
+        return [*copies.refresh(), "The course is up to date."]
+    if not git.is_ancestor("HEAD", NEWEST):
+        raise UpdateError("you have commits of your own here: git pull --rebase, then txcourse update again")
+    coming, changed = git.names("diff", "--name-only", "HEAD", NEWEST), git.names("diff", "--name-only", "HEAD")
+    both = sorted(coming & (changed | git.names("ls-files", "--others")))
+    if others := [name for name in both if not (name.startswith(PARTS) and name.endswith(".ipynb"))]:
+        raise UpdateError(
+            f"{', '.join(others)}: changed by you and by the new version; git stash -u, then txcourse update again"
+        )
+    said = [copies.adopt(name) for name in both if (course / name).exists()]
+    for name in both:
+        (course / name).unlink(missing_ok=True)
+    if changed & set(both):
+        git("checkout", "--quiet", "HEAD", "--", *(changed & set(both)))
+    git("merge", "--quiet", "--ff-only", NEWEST)
+    return [*said, *copies.refresh(), "The course is new. Start it as before: make lab, or txcourse lab."]
+
+
+class _Git:
+    """git in one folder. Returns what it prints."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __call__(self, *words: str) -> str:
+        done = self._run(*words)
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
+            raise UpdateError(f"git {words[0]}: {said[0] if said else done.stderr.strip()[-200:]}")
+        return done.stdout
+
+    def names(self, *words: str) -> set[str]:
+        """The names of files that it prints."""
+        return set(self(*words, "-z").split("\0")) - {""}
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        done = self._run("merge-base", "--is-ancestor", old, new)
+        if done.returncode > 1:  # neither yes nor no
+            raise UpdateError("this branch follows none of a server's: git checkout main, then txcourse update again")
+        return not done.returncode
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess:
+        environment = os.environ | {"LC_ALL": "C"}
+        return subprocess.run(["git", *words], cwd=self.folder, env=environment, capture_output=True, text=True)

@@ -1,0 +1,5 @@
+"""`python -m txgrade` is the command `txgrade`."""
+
+from txgrade.cli import main
+
+main()

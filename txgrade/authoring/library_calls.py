@@ -1,0 +1,33 @@
+"""Which single calls of torch return a reference's values: `forbid` should name them, or `allow` speak of them."""
+
+from pathlib import Path
+
+from txgrade.authoring.record import in_fresh_process
+
+OTHER_SEED = 101
+
+
+def library_calls(path: Path | str, *, timeout: float = 600) -> dict[str, list[dict]]:
+    """What returns the reference's values, by task: `{"function", "names", "operators"}` of each that isn't covered.
+
+    Covered is what `forbid` or `allow` name, and what the reference calls itself. Tasks that are measured are left
+    out, and functions that take no tensors.
+
+    Raises:
+        RecordingError: where the source's own code fails.
+    """
+    return in_fresh_process("txgrade.authoring.library_search", path, {"seed": OTHER_SEED}, timeout)
+
+
+def library_problems(calls: list[dict]) -> list[str]:
+    """A line for each such call of a task, for its author."""
+    return [
+        f"{call['names'][0]} returns the values of the reference's {call['function']}: forbid it, "
+        f"{_ways(call['operators'][:3])}; or allow(…) it, and say in the prompt that it may be used"
+        for call in calls
+    ]
+
+
+def _ways(operators: list[str]) -> str:
+    """How a call can be forbidden."""
+    return f"by name or by operator ({', '.join(operators)})" if operators else "by name"

@@ -1,0 +1,168 @@
+"""What an answer earns that computes nothing, but looks up values that a released notebook or an earlier page told.
+
+A check draws its inputs anew for each grading. Where it draws from too little, the values that were recorded on the
+public seed are right again, and a table of them passes. `txgrade validate` tries such tables on fresh seeds.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from txgrade.authoring.exercise import Exercise, Task, read_exercise
+from txgrade.authoring.record import RecordingError, check_run, in_fresh_process, reference_run
+from txgrade.evidence.recordings import share
+
+FRESH_SEEDS = tuple(range(101, 121))
+
+
+def looked_up(path: Path | str, *, timeout: int | float = 600) -> dict[str, list[dict]]:
+    """What tables of an exercise's public values earn, by task: `{"seed", "how", "share"}` of each that earns anything.
+
+    Runs in a process of its own, on the FRESH_SEEDS, with the hidden tests, as the grader does.
+
+    Raises:
+        RecordingError: where the source's own code fails.
+    """
+    return in_fresh_process("txgrade.authoring.lookups", path, {"seeds": FRESH_SEEDS}, timeout)
+
+
+def lookup_problems(earning: list[dict]) -> list[str]:
+    """A task's line for the author: which table earns most, how often, and what to do; none where none earns."""
+    if not earning:
+        return []
+    seeds = {each["seed"] for each in earning}
+    best = max(earning, key=lambda each: each["share"])
+    often = f"on {len(seeds)} of {len(FRESH_SEEDS)} fresh seeds values that were seen before earn points"
+    return [f"{often}: {best['how']}, up to {best['share']:.0%}. Let its inputs vary more from seed to seed"]
+
+
+def _try_all(exercise: Exercise, seeds: list[int]) -> dict[str, list[dict]]:
+    namespace, public, _ = reference_run(exercise, exercise.seed, hidden=False)
+    tables = {task.id: _tables(exercise, task, namespace) for task in exercise.tasks}
+    earning: dict[str, list[dict]] = {task.id: [] for task in exercise.tasks}
+    earlier: list[dict] = []
+    for seed in seeds:
+        namespace, fresh, _ = reference_run(exercise, seed, hidden=True)
+        for task in exercise.tasks:
+            expected = fresh[task.id]
+            tried = list(_from_values(public[task.id], expected))
+            tried += list(_from_arguments(exercise, task, namespace, tables[task.id]))
+            tried += [("those of another seed, as a page of feedback tells them", run[task.id]) for run in earlier]
+            for how, bundle in tried:
+                if earned := share(bundle, expected):
+                    earning[task.id].append({"seed": seed, "how": how, "share": earned})
+        earlier.append(reference_run(exercise, seed, hidden=False)[1])  # pages quote no hidden test
+    return earning
+
+
+def _from_values(public: dict, expected: dict) -> Iterator[tuple[str, dict]]:
+    """Bundles made of the public one: replayed, exchanged, chosen by label, and each value everywhere."""
+    shown, wanted = public["shown"], expected["shown"]
+    if not shown or public["error"]:
+        yield "the public result", public
+        return
+
+    def made(values: list) -> dict:
+        places = [{"label": None, "value": value, "points": None} for value in values]
+        return expected | {"shown": places, "error": None}
+
+    values = [each["value"] for each in shown]
+    by_label = {each["label"]: each["value"] for each in shown}
+    count = len(wanted)
+    for shift in range(len(values)):
+        name = "the public values in their order" if shift == 0 else f"the public values, moved by {shift}"
+        yield name, made([values[(place + shift) % len(values)] for place in range(count)])
+    yield (
+        "the public value of the same label",
+        made([by_label.get(each["label"], values[place % len(values)]) for place, each in enumerate(wanted)]),
+    )
+    different = {json.dumps(value, sort_keys=True): value for value in values}
+    for value in different.values():
+        yield "one public value everywhere", made([value] * count)
+
+
+def _tables(exercise: Exercise, task: Task, namespace: dict) -> dict[str, dict]:
+    """What each function of the task gave for which arguments, and in which order, on the public seed."""
+    tables: dict[str, dict] = {}
+
+    def noting(name: str, function: Callable) -> Callable:
+        table = tables[name] = {"by arguments": {}, "in order": []}
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            key = _key(args, kwargs)
+            value = function(*args, **kwargs)
+            table["by arguments"][key] = value
+            table["in order"].append(value)
+            return value
+
+        return noted
+
+    with_answers(exercise, task, namespace, noting, hidden=False)
+    return {name: table for name, table in tables.items() if table["in order"]}
+
+
+def _from_arguments(exercise: Exercise, task: Task, namespace: dict, tables: dict) -> Iterator[tuple[str, dict]]:
+    """The bundle of answers that look their arguments up; what they don't find is answered in the public order."""
+    if not tables:
+        return
+
+    def looking_up(name: str, function: Callable) -> Callable:
+        table, calls = tables.get(name), iter(range(10**6))
+        if table is None:
+            return function
+
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            place = next(calls) % len(table["in order"])
+            return table["by arguments"].get(_key(args, kwargs), table["in order"][place])
+
+        return answer
+
+    yield (
+        "a table from public arguments to public values",
+        with_answers(exercise, task, namespace, looking_up, hidden=True),
+    )
+
+
+def with_answers(
+    exercise: Exercise, task: Task, namespace: dict, wrap: Callable[[str, Callable], Callable], hidden: bool
+) -> dict:
+    """A run of the check with the task's functions wrapped. Classes stay: they would have to be written."""
+    originals = {name: namespace[name] for name in task.names}
+    functions = {name: each for name, each in originals.items() if callable(each) and not isinstance(each, type)}
+    namespace.update({name: wrap(name, function) for name, function in functions.items()})
+    try:
+        bundle, _ = check_run(exercise, task, namespace, hidden)
+    finally:
+        namespace.update(originals)
+    return bundle
+
+
+def _key(args: tuple, kwargs: dict) -> str:
+    """The arguments as a text that is equal for equal values; a tensor stands for its type, shape and numbers."""
+    import torch
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return [str(value.dtype), list(value.shape), value.detach().flatten().tolist()]
+        if isinstance(value, dict):
+            return [[plain(key), plain(each)] for key, each in value.items()]
+        if isinstance(value, (list, tuple)):
+            return [plain(each) for each in value]
+        return value if isinstance(value, (int, float, str, bool, type(None))) else type(value).__qualname__
+
+    return json.dumps([plain(args), plain(kwargs)])
+
+
+def _main(request: str, answer: str) -> None:
+    asked = json.loads(Path(request).read_text())
+    try:
+        result: Any = _try_all(read_exercise(asked["path"]), asked["seeds"])
+    except RecordingError as reason:
+        result = {"failure": str(reason)}
+    Path(answer).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,220 @@
+"""What the author knows about a task: the usual wrong answers, other right ones, and how it is to be graded.
+
+All these calls stand in cells tagged `mistakes`, which are never released. They only note down; `txgrade release`, the
+tests and the grader use what was noted. In a notebook they do nothing.
+"""
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from txgrade.records.lateness import deadline
+
+ATTENTION = "attention"  # a group of operators that `forbid` knows by name
+ATTENTION_PARTS = (  # of their names; _safe_softmax is what torch's unfused attention calls, and nothing else
+    "scaled_dot_product",
+    "flash_attention",
+    "efficient_attention",
+    "cudnn_attention",
+    "scaled_dot_attention",
+    "multi_head_attention",
+    "_safe_softmax",
+)
+
+
+@dataclass(frozen=True)
+class KnownAnswer:
+    """An answer to a task: wrong with a sentence, right without one."""
+
+    task: str
+    answer: Any
+    sentence: str | None = None
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """What an answer to a task must not call, by name and by operator."""
+
+    task: str
+    names: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A library function that answers to a task may call, although it returns the reference's values."""
+
+    task: str
+    names: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """A change of the solution that makes no difference, and why."""
+
+    task: str
+    change: str
+    reason: str
+
+
+@dataclass
+class Notes:
+    """All that the author's cells said."""
+
+    answers: list[KnownAnswer] = field(default_factory=list)
+    forbidden: list[Forbidden] = field(default_factory=list)
+    allowed: list[Allowed] = field(default_factory=list)
+    measured: dict[str, Callable] = field(default_factory=dict)  # by task
+    equivalent: list[Equivalent] = field(default_factory=list)
+    due: dict | None = None  # the arguments of `due`
+
+
+_noted: Notes | None = None
+
+
+def mistake(task: str, answer: Any, sentence: str) -> None:
+    """A known wrong answer to a task, and the sentence a good tutor says to it.
+
+    `answer` stands in for the function or class that the task's solution cell defines; where the cell defines
+    several, it is a dict from names to stand-ins. Inside it every name means the reference's, so that
+    `lambda n: ~causal_mask(n)` inverts the right mask.
+    """
+    if not sentence.strip():
+        raise ValueError(f'mistake("{task}", …) needs a sentence that tells the learner what went wrong')
+    _note(KnownAnswer(task, answer, sentence))
+
+
+def alternative(task: str, answer: Any) -> None:
+    """Another right answer to a task, written differently: release proves that its check accepts it."""
+    _note(KnownAnswer(task, answer))
+
+
+def equivalent(task: str, change: str, reason: str) -> None:
+    """A change of the solution after which it is still right: `equivalent("rows", "dim=-1 → dim=1", "x is a matrix.")`.
+
+    `change` is what `txgrade validate --mutants` prints, `old → new`. A note that fits no surviving mutant is reported.
+    """
+    if not reason.strip():
+        raise ValueError(f'equivalent("{task}", "{change}", …) needs a reason')
+    if _noted is not None:
+        _noted.equivalent.append(Equivalent(task, change, reason))
+
+
+def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence[str] = ()) -> None:
+    """What an answer to a task must not call: `forbid("softmax-rows", "softmax", operators="aten._softmax")`.
+
+    A name alone, `softmax`, is found in any form: function, method, import. A dotted one, `torch.nn.Softmax`, is found
+    under whatever name it was imported, and where its last part is called as a method. Operators are torch's own, seen
+    while the check runs; `"attention"` stands for all that compute attention, forward or backward. A find is a flag
+    for a person: it takes no points off. `forbid("*", …)` speaks of every task.
+    """
+    names, operators = _texts(names), _texts(operators)
+    if not names and not operators:
+        raise ValueError(f'forbid("{task}") names nothing: give e.g. names="softmax" or operators="aten._softmax"')
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f'forbid("{task}", …): {name!r} is not a name; give e.g. "torch.softmax" or "softmax"')
+    for name in operators:
+        if name != ATTENTION and not re.fullmatch(r"aten\.\w+", name):
+            raise ValueError(
+                f'forbid("{task}", …): {name!r} is not an operator; give e.g. "aten._softmax", or "{ATTENTION}" '
+                "for all that compute attention"
+            )
+    if ATTENTION in operators:
+        operators = tuple(dict.fromkeys((*(name for name in operators if name != ATTENTION), *attention_operators())))
+    if _noted is not None:
+        _noted.forbidden.append(Forbidden(task, names, operators))
+
+
+def allow(task: str, names: str | Sequence[str], *, reason: str) -> None:
+    """A library function that may be called: `allow("counts", "torch.bincount", reason="the task is to find it")`.
+
+    `txgrade validate` reports each function of torch that returns the reference's values and that `forbid` does not
+    name. Here an author says that this is meant; learners should find it in the prompt, too. `allow("*", …)` speaks of
+    every task.
+    """
+    names = _texts(names)
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f'allow("{task}", …): {name!r} is not a name; give e.g. "torch.bincount"')
+    if not names or not reason.strip():
+        raise ValueError(f'allow("{task}", …) needs names, e.g. "torch.bincount", and a reason why they may be called')
+    if _noted is not None:
+        _noted.allowed.append(Allowed(task, names, reason))
+
+
+@cache
+def attention_operators() -> tuple[str, ...]:
+    """Return this torch's operators that compute attention, forward or backward, fused or not."""
+    import torch
+
+    names = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    return tuple(f"aten.{name}" for name in sorted(names) if any(part in name for part in ATTENTION_PARTS))
+
+
+def measured(task: str, function: Callable) -> None:
+    """A task whose check shows weights or tokens; `function(shown, private)` says what they are worth.
+
+    It runs in the grader, with the names of the whole source, on data that no submission ever sees. `shown` is the
+    list of the values that the check showed: of weights a dict of float32 tensors, of tokens a list of integers or a
+    list of such lists. It returns the share of the task's points, 0 to 1, or (share, sentence for the learner).
+    `private` draws as `show` does, from the grader's own seed; it begins where the check's `show.given` began, so
+    what that drew can be drawn again, with the truth. What the function raises counts as 0.
+    """
+    if not callable(function):
+        raise ValueError(f'measured("{task}", …) needs a function of what was shown and a seed')
+    if _noted is not None:
+        if task in _noted.measured:
+            raise ValueError(f'measured("{task}", …) is there twice')
+        _noted.measured[task] = function
+
+
+def due(
+    when: str,
+    *,
+    timezone: str = "UTC",
+    grace_minutes: int | float = 0,
+    per_day: int | float = 0.1,
+    at_most: int | float = 1,
+) -> None:
+    """When the exercise is due: `due("2026-12-01 23:59", timezone="Europe/Zurich", per_day=0.1, at_most=0.5)`.
+
+    What comes later than `grace_minutes` after it loses the share `per_day` of its points for each day that has
+    begun since it was due, and never more than `at_most`.
+    """
+    rule = {"when": when, "timezone": timezone, "grace_minutes": grace_minutes, "per_day": per_day, "at_most": at_most}
+    deadline(rule)
+    if not (math.isfinite(grace_minutes) and grace_minutes >= 0):
+        raise ValueError(f"due(…, grace_minutes={grace_minutes}): give minutes, 0 or more")
+    for name, share in {"per_day": per_day, "at_most": at_most}.items():
+        if isinstance(share, bool) or not 0 <= share <= 1:
+            raise ValueError(f"due(…, {name}={share}): give a share of the points, from 0 to 1")
+    if _noted is not None:
+        if _noted.due is not None:
+            raise ValueError("due(…) is there twice; an exercise has one date")
+        _noted.due = rule
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[Notes]:
+    """Within the block, collect what the author's cells say."""
+    global _noted
+    outer, _noted = _noted, Notes()
+    try:
+        yield _noted
+    finally:
+        _noted = outer
+
+
+def _note(answer: KnownAnswer) -> None:
+    if _noted is not None:
+        _noted.answers.append(answer)
+
+
+def _texts(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

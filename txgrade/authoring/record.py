@@ -1,0 +1,388 @@
+"""Runs an exercise's reference, its known answers and its stubs, in a process of their own, and writes the evidence."""
+
+import ast
+import contextlib
+import json
+import linecache
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from txgrade.authoring.calls import forbidden_names
+from txgrade.authoring.cells import (
+    check_body,
+    is_check,
+    is_mistakes,
+    is_parameters,
+    stays_home,
+    strip_hidden,
+    stub,
+)
+from txgrade.authoring.contract import measured_leaks, own_counters, unshown_costs
+from txgrade.authoring.exercise import Exercise, Task, dependencies, read_exercise
+from txgrade.authoring.notes import Notes
+from txgrade.checking.stand_in import Calls, listening, stand_in
+from txgrade.evidence.recordings import same
+from txgrade.notebook_runner import environment
+from txgrade.seeds import kernel_seed
+
+GRADING_SEED = "__grading_seed__"  # in the names of a run in the author's own process
+
+
+class RecordingError(RuntimeError):
+    """The exercise's own code fails. The message names the cell and the line."""
+
+
+def record_evidence(
+    path: Path | str, seeds: list[int], hidden_seeds: list[int] | None = None, *, timeout: int | float = 600
+) -> dict:
+    """The evidence of an exercise's answers on each seed, made in a fresh process.
+
+    On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
+    Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
+    "hidden": {the same, and "by_heart": {task: {other task: {function: its calls, packed}}}},
+    "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
+    "forbidden": [{"task", "names", "operators"}], "broken": {task: [what the reference calls of these]},
+    "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check},
+    "leaks": {task: [what its check does although an answer could use it]}, "counters": [the same of given cells]}`.
+    Each seed's run holds as well `"given": {task: what show.given drew}`.
+
+    Raises:
+        RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
+    """
+    request = {"open": seeds, "hidden": hidden_seeds or []}
+    return in_fresh_process("txgrade.authoring.record", path, request, timeout)
+
+
+def in_fresh_process(module: str, path: Path | str, asked: dict, timeout: int | float) -> Any:
+    """Have `python -m module` work on a source: JSON in, JSON out, its folder as in the course.
+
+    Raises:
+        RecordingError: it fails, or takes longer than `timeout` seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
+        request.write_text(json.dumps({"path": str(Path(path).resolve()), **asked}))
+        command = [sys.executable, "-m", module, str(request), str(answer)]
+        try:
+            run = subprocess.run(
+                command,
+                cwd=Path(path).parent,
+                env=environment(TXGRADE_HOME=folder, MPLBACKEND="agg"),
+                timeout=timeout,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        except subprocess.TimeoutExpired as reason:
+            raise RecordingError(f"took longer than {timeout:g} s") from reason
+        if run.returncode:
+            raise RecordingError(f"its process ended with {run.returncode}: {run.stderr.strip()[-500:]}")
+        result = json.loads(answer.read_text())
+    if isinstance(result, dict) and "failure" in result:
+        raise RecordingError(result["failure"])
+    return result
+
+
+def _record(path: Path, seeds: list[int], hidden_seeds: list[int]) -> dict:
+    exercise = read_exercise(path)
+    result: dict = {"open": {}, "hidden": {}}
+    for key, hidden in ("open", False), ("hidden", True):
+        for seed in seeds if key == "open" else hidden_seeds:
+            result[key][str(seed)], about = _seed_run(exercise, seed, hidden)
+            about["leaks"] = {id: result.get("leaks", {}).get(id, []) + lines for id, lines in about["leaks"].items()}
+            result |= about
+    bundles, stops = _stub_run(exercise)
+    leaks = {id: list(dict.fromkeys(lines)) for id, lines in result["leaks"].items()}
+    return result | {"stub": bundles, "stops": stops, "leaks": leaks, "counters": own_counters(exercise)}
+
+
+def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
+    """Evidence of the reference and of every known answer on one seed; and what the author's cells say besides."""
+    import torch
+
+    runs: list = []
+    collected: list = []
+    for number in range(2):  # again, from other random numbers: a check may only use its private generator
+        torch.manual_seed(number)
+        runs.append(reference_run(exercise, seed, hidden, collected.append))
+    namespace, reference, seconds = runs[0]
+    given = {id: values for check in collected for id, values in check.given.items()}
+    notes = author_notes(exercise, namespace)
+    for task in exercise.tasks:
+        if other := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
+            raise RecordingError(
+                f"task {task.id}: its check shows a value of type {other[1]}, which can't be "
+                "compared; show tensors, numbers, texts or lists"
+            )
+        if task.id in notes.measured:
+            continue
+        if kinds := {each["value"]["kind"] for each in reference[task.id]["shown"]} & {"weights", "tokens"}:
+            raise RecordingError(
+                f'task {task.id}: its check shows {kinds.pop()}; say by measured("{task.id}", …) what they are worth'
+            )
+        again, _ = check_run(exercise, task, namespace, hidden)
+        if not same(reference[task.id], again) or not same(reference[task.id], runs[1][1][task.id]):
+            raise RecordingError(
+                f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
+                "and don't let later cells change what the check uses"
+            )
+    answers, heard = [], _Heard(exercise)
+    for task in exercise.tasks if hidden else ():
+        with heard.listening(task, namespace):
+            check_run(exercise, task, namespace, hidden)
+    for each in notes.answers:
+        task = exercise.task(each.task)
+        originals = {name: namespace[name] for name in task.names}
+        namespace.update(_stand_ins(task, each.answer))
+        with heard.listening(task, namespace):
+            bundle, _ = check_run(exercise, task, namespace, hidden)
+        namespace.update(originals)
+        answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
+    about = {
+        "forbidden": [vars(each) for each in notes.forbidden],
+        "measured": sorted(notes.measured),
+        "due": notes.due,
+        "seconds": seconds,
+        "broken": _broken(exercise, notes, namespace),
+    }
+    by_heart = heard.proved(seed, reference) if hidden else {}
+    about["leaks"] = {task.id: _leaks(exercise, task, namespace, reference, answers, notes) for task in exercise.tasks}
+    return {"reference": reference, "known": answers, "by_heart": by_heart, "given": given}, about
+
+
+def _leaks(
+    exercise: Exercise, task: Task, namespace: dict, reference: dict, answers: list[dict], notes: Notes
+) -> list[str]:
+    """What a task's check does although an answer could use it: a line each (see `contract`)."""
+    if task.id in notes.measured:
+        known = [each["bundle"] for each in answers if each["task"] == task.id]
+        return measured_leaks(exercise, task, [reference[task.id], *known])
+    return unshown_costs(reference[task.id], lambda: check_run(exercise, task, namespace, hidden=True)[0])
+
+
+class _Heard:
+    """How tasks call the functions of others, so that they can be judged where those are not right."""
+
+    def __init__(self, exercise: Exercise):
+        self.exercise, self.depends = exercise, dependencies(exercise)
+        self.calls = {id: {other: Calls() for other in others} for id, others in self.depends.items()}
+
+    @contextlib.contextmanager
+    def listening(self, task: Task, namespace: dict) -> Iterator[None]:
+        """Within the block, write down what a check of this task asks of others' functions."""
+        with contextlib.ExitStack() as stack:
+            for other, calls in self.calls[task.id].items():
+                stack.enter_context(listening(namespace, list(self.exercise.task(other).names), calls))
+            yield
+
+    def proved(self, seed: int, reference: dict) -> dict[str, dict[str, dict[str, str]]]:
+        """By task, then by the task that it uses: what is known by heart of its functions.
+
+        A task is left out where its own reference, with nothing but this, shows something else: where functions
+        change what they are given, draw random numbers, are asked for gradients, or aren't functions at all.
+        """
+        known = {}
+        for task in self.exercise.tasks:
+            packed = {other: each.packed() for other, each in self.calls[task.id].items()}
+            with contextlib.suppress(RecordingError):
+                if packed and same(reference[task.id], self._alone(task, packed, seed)):
+                    known[task.id] = packed
+        return known
+
+    def _alone(self, task: Task, packed: dict[str, dict[str, str]], seed: int) -> dict:
+        """The task's bundle in a notebook that knows the tasks it uses by heart."""
+        cells, namespace = self.exercise.notebook.cells, _namespace()
+        sources = {self.exercise.task(other).answer: names for other, names in packed.items()}
+        answers = {each.answer for each in self.exercise.tasks} - {task.answer}
+        for number, cell in enumerate(cells):
+            if cell.cell_type != "code" or stays_home(cell):
+                continue
+            if number == task.check:
+                return check_run(self.exercise, task, namespace, hidden=True)[0]
+            if number in sources:
+                _execute(stand_in(stub(cell), sources[number]), f"cell {number + 1}", namespace)
+            elif not is_check(cell) and number not in answers:
+                _execute(cell.source, f"cell {number + 1}", namespace)
+            if is_parameters(cell):
+                _set_parameters(namespace, seed)
+        raise RecordingError(f"task {task.id}: its check is not there")
+
+
+def author_notes(exercise: Exercise, namespace: dict) -> Notes:
+    """Run the author's cells after the reference, which gave `namespace`; in them, names go on meaning it.
+
+    Raises:
+        RecordingError: a cell fails, or speaks of a task that does not exist.
+    """
+    from txgrade.authoring.notes import noting
+
+    author = dict(namespace)
+    with noting() as notes:
+        for number, cell in enumerate(exercise.notebook.cells, 1):
+            if cell.cell_type == "code" and is_mistakes(cell):
+                _execute(cell.source, f"cell {number}", author)
+    notes.forbidden, notes.allowed = _by_task(exercise, notes.forbidden), _by_task(exercise, notes.allowed)
+    spoken = [("a known answer", each.task) for each in notes.answers]
+    spoken += [("allow(…)", each.task) for each in notes.allowed]
+    spoken += [("forbid(…)", each.task) for each in notes.forbidden] + [("measured(…)", id) for id in notes.measured]
+    for what, id in spoken:
+        if id not in {task.id for task in exercise.tasks}:
+            raise RecordingError(f"{what} is for the task {id!r}, which does not exist")
+    return notes
+
+
+def _by_task(exercise: Exercise, rules: list) -> list:
+    """Rules with one for each task in place of one for "*"."""
+    ids = [task.id for task in exercise.tasks]
+    return [replace(rule, task=id) for rule in rules for id in (ids if rule.task == "*" else [rule.task])]
+
+
+def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list[str]]:
+    """What the reference itself calls although its task forbids it."""
+    broken: dict[str, list[str]] = {}
+    for each in notes.forbidden:
+        task = exercise.task(each.task)
+        called = forbidden_names(exercise.notebook.cells[task.answer].source, each.names)
+        if each.operators:
+            bundle, _ = check_run(exercise, task, namespace, hidden=True, operators=True)
+            called += sorted(set(bundle["operators"] or ()) & set(each.operators))
+        if called:
+            broken[task.id] = broken.get(task.id, []) + called
+    return broken
+
+
+def reference_run(
+    exercise: Exercise, seed: int, hidden: bool, on_collected: Callable[[Any], None] = lambda collected: None
+) -> tuple[dict, dict, dict]:
+    """The whole source from the top; returns its names, each task's bundle, and each check's seconds."""
+    reference, seconds = {}, {}
+
+    def run_check(number: int, namespace: dict) -> None:
+        task = next(task for task in exercise.tasks if task.check == number)
+        began = time.perf_counter()
+        collected = check_runs(exercise, task, namespace, hidden)
+        reference[task.id], seconds[task.id] = collected.bundles[0], time.perf_counter() - began
+        on_collected(collected)
+
+    return reference_names(exercise, seed, run_check), reference, seconds
+
+
+def reference_names(exercise: Exercise, seed: int, on_check: Callable[[int, dict], None] | None = None) -> dict:
+    """The names that the source defines, run from the top. Checks go to `on_check`, with the names so far."""
+    namespace = _namespace()
+    for number, cell in enumerate(exercise.notebook.cells, 1):
+        if cell.cell_type != "code" or stays_home(cell):
+            continue
+        if not is_check(cell):
+            _execute(cell.source, f"cell {number}", namespace)
+        elif on_check:
+            on_check(number - 1, namespace)
+        if is_parameters(cell):
+            _set_parameters(namespace, seed)
+    return namespace
+
+
+def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
+    """The released cells as they come: each task's bundle, and the cells that stop Run All."""
+    namespace, bundles, stops = _namespace(), {}, []
+    for number, cell in enumerate(exercise.notebook.cells, 1):
+        if cell.cell_type != "code" or stays_home(cell):
+            continue
+        if is_check(cell):
+            task = next(task for task in exercise.tasks if task.check == number - 1)
+            bundles[task.id], _ = check_run(exercise, task, namespace, hidden=False)
+            continue
+        try:
+            _execute(stub(cell), f"cell {number}", namespace)
+        except RecordingError as reason:
+            stops.append(str(reason))
+        if is_parameters(cell):
+            _set_parameters(namespace, exercise.seed)
+    return bundles, stops
+
+
+def _set_parameters(namespace: dict, seed: int) -> None:
+    """What papermill sets in a notebook that is graded on this seed; the seed itself stays with the grader."""
+    namespace.update({"seed": kernel_seed(seed), "mode": "grade", GRADING_SEED: seed})
+
+
+def check_run(
+    exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False
+) -> tuple[dict, float]:
+    """The bundle that a check shows, and how many seconds it took."""
+    began = time.perf_counter()
+    collected = check_runs(exercise, task, namespace, hidden, operators)
+    return collected.bundles[0], time.perf_counter() - began
+
+
+def check_runs(exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False) -> Any:
+    """What a run of a check hands over (see `checking.checks.Collected`): one bundle.
+
+    Raises:
+        RecordingError: it ran several checks, or none.
+    """
+    from txgrade.checking.checks import collecting
+
+    source = exercise.notebook.cells[task.check].source
+    body = check_body(source if hidden else strip_hidden(source))
+    with collecting(operators, namespace.get(GRADING_SEED, exercise.seed)) as collected:
+        _execute(source, f"check of {task.id}", namespace, body)
+    if len(collected.bundles) != 1:
+        raise RecordingError(f"task {task.id}: its check cell ran {len(collected.bundles)} checks instead of one")
+    return collected
+
+
+def _stand_ins(task: Task, answer: Any) -> dict[str, Any]:
+    if len(task.names) == 1 and not isinstance(answer, dict):
+        return {task.names[0]: answer}
+    if isinstance(answer, dict) and answer and set(answer) <= set(task.names):
+        return answer
+    names = ", ".join(task.names)
+    raise RecordingError(
+        f"task {task.id}: its solution defines {names}; a known answer must be a dict from these names"
+    )
+
+
+def _namespace() -> dict:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    with contextlib.suppress(ImportError):
+        from IPython.display import display
+
+        namespace["display"] = display
+    return namespace
+
+
+def _execute(source: str, name: str, namespace: dict, body: ast.Module | None = None) -> None:
+    """Run a source, or what was made of it, `body`; its lines are what an error quotes."""
+    file = f"<{name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    try:
+        exec(compile(source if body is None else body, file, "exec"), namespace)
+    except Exception as reason:
+        trace, line = reason.__traceback__, 0
+        while trace is not None:
+            line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+            trace = trace.tb_next
+        code = linecache.getline(file, line).strip()
+        raise RecordingError(f"{name}, line {line}: {type(reason).__name__}: {reason} ({code})") from reason
+
+
+def _main(request: str, answer: str) -> None:
+    asked = json.loads(Path(request).read_text())
+    try:
+        result = _record(Path(asked["path"]), asked["open"], asked["hidden"])
+    except RecordingError as reason:
+        result = {"failure": str(reason)}
+    Path(answer).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

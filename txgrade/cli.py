@@ -1,0 +1,345 @@
+"""The command `txgrade`: each subcommand is a thin function over the grader."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from txgrade.terminal import new_app, run
+
+app = new_app()
+
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the grading run wrote.")]
+
+
+def main() -> None:
+    """Run the command `txgrade`."""
+    run(app, "txgrade")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"txgrade {version('txgrade')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Exercises that tell a learner what is wrong, and a grader that trusts nothing in a submission."""
+
+
+@app.command()
+def release(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the exercises; by default exercises/ beside solutions/.")
+    ] = None,
+    variant: Annotated[
+        int | None, typer.Option(metavar="SEED", help="With other numbers, for a retake: also writes their source.")
+    ] = None,
+    withhold: Annotated[
+        bool, typer.Option("--withhold", help="Write no worked solution for learners; delete the one from before.")
+    ] = False,
+) -> None:
+    """Make exercises from their solutions.
+
+    A learner's notebook holds no answers, but recordings of what right and wrong answers give: its checks compare
+    with them.
+    """
+    from txgrade.authoring.release import release
+    from txgrade.authoring.retake import write_variant
+    from txgrade.text import plural
+
+    for source in sources:
+        if variant is not None:
+            source, values = write_variant(source, variant)
+            print(f"{source}: {', '.join(f'{name} = {value!r}' for name, value in values.items())}")
+        released = release(source, out, withhold=withhold)
+        print(f"{released.exercise}: {plural(released.tasks, 'task')}, {plural(released.points, 'point')}")
+        for warning in released.warnings:
+            print(f"  {warning}")
+
+
+@app.command()
+def validate(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py, or a source notebook of nbgrader's."),
+    ],
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="Instead: change the reference as people slip; does each check notice?")
+    ] = False,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="With --mutants: write every mutant there, too.")
+    ] = None,
+) -> None:
+    """Prove exercises before learners are graded by them.
+
+    The reference gets all points on 5 seeds, alternatives pass, each mistake is told its sentence, the stub gets
+    nothing; and the reference passes in the sandbox that grades. Exit status 1: some source has a problem.
+    """
+    if mutants:
+        from txgrade.authoring.mutants import report
+
+        raise typer.Exit(report(sources, json))
+    if json:
+        raise ValueError("--json is for txgrade validate --mutants")
+    from txgrade.authoring.exercise import ExerciseError
+    from txgrade.authoring.prove import validate
+    from txgrade.judging.rehearsal import rehearse
+    from txgrade.text import plural
+
+    problems = []
+    for source in sources:
+        try:
+            found = validate(source)
+        except ExerciseError as reason:
+            problems += str(reason).splitlines()
+            continue
+        tasks, points = len(found.assignment.tasks), found.assignment.points
+        print(f"{source}: {plural(tasks, 'task')}, {plural(points, 'point')}")
+        print("  " + found.table().replace("\n", "\n  "))
+        wrong = found.problems or rehearse(found.assignment)
+        problems += [f"{found.assignment.name}: {problem}" for problem in wrong]
+    for problem in problems:
+        print(f"txgrade: {problem}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    notebooks: Annotated[
+        list[Path], typer.Argument(metavar="NOTEBOOK…", help="e.g. exercises/exercise_03_attention.ipynb")
+    ],
+) -> None:
+    """Run exercises and list their verdicts.
+
+    Each notebook is run from top to bottom. Exit status 1: some answer is not right. What the grader measures or a
+    person marks is listed, but not counted.
+    """
+    from txgrade.authoring.check_notebook import check_notebook
+    from txgrade.checking.summary import score
+    from txgrade.checking.verdict import ELSEWHERE
+
+    right = True
+    for notebook in map(find_copy, notebooks):
+        verdicts = check_notebook(notebook)
+        counted = [each for each in verdicts if not each.elsewhere]
+        points, best = sum(each.points for each in counted), sum(each.max_points for each in counted)
+        more = sum(each.max_points for each in verdicts if each.elsewhere)
+        print(f"{notebook}: {score(points, best, more)}")
+        right &= all(each.right or each.kind in ELSEWHERE for each in verdicts)
+        for verdict in verdicts:
+            print("  " + repr(verdict).replace("\n", "\n  "))
+    if not right:
+        raise typer.Exit(1)
+
+
+@app.command()
+def submit(
+    notebook: Annotated[
+        Path | None, typer.Argument(metavar="NOTEBOOK", help="e.g. exercises/exercise_03_attention.ipynb")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", readable=False, help="The shared folder; by default $TXGRADE_SUBMIT_TO."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Whose answers they are; by default your login name.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Hand it in although no answer is filled in.")] = False,
+    verify: Annotated[
+        Path | None, typer.Option(metavar="RECEIPT", help="Instead: compare a receipt with what was kept.")
+    ] = None,
+) -> None:
+    """Hand in an exercise, and get a receipt.
+
+    What counts is the saved file. Earlier versions are kept.
+    """
+    from txgrade.records.people import read_name
+    from txgrade.submitting import submit as handing_in
+
+    if (notebook is None) == (verify is None):
+        raise ValueError("txgrade submit needs a notebook, or --verify RECEIPT; see txgrade submit --help")
+    if verify is not None:
+        print(handing_in.verify(verify))
+    elif notebook is not None:
+        name = None if name is None else read_name(name)
+        print(handing_in.submit(find_copy(notebook), to, name=name, anyway=anyway))
+
+
+def find_copy(notebook: Path) -> Path:
+    """Return the learner's copy of a notebook, where the course around it keeps copies; it says so on stderr.
+
+    A course names its function in the entry point group `txgrade.learner_copy`.
+    """
+    for hook in entry_points(group="txgrade.learner_copy"):
+        copy = hook.load()(notebook)
+        if copy != notebook:
+            print(f"txgrade: taking your copy, {copy}", file=sys.stderr)
+            return copy
+    return notebook
+
+
+@app.command()
+def grade(
+    assignment: Annotated[
+        Path | None, typer.Option(help="e.g. solutions/03_attention.py, or a source notebook of nbgrader's.")
+    ] = None,
+    submissions: Annotated[Path | None, typer.Option(help="Folder of NAME.ipynb, or of NAME/anything.ipynb.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for grades, pages and the gradebook.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes at once; by default two more than cores.")] = None,
+    seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
+    on_seeds: Annotated[
+        str | None,
+        typer.Option(metavar="SEED,…", help="On exactly these seeds, to repeat a grade; `txgrade explain` names them."),
+    ] = None,
+    roster: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Who is who: Canvas' or Moodle's export, or a column `name`.")
+    ] = None,
+    pages_for: Annotated[
+        str, typer.Option("--pages-for", metavar="me|group|all", help="Who on this machine may read feedback/.")
+    ] = "me",
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler whose workers grade.")] = None,
+    tls_ca_file: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="With --scheduler tls://…: who vouches for it.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="With it: this machine's certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="With it: this machine's key.")] = None,
+    trust_network: Annotated[
+        bool, typer.Option("--trust-network", help="Reach a scheduler on another machine without TLS.")
+    ] = False,
+    trust_submissions: Annotated[
+        bool, typer.Option("--trust-submissions", help="Grade although the sandbox here is not sealed.")
+    ] = False,
+) -> None:
+    """Grade a folder of notebooks. Stopped at any moment, the same command goes on."""
+    if assignment is None or submissions is None or out is None:
+        options = {"--assignment": assignment, "--submissions": submissions, "--out": out}
+        missing = next(option for option, value in options.items() if value is None)
+        raise ValueError(f"txgrade grade needs {missing}; see txgrade grade --help")
+    from txgrade.running.workspace import workspace
+    from txgrade.sandbox import probe
+
+    with workspace(), ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
+        meanwhile.submit(probe)
+        from txgrade.records.people import read_roster
+        from txgrade.running.cluster import Network
+        from txgrade.running.display import Display
+        from txgrade.running.grader import grade
+        from txgrade.text import plural
+
+    with Display() as display:
+        try:
+            graded = grade(
+                assignment,
+                submissions,
+                out,
+                jobs=jobs,
+                scheduler=scheduler,
+                network=Network(tls_ca_file, tls_cert, tls_key, trust_network),
+                roster=None if roster is None else read_roster(roster),
+                pages_for=pages_for,
+                trust=trust_submissions,
+                seeds=seeds if on_seeds is None else read_seeds(on_seeds),
+                watch=display,
+            )
+        except KeyboardInterrupt:
+            print("txgrade: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
+            raise typer.Exit(130) from None
+    results = graded.results
+    print(
+        f"{plural(len(results), 'submission')}, {graded.fresh} graded now; isolation: {graded.isolation}; "
+        f"seeds: {', '.join(map(str, graded.seeds))}"
+    )
+    if graded.missing:
+        print(f"{len(graded.missing)} of the roster handed in nothing: see {out / 'review.csv'}")
+    look = sum(result.needs_review for result in results)
+    if look:
+        need = "needs" if look == 1 else "need"
+        print(f"{look} of {plural(len(results), 'submission')} {need} a look: see {out / 'review.csv'}")
+    print(f"Grades: {out / 'grades.csv'}; overview: {out / 'summary.html'}; pages: {out / 'feedback'}")
+
+
+def read_seeds(words: str) -> tuple[int, ...]:
+    """Seeds as `txgrade explain` prints them.
+
+    Raises:
+        ValueError: these are no seeds.
+    """
+    from txgrade.seeds import GRADING_SEEDS
+
+    seeds = [word.strip() for word in words.split(",")]
+    if not all(seed.isdecimal() and int(seed) < GRADING_SEEDS for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"--on-seeds {words}: give different whole numbers below {GRADING_SEEDS}, such as 17,42")
+    return tuple(map(int, seeds))
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A submission, as grades.csv names it.")],
+    out: Out = Path("."),
+) -> None:
+    """Say how a grade came about: every run, its seeds, its hashes, its verdicts."""
+    from txgrade.records.explain import explain
+    from txgrade.records.gradebook import Gradebook
+    from txgrade.records.people import read_name
+
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        print(explain(book, read_name(name)))
+
+
+@app.command()
+def review(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One submission, to change its points for --task.")
+    ] = None,
+    out: Out = Path("."),
+    task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    points: Annotated[float | None, typer.Option(help="With NAME: the points it has instead.")] = None,
+    reason: Annotated[str, typer.Option(help="With NAME: why. It stands on the learner's page.")] = "",
+    by: Annotated[str, typer.Option(help="Who gives the points.")] = "",
+) -> None:
+    """Give points for the written answers that wait; or, with NAME, change one submission's points for a task.
+
+    What you give is kept when the folder is graded again, as long as the answer stands.
+    """
+    from txgrade.records.out import need_no_links
+    from txgrade.records.people import read_name
+    from txgrade.records.reviewing import override, review_at_terminal
+
+    need_no_links(out)
+    if name is None:
+        if points is not None or reason:
+            raise ValueError("--points and --reason change one submission's points: name it, as grades.csv does")
+        review_at_terminal(out, task=task, by=by)
+    elif task is None or points is None:
+        raise ValueError(f"txgrade review {name} needs --task, --points and --reason")
+    else:
+        print(override(out, read_name(name), task, points, reason, by))
+
+
+@app.command()
+def export(
+    to: Annotated[str, typer.Argument(metavar="FORMAT", help="canvas, moodle or gradescope.")],
+    out: Out = Path("."),
+    roster: Annotated[Path | None, typer.Option(help="The CSV that Canvas or Moodle exported: who is who.")] = None,
+) -> None:
+    """Write the grades as another system imports them."""
+    from txgrade.pages.exports import export
+    from txgrade.text import plural, printable
+
+    exported = export(out, to, roster)
+    for path in exported.files:
+        print(path)
+    if left_out := exported.left_out:
+        some = "; ".join(f"{name} ({why})" for name, why in left_out[:5])
+        more = f"; and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+        words = f"{plural(len(left_out), 'submission')} left out, see {to}-left-out.csv: {some}{more}"
+        print(f"txgrade: {printable(words)}", file=sys.stderr)

@@ -1,0 +1,302 @@
+"""Grades one submission: the job that a process of this machine, or of a cluster, is given."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from txgrade.authoring.assignment import Assignment, GradedTask, rebuild, rebuild_alone, rests_on
+from txgrade.checking.failed import BEFORE as NOT_RUN
+from txgrade.checking.stand_in import stand_in
+from txgrade.judging.displayed import displayed
+from txgrade.judging.execute import LEAST, Executed, execute
+from txgrade.judging.judge import answer_hash, judge, one_report, task_result
+from txgrade.judging.outcome import Outcome, Reference, Run, quoted_outcome
+from txgrade.judging.replay import bundles
+from txgrade.records.result import Note, Result, TaskResult
+from txgrade.sandbox.limits import Limits
+from txgrade.seeds import kernel_seed
+
+MEASURE = 600  # seconds that the author's code may take to measure what one run has shown
+STARVED = 1 / 10  # who has less of a processor while nothing else is graded is on a machine that can't grade
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that grading one submission takes; plain data, so that it can travel."""
+
+    assignment: Assignment
+    reference: Reference
+    submission: Any  # a `txgrade.submitting.reading.Submission`
+    seeds: tuple[int, ...]
+    limits: Limits
+    isolation: str
+    environment: str
+    source: str  # the text of the assignment's file, for measured tasks
+    trust: bool = False  # whether less than a sealed sandbox is allowed
+    by_itself: bool = False  # whether nothing else is graded meanwhile
+
+
+class Disturbed(RuntimeError):
+    """A time-out that others may have caused: the kernel waited for a processor. To be graded again by itself."""
+
+
+def grade_submission(job: Job, begin: Callable[[int | float], None] = lambda seconds: None) -> Result:
+    """Execute a submission on every seed, each time in a fresh sandbox, and judge it.
+
+    `begin(seconds)` is told of each part of the work, and for how long that may go on.
+
+    Raises:
+        Disturbed, NoKernel: it was the machine, and not the submission.
+    """
+    assignment, submission = job.assignment, job.submission
+    result = Result(
+        submission.name,
+        submission.status,
+        0,
+        assignment.points,
+        job.isolation,
+        job.seeds,
+        submission.hash,
+        assignment.hash,
+        job.environment,
+        notes=tuple(submission.notes),
+        submitted=submission.submitted,
+    )
+    if submission.status != "graded":
+        return result
+    return _Submission(job, begin).graded(result)
+
+
+class _Submission:
+    """One submission under way: its runs, their outcomes, and the time that is left on each seed."""
+
+    def __init__(self, job: Job, begin: Callable[[int | float], None]):
+        self.job, self.assignment, self.answers = job, job.assignment, job.submission.answers
+        self.begin = begin
+        self.seeds = job.seeds if job.reference.recordings else job.seeds[:1]  # asserts know no seed
+        self.secret = any(task.hidden for task in self.assignment.tasks)
+        self.left = dict.fromkeys(self.seeds, job.limits.notebook_seconds)
+        self.outcomes: dict[tuple, Outcome] = {}  # by task, seed, and whether alone
+        self.needs: dict[str, list[GradedTask]] = {}  # which tasks have to be right before one can be judged alone
+
+    def graded(self, result: Result) -> Result:
+        quoted = None
+        if self.secret:
+            quoted = self._run(self.seeds[0], rebuild(self.assignment, self.answers, hidden=False))
+            self.left[self.seeds[0]] = self.job.limits.notebook_seconds  # nothing is judged by it
+        whole = [self._run(seed, rebuild(self.assignment, self.answers), secret=self.secret) for seed in self.seeds]
+        reports = [self._judge(whole)]
+        apart = [run for task in self.assignment.tasks for run in self._runs_alone(task)]
+        reports.append(self._judge(apart))
+        outcomes, junit = self.outcomes, one_report(reports)
+        shown = quoted or whole[0]
+        outputs = displayed(self.assignment, shown.executed)
+        tasks = tuple(
+            replace(self._task(task, outcomes, quoted), outputs=outputs.get(task.id, ()))
+            for task in self.assignment.tasks
+        )
+        notes = (
+            *result.notes,
+            *self._forbidden_calls(outcomes),
+            *self._flags(tasks, whole[0]),
+            *self._invalid(),
+            *self._disagreements(outcomes),
+            *self._unjudged(tasks),
+        )
+        score = round(sum(task.points for task in tasks), 6)
+        return _with_lateness(replace(result, tasks=tasks, notes=notes, junit=junit, score=score), self.assignment)
+
+    def _run(self, seed: int, notebook: Any, only: str | None = None, secret: bool = False) -> Run:
+        """Execute a notebook in what is left of the seed's time: the limit is one, however many runs there are."""
+        job = self.job
+        limits = replace(job.limits, cell_seconds=max(job.limits.cell_seconds, self.assignment.timeout))
+        if self.left[seed] <= 0:
+            late = f"the notebook took longer than {limits.notebook_seconds:g} s"
+            return Run(seed, Executed({}, late, late=True), only, {}, secret, self.answers)
+        self.begin(self.left[seed])
+        executed = execute(
+            notebook,
+            seed if job.reference.recordings else None,
+            limits,
+            self.left[seed],
+            STARVED if job.by_itself else LEAST,
+            job.reference.given.get(seed),
+        )
+        if executed.disturbed:
+            raise Disturbed("it ran out of time while its kernel waited for a processor")
+        self.left[seed] -= executed.seconds
+        self.begin(MEASURE if any(task.kind == "measured" for task in self.assignment.tasks) else 0)
+        return Run(seed, executed, only, _shares(job, executed, seed, only), secret, self.answers)
+
+    def _judge(self, runs: list[Run]) -> str:
+        """Take in the outcomes of some runs; returns the JUnit report."""
+        outcomes, junit = judge(self.assignment, self.job.reference, runs)
+        self.outcomes |= outcomes
+        return junit
+
+    def _runs_alone(self, task: GradedTask) -> list[Run]:
+        """A task's runs by itself, one a seed, where it may owe what it lacks to other cells of the submission."""
+        others = self._others(task) if self._wants_alone(task) else None
+        if others is None:
+            return []
+        notebooks = {seed: rebuild_alone(self.assignment, task, self.answers, others[seed]) for seed in self.seeds}
+        return [self._run(seed, notebook, task.id, secret=True) for seed, notebook in notebooks.items()]
+
+    def _in_sequence(self, task: GradedTask) -> list[Outcome]:
+        return [self.outcomes[task.id, seed, False] for seed in self.seeds]
+
+    def _is_right(self, task: GradedTask) -> bool:
+        return all(each.verdict == "right" for each in self._in_sequence(task))
+
+    def _wants_alone(self, task: GradedTask) -> bool:
+        """Whether a task that isn't right in sequence may owe that to other cells of the submission."""
+        if task.kind in ("tests", "written") or not _answered(self.job, task) or self._is_right(task):
+            return False
+        if not all(map(self._is_right, rests_on(self.assignment, task, self.answers))):
+            return True
+        others = any(_answered(self.job, each) for each in self.assignment.tasks if each.id != task.id)
+        return others and not all(each.known for each in self._in_sequence(task))
+
+    def _others(self, task: GradedTask) -> dict[int, dict[str, str]] | None:
+        """By seed: the solution cells of other tasks that a task is tested with, when it is tested alone.
+
+        A task that it rests on brings the submission's own cells where they are right; else what the reference says
+        to the calls that the reference makes. Where that is not known, the task can't be tested alone.
+        """
+        cells: dict[int, dict[str, str]] = {seed: {} for seed in self.seeds}
+        for other in rests_on(self.assignment, task, self.answers):
+            own = self._is_right(other)
+            known = [self.job.reference.by_heart[seed].get(task.id, {}).get(other.id) for seed in self.seeds]
+            if not own and None in known:
+                self.needs.setdefault(task.id, []).append(other)
+            for seed, packed in zip(self.seeds, known, strict=True):
+                for id in other.answers:
+                    stub = self.assignment.stubs[id]
+                    cells[seed][id] = self.answers.get(id, stub) if own or packed is None else stand_in(stub, packed)
+        return None if task.id in self.needs else cells
+
+    def _task(self, task: GradedTask, outcomes: dict, quoted: Run | None) -> TaskResult:
+        answer = "\n\n".join(self.answers.get(id, "") for id in task.answers).strip()
+        if task.kind == "written":
+            # A task cell of nbgrader's has no answer cell: the answer stands in cells that the learner added.
+            verdict = "pending" if _answered(self.job, task) or not task.answers else "unanswered"
+            return TaskResult(
+                task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
+            )
+        words = quoted_outcome(self.assignment, task, quoted, self.job.reference) if quoted else None
+        result = task_result(task, outcomes, answer, words, self.needs.get(task.id, ()))
+        if not any(id in self.answers for id in task.answers) and not result.points and task.answers:
+            return replace(result, verdict="missing", lines=("Its cell is not in your notebook.",), matrices=None)
+        return result
+
+    def _forbidden_calls(self, outcomes: dict[tuple, Outcome]) -> list[Note]:
+        """Flags for a person: what an answer calls although its task says not to. It proves nothing."""
+        from txgrade.authoring.calls import forbidden_names
+
+        notes = []
+        for task in self.assignment.tasks:
+            names = [name for name in task.forbidden if not name.startswith("aten.")]
+            named = {name for id in task.answers for name in forbidden_names(self.answers.get(id, ""), names)}
+            judged = [each for (id, _, alone), each in outcomes.items() if id == task.id and not alone]
+            ran = {name for each in judged for name in each.operators} & set(task.forbidden)
+            open_to_all = named if self.secret else named | ran
+            if open_to_all:
+                notes.append(Note("forbidden call", f"calls {', '.join(sorted(open_to_all))}", task.id))
+            if rest := sorted(ran - open_to_all):  # seen beside hidden tests, of which the page must not tell
+                notes.append(Note("call in hidden tests", f"calls {', '.join(rest)}", task.id))
+        return notes
+
+    def _flags(self, tasks: tuple[TaskResult, ...], run: Run) -> list[Note]:
+        """What a person should look at in the answers' sources (see `authoring.flags`)."""
+        from txgrade.authoring.flags import source_notes
+
+        outputs = run.executed.outputs
+        ran = {id for id in outputs if not any(output.get("ename") in NOT_RUN for output in outputs[id])}
+        for task, result in zip(self.assignment.tasks, tasks, strict=True):
+            ran.update(task.answers if result.points else ())
+        return source_notes(self.assignment, self.answers, ran)
+
+    def _invalid(self) -> list[Note]:
+        """Tasks whose evidence is not well formed in some run: an attempt, or an accident that a person should see."""
+        malformed = {id: each.malformed for (id, _, _), each in self.outcomes.items() if each.malformed}
+        return [Note("invalid evidence", why, id) for id, why in malformed.items()]
+
+    def _disagreements(self, outcomes: dict[tuple, Outcome]) -> list[Note]:
+        """Tasks that are right on one seed and not on another: chance, or an answer that guesses."""
+        notes = []
+        for task in self.assignment.tasks:
+            verdicts = {each.verdict for (id, _, alone), each in outcomes.items() if id == task.id and not alone}
+            if "right" in verdicts and len(verdicts) > 1:
+                notes.append(Note("seeds disagree", "right on one seed, not on another", task.id))
+        return notes
+
+    def _unjudged(self, tasks: tuple[TaskResult, ...]) -> list[Note]:
+        """Tasks that were not judged by themselves, since they rest on others in a way that can't be stood in for."""
+        notes = []
+        for task in tasks:
+            needs = [each.title for each in self.needs.get(task.id, ())]
+            ways = [each for (id, _, alone), each in self.outcomes.items() if id == task.id and alone]
+            if task.points < task.max_points and (needs or any(each.unknown for each in ways)):
+                why = f"rests on {' and '.join(needs)}" if needs else "calls what it rests on as the reference does not"
+                notes.append(Note("not judged alone", f"{why}: judged when that is right", task.id))
+        return notes
+
+
+def _answered(job: Job, task: GradedTask) -> bool:
+    """Whether the submission has something else than the stub."""
+    answers, stubs = job.submission.answers, job.assignment.stubs
+    return any(id in answers and answer_hash(answers[id]) != answer_hash(stubs.get(id, "")) for id in task.answers)
+
+
+def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, tuple[float, str]]:
+    """Measure what measured tasks have shown, with the author's code, in a process of its own."""
+    from txgrade.evidence.valid import valid_bundle
+
+    requests = []
+    for task in job.assignment.tasks:
+        if task.kind == "measured" and only in (None, task.id):
+            shown = bundles(executed.outputs.get(task.check, []))
+            if len(shown) == 1 and not valid_bundle(shown[0], task.id, kernel_seed(seed)) and not shown[0]["error"]:
+                requests.append({"task": task.id, "seed": seed, "bundle": shown[0]})
+    if not requests:
+        return {}
+    from txgrade.authoring.measure import measure
+
+    measured = measure(_local_source(job), requests, timeout=MEASURE, memory_mb=job.limits.memory_mb)
+    if wrong := [each["error"] for each in measured if "error" in each]:
+        raise ValueError(f"{job.assignment.name}: {wrong[0]}")  # the author's error, not the learner's
+    return {
+        request["task"]: (each["share"], each.get("sentence") or "")
+        for request, each in zip(requests, measured, strict=True)
+    }
+
+
+def _local_source(job: Job) -> Path:
+    """The assignment's file; written anew where this machine doesn't have it."""
+    path = job.assignment.path
+    if path.is_file() and path.read_text(encoding="utf-8") == job.source:
+        return path
+    return _written(path.name, job.source)
+
+
+@cache
+def _written(name: str, source: str) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="txgrade-"), name)
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+def _with_lateness(result: Result, assignment: Assignment) -> Result:
+    if not assignment.due or not result.submitted:
+        return result
+    from txgrade.records.lateness import late
+
+    share, words = late(assignment.due, result.submitted)
+    if not share:
+        return result
+    penalty = round(result.score * share, 6)
+    note = Note("late", words, review=False)
+    return replace(result, penalty=penalty, score=round(result.score - penalty, 6), notes=(*result.notes, note))

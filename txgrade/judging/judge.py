@@ -1,0 +1,184 @@
+"""Decides, in a process that student code never enters, what a submission's evidence is worth.
+
+Each check of each run is one pytest item, collected by nbval from the reference's executed notebook, and nbval's
+comparison of the two cells' outputs decides: a check passes only where its item is reported as passed.
+"""
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+from txgrade.authoring.assignment import Assignment, GradedTask, digest
+from txgrade.judging.outcome import Outcome, Reference, Run, checked, outcome
+from txgrade.judging.replay import Checked, Replay
+from txgrade.records.result import TaskResult
+
+HIDDEN = "In a test that is not shown, your answer gives something else."
+JUNIT_VARIABLE = re.compile(r' (?:time|timestamp|hostname)="[^"]*"')  # what differs from run to run
+
+
+def judge(assignment: Assignment, reference: Reference, runs: list[Run]) -> tuple[dict[tuple, Outcome], str]:
+    """The outcomes of the runs, by (task, seed, alone or not), and the JUnit report."""
+    judged: dict[tuple, tuple[GradedTask, Run, Checked]] = {}
+    items: dict[int, list[tuple[str, str, Checked]]] = {}
+    for run in runs:
+        for task in assignment.tasks:
+            if task.kind == "written" or run.only not in (None, task.id):
+                continue
+            check = checked(task, run)
+            judged[task.id, run.seed, run.only is not None] = task, run, check
+            name = f"{task.id}, alone" if run.only else task.id
+            items.setdefault(run.seed, []).append((name, task.check, check))
+    junit = _pytest(reference, items) if items else ""
+    return {key: outcome(assignment, task, run, reference, check) for key, (task, run, check) in judged.items()}, junit
+
+
+def one_report(reports: Sequence[str]) -> str:
+    """Several JUnit reports as one."""
+    written = [report for report in reports if report]
+    if len(written) < 2:
+        return "".join(written)
+    first, *more = map(ElementTree.fromstring, written)
+    for report in more:
+        first.extend(list(report))
+    return ElementTree.tostring(first, encoding="unicode", xml_declaration=True)
+
+
+def task_result(
+    task: GradedTask, outcomes: dict[tuple, Outcome], answer: str, quoted: Outcome | None = None, needs: Sequence = ()
+) -> TaskResult:
+    """One task's result over all seeds: on each of them it has to be right.
+
+    `quoted` is what a run without hidden tests says, where the others had some; `needs` are the tasks that have to be
+    right before this one can be judged alone.
+    """
+    sequence = _worst([each for (id, _, alone), each in outcomes.items() if id == task.id and not alone])
+    apart = [each for (id, _, alone), each in outcomes.items() if id == task.id and alone]
+    alone = _worst(apart) if apart else sequence
+    shown = sequence if quoted is None else _quoting(sequence, quoted)
+    if alone.points > sequence.points:
+        words = (
+            "Right by itself, with right answers to the tasks it rests on."
+            if alone.verdict == "right"
+            else ("Partly right by itself, with right answers to the tasks it rests on.")
+        )
+        shown = replace(
+            alone, lines=(words, *(f"In your notebook: {line}" for line in shown.lines[:1])), parts=(), matrices=None
+        )
+    elif apart and alone.known and not sequence.known:  # only the author's own words leave that run
+        shown = replace(
+            shown,
+            verdict="mistake",
+            lines=(*alone.lines[:1], *shown.lines),
+            sentences=alone.sentences or shown.sentences,
+        )
+    if needs and shown.verdict != "right":
+        titles = " and ".join(f"*{each.title}*" for each in needs)
+        shown = replace(shown, lines=(*shown.lines, f"It rests on {titles}: it is judged once that is right."))
+    return TaskResult(
+        task.id,
+        task.title,
+        task.kind,
+        shown.verdict,
+        shown.points,
+        task.points,
+        sequence.points,
+        max(alone.points, sequence.points),
+        shown.lines,
+        shown.matrices,
+        shown.parts,
+        answer,
+        answer_hash(answer),
+        sentences=shown.sentences,
+    )
+
+
+def _quoting(judged: Outcome, quoted: Outcome) -> Outcome:
+    """The points of the runs with hidden tests, in the words of the one without."""
+    if judged.verdict == "right":
+        return replace(judged, parts=quoted.parts)
+    sentence = judged.lines[: judged.known]
+    if quoted.verdict == "right":
+        return replace(judged, lines=(*sentence, HIDDEN), parts=quoted.parts)
+    lines = quoted.lines if quoted.known else (*sentence, *quoted.lines)
+    sentences = quoted.sentences if quoted.known else tuple(dict.fromkeys((*sentence, *quoted.sentences)))
+    verdict = "partial" if judged.points else "mistake" if judged.known else quoted.verdict
+    verdict = "wrong" if verdict == "partial" and not judged.points else verdict
+    return replace(
+        quoted,
+        verdict=verdict,
+        points=judged.points,
+        lines=lines,
+        known=judged.known or quoted.known,
+        sentences=sentences,
+    )
+
+
+def answer_hash(answer: str) -> str:
+    """Of an answer without blanks at line ends: what a mark of a written answer hangs on."""
+    return digest("\n".join(line.rstrip() for line in answer.strip().splitlines()))
+
+
+def _worst(outcomes: list[Outcome]) -> Outcome:
+    if not outcomes:
+        return Outcome("stopped")
+    return min(outcomes, key=lambda each: (each.points, each.verdict == "right"))
+
+
+def _pytest(reference: Reference, items: dict[int, list[tuple[str, str, Checked]]]) -> str:
+    """Run one pytest session over the seeds' reference notebooks; returns the JUnit report."""
+    import pytest
+
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {}
+        for seed, tests in items.items():
+            path = Path(folder, f"seed-{seed}.ipynb").resolve()
+            path.write_text(reference.notebooks[seed], encoding="utf-8")
+            paths[path] = tests
+        report = Path(folder, "junit.xml")
+        arguments = [
+            *map(str, paths),
+            f"--junitxml={report}",
+            "--color=no",
+            "--tb=short",
+            "-q",
+            "-c",
+            "/dev/null",
+            f"--rootdir={folder}",
+            "--noconftest",
+            "-o",
+            "junit_family=xunit2",
+            "-p",
+            "nbval.plugin",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:unraisableexception",
+        ]  # 0.1 s
+        printed = io.StringIO()
+        with _only_our_plugins(), redirect_stdout(printed), redirect_stderr(printed):
+            pytest.main(arguments, plugins=[Replay(paths)])
+        if not report.is_file():
+            raise RuntimeError(f"pytest made no report: {printed.getvalue()[-500:]}")
+        return JUNIT_VARIABLE.sub("", report.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _only_our_plugins() -> Iterator[None]:
+    """pytest loads nbval and us, whatever else is installed or set."""
+    before = {name: os.environ.pop(name, None) for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
+    before["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value

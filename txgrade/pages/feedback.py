@@ -1,0 +1,232 @@
+"""What a learner reads of a grading run: a page for each submission."""
+
+import base64
+import binascii
+import json
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from txgrade.authoring.assignment import Assignment
+from txgrade.authoring.notebooks import released_name
+from txgrade.checking.verdict import side_by_side
+from txgrade.files import Folder
+from txgrade.pages.page import ISOLATION, MAX_LINE, cut, key_of, page
+from txgrade.pages.prose import hints, prose, sentence, untitled
+from txgrade.records.result import VERDICTS, Note, Result, TaskResult
+from txgrade.submitting.notebook import STATUSES
+from txgrade.text import markup, number, plural
+
+HEAD = 500  # characters of a page in which its key stands
+MAX_PIXELS = 20_000_000  # of a figure
+
+LOOKS = {  # verdict: symbol, and the tone of its words
+    "right": ("✓", "right"),
+    "partial": ("◐", "wrong"),
+    "mistake": ("✗", "wrong"),
+    "wrong": ("✗", "wrong"),
+    "error": ("✗", "wrong"),
+    "unanswered": ("○", "idle"),
+    "missing": ("○", "idle"),
+    "timeout": ("✗", "wrong"),
+    "stopped": ("○", "idle"),
+    "invalid": ("✗", "wrong"),
+    "pending": ("…", "wait"),
+    "reviewed": ("✎", "wait"),
+}
+UNSHOWN = (
+    "late",
+    "not graded",
+    "seeds disagree",
+    "call in hidden tests",
+    "invalid evidence",
+)  # to a learner: told elsewhere, or not at all
+ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, save it, and hand it in again."
+
+
+def is_page_of(path: Path, result: Result, assignment: Assignment) -> bool:
+    """Whether a plain file, no link, is the page that `feedback_page` would make."""
+    try:
+        with Folder(path.parent, follow=False) as folder, os.fdopen(folder.file(path.name), encoding="utf-8") as file:
+            return _key(result, assignment) in file.read(HEAD)
+    except (OSError, ValueError):
+        return False
+
+
+def _key(result: Result, assignment: Assignment) -> str:
+    return key_of(json.dumps(result.data() | {"junit": ""}, sort_keys=True), assignment.hash, str(assignment.path))
+
+
+def feedback_page(result: Result, assignment: Assignment) -> str:
+    """The page for a learner: one HTML file."""
+    tasks = [_task(task, assignment) for task in result.tasks]
+    late = next((_note(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
+    return page(
+        "feedback.html",
+        {
+            "key": _key(result, assignment),
+            "result": result,
+            "assignment": assignment,
+            "tasks": tasks,
+            "late": late,
+            "share": round(100 * result.score / result.max_score) if result.max_score else 0,
+            "pending": sum(task.max_points for task in result.tasks if task.verdict == "pending"),
+            "remedy": STATUSES.get(result.status, ELSE),
+            "notes": _notes(result),
+            "submitted": _time(result.submitted),
+            "next": _next(result, assignment),
+            "isolation": ISOLATION.get(result.isolation, result.isolation),
+        },
+    )
+
+
+def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
+    symbol, tone = LOOKS[task.verdict]
+    words = VERDICTS[task.verdict]
+    if task.verdict == "reviewed":
+        tone = "right" if task.points >= task.max_points else "wait"
+    asked = assignment.task(task.id)
+    if _is_apart(task):
+        words += " when the earlier tasks are right"
+    heading, prompt = untitled(asked.prompt) if asked else ("", "")
+    return {
+        "title": task.title or task.id,
+        "symbol": symbol,
+        "tone": tone,
+        "words": words,
+        "points": task.points,
+        "max_points": task.max_points,
+        "meta": " · ".join(_meta(heading)),
+        "apart": _apart(task),
+        "lines": [_line(line, task.sentences) for line in task.lines],
+        "matrices": _matrices(task),
+        "parts": () if task.verdict == "right" else task.parts,
+        "answer": _answer(task),
+        "scored": any(part.max_points for part in task.parts),
+        "texts": [cut(each["text"]) for each in task.outputs if each.get("text")],
+        "figures": [(png, _alt(each.get("alt"))) for each in task.outputs if (png := _figure(each.get("png")))],
+        "prompt": Markup(prose(prompt)) if prompt.strip() else "",
+    }
+
+
+def _line(line: str, sentences: tuple[str, ...]) -> Markup:
+    """A line of a diagnosis; only in its author's sentences are dollar signs maths."""
+    for each in sentences:
+        if line.endswith(each):
+            return Markup(markup(line.removesuffix(each)) + sentence(each))
+    return Markup(markup(line[:MAX_LINE]))
+
+
+def _meta(heading: str) -> list[str]:
+    """Difficulty and minutes out of a prompt's heading, `Task 2 · Scores   ●●○○○ · 5 minutes · 2 points`."""
+    level = re.search("[●○]{2,}", heading)
+    minutes = re.search(r"\d+ minutes?", heading)
+    words = [f"difficulty {level[0].count('●')} of {len(level[0])}"] if level else []
+    return words + ([f"about {minutes[0]}"] if minutes else [])
+
+
+def _apart(task: TaskResult) -> str:
+    """What it means that a task gives more when the earlier ones are right."""
+    if not _is_apart(task):
+        return ""
+    return (
+        f"Tried with right answers to those, it earns {number(task.alone)} of {plural(task.max_points, 'point')}; "
+        f"with your own, {number(task.in_sequence)}. The better one counts."
+    )
+
+
+def _is_apart(task: TaskResult) -> bool:
+    return task.alone > task.in_sequence and task.verdict != "reviewed"
+
+
+def _matrices(task: TaskResult) -> Markup | str:
+    if task.matrices is None:
+        return ""
+    try:
+        return Markup(side_by_side(task.matrices))
+    except (KeyError, TypeError, ValueError):  # evidence is a learner's: the rest of the page has to stand
+        return ""
+
+
+def _answer(task: TaskResult) -> Markup | str:
+    if not task.answer.strip():
+        return ""
+    if task.kind == "written":
+        return Markup('<pre class="wrap">{}</pre>').format(cut(task.answer))
+    return Markup('<pre tabindex="0" aria-label="Your answer"><code>{}</code></pre>').format(_coloured(task.answer))
+
+
+def _coloured(source: str) -> Markup:
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    # Of lines that hold blanks only, pygments' time grows with the square of their number.
+    plain = "\n".join(line.rstrip() for line in cut(source).splitlines())
+    return Markup(highlight(plain, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
+
+
+def _figure(png: Any) -> str:
+    """A figure as base64, if that is what it is and a browser can draw it without harm."""
+    try:
+        data = base64.b64decode("".join(png.split()), validate=True)
+    except (AttributeError, ValueError, binascii.Error):
+        return ""
+    if data[:8] != b"\x89PNG\r\n\x1a\n" or len(data) < 24:
+        return ""
+    width, height = struct.unpack(">II", data[16:24])
+    return base64.b64encode(data).decode() if 0 < width * height <= MAX_PIXELS else ""
+
+
+def _alt(told: Any) -> str:
+    """What a figure says of itself, for those who cannot see it."""
+    return f": {cut(told, MAX_LINE)}" if isinstance(told, str) and told.strip() else ""
+
+
+def _notes(result: Result) -> list[dict[str, Any]]:
+    titles = {task.id: task.title or task.id for task in result.tasks}
+    shown = [note for note in result.notes if note.kind not in UNSHOWN]
+    return [{"title": titles.get(note.task or "", ""), "text": _note(note), "review": note.review} for note in shown]
+
+
+def _note(note: Note) -> Markup:
+    text = cut(note.text, MAX_LINE)
+    return Markup(markup(text if text.endswith((".", "!", "?", "…")) else f"{text}."))
+
+
+def _next(result: Result, assignment: Assignment) -> dict[str, Any] | None:
+    """The first task that is still open, a hint for it, and how to check it."""
+    if result.status != "graded":
+        return None
+    for index, task in enumerate(result.tasks, 1):
+        if task.points < task.max_points and task.verdict not in ("pending", "reviewed"):
+            asked = assignment.task(task.id)
+            hint = next(iter(hints(asked.prompt)), None) if asked else None
+            return {
+                "task": task,
+                "index": index,
+                "hint": hint and [Markup(part) for part in hint],
+                "recheck": _recheck(assignment),
+            }
+    if any(task.verdict == "pending" for task in result.tasks):
+        return {"task": None, "words": "Nothing: your written answers are being read."}
+    return {"task": None, "words": "Nothing is open here. Well done."}
+
+
+def _recheck(assignment: Assignment) -> Markup:
+    if assignment.path.suffix == ".py":
+        command = f"txgrade check exercises/{released_name(assignment.name)}"
+        return Markup("Run the check below its cell as often as you like, or all of them with <code>{}</code>.").format(
+            command
+        )
+    return Markup("When you have changed it, choose Kernel, Restart Kernel and Run All Cells, and look for errors.")
+
+
+def _time(submitted: str | None) -> str:
+    """A time in ISO 8601 to the minute: `2026-12-02 02:59 UTC`."""
+    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(?:\+00:00|Z)?$", submitted or "")
+    return f"{found[1]} {found[2]} UTC" if found else submitted or ""

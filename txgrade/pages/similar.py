@@ -1,0 +1,102 @@
+"""Answers that look alike, for a person to look at. It says nothing about who wrote what, or why."""
+
+import ast
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txgrade.source import parsed
+
+FEWEST = 50  # nodes beyond the stub, about four lines: in shorter answers equality means nothing
+NEAR = 0.8  # share of common pieces from which two answers are listed
+PIECE = 4  # nodes in a piece
+USUAL = 5, 0.1  # alike answers in a class, as a number and as a share: beyond both it is how one writes it
+LONGEST = 20_000, 3_000  # characters of an answer, and nodes, beyond which it isn't compared
+MOST = 200  # pairs that a person would look through
+
+
+@dataclass(frozen=True)
+class Similar:
+    """Two answers to one task. `similarity` is 1 where their syntax trees are equal but for names and numbers."""
+
+    task: str
+    one: str
+    other: str
+    similarity: float
+
+
+def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -> list[Similar]:
+    """Pairs of alike answers: the most alike first, of these the longest; at most 200.
+
+    `answers[name][task]` is a submission's source, `stubs[task]` what everybody was given. Compared are syntax trees
+    without names, constants, docstrings, annotations and comments. Of several equal answers each is listed with the
+    first. Left out are short answers and very long ones, those that don't parse, and those that very many have alike.
+    """
+    usual = max(USUAL[0], USUAL[1] * len(answers))
+    pairs: list[tuple[int, Similar]] = []
+    for task, stub in stubs.items():
+        given = len(_nodes(stub))
+        groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for name, tasks in sorted(answers.items()):
+            nodes = _nodes(tasks.get(task, ""))
+            if len(nodes) - given >= FEWEST and len(nodes) <= LONGEST[1]:
+                groups[nodes].append(name)
+        near = list(_near(list(groups)))
+        alike = {nodes: len(names) for nodes, names in groups.items()}
+        for one, other, _ in near:
+            alike[one] += len(groups[other])
+            alike[other] += len(groups[one])
+        for nodes, names in groups.items():
+            if alike[nodes] <= usual:
+                pairs += [(len(nodes), Similar(task, names[0], other, 1.0)) for other in names[1:]]
+        for one, other, share in near:
+            if max(alike[one], alike[other]) <= usual:
+                first, second = sorted((groups[one][0], groups[other][0]))
+                pairs.append((len(one), Similar(task, first, second, min(round(share, 2), 0.99))))
+    pairs.sort(key=lambda each: (-each[1].similarity, -each[0], each[1].task, each[1].one, each[1].other))
+    return [similar for _, similar in pairs[:MOST]]
+
+
+def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], float]]:
+    """Pairs of trees with nearly the same pieces (Jaccard's index of runs of nodes)."""
+    numbers: dict[tuple[str, ...], int] = {}
+    sets = []  # of pieces, each a bit of one integer: 45,000 pairs take a tenth of a second
+    for tree in trees:
+        pieces = {tree[i : i + PIECE] for i in range(len(tree) - PIECE + 1)}
+        sets.append((len(pieces), sum(1 << numbers.setdefault(piece, len(numbers)) for piece in pieces)))
+    for i, (count, mine) in enumerate(sets):
+        for j in range(i):
+            size, theirs = sets[j]
+            common = (mine & theirs).bit_count()
+            if common >= NEAR * (count + size - common):
+                yield trees[j], trees[i], common / (count + size - common)
+
+
+def _nodes(source: str) -> tuple[str, ...]:
+    """The kinds of the nodes of a program, in order, without what a copy would change first."""
+    if len(source) > LONGEST[0]:
+        return ()
+    return tuple(itertools.islice(_walk(parsed(source)), LONGEST[1] + 1))
+
+
+def _walk(tree: ast.AST) -> Iterator[str]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield "Assign" if isinstance(node, ast.AnnAssign) else type(node).__name__
+        children = [
+            child
+            for field, value in ast.iter_fields(node)
+            if field not in ("annotation", "returns")
+            for child in (value if isinstance(value, list) else [value])
+            if isinstance(child, ast.AST)
+        ]
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_docstring(body[0]):
+            children.remove(body[0])
+        waiting += reversed(children)
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -1,0 +1,203 @@
+"""The gradebook: a ledger in one SQLite file that says of every grade when, from what and how it came about.
+
+`Ledger` is the file, `Grades` what the grader wrote into it. Here is what people have given since: points for written
+answers, and other points than the grader's.
+"""
+
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sql
+
+from txgrade.records.grades import Grades, insert
+from txgrade.records.lateness import late
+from txgrade.records.ledger import GradebookError
+from txgrade.records.result import Result, TaskResult
+from txgrade.records.tables import ANSWERS, ASSIGNMENTS, RESULTS, REVIEWS
+from txgrade.text import plural
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a person gave for one answer: whoever handed it in, or one submission alone."""
+
+    assignment: str  # its name
+    task: str
+    answer_hash: str
+    submission: str | None
+    points: int | float
+    comment: str
+    by: str
+    time: str
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A written answer that waits for a person, with everyone who gave exactly this one."""
+
+    task: str
+    title: str
+    answer_hash: str
+    answer: str
+    max_points: int | float
+    prompt: str
+    rubric: str
+    submissions: tuple[str, ...]
+
+
+class Gradebook(Grades):
+    """The ledger and what is in it; use it in a `with` block.
+
+    With `create` (a grading run) the file is made where it is missing, and no other process can write to it for the
+    length of the block. Without, it has to exist; it is locked from the first review that is written.
+
+    Raises:
+        GradebookError: no such file, in use, damaged, or not a gradebook of this version.
+    """
+
+    def __enter__(self) -> "Gradebook":
+        return self
+
+    def review(
+        self,
+        task: str,
+        answer_hash: str,
+        points: int | float,
+        comment: str = "",
+        by: str = "",
+        *,
+        submission: str | None = None,
+        assignment: str | None = None,
+    ) -> None:
+        """Give points for an answer, instead of what it has: for every submission that holds exactly this answer.
+
+        With `submission` it is for this one alone, and goes before one for all. It holds for the assignment of a name,
+        by default the one graded last, in each of its versions. Earlier reviews are kept; the newest counts.
+
+        Raises:
+            GradebookError: nobody gave this answer, or the points are not within the task's.
+        """
+        assignment = assignment or self._name(self._last_assignment())
+        wanted = [ASSIGNMENTS.c.name == assignment, ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash]
+        wanted += [RESULTS.c.submission == submission] * (submission is not None)
+        query = (
+            sql.select(ANSWERS.c.max_points)
+            .join(RESULTS, RESULTS.c.id == ANSWERS.c.result)
+            .join(ASSIGNMENTS, ASSIGNMENTS.c.hash == RESULTS.c.assignment_hash)
+            .where(*wanted)
+        )
+        with self._transaction() as connection:
+            most = connection.execute(query.order_by(ANSWERS.c.result.desc())).scalars().first()
+        if most is None:
+            raise GradebookError(f"no submission in {self.path} has this answer to task {task!r}")
+        if isinstance(points, bool) or not 0 <= points <= most:  # NaN is not either
+            raise GradebookError(f"{plural(points, 'point')} for task {task!r}: give 0 to {most:g}")
+        with self._transaction(write=True) as connection:
+            insert(
+                connection,
+                REVIEWS,
+                assignment=assignment,
+                task=task,
+                answer_hash=answer_hash,
+                submission=submission,
+                points=points,
+                comment=comment,
+                by=by,
+            )
+
+    def override(self, submission: str, task: str, points: int | float, reason: str, by: str = "") -> None:
+        """Give one submission other points for a task, for a reason that its page says, as long as its answer stands.
+
+        Raises:
+            GradebookError: no such submission or task, no reason, or points that are not within the task's.
+        """
+        if not reason.strip():
+            raise GradebookError("say why: --reason TEXT stands on the learner's page")
+        results = {result.submission: result for result in self.latest()}
+        if submission not in results:
+            raise GradebookError(self.nobody(submission))
+        tasks = {each.id: each for each in results[submission].tasks}
+        if task not in tasks:
+            raise GradebookError(f"{submission} has no task {task!r}; it has {', '.join(tasks) or 'none: not graded'}")
+        self.review(task, tasks[task].answer_hash, points, reason, by, submission=submission)
+
+    def latest(self, assignment_hash: str | None = None) -> list[Result]:
+        """The newest grade of each submission, by name, with reviews; by default of the assignment graded last."""
+        return [self.with_reviews(result) for result in self.given(assignment_hash)]
+
+    def reviews(self, task: str, answer_hash: str, result: Result | None = None) -> list[Review]:
+        """All reviews of an answer, oldest first: the last counts.
+
+        They are those of the assignment that was graded last; with a result, those that hold for it: of its assignment,
+        and last those of this submission alone.
+        """
+        hash = result.assignment_hash if result else self._last_assignment()
+        reviews = self._reviews(self._name(hash), {answer_hash}, result.submission if result else None)
+        return [review for review in reviews if review.task == task]
+
+    def with_reviews(self, result: Result) -> Result:
+        """A result with the points that people gave for its answers, its lateness taken off anew."""
+        hashes = {task.answer_hash for task in result.tasks}
+        reviews = self._reviews(self._name(result.assignment_hash), hashes, result.submission)
+        given = {(review.task, review.answer_hash): review for review in reviews}
+        newest = {task.id: given[key] for task in result.tasks if (key := (task.id, task.answer_hash)) in given}
+        if not newest:
+            return result
+        tasks = tuple(_reviewed(task, newest[task.id]) if task.id in newest else task for task in result.tasks)
+        notes = tuple(replace(note, review=False) if note.task in newest else note for note in result.notes)
+        points = sum(task.points for task in tasks)
+        penalty = round(points * self._lateness(result), 6)
+        return replace(result, tasks=tasks, notes=notes, penalty=penalty, score=round(points - penalty, 6))
+
+    def _reviews(self, assignment: str, hashes: set[str], submission: str | None) -> list[Review]:
+        query = sql.select(REVIEWS).where(
+            REVIEWS.c.assignment == assignment,
+            REVIEWS.c.answer_hash.in_(hashes),
+            sql.or_(REVIEWS.c.submission.is_(None), REVIEWS.c.submission == submission),
+        )
+        with self._transaction() as connection:
+            rows = connection.execute(query.order_by(REVIEWS.c.submission.is_not(None), REVIEWS.c.id))
+            return [
+                Review(
+                    row.assignment, row.task, row.answer_hash, row.submission, row.points, row.comment, row.by, row.time
+                )
+                for row in rows
+            ]
+
+    def pending(self, task: str | None = None) -> list[Pending]:
+        """The written answers that wait for points, each text once, in the order of the tasks."""
+        hash = self._last_assignment()
+        asked = {each["id"]: each for each in self._assignment(hash).get("tasks", ())}
+        holders: dict[tuple[str, str], list[tuple[str, TaskResult]]] = {}
+        for result in self.latest(hash):
+            for each in result.tasks:
+                if each.verdict == "pending" and task in (None, each.id):
+                    holders.setdefault((each.id, each.answer_hash), []).append((result.submission, each))
+        order = list(asked)
+        pending = [
+            Pending(
+                id,
+                held[0][1].title,
+                answer_hash,
+                held[0][1].answer,
+                held[0][1].max_points,
+                asked.get(id, {}).get("prompt", ""),
+                asked.get(id, {}).get("rubric", ""),
+                tuple(name for name, _ in held),
+            )
+            for (id, answer_hash), held in holders.items()
+        ]
+        return sorted(
+            pending, key=lambda each: (order.index(each.task) if each.task in order else len(order), each.submissions)
+        )
+
+    def _lateness(self, result: Result) -> int | float:
+        due = self._assignment(result.assignment_hash).get("due")
+        if not due or not result.submitted:
+            return 0
+        return late(due, result.submitted)[0]
+
+
+def _reviewed(task: TaskResult, review: Review) -> TaskResult:
+    lines = tuple(line for line in review.comment.splitlines() if line.strip())
+    points = min(review.points, task.max_points)  # a task's points may have been lowered since
+    return replace(task, verdict="reviewed", points=points, lines=lines or task.lines, matrices=None, parts=())

@@ -1,0 +1,234 @@
+"""What the grader has given: runs, the seeds that were drawn for them, and of each submission every grade.
+
+Rows are only ever added; triggers in the file refuse everything else. A submission is one transaction, so the file is
+sound whenever its writer dies. One process writes at a time; reading is always possible.
+"""
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sql
+
+from txgrade.records.ledger import Ledger
+from txgrade.records.people import person, read_name
+from txgrade.records.result import Result, result_from
+from txgrade.records.tables import ANSWERS, ASSIGNMENTS, FINISHED, RESULTS, RUNS, SEEDS
+from txgrade.seeds import GRADING_SEEDS, PUBLIC_SEEDS
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One graded submission as it was written down; reviews are not in `result`."""
+
+    id: int
+    run: int
+    time: str
+    path: str  # the assignment's
+    result: Result
+
+
+class Grades(Ledger):
+    """The grades in the ledger, as the grader gave them: `Gradebook` adds what people have changed."""
+
+    # What a grading run writes
+
+    def seeds(self, assignment_hash: str, count: int, fresh: bool = True) -> tuple[int, ...]:
+        """The seeds to grade on: those drawn last, so that a run which was stopped goes on with them.
+
+        With `fresh` they are drawn anew once anybody may have read a page about them, that is, after the end of a run
+        which graded on them: a page says what was expected, and an answer handed in later could be made of that.
+        """
+        query = sql.select(SEEDS.c.seeds).where(SEEDS.c.assignment_hash == assignment_hash).order_by(SEEDS.c.id)
+        with self._transaction() as connection:
+            known = list(connection.execute(query).scalars())
+            read = connection.execute(
+                sql.select(RESULTS.c.id)
+                .join(FINISHED, FINISHED.c.run >= RESULTS.c.run)
+                .where(RESULTS.c.seeds.in_(known[-1:]))
+            ).first()
+        last = tuple(json.loads(known[-1])) if known else ()
+        if len(last) == count and not (fresh and read):
+            return last
+        used = {seed for row in known for seed in json.loads(row)}
+        drawn: list[int] = []
+        while len(drawn) < count:
+            seed = PUBLIC_SEEDS + secrets.randbelow(GRADING_SEEDS - PUBLIC_SEEDS)
+            drawn += [seed] * (seed not in used and seed not in drawn)
+        with self._transaction(write=True) as connection:
+            insert(connection, SEEDS, assignment_hash=assignment_hash, seeds=as_json(drawn))
+        return tuple(drawn)
+
+    def start_run(self, assignment: Any, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
+        """Write down that a run begins, and by which `Assignment` it grades; returns the run's number."""
+        source = assignment.path.read_text(encoding="utf-8") if assignment.path.is_file() else ""
+        tasks = [asdict(task) for task in assignment.tasks]
+        data = {
+            "name": assignment.name,
+            "title": assignment.title,
+            "tasks": tasks,
+            "due": assignment.due,
+            "source": source,
+        }
+        with self._transaction(write=True) as connection:
+            known = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
+            if connection.execute(known).first() is None:
+                insert(connection, ASSIGNMENTS, hash=assignment.hash, name=assignment.name, data=as_json(data))
+            return insert(
+                connection,
+                RUNS,
+                assignment_hash=assignment.hash,
+                path=read_name(str(assignment.path.absolute())),
+                environment=environment,
+                isolation=isolation,
+                seeds=as_json(seeds),
+            )
+
+    def as_graded(self, assignment: Any) -> Any:
+        """The `Assignment` with what its reference said of it in an earlier run; None where none got so far."""
+        data = self._assignment(assignment.hash)
+        if not data:
+            return None
+        known = {each["id"]: each for each in data["tasks"]}
+        tasks = tuple(
+            replace(task, kind=known[task.id]["kind"], forbidden=tuple(known[task.id]["forbidden"]))
+            for task in assignment.tasks
+        )
+        return replace(assignment, tasks=tasks, due=data["due"])
+
+    def finish_run(self, run: int) -> None:
+        """Write down that a run has come to its end: from now on its pages may be in anybody's hands."""
+        with self._transaction(write=True) as connection:
+            insert(connection, FINISHED, run=run)
+
+    def add(self, run: int, result: Result) -> None:
+        """Write down one graded submission, whole or not at all."""
+        with self._transaction(write=True) as connection:
+            id = insert(
+                connection,
+                RESULTS,
+                run=run,
+                submission=result.submission,
+                submission_hash=result.submission_hash,
+                assignment_hash=result.assignment_hash,
+                environment=result.environment,
+                isolation=result.isolation,
+                seeds=as_json(result.seeds),
+                status=result.status,
+                score=result.score,
+                max_score=result.max_score,
+                data=as_json(result.data()),
+            )
+            answers = [
+                {"result": id, "task": task.id, "answer_hash": task.answer_hash, "max_points": task.max_points}
+                for task in result.tasks
+            ]
+            if answers:
+                connection.execute(sql.insert(ANSWERS), answers)
+
+    # What reports read
+
+    def find(
+        self,
+        submission: str,
+        submission_hash: str,
+        assignment_hash: str,
+        environment: str,
+        seeds: int | tuple[int, ...],
+        isolation: str,
+    ) -> Result | None:
+        """The grade of exactly this file under exactly these conditions, without reviews; None where there is none.
+
+        `seeds` are the seeds themselves, or just how many. A file that could not be read (no hash) is never the same.
+        """
+        if not submission_hash:
+            return None
+        wanted = {
+            "submission": submission,
+            "submission_hash": submission_hash,
+            "assignment_hash": assignment_hash,
+            "environment": environment,
+            "isolation": isolation,
+        }
+        same = [RESULTS.c[name] == value for name, value in wanted.items()]
+        same.append(
+            sql.func.json_array_length(RESULTS.c.seeds) == seeds
+            if isinstance(seeds, int)
+            else RESULTS.c.seeds == as_json(seeds)
+        )
+        query = sql.select(RESULTS.c.data).where(*same)
+        with self._transaction() as connection:
+            data = connection.execute(query.order_by(RESULTS.c.id.desc())).scalars().first()
+        return None if data is None else result_from(json.loads(data))
+
+    def given(self, assignment_hash: str | None = None) -> list[Result]:
+        """The newest grade of each submission, by name, without reviews; by default of the assignment graded last."""
+        assignment_hash = assignment_hash or self._last_assignment()
+        newest = sql.select(sql.func.max(RESULTS.c.id)).where(RESULTS.c.assignment_hash == assignment_hash)
+        query = sql.select(RESULTS.c.data).where(RESULTS.c.id.in_(newest.group_by(RESULTS.c.submission)))
+        with self._transaction() as connection:
+            results = [result_from(json.loads(data)) for data in connection.execute(query).scalars()]
+        return sorted(results, key=lambda result: result.submission)
+
+    def history(self, submission: str) -> list[LedgerEntry]:
+        """All that was ever written down about a submission, oldest first."""
+        query = (
+            sql.select(RESULTS.c.id, RESULTS.c.run, RESULTS.c.time, RUNS.c.path, RESULTS.c.data)
+            .join(RUNS, RUNS.c.id == RESULTS.c.run)
+            .where(RESULTS.c.submission == submission)
+            .order_by(RESULTS.c.id)
+        )
+        with self._transaction() as connection:
+            return [
+                LedgerEntry(row.id, row.run, row.time, row.path, result_from(json.loads(row.data)))
+                for row in connection.execute(query)
+            ]
+
+    def names(self) -> list[str]:
+        """Every submission that has an entry."""
+        with self._transaction() as connection:
+            query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
+            return list(connection.execute(query).scalars())
+
+    def title(self) -> str:
+        """Of the assignment that was graded last."""
+        return self._assignment(self._last_assignment()).get("title", "")
+
+    def nobody(self, name: str) -> str:
+        """That there is no submission of a name, and which there are."""
+        names = self.names()
+        names = [each for each in names if person(each) == person(name)] or names
+        some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        return f"no submission {name!r} in {self.path}; it has {some or 'none yet'}"
+
+    def _last_assignment(self) -> str:
+        with self._transaction() as connection:
+            query = sql.select(RUNS.c.assignment_hash).order_by(RUNS.c.id.desc())
+            return connection.execute(query).scalars().first() or ""
+
+    def _name(self, hash: str) -> str:
+        """Of an assignment: what stays when it is changed."""
+        with self._transaction() as connection:
+            query = sql.select(ASSIGNMENTS.c.name).where(ASSIGNMENTS.c.hash == hash)
+            return connection.execute(query).scalars().first() or ""
+
+    def _assignment(self, hash: str) -> dict:
+        with self._transaction() as connection:
+            query = sql.select(ASSIGNMENTS.c.data).where(ASSIGNMENTS.c.hash == hash)
+            data = connection.execute(query).scalars().first()
+        return json.loads(data) if data else {}
+
+
+def insert(connection: sql.Connection, table: sql.Table, **values: Any) -> Any:
+    """Write down a row, with the time; returns its key."""
+    row = sql.insert(table).values(time=datetime.now(UTC).isoformat(timespec="milliseconds"), **values)
+    key = connection.execute(row).inserted_primary_key
+    assert key is not None
+    return key[0]
+
+
+def as_json(data: Any) -> str:
+    """ASCII, so that no text of a submission can fail to be written."""
+    return json.dumps(data, separators=(",", ":"))

@@ -1,0 +1,139 @@
+"""A ledger in one SQLite file: one process writes at a time, and what is written is whole whenever its writer dies."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+
+from txgrade.records.tables import APPLICATION, TABLES, VERSION, append_only
+
+WAIT = 30  # seconds that a reader and the writer wait for each other
+
+
+class GradebookError(ValueError):
+    """The gradebook is in use, damaged, not one of ours, or what is to be written makes no sense."""
+
+
+class Ledger:
+    """The gradebook's file, as transactions; use it in a `with` block.
+
+    With `create` the file is made where it is missing, and no other process can write to it for the length of the
+    block. Without, it has to exist; it is locked from the first transaction that writes.
+
+    Raises:
+        GradebookError: no such file, in use, damaged, or not a gradebook of this version.
+    """
+
+    def __init__(self, path: Path | str, create: bool = True):
+        self.path = Path(path)
+        self._lock: int | None = None  # the lock file's descriptor
+        if not create and not self.path.is_file():
+            raise GradebookError(f"no gradebook at {self.path}; give the folder that `txgrade grade --out` wrote")
+        if not self.path.parent.is_dir():
+            raise GradebookError(f"no folder {self.path.parent} to keep a gradebook in")
+        # A connection lives as long as its transaction: none is open when processes fork.
+        self._engine = sql.create_engine(
+            sql.URL.create("sqlite", database=str(self.path)), poolclass=sql.NullPool, connect_args={"timeout": WAIT}
+        )
+        sql.event.listen(self._engine, "connect", _connected)
+        sql.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        try:
+            if create:
+                self._take_lock()
+                with contextlib.suppress(FileExistsError):  # SQLite would let others read it; its journals follow it
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                self._create()
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others write."""
+        self._engine.dispose()
+        if self._lock is not None:
+            _LOCKED.discard(self.path.resolve())
+            os.close(self._lock)
+            self._lock = None
+
+    @contextlib.contextmanager
+    def _transaction(self, write: bool = False) -> Iterator[sql.Connection]:
+        """All in the block or nothing."""
+        if write:
+            self._take_lock()
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except sql.exc.DBAPIError as reason:
+            raise GradebookError(self._words(str(reason.orig))) from reason
+
+    def _words(self, error: str) -> str:
+        if "not a database" in error:
+            return f"{self.path} is not a gradebook: it is not an SQLite file"
+        if "malformed" in error:
+            return f"{self.path} is damaged ({error}); put it aside and grade again, or take an earlier copy of it"
+        if "readonly" in error or "unable to open" in error:
+            return f"{self.path} can't be written: {error}"
+        return f"{self.path}: {error}"
+
+    def _take_lock(self) -> None:
+        """One writer: a lock that ends with this process, however it ends, and that no child inherits."""
+        if self._lock is not None:
+            return
+        import fcntl
+
+        path = self.path.resolve()
+        busy = f"{self.path} is in use by another grading run; wait for its end, or choose another folder"
+        if path in _LOCKED:
+            raise GradebookError(busy)
+        try:
+            lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as reason:
+            raise GradebookError(f"{self.path} can't be locked: {reason.strerror}") from reason
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as reason:
+            os.close(lock)
+            raise GradebookError(busy) from reason
+        self._lock = lock
+        _LOCKED.add(path)
+
+    def _create(self) -> None:
+        """Make the tables in an empty file, in one transaction: nobody ever sees half of them."""
+        with self._transaction(write=True) as connection:
+            if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar():
+                return
+            TABLES.create_all(connection)
+            for table in TABLES.sorted_tables:
+                for statement in append_only(table):
+                    connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
+            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+
+    def _check(self) -> None:
+        with self._transaction() as connection:
+            application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
+            version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+            if application != APPLICATION:
+                raise GradebookError(f"{self.path} is not a gradebook of txgrade's; choose another folder")
+            if version != VERSION:
+                age = (
+                    "a newer txgrade: update this one" if version > VERSION else "an older txgrade: choose a new folder"
+                )
+                raise GradebookError(f"{self.path} was written by {age} (its version is {version}, ours {VERSION})")
+            if (damage := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()) != "ok":
+                raise GradebookError(self._words(f"malformed: {' '.join(damage.split())}"))
+
+
+_LOCKED: set[Path] = set()  # by this process, for which the system's lock is no obstacle
+
+
+def _connected(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # SQLAlchemy begins and ends transactions, not Python's sqlite3
+    connection.execute("PRAGMA foreign_keys = ON")

@@ -1,0 +1,119 @@
+"""What grading a submission gives: plain data that the gradebook keeps and every report is made from."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+# What a task's verdict may be, and what a page says of it.
+VERDICTS = {
+    "right": "right",
+    "partial": "partly right",
+    "mistake": "not yet",  # a known wrong answer, with its sentence
+    "wrong": "not yet",
+    "error": "not yet",  # the answer raised
+    "unanswered": "not answered",
+    "missing": "its cell is missing",
+    "timeout": "took too long",
+    "stopped": "not reached: an earlier cell ended the run",
+    "invalid": "gave no valid evidence",  # none, several, too much, or not of this check
+    "pending": "waits for a person",  # a written answer without points yet
+    "reviewed": "marked by a person",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something about a submission that a person should know, of one task or of the whole.
+
+    `kind` is a short steady word (`duplicated`, `missing`, `moved`, `retagged`, `changed check`, `extra code`,
+    `other variant`, `forbidden call`, `late`, …); `review` says whether somebody has to look before the grade stands.
+    """
+
+    kind: str
+    text: str
+    task: str | None = None
+    review: bool = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """One sub-check: a value that the check cell showed."""
+
+    label: str
+    right: bool
+    points: int | float = 0
+    max_points: int | float = 0
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """One task of one submission. `points` is what counts: the better of `in_sequence` and `alone`."""
+
+    id: str
+    title: str
+    kind: str  # evidence, measured, tests (in-kernel), written
+    verdict: str  # a key of VERDICTS
+    points: int | float
+    max_points: int | float
+    in_sequence: int | float = 0  # with the submission's own answers to earlier tasks
+    alone: int | float = 0  # without the submission's own wrong ones
+    lines: tuple[str, ...] = ()  # the diagnosis, markdown: `code` and *emphasis*
+    matrices: tuple[dict, dict] | None = None  # found and expected evidence, where small enough to look at
+    parts: tuple[Part, ...] = ()
+    answer: str = ""  # the source that was graded
+    answer_hash: str = ""  # of the answer without blanks at line ends
+    outputs: tuple[dict, ...] = ()  # what the answer's cell displayed: {"text": …} or {"png": base64}
+    sentences: tuple[str, ...] = ()  # of its author's about known mistakes, all that apply
+
+
+@dataclass(frozen=True)
+class Result:
+    """One submission, graded. Two runs with the same hashes, seeds and isolation give the same result."""
+
+    submission: str  # the learner's name: the file's or folder's
+    status: str  # "graded", or why not (see `txgrade.submitting.reading`)
+    score: int | float  # after the late penalty
+    max_score: int | float
+    isolation: str  # sealed, limits-only or none
+    seeds: tuple[int, ...]
+    submission_hash: str  # sha256 of the file; "" where it can't be read
+    assignment_hash: str
+    environment: str  # versions of Python, torch, numpy, txgrade
+    tasks: tuple[TaskResult, ...] = ()
+    notes: tuple[Note, ...] = ()
+    penalty: int | float = 0  # points taken off for being late
+    submitted: str | None = None  # UTC, ISO 8601
+    junit: str = ""  # the judge's report, XML
+
+    @property
+    def needs_review(self) -> bool:
+        pending = any(task.verdict == "pending" for task in self.tasks)
+        return pending or self.status != "graded" or any(note.review for note in self.notes)
+
+    def data(self) -> dict:
+        """As JSON can hold it."""
+        return dataclasses.asdict(self)
+
+
+def result_from(data: dict[str, Any]) -> Result:
+    """The result that `Result.data` was made of."""
+    tasks = []
+    for task in data["tasks"]:
+        parts = tuple(Part(**part) for part in task["parts"])
+        matrices = tuple(task["matrices"]) if task["matrices"] else None
+        tasks.append(
+            TaskResult(
+                **task
+                | {
+                    "parts": parts,
+                    "matrices": matrices,
+                    "lines": tuple(task["lines"]),
+                    "outputs": tuple(task["outputs"]),
+                    "sentences": tuple(task.get("sentences", ())),
+                }
+            )
+        )
+    return Result(
+        **data
+        | {"tasks": tuple(tasks), "notes": tuple(Note(**note) for note in data["notes"]), "seeds": tuple(data["seeds"])}
+    )

@@ -1,0 +1,223 @@
+"""What learners hand in, read: the answers, and notes on what is unusual.
+
+`read_submission` never raises for anything in a file: what is wrong becomes a status, with a sentence for the
+learner. Only the answers' sources are taken, by their cells' `grade_id`; everything else unusual becomes a note.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from txgrade.authoring.assignment import Assignment
+from txgrade.authoring.nbgrader import HIDDEN_TESTS, cut
+from txgrade.authoring.variants import variant_of
+from txgrade.records.result import Note
+from txgrade.source import names_given, names_used
+from txgrade.submitting.finding import HandedIn
+from txgrade.submitting.notebook import (
+    MAGIC,
+    MAX_RECEIPT,
+    RECEIPT,
+    Unreadable,
+    grade_id_of,
+    is_solution,
+    read_cells,
+    read_file,
+    source_of,
+)
+from txgrade.text import printable
+
+MAX_ANSWER = 50_000  # characters; the syntax tree of so many takes up to 50 MB, and a tenth of a second
+MAX_OWN = 50_000  # characters of a learner's own cells that are looked into, together
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is left of a submission once it has been read: `status` is `graded` where it can be."""
+
+    name: str
+    status: str
+    answers: dict[str, str]
+    notes: tuple[Note, ...] = ()
+    hash: str = ""
+    submitted: str | None = None  # UTC, ISO 8601
+
+
+def read_submission(handed_in: HandedIn, assignment: Assignment) -> Submission:
+    """Read one submission. Whatever is in the file, it comes back with a status."""
+    digest, submitted = "", None
+    try:
+        if handed_in.problem:
+            raise Unreadable(handed_in.problem)
+        data, submitted = read_file(handed_in.path)
+        digest = hashlib.sha256(data).hexdigest()
+        answers, notes = _answers(read_cells(data), assignment)
+    except Unreadable as reason:
+        return Submission(handed_in.name, reason.status, {}, (*handed_in.notes, *reason.notes), digest, submitted)
+    received = _received(handed_in.path, digest) or submitted
+    return Submission(handed_in.name, "graded", answers, (*handed_in.notes, *notes), digest, received)
+
+
+def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str], list[Note]]:
+    """The answers by grade_id, and what is unusual about the cells."""
+    reference = {cell.id: cell for cell in assignment.notebook.cells}
+    expected = {id: place for place, id in enumerate(assignment.stubs)}
+    tasks = {id: task.id for task in assignment.tasks for id in (*task.answers, task.check)}
+    tagged = [grade_id_of(cell) for cell in cells]
+    ids = set(tagged)
+    answers: dict[str, str] = {}
+    notes, places, own, seen = [], [], [], set()
+    for cell, grade_id in zip(cells, tagged, strict=True):
+        id = grade_id if grade_id in reference else _by_cell_id(cell, reference, ids)
+        if id is None:
+            own.append(cell)
+            continue
+        if id in seen:
+            notes.append(Note("duplicated", f"the cell `{id}` is there twice: the first counts", tasks.get(id)))
+            continue
+        seen.add(id)
+        source = source_of(cell)
+        if id not in expected:
+            if id in tasks and not _same(source, _released(reference[id])):
+                notes.append(Note("changed check", f"the check `{id}` is changed: the original was run", tasks[id]))
+            continue
+        places.append(expected[id])
+        if grade_id != id:
+            notes.append(Note("retagged", f"the cell `{id}` has lost its grade_id: known by its id", tasks.get(id)))
+        if cell.get("cell_type") != reference[id].cell_type:
+            notes.append(
+                Note(
+                    "retagged",
+                    f"the cell `{id}` is no longer a {reference[id].cell_type} cell, but was taken for one",
+                    tasks.get(id),
+                )
+            )
+        if len(source) > MAX_ANSWER:
+            notes.append(Note("too long", f"the cell `{id}` has {len(source):,} characters: not run", tasks.get(id)))
+            continue
+        answers[id] = source
+    _need_this_exercise(cells, assignment, len(places))
+    if places != sorted(places):
+        notes.append(Note("moved", "answer cells are in another order: the original order was run"))
+    for id in expected:
+        if id not in seen:
+            notes.append(Note("missing", f"the cell `{id}` is not there", tasks.get(id)))
+    for task in assignment.tasks:
+        if task.kind != "written" and task.check not in seen:
+            notes.append(Note("changed check", f"the check `{task.check}` is deleted: the original was run", task.id))
+    notes += _notes_on_other_cells(own, reference, answers)
+    notes += _other_variant(cells, assignment)
+    return answers, list(dict.fromkeys(notes))
+
+
+def _need_this_exercise(cells: list[dict], assignment: Assignment, known: int) -> None:
+    """Refuse a notebook that answers another exercise; some ids may be the same in both."""
+    others = {id for cell in cells if is_solution(cell) and (id := grade_id_of(cell)) not in assignment.stubs}
+    title = _title(cells)
+    if len(others) > known and (not known or title != assignment.title):
+        seems = [Note("other exercise", f"it seems to be “{title}”")] if title else []
+        raise Unreadable("other exercise", *seems)
+    if not known:
+        raise Unreadable("no answers")
+
+
+def _other_variant(cells: list[dict], assignment: Assignment) -> list[Note]:
+    """A note where a notebook was made of other numbers than those that it is judged by."""
+    theirs = variant_of(cell.get("metadata") for cell in cells)
+    ours = variant_of(cell.metadata for cell in assignment.notebook.cells)
+    if theirs == ours:
+        return []
+    made, judged = ("the first numbers" if each is None else f"variant {str(each)[:20]}" for each in (theirs, ours))
+    return [Note("other variant", f"the notebook was made with {made}, and is judged by {judged}")]
+
+
+def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str, str]) -> list[Note]:
+    """Notes on cells without a grade_id: those that the exercise gives, and the learner's own.
+
+    To try things out in cells of their own is what learners should do. Only where an answer uses what such a cell
+    defines has somebody to look: the cell was not run, so the answer fails.
+    """
+    given = {_plain(_released(each)) for each in reference.values()}
+    extra, notes = [], []
+    for cell in cells:
+        source = _plain(source_of(cell))
+        is_given = source in given or "check.load(" in source  # the recordings, which release puts into a cell
+        if cell.get("cell_type") != "code" or is_given or all(line.startswith(MAGIC) for line in source.splitlines()):
+            continue
+        id = cell.get("id")
+        if isinstance(id, str) and id in reference:
+            notes.append(Note("changed cell", f"the cell `{id}` is changed: the original was run"))
+        else:
+            extra.append(source)
+    if extra:
+        ours = set().union(*map(names_given, (*given, *answers.values())))
+        theirs = set().union(*map(names_given, _first(extra, MAX_OWN))) - ours
+        missed = sorted(theirs & set().union(*map(names_used, answers.values())))
+        count = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
+        uses = f" An answer uses {', '.join(f'`{name[:40]}`' for name in missed[:5])} from there." if missed else ""
+        notes.append(
+            Note(
+                "extra code",
+                f"{count} of their own, not run: helpers belong into an answer's cell.{uses}",
+                review=bool(missed),
+            )
+        )
+    return notes
+
+
+def _first(sources: list[str], most: int) -> Iterator[str]:
+    """The sources from the first on that have so many characters together."""
+    for source in sources:
+        most -= len(source) + 1
+        if most >= 0:
+            yield source
+
+
+def _by_cell_id(cell: dict, reference: dict, tagged: set) -> str | None:
+    """The grade_id of a cell that has lost its metadata, by its id; unless another cell bears this grade_id."""
+    id = cell.get("id")
+    if isinstance(id, str) and id in reference and "nbgrader" in reference[id].metadata and id not in tagged:
+        return id
+    return None
+
+
+def _title(cells: list[dict]) -> str:
+    """The first heading."""
+    for cell in cells:
+        source = source_of(cell).lstrip()
+        if cell.get("cell_type") == "markdown" and source.startswith("# "):
+            return printable(source.splitlines()[0][2:].strip()[:100])
+    return ""
+
+
+def _released(cell: Any) -> str:
+    """A cell of the reference as learners were given it. No answer."""
+    try:
+        return cut(cell.source, HIDDEN_TESTS)[0]
+    except ValueError:
+        return cell.source
+
+
+def _same(one: str, other: str) -> bool:
+    return _plain(one) == _plain(other)
+
+
+def _plain(source: str) -> str:
+    """A source without what an editor may change by itself."""
+    return "\n".join(line.rstrip() for line in source.splitlines()).strip()
+
+
+def _received(path: Path, digest: str) -> str | None:
+    """When the receipt beside a notebook says that it was handed in, if it is this notebook's."""
+    try:
+        receipt = json.loads(read_file(path.with_name(path.stem + RECEIPT), MAX_RECEIPT)[0])
+        when = datetime.fromisoformat(receipt["submitted"])
+        if receipt["sha256"] != digest or when.tzinfo is None:
+            return None
+        return when.astimezone(UTC).isoformat(timespec="seconds")
+    except (Unreadable, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None

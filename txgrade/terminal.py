@@ -1,0 +1,43 @@
+"""What the commands `txgrade` and `txcourse` share: one line for a user's error, and names in any language."""
+
+import codecs
+import io
+import sys
+from typing import Never
+
+import typer
+
+
+def new_app() -> typer.Typer:
+    """Return an empty command with subcommands."""
+    return typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def run(app: typer.Typer, name: str) -> None:
+    """Run a command. A user's error is one line on stderr and exit status 2, never a traceback."""
+    print_any_name()
+    try:
+        app()
+    except (ImportError, ValueError, OSError) as error:
+        fail(name, error)
+
+
+def print_any_name() -> None:
+    """Print names in any language: as UTF-8 where the locale knows ASCII only, elsewhere with ? for what it lacks."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            ascii = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding="utf-8" if ascii else None, errors="surrogateescape" if ascii else "replace")
+
+
+def fail(name: str, error: object) -> Never:
+    """Say what is wrong and stop."""
+    for line in str(error).splitlines():
+        print(f"{name}: {line}", file=sys.stderr)
+    sys.exit(2)

@@ -1,3 +1,0 @@
-"""One submission: run in a sealed kernel, and judged outside it."""
-
-import txlib.quick_nbformat  # noqa: F401  before any module of this room imports nbformat
