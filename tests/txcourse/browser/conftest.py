@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 COURSE = Path(__file__).parents[3]
-PARTS = ("txlib", "txgrade", "txcourse", "lab", "data", "notebooks", "exercises", "solutions", "HELP.md", "pyproject.toml")
+PARTS = (
+    "txlib",
+    "txgrade",
+    "txcourse",
+    "lab",
+    "data",
+    "notebooks",
+    "exercises",
+    "solutions",
+    "HELP.md",
+    "pyproject.toml",
+)
 TOKEN = "browser-test"
 STEP = 300_000  # milliseconds that a step in the browser may take on a busy machine
 
