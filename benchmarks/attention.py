@@ -236,7 +236,7 @@ def longformer(length: int) -> Iterator[Case]:
 
     config = LongformerConfig(hidden_size=WIDTH, num_attention_heads=HEADS, attention_window=[512])
     theirs = LongformerSelfAttention(config, 0).eval()
-    ours = LongformerAttention(WIDTH, HEADS, mechanism=BlockSparseAttention(), pattern=sliding_window(256))
+    ours = LongformerAttention(WIDTH, HEADS, mechanism=BlockSparseAttention(), mask=sliding_window(256))
     ours.load_state_dict(theirs.state_dict() | {"output.weight": torch.eye(WIDTH), "output.bias": torch.zeros(WIDTH)})
     ours.output = nn.Identity()  # theirs has it elsewhere
     marked = torch.zeros(1, length, dtype=torch.long)

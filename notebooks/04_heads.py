@@ -983,8 +983,8 @@ expect("What the wrong reshape costs, at least", min(mixed_up) - max(losses[4]),
 #
 # `txlib`'s module is the same five steps; find them in `forward`. New are biases, and `kv_heads` and `cache`, which
 # the next two sections explain. Pass over the rest for now: `rotary` and `position_bias` tell positions (lesson 05),
-# `mechanism` and `pattern` are places for other kinds of attention, `head_dim` and `memory_dim` set widths, `scale`
-# (inside: `stretch`) another scale; `qk_norm` and `dropout` help in training.
+# `mechanism` and `mask` are places for other kinds of attention, `head_dim` and `memory_dim` set widths, `scale`
+# (inside: `scale_correction`) another scale; `qk_norm` and `dropout` help in training.
 
 # %%
 from txlib.attention import KeyValueCache, MultiHeadAttention, padding, recording

@@ -1030,7 +1030,7 @@ print(f"{plan.live:,} of {15_625**2:,} blocks alive, found in {time.process_time
 # (`global_attention_mask`):
 
 # %%
-layer = library.LongformerAttention(32, 1, pattern=library.sliding_window(4), bias=False)
+layer = library.LongformerAttention(32, 1, mask=library.sliding_window(4), bias=False)
 marked = torch.zeros(1, 48, dtype=torch.long)               # (batch, n)
 marked[0, chosen] = 1
 with torch.no_grad():

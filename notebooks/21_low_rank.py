@@ -1148,7 +1148,7 @@ with torch.no_grad():
 library, cache = LinearAttention(), StateCache()
 steps = []
 for token in zip(*(each.split(1, dim=-2) for each in (q, k, v)), strict=True):       # (1, 1, 1, d) each
-    cache.append(*token[1:])                                        # counts the position
+    cache.update(*token[1:])                                        # counts the position
     steps.append(library(*token, causal(), cache=cache))
 prove_equal(torch.cat(steps, dim=-2), library(q, k, v, causal()), what="Token by token and at once")
 print("what the cache holds after 48 tokens:", [tuple(each.shape) for each in cache.state])

@@ -10,6 +10,16 @@ from txlib.attention.additive import (
 )
 from txlib.attention.bigbird import BigBirdAttention, BigBirdConfig
 from txlib.attention.block_sparse import BlockSparseAttention, BlockSparseConfig
+from txlib.attention.cache import (
+    AttentionCache,
+    BlockCache,
+    DecoderCache,
+    KeyValueCache,
+    MemoryCache,
+    StateCache,
+    StaticKeyValueCache,
+    WindowKeyValueCache,
+)
 from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompressedConfig
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
@@ -50,14 +60,7 @@ from txlib.attention.masks import (
     window_2d,
 )
 from txlib.attention.mechanism import LayerContext, Mechanism, MechanismConfig, for_each_head
-from txlib.attention.multihead import (
-    KeyValueCache,
-    MultiHeadAttention,
-    StateCache,
-    StaticKeyValueCache,
-    WindowKeyValueCache,
-    recording,
-)
+from txlib.attention.multihead import MultiHeadAttention, recording
 from txlib.attention.relative import (
     AlibiBias,
     Bias,
@@ -78,6 +81,7 @@ __all__ = [
     "AdditiveAttention",
     "AdditiveConfig",
     "AlibiBias",
+    "AttentionCache",
     "AttentionLayer2d",
     "AxialAttention2d",
     "Bias",
@@ -85,9 +89,11 @@ __all__ = [
     "BigBirdConfig",
     "BilinearAttention",
     "BilinearConfig",
+    "BlockCache",
     "BlockSparseAttention",
     "BlockSparseConfig",
     "BucketBias",
+    "DecoderCache",
     "DenseAttention",
     "DenseConfig",
     "DotAttention",
@@ -108,6 +114,7 @@ __all__ = [
     "MaskLike",
     "Mechanism",
     "MechanismConfig",
+    "MemoryCache",
     "MemoryCompressedAttention",
     "MemoryCompressedConfig",
     "MultiHeadAttention",

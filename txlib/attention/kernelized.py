@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from txlib.attention.cache import StateCache
 from txlib.attention.masks import MaskLike, as_dense, check_mask
 from txlib.attention.masks.spans import within
 from txlib.attention.mechanism import (
@@ -36,7 +37,6 @@ from txlib.attention.mechanism import (
     for_each_head,
     without_autocast,
 )
-from txlib.attention.multihead import StateCache
 
 CHUNK = 64  # queries at a time; the fastest on a CPU for heads of 64
 

@@ -7,19 +7,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from txlib.attention.cache import AttentionCache
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, full, padding_from_mask
 from txlib.attention.mechanism import blind_padding
-from txlib.attention.multihead import KeyValueCache, MultiHeadAttention
+from txlib.attention.multihead import MultiHeadAttention
 from txlib.attention.relative import PositionBias
 
 
 class LongformerAttention(MultiHeadAttention):
     """Self-attention in which each call may mark tokens as global (Beltagy et al. 2020, §3.1).
 
-    Tokens that are not marked see what the pattern lets them see, and the marked ones. A marked token sees everything;
+    Tokens that are not marked see what the layer's mask allows, and the marked ones. A marked token sees everything;
     its queries, and the keys and values that it meets, come from a second set of projections. So the cost is that of
-    the pattern, and one row and one column of all positions per marked token. Padding sees nothing.
+    the mask, and one row and one column of all positions per marked token. Padding sees nothing.
 
     Args:
         d_model, heads, others: as for `MultiHeadAttention`, without positions inside attention.
@@ -47,7 +48,7 @@ class LongformerAttention(MultiHeadAttention):
         x: Float[Tensor, "batch query d_model"],
         memory: Float[Tensor, "batch key memory_dim"] | None = None,
         mask: MaskLike = None,
-        cache: KeyValueCache | None = None,
+        cache: AttentionCache | None = None,
         offset: int | None = None,
         position_bias: PositionBias | None = None,
         global_attention_mask: Int[Tensor, "batch query"] | Bool[Tensor, "batch query"] | None = None,
@@ -55,7 +56,7 @@ class LongformerAttention(MultiHeadAttention):
         """Attend from x to itself.
 
         Args:
-            global_attention_mask: 1 = a global token, 0 = as the pattern says; None: there are none.
+            global_attention_mask: 1 = a global token, 0 = as the layer's mask says; None: there are none.
 
         Raises:
             ValueError: for a mask of another shape, and for a memory or a cache beside it.
@@ -71,9 +72,9 @@ class LongformerAttention(MultiHeadAttention):
             raise ValueError(f"global_attention_mask has shape {shapes[0]}, expected (batch, length) = {shapes[1]}")
         marked = global_attention_mask.bool()
         same_for_all = bool((marked == marked[:1]).all())
-        pattern = full() if self.pattern is None else self.pattern
-        pattern = pattern | padding_from_mask(marked[:1] if same_for_all else marked)
-        heads = self.attend(x, None, blind_padding(mask), None, None, None, pattern)
+        local = full() if self.mask is None else self.mask
+        own_mask = local | padding_from_mask(marked[:1] if same_for_all else marked)
+        heads = self.attend(x, None, blind_padding(mask), None, None, None, own_mask)
         sentence, place = marked.nonzero(as_tuple=True)
         if len(place):
             heads = self.overwrite(heads, self.attend_globally(x, marked, mask), sentence, place)
@@ -87,8 +88,8 @@ class LongformerAttention(MultiHeadAttention):
         places = marked.long().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]  # marked ones first
         chosen = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))  # (batch, most, d_model)
         q = self.query_norm(self.split(self.query_global(chosen)))  # (batch, heads, most, head_dim)
-        if self.stretch is not None:
-            q = q * self.stretch
+        if self.scale_correction is not None:
+            q = q * self.scale_correction
         few = places.shape[1] < self.head_dim and isinstance(self.key_norm, nn.Identity)
         mix_first = few and isinstance(self.global_mechanism, DenseAttention)
         if mix_first:
@@ -102,10 +103,10 @@ class LongformerAttention(MultiHeadAttention):
             v = self.split(self.value_global(x), self.value_dim)
         allowed = rows_of(mask, places, x.shape[1])
         real = torch.arange(places.shape[1], device=x.device) < count[:, None]  # sentences have more and less
-        if self.recorder is not None:
+        if self.attention_log is not None:
             weights = self.global_mechanism.weights(q, k, allowed).transpose(1, 2)[real].detach()
             sentence, place = marked.nonzero(as_tuple=True)
-            self.recorder[-1] = self.overwrite(self.recorder[-1], weights, sentence, place)
+            self.attention_log[-1] = self.overwrite(self.attention_log[-1], weights, sentence, place)
         out = self.global_mechanism(q, k, v, allowed)
         if mix_first:
             out = out @ self.by_head(self.value_global).mT

@@ -1,6 +1,6 @@
 """What stands between attention and a model: embeddings, positions, norms, feed-forward, the block."""
 
-from txlib.layers.block import BlockCache, BlockConfig, CrossBlock, TransformerBlock
+from txlib.layers.block import BlockConfig, CrossBlock, TransformerBlock
 from txlib.layers.convolution import Convolution, receptive_field
 from txlib.layers.embedding import TokenEmbedding
 from txlib.layers.feedforward import FeedForward
@@ -20,7 +20,6 @@ from txlib.layers.position import (
 )
 
 __all__ = [
-    "BlockCache",
     "BlockConfig",
     "Convolution",
     "CrossBlock",

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from txlib.attention import (
     AlibiBias,
+    BlockCache,
     BucketBias,
     DenseAttention,
     DenseConfig,
-    KeyValueCache,
     LayerContext,
     LongformerAttention,
     Mask,
@@ -24,13 +24,11 @@ from txlib.attention import (
     PositionBias,
     ShawAttention,
     SkewedBias,
-    StateCache,
-    StaticKeyValueCache,
-    WindowKeyValueCache,
     causal,
 )
+from txlib.attention.cache import make_cache
 from txlib.attention.mechanism import check_dropout, restored, takes_bias
-from txlib.attention.multihead import check_heads, check_pattern
+from txlib.attention.multihead import check_heads, check_rule
 from txlib.layers.feedforward import FeedForward, dropout
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts
 from txlib.layers.norm import make_norm
@@ -126,8 +124,8 @@ class BlockConfig:
                         f"{name}={value!r} is no MechanismConfig, which makes a mechanism for each layer; "
                         "give e.g. DenseConfig()"
                     )
-        for given in self.mask if isinstance(self.mask, tuple) else (self.mask,):
-            check_pattern(given, "mask")
+        for mask in self.mask if isinstance(self.mask, tuple) else (self.mask,):
+            check_rule(mask)
         for name in ("dropout", "attention_dropout"):
             check_dropout(getattr(self, name), name)
 
@@ -190,7 +188,7 @@ def plain(value: Any) -> Any:
 
 
 def make_attention(config: BlockConfig, layer: LayerContext, memory_dim: int | None = None) -> MultiHeadAttention:
-    """The attention layer that a config describes. Patterns and position biases are for self-attention only."""
+    """The attention layer that a config describes. Masks and position biases are for self-attention only."""
     if config.position == "shaw" and not layer.cross:
         mechanism: nn.Module = ShawAttention(config.head_dim, dropout=config.attention_dropout)
     else:
@@ -200,7 +198,6 @@ def make_attention(config: BlockConfig, layer: LayerContext, memory_dim: int | N
             raise ValueError(
                 f"{type(mechanism).__name__} takes no position bias, which position='t5' adds to its scores"
             )
-    pattern: Any = None if layer.cross else config.mask
     kind: Any = MultiHeadAttention
     if config.global_projections and not layer.cross:
         kind = partial(LongformerAttention, global_mechanism=DenseAttention(config.attention_dropout))
@@ -214,7 +211,7 @@ def make_attention(config: BlockConfig, layer: LayerContext, memory_dim: int | N
         value_dim=config.d_value,
         kv_heads=config.kv_heads,
         mechanism=mechanism,
-        pattern=pattern,
+        mask=None if layer.cross else config.mask,
         position_bias=make_position_bias(config, layer),
         rotary=rotary,
         qk_norm=config.qk_norm,
@@ -249,35 +246,6 @@ def make_feed_forward(config: BlockConfig) -> nn.Module:
     if experts is not None:
         return MixtureOfExperts(experts, config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
     return FeedForward(config.d_model, config.d_ff, activation=config.activation, bias=config.bias)
-
-
-class BlockCache:
-    """What one block keeps while decoding: its own past, and the projected memory.
-
-    Args:
-        capacity: longest past, for which room is made at once; None: it grows as needed.
-        window: how far back self-attention sees, where that is limited: no more is kept.
-        state: what self-attention's mechanism keeps in place of keys and values, if it does.
-    """
-
-    def __init__(self, capacity: int | None = None, window: int | None = None, state: StateCache | None = None):
-        self.self_attention: KeyValueCache
-        if state is not None:
-            self.self_attention = state
-        elif window is not None and (capacity is None or window < capacity):
-            self.self_attention = WindowKeyValueCache(window)
-        else:
-            self.self_attention = KeyValueCache() if capacity is None else StaticKeyValueCache(capacity)
-        self.cross_attention = KeyValueCache(fixed=True)
-
-    def reorder(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
-        self.self_attention.reorder(rows)
-        self.cross_attention.reorder(rows)
-
-    def crop(self, length: int) -> None:
-        """Take back the past from position `length` on; the memory stays."""
-        self.self_attention.crop(length)
 
 
 class TransformerBlock(nn.Module):
@@ -337,7 +305,7 @@ class TransformerBlock(nn.Module):
                 )
             marked["global_attention_mask"] = global_attention_mask
         own, read = (cache.self_attention, cache.cross_attention) if cache else (None, None)
-        offset = 0 if own is None else len(own)
+        offset = 0 if own is None else own.length
 
         def look_around(y: Tensor) -> Tensor:
             return self.self_attention(y, mask=mask, cache=own, offset=offset, position_bias=position_bias, **marked)
@@ -353,14 +321,20 @@ class TransformerBlock(nn.Module):
     @property
     def window(self) -> int | None:
         """How far back a causal self-attention sees; None where there is no limit."""
-        pattern = self.self_attention.pattern
-        farthest = math.inf if pattern is None else (pattern & causal()).reach()[1]
+        mask = self.self_attention.mask
+        farthest = math.inf if mask is None else (mask & causal()).reach()[1]
         return None if farthest == math.inf else max(0, int(farthest))
 
     def new_cache(self, capacity: int | None = None) -> BlockCache:
-        """An empty cache for a decoder's block; see `BlockCache`."""
+        """Return an empty cache for a decoder's block.
+
+        Args:
+            capacity: longest text, for which memory is allocated at once; None: it grows as needed.
+        """
         mechanism = self.self_attention.mechanism
-        return BlockCache(capacity, self.window, mechanism.new_cache() if hasattr(mechanism, "new_cache") else None)
+        if hasattr(mechanism, "new_cache"):
+            return BlockCache(mechanism.new_cache())
+        return BlockCache(make_cache(capacity, self.window))
 
     def residual(
         self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor], norm: nn.Module

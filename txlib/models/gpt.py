@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import Mask, causal
+from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
 from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
-from txlib.models.stack import DecoderCache, ModelConfig, Stack, real_tokens, together
+from txlib.models.stack import ModelConfig, Stack, real_tokens, together
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class GPT(nn.Module):
         return self.embedding.weight if self.output is None else self.output.weight
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
-        """An empty cache for `decode`; see `BlockCache`."""
+        """An empty cache for `decode`; see `TransformerBlock.new_cache`."""
         return self.decoder.new_cache(capacity)
 
     def routing(self) -> list[Routing]:

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import LayerContext, Mask, MaskLike, padding_from_mask
-from txlib.layers import BlockCache, BlockConfig, TransformerBlock
+from txlib.attention import BlockCache, DecoderCache, LayerContext, Mask, MaskLike, padding_from_mask
+from txlib.layers import BlockConfig, TransformerBlock
 from txlib.layers.norm import make_norm
 
 Config = TypeVar("Config", bound="ModelConfig")
@@ -112,7 +112,7 @@ class Stack(nn.Module):
         mask: MaskLike = None,
         memory: Float[Tensor, "batch memory_length d_model"] | None = None,
         memory_mask: MaskLike = None,
-        cache: "list[BlockCache] | None" = None,
+        cache: DecoderCache | None = None,
         global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """See `TransformerBlock`."""
@@ -122,28 +122,9 @@ class Stack(nn.Module):
             x = layer(x, mask, memory, memory_mask, layer_cache, bias, global_attention_mask)
         return self.norm(x)
 
-    def new_cache(self, capacity: int | None = None) -> "DecoderCache":
-        """An empty cache for each block; see `BlockCache`."""
+    def new_cache(self, capacity: int | None = None) -> DecoderCache:
+        """Return an empty cache for each block; see `TransformerBlock.new_cache`."""
         return DecoderCache(layer.new_cache(capacity) for layer in self.layers)
-
-
-class DecoderCache(list):
-    """One `BlockCache` per decoder block."""
-
-    @property
-    def length(self) -> int:
-        """Positions decoded so far."""
-        return len(self[0].self_attention)
-
-    def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
-        """Keep these rows of the batch, in this order."""
-        for block in self:
-            block.reorder(rows)
-
-    def crop(self, length: int) -> None:
-        """Take back all positions from `length` on."""
-        for block in self:
-            block.crop(length)
 
 
 def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Sequence[int]) -> Mask | None:

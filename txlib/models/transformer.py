@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.attention import Mask, causal
+from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, make_position
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import DecoderCache, Stack, real_tokens, together
+from txlib.models.stack import Stack, real_tokens, together
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel
 
 
@@ -113,5 +113,5 @@ class Transformer(TranslationModel):
         return dropout(x, self.config.block.dropout, self.training)
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
-        """An empty cache for `decode`; see `BlockCache`."""
+        """An empty cache for `decode`; see `TransformerBlock.new_cache`."""
         return self.decoder.new_cache(capacity)

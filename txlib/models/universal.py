@@ -16,15 +16,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
-from txlib.attention import LayerContext, Mask, MaskLike, causal
-from txlib.layers import BlockCache, BlockConfig, TokenEmbedding, TransformerBlock, make_position, sinusoidal
+from txlib.attention import BlockCache, DecoderCache, LayerContext, Mask, MaskLike, causal
+from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position, sinusoidal
 from txlib.layers.block import PER_LAYER
 from txlib.layers.feedforward import dropout
 from txlib.layers.norm import make_norm
 from txlib.layers.position import SINUSOIDAL_LAYOUTS, check_even
 from txlib.models.gpt import CausalLMOutput, next_token_loss
 from txlib.models.outputs import auxiliary_loss, output
-from txlib.models.stack import DecoderCache, ModelConfig, real_tokens, together
+from txlib.models.stack import ModelConfig, real_tokens, together
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel, check_source
 
 
@@ -136,7 +136,7 @@ class RecurrentCache(DecoderCache):
             block.cross_attention = self[0].cross_attention
         self.states: Tensor | None = None  # (batch, length, d_model): the last states, positions added
 
-    def append(self, states: Float[Tensor, "batch new d_model"]) -> None:
+    def add_states(self, states: Float[Tensor, "batch new d_model"]) -> None:
         """Keep the last states of new positions."""
         self.states = states if self.states is None else torch.cat([self.states, states], dim=1)
 
@@ -250,7 +250,7 @@ class Recurrence(nn.Module):
             if not torch.compiler.is_compiling() and not is_fake(running) and not running.any():
                 break
         if cache is not None and self.halting is not None:
-            cache.append(self.locate(state, past, position_ids))
+            cache.add_states(self.locate(state, past, position_ids))
         if counted is not None:
             steps, remainder = steps * counted, remainder * counted
         self.pondering = Pondering(steps, remainder)
@@ -272,14 +272,14 @@ class Recurrence(nn.Module):
         That is the block's self-attention of those positions without use of its output.
         """
         block, own = self.layers[0], cache[t - 1].self_attention
-        if len(own) < past and cache.states is not None:
-            missing = self.signal(cache.states[:, len(own) : past], t)
+        if own.length < past and cache.states is not None:
+            missing = self.signal(cache.states[:, own.length : past], t)
             block.self_attention(
                 block.self_attention_norm(missing) if block.config.norm_first else missing, mask=causal(), cache=own
             )
 
     def new_cache(self, capacity: int | None = None) -> RecurrentCache:
-        """An empty cache for each step; see `BlockCache`."""
+        """An empty cache for each step; see `TransformerBlock.new_cache`."""
         return RecurrentCache(self.layers[0].new_cache(capacity) for _ in range(self.steps))
 
     def auxiliary_loss(self) -> Float[Tensor, ""] | float:

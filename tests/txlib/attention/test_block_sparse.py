@@ -353,7 +353,7 @@ def test_dropout_of_a_block_is_the_mechanisms():
 
 
 def test_a_windows_cache_decodes_in_constant_memory():
-    layer = MultiHeadAttention(8, 2, mechanism=BlockSparseAttention(block_size=4), pattern=sliding_window(5)).double()
+    layer = MultiHeadAttention(8, 2, mechanism=BlockSparseAttention(block_size=4), mask=sliding_window(5)).double()
     x = torch.randn(1, 60, 8, dtype=torch.float64)
     with torch.no_grad():
         whole = layer(x, mask=causal())

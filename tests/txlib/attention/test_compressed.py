@@ -262,7 +262,7 @@ def test_layers_take_turns():
     layers = model.decoder.layers
     kinds = [type(layer.self_attention.mechanism).__name__[:6] for layer in layers]
     assert kinds == ["BlockS", "Memory", "BlockS", "Memory", "BlockS"]
-    assert [layer.self_attention.pattern for layer in layers] == [block_local(4), None] * 2 + [block_local(4)]
+    assert [layer.self_attention.mask for layer in layers] == [block_local(4), None] * 2 + [block_local(4)]
     assert [type(layer.feed_forward) for layer in layers] == [FeedForward] * 2 + [MixtureOfExperts] + [FeedForward] * 2
     assert len(model.routing()) == 0
     model.train()

@@ -168,7 +168,7 @@ class Spy(nn.Module):
 
 def test_heads_stay_shared_and_masks_stay_rules_with_a_cache():
     spy, cache, x = Spy(), KeyValueCache(), torch.randn(2, 5, 12)
-    layer = MultiHeadAttention(12, 4, kv_heads=2, mechanism=spy, pattern=sliding_window(2))
+    layer = MultiHeadAttention(12, 4, kv_heads=2, mechanism=spy, mask=sliding_window(2))
     for chunk in x.split((3, 2), dim=1):
         layer(chunk, mask=causal(), cache=cache)
     rule = causal() & sliding_window(2)
@@ -209,9 +209,9 @@ def test_a_mechanism_may_keep_a_state_in_place_of_keys():
     last = block(x[rows, 5:], causal() & padding([6, 9, 9]), cache=cache)
     assert_close(last, block(x, causal() & real)[rows, 5:])
     own = cache.self_attention
-    assert len(own) == 9 and own.state[0].shape == (3, 2, 1, 7)
+    assert own.length == 9 and own.state[0].shape == (3, 2, 1, 7)
     cache.crop(9)
-    with pytest.raises(ValueError, match="9 positions in one sum, and can't give back those from 4 on; decode without"):
+    with pytest.raises(ValueError, match="a state sums up 9 positions and cannot forget only those from 4 on"):
         cache.crop(4)
     cache.crop(0)
     assert_close(block(x, causal() & real, cache=cache), block(x, causal() & real))
@@ -357,8 +357,8 @@ def test_of_nothing_comes_nothing_also_backward(mechanism, batch, queries, keys)
 
 def test_layers_refuse_patterns_and_caches_of_another_kind(unchecked):
     for wrong in (causal, torch.ones(3, 3), "causal"):
-        with pytest.raises(TypeError, match="pattern is a rule|call it|a txlib Mask"):
-            MultiHeadAttention(16, 4, pattern=wrong)
+        with pytest.raises(TypeError, match="mask is a rule|call it|a txlib Mask"):
+            MultiHeadAttention(16, 4, mask=wrong)
         with pytest.raises(TypeError, match="mask is a rule|call it|a txlib Mask"):
             BlockConfig(16, 4, 24, mask=wrong)
     layer, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)

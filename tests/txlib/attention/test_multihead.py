@@ -13,6 +13,7 @@ from txlib.attention import (
     BucketBias,
     DenseAttention,
     KeyValueCache,
+    MemoryCache,
     MultiHeadAttention,
     ShawAttention,
     SkewedBias,
@@ -127,10 +128,10 @@ CACHED = {
     "shaw": {"mechanism": lambda: ShawAttention(4, max_distance=3)},
     "skewed": {"position_bias": lambda: SkewedBias(4, 4, max_length=20)},
     "alibi": {"position_bias": lambda: AlibiBias(4)},
-    "buckets, shared heads, a pattern": {
+    "buckets, shared heads, a mask": {
         "position_bias": lambda: BucketBias(4, buckets=8, max_distance=6),
         "kv_heads": 2,
-        "pattern": sliding_window(4) | global_tokens([1]),
+        "mask": sliding_window(4) | global_tokens([1]),
     },
     "fused": {"mechanism": lambda: DenseAttention(fused=True)},
 }
@@ -146,24 +147,24 @@ def test_decoding_in_chunks_equals_all_at_once(kind, chunks):
     for as_tensor in (False, True):
         cache, outs = KeyValueCache(), []
         for chunk in x.split(chunks, dim=1):
-            past, end = len(cache), len(cache) + chunk.shape[1]
+            past, end = cache.length, cache.length + chunk.shape[1]
             outs.append(layer(chunk, mask=dense[:, :, past:end, :end] if as_tensor else mask, cache=cache))
-        assert len(cache) == x.shape[1]
+        assert cache.length == x.shape[1]
         assert_close(torch.cat(outs, dim=1), whole)
 
 
 def test_the_memory_is_projected_once():
-    layer, cache = make(), KeyValueCache(fixed=True)
+    layer, cache = make(), MemoryCache()
     x, memory = torch.randn(2, 5, 12, **DOUBLE), torch.randn(2, 4, 12, **DOUBLE)
     calls = []
     layer.key.register_forward_hook(lambda *_: calls.append("key"))
     outs = [layer(step, memory, padding([4, 2]), cache=cache) for step in x.split(1, dim=1)]
     assert_close(torch.cat(outs, dim=1), layer(x, memory, padding([4, 2])))
-    assert len(calls) == 2 and len(cache) == 4  # once cached, once without
+    assert len(calls) == 2 and cache.length == 4  # once cached, once without
 
 
 def test_a_rotary_layer_reads_a_memory_from_its_beginning():
-    layer, cache = make(rotary=Rotary(4), d_model=16), KeyValueCache(fixed=True)
+    layer, cache = make(rotary=Rotary(4), d_model=16), MemoryCache()
     x, memory = torch.randn(2, 5, 16, **DOUBLE), torch.randn(2, 4, 16, **DOUBLE)
     for kept in (None, cache):  # the memory's own positions start at 0 either way
         outs = [layer(x[:, i : i + 1], memory, cache=kept, offset=i) for i in range(5)]
@@ -213,7 +214,7 @@ def test_recording_stops_after_an_error():
     layer = make()
     with pytest.raises(RuntimeError, match="stop"), recording(layer):
         raise RuntimeError("stop")
-    assert layer.recorder is None
+    assert layer.attention_log is None
 
 
 def test_recording_inside_recording_resumes_the_outer_one():
@@ -243,10 +244,10 @@ def test_wrong_sizes_are_refused(options, words):
 
 def test_a_growing_cache_is_not_for_a_memory():
     layer, x = make(), torch.randn(1, 2, 12, **DOUBLE)
-    with pytest.raises(ValueError, match="fixed=True"):
+    with pytest.raises(ValueError, match="cross-attention needs a MemoryCache, self-attention one that grows"):
         layer(x, memory=x, cache=KeyValueCache())
-    with pytest.raises(ValueError, match="fixed=True"):
-        layer(x, cache=KeyValueCache(fixed=True))
+    with pytest.raises(ValueError, match="cross-attention needs a MemoryCache, self-attention one that grows"):
+        layer(x, cache=MemoryCache())
 
 
 def test_loading_torch_weights_is_a_real_test():

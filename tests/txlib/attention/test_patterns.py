@@ -229,7 +229,7 @@ def test_a_million_positions_are_planned(mask, live):
 def test_layers_tell_a_mask_how_long_the_text_is():
     torch.manual_seed(0)
     x, mask = torch.randn(2, 24, 8), bigbird(2, 2, 3, 2) & padding([24, 20])
-    layer = MultiHeadAttention(8, 2, pattern=bigbird(2, 2, 3, 2))
+    layer = MultiHeadAttention(8, 2, mask=bigbird(2, 2, 3, 2))
     as_tensor = MultiHeadAttention(8, 2)
     as_tensor.load_state_dict(layer.state_dict())
     assert_close(layer(x, mask=padding([24, 20])), as_tensor(x, mask=mask.dense(24)))

@@ -256,7 +256,7 @@ def test_a_bias_joins_any_mask_and_shared_heads(name, kv_heads, fused):
         4,
         kv_heads=kv_heads,
         mechanism=DenseAttention(fused=fused),
-        pattern=sliding_window(3),
+        mask=sliding_window(3),
         position_bias=PARTS[name](),
     )
     layer = shake(layer.double())

@@ -82,15 +82,15 @@ def test_cached_is_uncached(kind, left, capacity):
 def test_a_static_cache_moves_nothing_and_has_an_end():
     cache = StaticKeyValueCache(4)
     first = torch.randn(2, 1, 3, 5)
-    k, _ = cache.append(first, first)
+    k, _ = cache.update(first, first)
     where = k.data_ptr()
-    k, v = cache.append(first[:, :, :1], first[:, :, 1:2])
-    assert k.data_ptr() == where and len(cache) == 4
+    k, v = cache.update(first[:, :, :1], first[:, :, 1:2])
+    assert k.data_ptr() == where and cache.length == 4
     assert torch.equal(k, torch.cat([first, first[:, :, :1]], 2)) and torch.equal(v[:, :, 3:], first[:, :, 1:2])
     cache.reorder(torch.tensor([1, 1, 0]))
-    assert torch.equal(cache.k[2, :, :3], first[0]) and len(cache) == 4
+    assert torch.equal(cache.k[2, :, :3], first[0]) and cache.length == 4
     with pytest.raises(ValueError, match="capacity=4 positions, got 5"):
-        cache.append(first[[1, 1, 0], :, :1], first[[1, 1, 0], :, :1])
+        cache.update(first[[1, 1, 0], :, :1], first[[1, 1, 0], :, :1])
 
 
 # Greedy ---------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from txlib.attention import (
     AlibiBias,
+    BlockCache,
     BucketBias,
     DenseAttention,
     DenseConfig,
@@ -30,7 +31,7 @@ from txlib.attention import (
     padding,
     sliding_window,
 )
-from txlib.layers import BlockCache, BlockConfig, LayerNorm, RMSNorm, TransformerBlock
+from txlib.layers import BlockConfig, LayerNorm, RMSNorm, TransformerBlock
 
 SMALL = BlockConfig(d_model=12, heads=3, d_ff=20)
 DOUBLE = {"dtype": torch.float64}
@@ -195,7 +196,7 @@ def test_the_cache_of_a_window_holds_a_window(position, chunks):
         outs.append(block(chunk, causal() & padding([9, 7]), cache=cache))
         held = cache.self_attention.k
         assert held.shape[-2] <= 2 and held.untyped_storage().nbytes() == held.nbytes
-    assert len(cache.self_attention) == 9
+    assert cache.self_attention.length == 9
     assert_close(torch.cat(outs, dim=1), block(x, causal() & padding([9, 7])))
 
 

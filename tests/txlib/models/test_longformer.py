@@ -169,7 +169,7 @@ def test_a_text_as_long_as_the_table(tmp_path):
 
 def layer_and_input():
     torch.manual_seed(0)
-    layer = shake(LongformerAttention(8, 2, pattern=sliding_window(2)))
+    layer = shake(LongformerAttention(8, 2, mask=sliding_window(2)))
     marked = torch.zeros(3, 11, dtype=torch.long)
     marked[0, [0, 7]] = 1
     marked[1, 3] = 1
@@ -202,8 +202,8 @@ def test_attention_is_what_the_paper_says(mask, as_tensor):
 
 @pytest.mark.parametrize("settings", [{}, {"bias": False}, {"kv_heads": 1}], ids=str)
 def test_few_marked_tokens_take_a_shorter_way_to_the_same(settings):
-    few = shake(LongformerAttention(8, 2, pattern=sliding_window(2), **settings))
-    usual = LongformerAttention(8, 2, pattern=sliding_window(2), global_mechanism=BlockSparseAttention(), **settings)
+    few = shake(LongformerAttention(8, 2, mask=sliding_window(2), **settings))
+    usual = LongformerAttention(8, 2, mask=sliding_window(2), global_mechanism=BlockSparseAttention(), **settings)
     usual.load_state_dict(few.state_dict())
     _, x, marked = layer_and_input()
     for layer in few, usual:
@@ -220,7 +220,7 @@ def test_few_marked_tokens_take_a_shorter_way_to_the_same(settings):
 
 def test_without_global_tokens_it_is_a_window():
     layer, x, marked = layer_and_input()
-    plain = MultiHeadAttention(8, 2, pattern=sliding_window(2))
+    plain = MultiHeadAttention(8, 2, mask=sliding_window(2))
     plain.load_state_dict({name: value for name, value in layer.state_dict().items() if "_global" not in name})
     assert_close(layer(x), plain(x))
     assert_close(layer(x, global_attention_mask=marked * 0), plain(x))
@@ -233,7 +233,7 @@ def test_all_projections_learn():
 
 
 def test_cost_grows_with_the_length_not_its_square():
-    layer = LongformerAttention(8, 2, pattern=sliding_window(8), mechanism=BlockSparseAttention(block_size=16))
+    layer = LongformerAttention(8, 2, mask=sliding_window(8), mechanism=BlockSparseAttention(block_size=16))
     counts = []
     for length in (256, 512, 1024):
         marked = torch.zeros(1, length).long()
