@@ -949,14 +949,14 @@ def both(model, batch):
 
 import copy
 
-from txlib.training.distributed import Ranks
+from txlib.training.distributed import DistributedContext
 
 alone, weights = librarys(copy.deepcopy(gpt), padded)
 for found, (losses, theirs) in on_ranks([loss_sum, torchs, librarys, both], gpt, padded):
     prove_equal(found, whole, what="DistributedDataParallel and one process")
     prove_equal(torch.tensor(losses), torch.tensor(alone), what="Losses of two ranks and of one")
     prove_equal(theirs, weights, tolerance=1e-4, what="Weights after three steps")
-show_source(Ranks.share)
+show_source(DistributedContext.shard_batch)
 
 # %% [markdown]
 # In a shell this is one line, for each of the course's recipes:

@@ -189,14 +189,14 @@ def recipe_command(recipe: "type[Recipe]") -> Any:
         out = values["out"] or Path("runs") / made.folder_name
         length = {name: values[name] for name in ("minutes", "steps")}
         one_length(**length)
-        with process_group() as ranks:
+        with process_group() as context:
             device = _device(values["device"])
             how = {
                 name: values[name] for name in ("resume", "parallel", "precision", "checkpoint_activations", "profile")
             }
             how |= {"device": device, "compile": {"off": False, "on": True}.get(values["compile"], values["compile"])}
             result = run(recipe, out, **length, **how, **chosen)
-        if ranks.first:
+        if context.is_main:
             print(made.report(result, str(out)))
 
     parameters = [inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]

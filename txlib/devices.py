@@ -1,7 +1,10 @@
-"""Work for a GPU is queued, and nobody waits: numbers are sent to it ahead, and read when they have come back."""
+"""Moving batches to a device and numbers back without waiting for a GPU, and what devices can compute."""
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,49 +15,75 @@ def default_device() -> torch.device:
     return torch.accelerator.current_accelerator() or torch.device("cpu")
 
 
-def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device; to a GPU it travels in its turn, from memory that does not move meanwhile."""
-    if torch.device(device).type != "cuda":
-        return tensor.to(device)
-    return (tensor.pin_memory() if tensor.device.type == "cpu" else tensor).to(device, non_blocking=True)
+def to_device(batch: Any, device: torch.device | str) -> Any:
+    """Return the batch with its tensors on a device.
+
+    Dictionaries, tuples, lists and dataclasses are moved with all that they hold; an object with a method `to` moves
+    itself; anything else stays as it is. A GPU receives tensors asynchronously, from pinned memory.
+    """
+    if isinstance(batch, Tensor):
+        if torch.device(device).type != "cuda":
+            return batch.to(device)
+        return (batch.pin_memory() if batch.device.type == "cpu" else batch).to(device, non_blocking=True)
+    if hasattr(batch, "to") and not isinstance(batch, type):
+        return batch.to(device)
+    return map_items(lambda item: to_device(item, device), batch) if is_container(batch) else batch
 
 
-class Numbers:
-    """Some numbers of a step, which are read later: copied as soon as the device has them, while it goes on.
+def is_container(batch: Any) -> bool:
+    """Whether `map_items` takes the batch apart."""
+    return isinstance(batch, dict | tuple | list) or (is_dataclass(batch) and not isinstance(batch, type))
 
-    `float(tensor)` would wait for all that is queued, the steps after this one included.
+
+def map_items(change: Callable[[Any], Any], container: Any) -> Any:
+    """Return a dictionary, tuple, list or dataclass of the same type whose items are changed."""
+    if isinstance(container, dict):
+        items = {key: change(item) for key, item in container.items()}
+        return items if type(container) is dict else type(container)(items)
+    if is_dataclass(container):
+        items = {field.name: change(getattr(container, field.name)) for field in fields(container)}
+        return replace(container, **items)  # type: ignore[type-var]
+    if hasattr(container, "_fields"):  # a named tuple
+        return type(container)(*map(change, container))
+    return type(container)(map(change, container))
+
+
+class AsyncScalars:
+    """Scalars of a training step that are read later, copied as soon as the device has computed them.
+
+    `float(tensor)` would wait for everything that is queued, including the steps after this one.
     """
 
-    def __init__(self, *numbers: Tensor):
-        kept = torch.stack([each.detach() for each in numbers])
+    def __init__(self, *scalars: Tensor):
+        values = torch.stack([scalar.detach() for scalar in scalars])
         self.ready = None
-        if kept.device.type == "cuda":
-            there, kept = kept, torch.empty(kept.shape, dtype=kept.dtype, pin_memory=True)
-            kept.copy_(there, non_blocking=True)
+        if values.device.type == "cuda":
+            on_device, values = values, torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            values.copy_(on_device, non_blocking=True)
             self.ready = torch.cuda.Event()
-            self.ready.record(torch.cuda.current_stream(there.device))
-        self.kept = kept
+            self.ready.record(torch.cuda.current_stream(on_device.device))
+        self.values = values
 
     def read(self) -> list[float]:
-        """The numbers; waits until they are there."""
+        """Return the scalars, after waiting for the device to reach them."""
         if self.ready is not None:
             self.ready.synchronize()
-        return self.kept.tolist()
+        return self.values.tolist()
 
 
-def multiplies_in_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for products in bfloat16."""
+def supports_bf16(device: torch.device) -> bool:
+    """Return whether a device has instructions for matrix products in bfloat16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
 
 
-def multiplies_in_fp8(device: torch.device) -> bool:
-    """Whether a device has instructions for products in 8 bits."""
+def supports_fp8(device: torch.device) -> bool:
+    """Return whether a device has instructions for matrix products in 8 bits."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
-DENSE_BF16 = {  # TFLOP/s of products without sparsity, which NVIDIA's data sheets count twice
+PEAK_BF16_TFLOPS = {  # dense products: NVIDIA's data sheets quote twice as many, for sparse ones
     "H200": 989,
     "H100 NVL": 835,
     "H100 PCIe": 756,
@@ -65,21 +94,22 @@ DENSE_BF16 = {  # TFLOP/s of products without sparsity, which NVIDIA's data shee
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> tuple[float, str]:
-    """How many floating-point operations a device can do in a second, and where that is from: a data sheet, or, where
-    there is none, one large product, measured here."""
+    """Return how many floating-point operations per second a device can do, and the source of that number: a data
+    sheet, or one large product that is measured here.
+    """
     if device.type == "cuda" and dtype == torch.bfloat16:
         name = torch.cuda.get_device_name(device)
-        for known, tera in DENSE_BF16.items():
-            if known in name:
-                return tera * 1e12, f"{known}'s data sheet"
+        for model, tera in PEAK_BF16_TFLOPS.items():
+            if model in name:
+                return tera * 1e12, f"{model}'s data sheet"
     side = 8192 if device.type == "cuda" else 1024
-    chance = torch.Generator(device).manual_seed(0)  # its own: a run that is profiled draws the same as any other
-    square = torch.randn(side, side, device=device, generator=chance).to(dtype)
+    rng = torch.Generator(device).manual_seed(0)  # its own: profiling must not change a run's random numbers
+    square = torch.randn(side, side, device=device, generator=rng).to(dtype)
     product = torch.empty_like(square)
     best = math.inf
     for _ in range(5):
-        began = time.perf_counter()
+        start = time.perf_counter()
         torch.mm(square, square, out=product)
-        float(product[0, 0])  # waits
-        best = min(best, time.perf_counter() - began)
+        float(product[0, 0])  # waits for the device
+        best = min(best, time.perf_counter() - start)
     return 2 * side**3 / best, f"a product of {side} × {side}, measured"

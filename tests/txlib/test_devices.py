@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from txlib.devices import to_device
 from txlib.training.blocks import compiled
 
 PLANS = "steps: "  # what a mask lets be seen is worked out on the CPU
@@ -63,3 +66,31 @@ def test_a_graph_that_is_played_back_keeps_no_gradient(how, monkeypatch):
     block.zero_grad()
     block(torch.randn(3)).sum().backward()
     assert block.weight.grad.data_ptr() == came[-1]  # as before
+
+
+Pair = namedtuple("Pair", ["x", "y"])
+
+
+@dataclass
+class Example:
+    """A batch that has no method `to`."""
+
+    ids: torch.Tensor
+    name: str
+
+
+def test_batches_are_moved_with_all_that_they_hold():
+    """Onto the meta device, which stands in for any other."""
+    ids = torch.ones(2, 3)
+    batch = {"pair": Pair(ids, [ids, (ids, None)]), "example": Example(ids, "a"), "module": nn.Linear(1, 1), "n": 3}
+    moved = to_device(batch, "meta")
+    pair, example = moved["pair"], moved["example"]
+    assert type(pair) is Pair and type(pair.y) is list and type(pair.y[1]) is tuple and type(example) is Example
+    tensors = [pair.x, pair.y[0], pair.y[1][0], example.ids, moved["module"].weight]
+    assert all(tensor.is_meta for tensor in tensors)
+    assert (pair.y[1][1], example.name, moved["n"]) == (None, "a", 3)
+    assert not batch["example"].ids.is_meta
+    kept = object()
+    assert to_device(kept, "meta") is kept
+    ordered = to_device(OrderedDict(b=ids, a=ids), "meta")
+    assert type(ordered) is OrderedDict and list(ordered) == ["b", "a"]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from txlib.devices import sent
+from txlib.devices import to_device
 from txlib.labels import IGNORE_INDEX
 
 Ids = Sequence[int]
@@ -27,7 +27,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
-        return Batch(*(sent(getattr(self, field.name), device) for field in fields(self)))
+        return Batch(*(to_device(getattr(self, field.name), device) for field in fields(self)))
 
 
 class Inputs(dict):
@@ -35,7 +35,7 @@ class Inputs(dict):
 
     def to(self, device: torch.device | str) -> "Inputs":
         """The same batch on another device."""
-        return Inputs({name: sent(tensor, device) for name, tensor in self.items()})
+        return Inputs({name: to_device(tensor, device) for name, tensor in self.items()})
 
 
 class MadeWhenAsked(Sequence):

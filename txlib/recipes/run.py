@@ -19,16 +19,16 @@ from txlib.training import CheckpointError, Progress, TrainConfig, train
 from txlib.training.blocks import blocks_of, check_fp8
 from txlib.training.checkpoints import (
     Checkpoints,
+    atomic_directory,
     check_folder,
-    only_run,
     read_json,
+    run_lock,
     verify,
-    whole_folder,
     write_json,
 )
-from txlib.training.distributed import Ranks, dealt
+from txlib.training.distributed import DistributedContext, data_parallel_group
 from txlib.training.log import show_progress
-from txlib.training.loop import check_length, computes_in_bf16
+from txlib.training.loop import check_length, uses_bf16
 from txlib.training.memory import training_memory
 
 TOKENIZER = "tokenizer.json"  # in a model's folder, and in a run's
@@ -82,15 +82,15 @@ def run(
     known = [each.name for each in fields(kind)]
     if wrong := [name for name in options if name not in known]:
         raise ValueError(f"{kind.__name__} has no option {wrong[0]!r}; it has {', '.join(known)}")
-    ranks = Ranks.here()
-    if not ranks.first:
-        ranks.wait()  # for the first, who has checked everything and written down how the run was started
+    context = DistributedContext.current()
+    if not context.is_main:
+        context.barrier()  # for the first, who has checked everything and written down how the run was started
         resume, quiet = True, True
     with ExitStack() as stack:
         if resume:
             settings = stored_settings(kind, out, {**options, "minutes": minutes, "steps": steps})
-            if ranks.first:
-                stack.enter_context(only_run(out))
+            if context.is_main:
+                stack.enter_context(run_lock(out))
         else:
             settings = new_settings(kind, out, options, minutes, steps)
         recipe = kind(**settings["options"])
@@ -110,20 +110,20 @@ def run(
         torch.manual_seed(recipe.seed)
         model = recipe.make_model(splits, tokenizer)
         batches = recipe.make_batches(splits, tokenizer)
-        if ranks.first:
+        if context.is_main:
             if precision == "fp8":
                 check_fp8(torch.device(device))
-            plan_memory(recipe, training, model, batches, device, ranks, quiet=quiet)
+            estimate_memory(recipe, training, model, batches, device, context, quiet=quiet)
         if not resume:
             out.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(only_run(out))
+            stack.enter_context(run_lock(out))
             require_new(out)
-            with whole_folder(out / "run", sums=True) as folder:
+            with atomic_directory(out / "run", sums=True) as folder:
                 write_json(folder / "settings.json", settings)
                 if tokenizer is not None:
                     tokenizer.save(folder / TOKENIZER)
-        if ranks.first:
-            ranks.wait()
+        if context.is_main:
+            context.barrier()
 
         progress = train(
             model.to(device),
@@ -138,16 +138,16 @@ def run(
             quiet=quiet,
             profile=profile,
         )
-        if not ranks.first:
+        if not context.is_main:
             return {}
         loss = progress.validation[-1][1]
         if not quiet:
             print(f"Trained {progress.step} steps in {progress.seconds:.0f} s; now it is measured.", flush=True)
         measured = recipe.measure(model, splits, tokenizer, loss, no_show if quiet else show_progress)
         result = {**summary(settings, model, progress), **measured, "validation_loss": loss}
-        if not ranks.alone:
-            result |= {"processes": ranks.world, "parallel": parallel}
-        with whole_folder(out / "model") as folder:
+        if context.is_distributed:
+            result |= {"processes": context.world_size, "parallel": parallel}
+        with atomic_directory(out / "model") as folder:
             save_pretrained(model, folder)
             if tokenizer is not None:
                 tokenizer.save(folder / TOKENIZER)
@@ -205,13 +205,13 @@ def require_new(out: Path) -> None:
         raise ValueError(f"{out} already holds a run; resume it (--resume), delete it, or choose another folder")
 
 
-def plan_memory(
+def estimate_memory(
     recipe: Recipe,
     training: TrainConfig,
     model: nn.Module,
     batches: Callable[[int], Iterable[Any]],
     device: torch.device | str,
-    ranks: Ranks,
+    context: DistributedContext,
     *,
     quiet: bool = False,
 ) -> None:
@@ -228,10 +228,10 @@ def plan_memory(
             inputs, numbers = each, size
     if inputs is None:
         raise ValueError("there are no batches to train on: the corpus is empty, or all of it was filtered out")
-    if rows < dealt(ranks, training.parallel).world:
+    if rows < data_parallel_group(context, training.parallel).world_size:
         raise ValueError(
-            f"{ranks.world} processes share out the rows of each batch, and none of the first epoch has more than "
-            f"{rows}; start at most {rows}"
+            f"{context.world_size} processes share out the rows of each batch, and none of the first epoch has more "
+            f"than {rows}; start at most {rows}"
         )
     plan = partial(
         training_memory,
@@ -239,8 +239,8 @@ def plan_memory(
         inputs,
         optimizer="muon" if training.muon_lr else "adamw",
         device=device,
-        bf16=computes_in_bf16(training, torch.device(device)),
-        ranks=ranks.world,
+        bf16=uses_bf16(training, torch.device(device)),
+        world_size=context.world_size,
     )
     now: dict[str, Any] = {
         "checkpoint_activations": training.checkpoint_activations,
@@ -249,13 +249,13 @@ def plan_memory(
     ways: dict[str, dict[str, Any]] = {}
     if training.checkpoint_activations == "none" and blocks_of(model):
         ways["--checkpoint-activations blocks"] = {"checkpoint_activations": "blocks"}
-    if training.parallel == "ddp" and not ranks.alone:
+    if training.parallel == "ddp" and context.is_distributed:
         ways["--parallel fsdp"] = {"parallel": "fsdp"}
     if len(ways) == 2:
         ways[" ".join(ways)] = {"checkpoint_activations": "blocks", "parallel": "fsdp"}
     memory = plan(**now)
     instead = {words: partial(plan, **(now | way)) for words, way in ways.items()}
-    memory.require(device, processes=ranks.world, instead=instead)
+    memory.require(device, processes=context.world_size, instead=instead)
     if not quiet:
         print(f"Memory that training takes, at least:\n{memory}\n", flush=True)
 

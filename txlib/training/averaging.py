@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from txlib.training.distributed import alike
+from txlib.training.distributed import group_by_placement
 
 
 class WeightAverage:
@@ -30,7 +30,9 @@ class WeightAverage:
         """Move the average towards the model's weights; faster in the beginning, when there is little to average."""
         self.updates += 1
         decay = min(self.decay, self.updates / (self.updates + 9))
-        for averages, weights in zip(alike(self.weights.values()), alike(self.model.parameters()), strict=True):
+        for averages, weights in zip(
+            group_by_placement(self.weights.values()), group_by_placement(self.model.parameters()), strict=True
+        ):
             torch._foreach_lerp_(averages, weights, 1 - decay)
 
     def apply(self) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from txlib.devices import multiplies_in_fp8
+from txlib.devices import supports_fp8
 
 POLICIES = "none", "blocks", "every-N", "matmuls"
 _ATEN: Any = torch.ops.aten
@@ -72,7 +72,7 @@ def check_fp8(device: torch.device) -> None:
     Raises:
         ValueError: when the device can't, or torchao is missing.
     """
-    if not multiplies_in_fp8(device):
+    if not supports_fp8(device):
         raise ValueError(
             f"precision='fp8' needs a GPU of compute capability 8.9 or more (Ada, Hopper or later), and {device} is "
             "none; take 'bf16'"

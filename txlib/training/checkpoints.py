@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from txlib.training.distributed import ALONE, Ranks, is_shared, part_like
+from txlib.training.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, is_sharded
 
 TENSORS = "tensors.safetensors"  # where one process has all of them
 SUMS = "SHA256SUMS"  # as `sha256sum` writes and checks them
@@ -42,17 +42,19 @@ class Checkpoints:
         """Complete checkpoints, oldest first."""
         return sorted(self.folder.glob("step-*"))
 
-    def save(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], ranks: Ranks = ALONE) -> Path:
+    def save(
+        self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], context: DistributedContext = SINGLE_PROCESS
+    ) -> Path:
         """Write one, then drop those that are too old. All ranks call it, where each holds a share of tensors."""
         path = self.folder / f"step-{step:08}"
-        with whole_folder(path, sums=True, ranks=ranks) as folder:
-            if any(map(is_shared, tensors.values())):
-                write_shares(folder, tensors)
+        with atomic_directory(path, sums=True, context=context) as folder:
+            if any(map(is_sharded, tensors.values())):
+                write_shards(folder, tensors)
             else:
                 write_tensors(folder / TENSORS, tensors)
-            if ranks.first:
+            if context.is_main:
                 write_json(folder / "state.json", state)
-        if ranks.first:
+        if context.is_main:
             left_by_killed_runs = self.folder.glob(".step-*")
             for old in (*left_by_killed_runs, *self.all()[: -self.keep]):
                 shutil.rmtree(old)
@@ -70,26 +72,28 @@ class Checkpoints:
         """
         if not self.all():
             raise CheckpointError(f"{self.folder} holds no checkpoint; start the run without resume")
-        newest, ranks = self.all()[-1], Ranks.here()
+        newest, context = self.all()[-1], DistributedContext.current()
         try:
-            if ranks.first:
+            if context.is_main:
                 verify(newest)
-            ranks.wait()
+            context.barrier()
             one_file = (newest / TENSORS).exists()
-            tensors = read_tensors(newest / TENSORS) if one_file else read_shares(newest, like)
+            tensors = read_tensors(newest / TENSORS) if one_file else read_shards(newest, like)
             return tensors, read_json(newest / "state.json")
         except CheckpointError as error:
             raise CheckpointError(f"{error}; delete {newest} to go on from the one before it") from None
 
 
 @contextmanager
-def whole_folder(folder: Path, *, sums: bool = False, ranks: Ranks = ALONE) -> Iterator[Path]:
+def atomic_directory(
+    folder: Path, *, sums: bool = False, context: DistributedContext = SINGLE_PROCESS
+) -> Iterator[Path]:
     """A folder to write files into, which takes the place of `folder` only when all of them are complete and on the
     disk; after an error it is gone, and what was there before stays.
 
     Args:
         sums: add a file with their checksums, for `verify`.
-        ranks: those that write files into it, together.
+        context: the processes that write files into it, together.
 
     Raises:
         CheckpointError: when something cannot be written: the disk is full, say.
@@ -97,18 +101,18 @@ def whole_folder(folder: Path, *, sums: bool = False, ranks: Ranks = ALONE) -> I
     partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
     try:
         with writing(folder):
-            if ranks.first:
+            if context.is_main:
                 shutil.rmtree(partial, ignore_errors=True)  # a killed run left it
                 partial.mkdir(parents=True)
-            ranks.wait()
+            context.barrier()
             yield partial
-            ranks.wait()
-            own = sorted(partial.iterdir())[ranks.rank :: ranks.world]
+            context.barrier()
+            own = sorted(partial.iterdir())[context.rank :: context.world_size]
             lines = [f"{digest(path)}  {path.name}\n" for path in own if sums]
             for path in own:
                 flush(path)
-            lines = sum(ranks.gather(lines), [])
-            if ranks.first:
+            lines = sum(context.all_gather(lines), [])
+            if context.is_main:
                 if sums:
                     (partial / SUMS).write_text("".join(lines), encoding="utf-8")
                     flush(partial / SUMS)
@@ -117,9 +121,9 @@ def whole_folder(folder: Path, *, sums: bool = False, ranks: Ranks = ALONE) -> I
                     folder.rename(old)
                 partial.rename(folder)
                 flush(folder.parent)
-            ranks.wait()
+            context.barrier()
     finally:
-        if ranks.first:
+        if context.is_main:
             if old.exists() and not folder.exists():  # the new one could not take its place
                 old.rename(folder)
             shutil.rmtree(partial, ignore_errors=True)
@@ -137,7 +141,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def verify(folder: Path) -> None:
-    """Compare the files of a `whole_folder` with their checksums.
+    """Compare the files of a `atomic_directory` with their checksums.
 
     Raises:
         CheckpointError: naming the first that is missing or not what was written.
@@ -178,7 +182,7 @@ HELD: set[Path] = set()  # folders whose lock this process has
 
 
 @contextmanager
-def only_run(folder: Path | str) -> Iterator[None]:
+def run_lock(folder: Path | str) -> Iterator[None]:
     """Inside, no other process is at work in the folder, which is there. The lock ends with the process, however that
     ends. Windows has no such lock.
 
@@ -234,7 +238,7 @@ def quiet_checkpoints() -> Iterator[None]:
 Like = Callable[[str, torch.Size, torch.dtype], Tensor]
 
 
-def write_shares(folder: Path, tensors: dict[str, Tensor]) -> None:
+def write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Write safetensors files, each rank one with its shares. All ranks call it.
 
     Raises:
@@ -248,8 +252,8 @@ def write_shares(folder: Path, tensors: dict[str, Tensor]) -> None:
         )
 
 
-def read_shares(folder: Path, like: Like | None = None) -> dict[str, Tensor]:
-    """What `write_shares` wrote, by whatever number of ranks; all that are here call it.
+def read_shards(folder: Path, like: Like | None = None) -> dict[str, Tensor]:
+    """What `write_shards` wrote, by whatever number of ranks; all that are here call it.
 
     Args:
         like: see `Checkpoints.load`.
@@ -270,7 +274,7 @@ def read_shares(folder: Path, like: Like | None = None) -> dict[str, Tensor]:
     return tensors
 
 
-def unite(folder: Path | str) -> None:
+def consolidate(folder: Path | str) -> None:
     """Turn a checkpoint of shares into one of a single file, `tensors.safetensors`, as one process writes it.
 
     Raises:
@@ -280,8 +284,8 @@ def unite(folder: Path | str) -> None:
     verify(folder)
     if (folder / TENSORS).exists():
         return
-    tensors, state = read_shares(folder), read_json(folder / "state.json")
-    with whole_folder(folder, sums=True) as partial:
+    tensors, state = read_shards(folder), read_json(folder / "state.json")
+    with atomic_directory(folder, sums=True) as partial:
         write_tensors(partial / TENSORS, tensors)
         write_json(partial / "state.json", state)
 
@@ -355,4 +359,4 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], where: Path | str
                 f"{where}: {name} has shape {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}; "
                 "use the sizes that it was trained with"
             )
-    model.load_state_dict({name: part_like(tensor, own[name]) for name, tensor in tensors.items()})
+    model.load_state_dict({name: distribute_like(tensor, own[name]) for name, tensor in tensors.items()})

@@ -10,8 +10,9 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -19,126 +20,127 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from txlib.devices import is_container, map_items
 from txlib.training.blocks import blocks_of
 
-Summed = tuple[Tensor, Tensor | int]  # a loss, and what it was summed over
-Loss = Callable[[nn.Module, Any], Summed]
-Shared = TypeVar("Shared")
+SummedLoss = tuple[Tensor, Tensor | int]  # a loss, and what it was summed over
+LossFunction = Callable[[nn.Module, Any], SummedLoss]
+Value = TypeVar("Value")
 
 ENGINES = "ddp", "fsdp", "tp"
-PATIENCE = timedelta(minutes=30)  # how long ranks wait for one that prepares the data, say
+PROCESS_GROUP_TIMEOUT = timedelta(minutes=30)  # ranks may wait for one that prepares the data
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """Which of how many processes this one is. The first, number 0, writes and speaks for all."""
+class DistributedContext:
+    """The rank of this process among all that train together. Rank 0 writes and prints for all."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     @classmethod
-    def here(cls) -> "Ranks":
-        """This process; the only one, unless torch's process group says otherwise."""
+    def current(cls) -> "DistributedContext":
+        """Return this process's rank in torch's process group, or a single process where there is no group."""
         if not (dist.is_available() and dist.is_initialized()):
             return cls()
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
-    def first(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+    def is_main(self) -> bool:
+        """Whether this process writes and prints."""
         return self.rank == 0
 
     @property
-    def alone(self) -> bool:
-        """Whether there is no other."""
-        return self.world == 1
+    def is_distributed(self) -> bool:
+        """Whether there are other processes."""
+        return self.world_size > 1
 
-    def wait(self) -> None:
-        """Until all are here."""
-        if not self.alone:
+    def barrier(self) -> None:
+        """Wait until every rank has arrived."""
+        if self.is_distributed:
             dist.barrier()
 
-    def agree(self, value: Any) -> Any:
-        """What the first has."""
-        if self.alone:
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's value."""
+        if not self.is_distributed:
             return value
         box = [value]
         dist.broadcast_object_list(box)
         return box[0]
 
-    def gather(self, value: Shared) -> list[Shared]:
-        """What each of them has, in their order."""
-        if self.alone:
+    def all_gather(self, value: Value) -> list[Value]:
+        """Return the values of all ranks, in the order of ranks."""
+        if not self.is_distributed:
             return [value]
-        values: list[Any] = [None] * self.world
+        values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value)
         return values
 
-    def summed(self, *numbers: int | float | Tensor, device: torch.device) -> Float[Tensor, "numbers"]:
-        """Each number, summed over the ranks, on the device, for which nobody waits."""
-        exact = torch.float32 if device.type == "mps" else torch.float64
-        together = torch.stack(
+    def all_reduce_sum(self, *numbers: int | float | Tensor, device: torch.device) -> Float[Tensor, "numbers"]:
+        """Return each number summed over the ranks, on the device, without waiting for the device."""
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        stacked = torch.stack(
             [
-                each.to(exact) if isinstance(each, Tensor) else torch.full((), each, dtype=exact, device=device)
-                for each in numbers
+                number.to(dtype) if isinstance(number, Tensor) else torch.full((), number, dtype=dtype, device=device)
+                for number in numbers
             ]
         )
-        if not self.alone:
-            dist.all_reduce(together)
-        return together
+        if self.is_distributed:
+            dist.all_reduce(stacked)
+        return stacked
 
-    def share(self, batch: Shared) -> tuple[Shared, bool]:
-        """This rank's rows of a batch, and whether they count.
+    def shard_batch(self, batch: Value) -> tuple[Value, bool]:
+        """Return this rank's rows of a batch, and whether they count.
 
-        A batch may have fewer rows than there are ranks. A rank without any gets the first row, which is not to count:
-        it has to take part in the step.
+        A batch may have fewer rows than there are ranks. A rank without rows gets the first one, which must not count:
+        the rank still has to take part in the step.
 
         Raises:
-            TypeError: when the batch is no tensor, nor a dictionary, tuple or dataclass of tensors.
+            TypeError: unless the batch is a tensor, or a dictionary, tuple, list or dataclass of tensors.
             ValueError: when its tensors have no common first axis.
         """
-        sizes = {len(each) for each in tensors_of(batch)}
+        sizes = {len(tensor) for tensor in tensors_of(batch)}
         if len(sizes) != 1 or 0 in sizes:
             raise ValueError(
-                f"a batch whose tensors have {sorted(sizes) or 'no'} rows can't be dealt out to {self.world} ranks; "
+                f"a batch whose tensors have {sorted(sizes) or 'no'} rows can't be split over {self.world_size} ranks; "
                 "give all of them the same first axis"
             )
         counts = self.rank < sizes.pop()
-        rows = slice(self.rank, None, self.world) if counts else slice(0, 1)
-        return mapped(lambda tensor: tensor[rows], batch), counts
+        rows = slice(self.rank, None, self.world_size) if counts else slice(0, 1)
+        return map_tensors(lambda tensor: tensor[rows], batch), counts
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = DistributedContext()
 
 
-def mapped(change: Callable[[Tensor], Tensor], batch: Any) -> Any:
-    """The same batch of changed tensors."""
+def map_tensors(change: Callable[[Tensor], Tensor], batch: Any) -> Any:
+    """Return the same batch with every tensor changed.
+
+    Raises:
+        TypeError: when the batch holds anything but tensors, numbers, strings, None, and containers of those.
+    """
     if isinstance(batch, Tensor):
         return change(batch)
-    if isinstance(batch, dict):
-        return type(batch)({name: mapped(change, each) for name, each in batch.items()})
-    if is_dataclass(batch) and not isinstance(batch, type):
-        return replace(batch, **{each.name: mapped(change, getattr(batch, each.name)) for each in fields(batch)})
-    if isinstance(batch, tuple | list):
-        return type(batch)(mapped(change, each) for each in batch)
+    if is_container(batch):
+        return map_items(partial(map_tensors, change), batch)
     if batch is None or isinstance(batch, int | float | str):
         return batch
-    raise TypeError(f"a batch with a {type(batch).__name__} can't be dealt out; make it of tensors")
+    raise TypeError(f"a batch with a {type(batch).__name__} can't be split over ranks; make it of tensors")
 
 
 def tensors_of(batch: Any) -> list[Tensor]:
-    """Those of a batch."""
-    found: list[Tensor] = []
+    """Return the tensors of a batch."""
+    tensors: list[Tensor] = []
 
     def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
+        tensors.append(tensor)
         return tensor
 
-    mapped(note, batch)
-    return found
+    map_tensors(note, batch)
+    return tensors
 
 
-class Spread:
+class ParallelLoss:
     """A loss that is computed by all ranks together: each call gives this rank's share of it.
 
     Backward leaves in each rank the *mean* of the gradients of those ranks among which batches are dealt out.
@@ -148,8 +150,8 @@ class Spread:
         engine: "ddp", "fsdp" or "tp".
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, ranks: Ranks, engine: str):
-        self.ranks, both = dealt(ranks, engine), _LossOf(model, loss)
+    def __init__(self, model: nn.Module, loss: LossFunction, context: DistributedContext, engine: str):
+        self.context, both = data_parallel_group(context, engine), _ModelWithLoss(model, loss)
         self.engine: Any
         if engine == "ddp":
             from torch.nn.parallel import DistributedDataParallel
@@ -162,7 +164,7 @@ class Spread:
             return
         from torch.distributed.device_mesh import init_device_mesh
 
-        mesh = init_device_mesh(next(model.parameters()).device.type, (ranks.world,))
+        mesh = init_device_mesh(next(model.parameters()).device.type, (context.world_size,))
         if engine == "tp":
             from txlib.training.tensor_parallel import parallelize
 
@@ -175,14 +177,14 @@ class Spread:
                 fully_shard(block, mesh=mesh)
             self.engine = fully_shard(both, mesh=mesh)
 
-    def __call__(self, model: nn.Module, batch: Any) -> Summed:
+    def __call__(self, model: nn.Module, batch: Any) -> SummedLoss:
         """This rank's share of the loss and of what it counts."""
-        rows, counts = (batch, True) if self.ranks.alone else self.ranks.share(batch)
+        rows, counts = (batch, True) if not self.context.is_distributed else self.context.shard_batch(batch)
         loss, tokens = self.engine(rows)
         return (loss, tokens) if counts else (0 * loss, 0)
 
     @contextmanager
-    def kept_back(self) -> Iterator[None]:
+    def no_sync(self) -> Iterator[None]:
         """Inside, backward adds to this rank's gradients alone: more batches of the step are to come."""
         if hasattr(self.engine, "no_sync"):
             with self.engine.no_sync():
@@ -195,7 +197,7 @@ class Spread:
             self.engine.set_requires_gradient_sync(True)
 
     @contextmanager
-    def gathered(self) -> Iterator[None]:
+    def unsharded(self) -> Iterator[None]:
         """Inside, the model may be called in parts, for looking at it: all weights are here."""
         sharded = [each for each in self.engine.modules() if hasattr(each, "unshard")]
         for each in sharded:
@@ -205,55 +207,55 @@ class Spread:
             each.reshard()
 
 
-class _LossOf(nn.Module):
+class _ModelWithLoss(nn.Module):
     """Model and loss as one module, whose forward torch's engines can watch from beginning to end."""
 
-    def __init__(self, model: nn.Module, loss: Loss):
+    def __init__(self, model: nn.Module, loss: LossFunction):
         super().__init__()
         self.model, self.loss = model, loss
 
-    def forward(self, batch: Any) -> Summed:
+    def forward(self, batch: Any) -> SummedLoss:
         return self.loss(self.model, batch)
 
 
-def dealt(ranks: Ranks, engine: str) -> Ranks:
+def data_parallel_group(context: DistributedContext, engine: str) -> DistributedContext:
     """Those among which the rows of a batch are dealt out; with tensor parallelism all have all of them."""
-    return ALONE if engine == "tp" else ranks
+    return SINGLE_PROCESS if engine == "tp" else context
 
 
-def kept_back(loss: Loss) -> AbstractContextManager[None]:
-    """See `Spread`; nothing, for a loss of one process."""
-    return loss.kept_back() if isinstance(loss, Spread) else nullcontext()
+def no_sync(loss: LossFunction) -> AbstractContextManager[None]:
+    """See `ParallelLoss`; nothing, for a loss of one process."""
+    return loss.no_sync() if isinstance(loss, ParallelLoss) else nullcontext()
 
 
-def gathered(loss: Loss) -> AbstractContextManager[None]:
-    """See `Spread`; nothing, for a loss of one process."""
-    return loss.gathered() if isinstance(loss, Spread) else nullcontext()
+def unsharded(loss: LossFunction) -> AbstractContextManager[None]:
+    """See `ParallelLoss`; nothing, for a loss of one process."""
+    return loss.unsharded() if isinstance(loss, ParallelLoss) else nullcontext()
 
 
-def is_shared(tensor: Any) -> bool:
+def is_sharded(tensor: Any) -> bool:
     """Whether a tensor is one of which each rank holds a part."""
     return hasattr(tensor, "full_tensor")
 
 
-def whole(tensor: Any) -> Tensor:
+def full_tensor(tensor: Any) -> Tensor:
     """All of a tensor of which each rank may hold a part; all ranks have to ask."""
-    return tensor.full_tensor() if is_shared(tensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+def group_by_placement(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     """The same tensors, in lists that torch's operations on lists take: whole ones, and those of which each rank holds
     a part.
     """
     kinds: dict[bool, list[Tensor]] = {}
     for each in tensors:
-        kinds.setdefault(is_shared(each), []).append(each)
+        kinds.setdefault(is_sharded(each), []).append(each)
     return list(kinds.values())
 
 
-def part_like(tensor: Tensor, other: Any) -> Tensor:
+def distribute_like(tensor: Tensor, other: Any) -> Tensor:
     """The part of a whole tensor that this rank holds of another one; the tensor itself where that is whole, too."""
-    if is_shared(tensor) or not is_shared(other) or tensor.shape != other.shape:
+    if is_sharded(tensor) or not is_sharded(other) or tensor.shape != other.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 

@@ -18,36 +18,38 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from txlib.devices import Numbers, multiplies_in_bf16, sent
+from txlib.devices import AsyncScalars, supports_bf16, to_device
 from txlib.labels import IGNORE_INDEX
 from txlib.training.averaging import WeightAverage
 from txlib.training.blocks import blocks_of, check_policy, checkpointed, compiled, in_fp8
-from txlib.training.checkpoints import Checkpoints, check_folder, only_run
+from txlib.training.checkpoints import Checkpoints, check_folder, run_lock
 from txlib.training.distributed import (
-    ALONE,
     ENGINES,
-    Loss,
-    Ranks,
-    Spread,
-    Summed,
-    alike,
+    SINGLE_PROCESS,
+    DistributedContext,
+    LossFunction,
+    ParallelLoss,
+    SummedLoss,
     copied,
-    dealt,
-    gathered,
-    kept_back,
-    whole,
+    data_parallel_group,
+    full_tensor,
+    group_by_placement,
+    no_sync,
+    unsharded,
 )
 from txlib.training.log import Log
-from txlib.training.memory import what_to_change
+from txlib.training.memory import explain_oom
 from txlib.training.optimizers import Optimizers, optimizers
 from txlib.training.profile import Profile
 from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
 from txlib.training.state import Progress, State
 
-TIMED = 20  # steps by which a run of given minutes is planned, or as many as half of the minutes hold
-BEHIND = {"cuda": 1}  # steps that a device may be behind when a loss is read, so that it always has work; else none
-LOSABLE = 60  # seconds of work after which a checkpoint is due, however many steps they were
-NOT_COMPARED = (
+TIMING_STEPS = 20  # steps by which a run of given minutes is planned, or as many as half of the minutes hold
+LOSS_DELAY_STEPS = {
+    "cuda": 1
+}  # steps that a device may be behind when a loss is read, so that it always has work; else none
+CHECKPOINT_INTERVAL_SECONDS = 60  # seconds of work after which a checkpoint is due, however many steps they were
+CHANGEABLE_ON_RESUME = (
     "checkpoint_every",
     "validate_every",
     "compile",
@@ -114,12 +116,12 @@ class TrainConfig:
 def training_step(
     model: nn.Module,
     batches: Sequence[Any],
-    loss: Loss,
+    loss: LossFunction,
     optimizer: Optimizers,
     *,
     clip: float | None = None,
     autocast: Callable[[], AbstractContextManager] = nullcontext,
-    ranks: Ranks = ALONE,
+    context: DistributedContext = SINGLE_PROCESS,
     flags: Callable[[], Sequence[float]] = tuple,
     mark: Callable[[str], object] = lambda part: None,
 ) -> tuple[Float[Tensor, ""], ...]:
@@ -131,7 +133,7 @@ def training_step(
     Nothing here waits for a GPU: it gets its work, and has the numbers some time later.
 
     Args:
-        ranks: that step together, and call this alike.
+        context: the processes that step together, and call this alike.
         flags: is asked, after the last backward pass, for what else is to be summed over the ranks in the same message.
         mark: is told when "forward", "backward" and "optimizer" end.
 
@@ -141,23 +143,23 @@ def training_step(
     loss_sum: Any = 0.0
     tokens: Any = 0
     for number, batch in enumerate(batches, start=1):
-        with nullcontext() if number == len(batches) else kept_back(loss):
+        with nullcontext() if number == len(batches) else no_sync(loss):
             with autocast():
                 batch_loss, batch_tokens = check_loss(loss(model, batch))
             mark("forward")
             batch_loss.backward()
             mark("backward")
         loss_sum, tokens = loss_sum + batch_loss.detach(), tokens + batch_tokens
-    loss_sum, tokens, *summed = ranks.summed(loss_sum, tokens, *flags(), device=loss_sum.device)
+    loss_sum, tokens, *summed = context.all_reduce_sum(loss_sum, tokens, *flags(), device=loss_sum.device)
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     if gradients:
-        divisor = tokens.clamp(min=1) / ranks.world  # they are means over the ranks
-        for group in alike(gradients):
+        divisor = tokens.clamp(min=1) / context.world_size  # they are means over the ranks
+        for group in group_by_placement(gradients):
             torch._foreach_div_(group, divisor.to(group[0].dtype))
     if clip is not None:
-        groups = alike(gradients)
-        norms = [whole(nn.utils.get_total_norm(group)) for group in groups]
-        for group in alike(parameter for parameter in model.parameters() if parameter.grad is not None):
+        groups = group_by_placement(gradients)
+        norms = [full_tensor(nn.utils.get_total_norm(group)) for group in groups]
+        for group in group_by_placement(parameter for parameter in model.parameters() if parameter.grad is not None):
             nn.utils.clip_grads_with_norm_(group, clip, torch.stack(norms).norm())
     optimizer.step()
     optimizer.zero_grad()
@@ -165,14 +167,7 @@ def training_step(
     return loss_sum / tokens, tokens, *summed
 
 
-def to_device(batch: Any, device: torch.device) -> Any:
-    """The batch on the device, if it is one that can be moved."""
-    if isinstance(batch, Tensor):
-        return sent(batch, device)
-    return batch.to(device) if hasattr(batch, "to") else batch
-
-
-def check_loss(found: Any) -> Summed:
+def check_loss(found: Any) -> SummedLoss:
     """What a loss gave, if it is what it has to be.
 
     Raises:
@@ -191,7 +186,7 @@ def check_loss(found: Any) -> Summed:
 def train(
     model: nn.Module,
     batches: Callable[[int], Iterable[Any]],
-    loss: Loss,
+    loss: LossFunction,
     config: TrainConfig | None = None,
     *,
     steps: int | None = None,
@@ -213,8 +208,8 @@ def train(
 
     Args:
         batches: the batches of an epoch, counted from 0, in a list, a `DataLoader`, or anything else to go through; the
-            same number must always give the same batches. A batch is whatever `loss` understands; it is moved with
-            `.to(device)` if it can be.
+            same number must always give the same batches. A batch is whatever `loss` understands; its tensors are
+            moved to the model's device, see `to_device`.
         loss: `loss(model, batch)` returns the loss *summed* over what it counts (tokens, say), and how many those are,
             as a number or a tensor.
         steps: optimizer steps in all.
@@ -251,36 +246,38 @@ def train(
             f"batches is a {type(batches).__name__}; give a function from an epoch's number to its batches: "
             "lambda epoch: batches, where they are the same each time"
         )
-    out, ranks = None if out is None else Path(out), Ranks.here()
+    out, context = None if out is None else Path(out), DistributedContext.current()
     device, given = next(model.parameters()).device, model
     torch.manual_seed(config.seed)
-    if config.parallel != "ddp" and not ranks.alone:
+    if config.parallel != "ddp" and context.is_distributed:
         model = copied(given)
-    readers = dealt(ranks, config.parallel)  # of different rows
-    copies = ranks.world // readers.world  # of each row
+    readers = data_parallel_group(context, config.parallel)  # of different rows
+    copies = context.world_size // readers.world_size  # of each row
     checkpoints = Checkpoints(out / "checkpoints") if out else None
-    settings = {name: value for name, value in asdict(config).items() if name not in NOT_COMPARED}
-    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=computes_in_bf16(config, device))
+    settings = {name: value for name, value in asdict(config).items() if name not in CHANGEABLE_ON_RESUME}
+    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=uses_bf16(config, device))
     with ExitStack() as stack:
         profiler: Profile | None = None
-        if profile and out and ranks.first:
-            dtype = torch.bfloat16 if computes_in_bf16(config, device) else torch.float32
-            profiler = Profile(model, loss, device, dtype, out, ranks.world)
+        if profile and out and context.is_main:
+            dtype = torch.bfloat16 if uses_bf16(config, device) else torch.float32
+            profiler = Profile(model, loss, device, dtype, out, context.world_size)
         mark = profiler.mark if profiler else lambda part: None
         stack.enter_context(in_fp8(model, config.precision == "fp8"))
         stack.enter_context(checkpointed(model, config.checkpoint_activations))
         stack.enter_context(compiled(model, config.compile))
-        compute: Loss = loss if ranks.alone else Spread(model, loss, ranks, config.parallel)
-        sharing = ranks if config.parallel == "ddp" else ALONE  # the same gradients
+        compute: LossFunction = (
+            loss if not context.is_distributed else ParallelLoss(model, loss, context, config.parallel)
+        )
+        sharing = context if config.parallel == "ddp" else SINGLE_PROCESS  # the same gradients
         optimizer = optimizers(
-            model, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay, ranks=sharing
+            model, lr=config.lr, muon_lr=config.muon_lr, weight_decay=config.weight_decay, context=sharing
         )
         average = WeightAverage(model, config.average) if config.average else None
         state = State(model, optimizer, average, Progress(total=steps))
-        if out and checkpoints and ranks.first:
+        if out and checkpoints and context.is_main:
             check_folder(out)
             if out.exists():
-                stack.enter_context(only_run(out))
+                stack.enter_context(run_lock(out))
             if checkpoints.all() and not resume:
                 raise ValueError(f"{out} already holds a run; resume it, delete it, or choose another folder")
         if resume and checkpoints:
@@ -290,16 +287,16 @@ def train(
             raise ValueError(f"{out} was planned for {progress.total} steps, not {steps}; start another run for those")
         stream = _stream(batches, progress)
         stream = chain([next(stream)], stream)  # if there are no batches, it shows before anything is written
-        if out and ranks.first:
+        if out and context.is_main:
             out.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(only_run(out))
-        shown = quiet or not ranks.first
-        log = stack.enter_context(Log(out if ranks.first else None, progress, quiet=shown, tensorboard=tensorboard))
+            stack.enter_context(run_lock(out))
+        shown = quiet or not context.is_main
+        log = stack.enter_context(Log(out if context.is_main else None, progress, quiet=shown, tensorboard=tensorboard))
         stop = stack.enter_context(_asks_to_stop())
-        fp32 = not computes_in_bf16(config, device)
+        fp32 = not uses_bf16(config, device)
         keeps_all = config.checkpoint_activations == "none" and bool(blocks_of(model))
-        stack.enter_context(what_to_change(ranks, fp32=fp32, parallel=config.parallel, keeps_all=keeps_all))
-        unread: deque[Numbers] = deque()  # of the last steps
+        stack.enter_context(explain_oom(context, fp32=fp32, parallel=config.parallel, keeps_all=keeps_all))
+        unread: deque[AsyncScalars] = deque()  # of the last steps
 
         def read() -> list[float]:
             """Take note of the first step that is not known yet; returns whether a rank asks to stop, or to save."""
@@ -318,10 +315,10 @@ def train(
 
         def asked_for() -> tuple[bool, bool]:
             """What this rank asks of all: to stop, and to save."""
-            late = config.checkpoint_every is not None and time.monotonic() - saved > LOSABLE
-            return stop(), late and ranks.first
+            late = config.checkpoint_every is not None and time.monotonic() - saved > CHECKPOINT_INTERVAL_SECONDS
+            return stop(), late and context.is_main
 
-        behind = BEHIND.get(device.type, 0)
+        behind = LOSS_DELAY_STEPS.get(device.type, 0)
         times: list[float] = []
         saved = time.monotonic()
         model.train()
@@ -333,8 +330,8 @@ def train(
             step_batches = [to_device(batch, device) for batch in step_batches]
             mark("data")
             optimizer.set_factor(_factor(config, progress.step + 1, progress.total))
-            if not readers.alone:  # other dropout on each, and the same when the run goes on
-                torch.manual_seed(hash((config.seed, progress.step, ranks.rank, ranks.world)))
+            if readers.is_distributed:  # other dropout on each, and the same when the run goes on
+                torch.manual_seed(hash((config.seed, progress.step, context.rank, context.world_size)))
             numbers = training_step(
                 model,
                 step_batches,
@@ -342,11 +339,11 @@ def train(
                 optimizer,
                 clip=config.clip,
                 autocast=autocast,
-                ranks=ranks,
+                context=context,
                 flags=asked_for,
                 mark=mark,
             )
-            unread.append(Numbers(*numbers))
+            unread.append(AsyncScalars(*numbers))
             if average:
                 average.update()
             progress.step += 1
@@ -355,9 +352,9 @@ def train(
             progress.seconds += times[-1]
             progress.cpu_seconds += time.process_time() - cpu_started
             if progress.total is None and minutes is not None:
-                timed = len(times) == TIMED or progress.seconds >= 30 * minutes
+                timed = len(times) == TIMING_STEPS or progress.seconds >= 30 * minutes
                 left = _steps_left(60 * minutes - progress.seconds, times) if timed else None
-                left = ranks.agree(left)
+                left = context.broadcast(left)
                 progress.total = None if left is None else progress.step + left
 
             last = progress.step == progress.total
@@ -375,18 +372,18 @@ def train(
                 profiler.step(step_batches, progress.seconds, progress.tokens)
             stopping = bool(asked) and not last  # asked once: what is announced must have been saved
             if checkpoints and (saving or stopping or overdue):
-                state.save(checkpoints, settings, ranks)
+                state.save(checkpoints, settings, context)
                 saved = time.monotonic()
             if stopping:
                 log.close()
                 kept = f"{out} goes on with resume" if checkpoints else "nothing is saved, as there is no `out`"
-                if ranks.first:
+                if context.is_main:
                     print(f"Stopped after step {progress.step}; {kept}.", file=sys.stderr)
                 raise KeyboardInterrupt
     if average:
         average.apply()
     if model is not given:
-        given.load_state_dict({name: whole(each) for name, each in model.state_dict().items()})
+        given.load_state_dict({name: full_tensor(each) for name, each in model.state_dict().items()})
         given.to(device)
     given.eval()
     return progress
@@ -443,20 +440,20 @@ def _every(interval: int | None, step: int) -> bool:
     return interval is not None and step % interval == 0
 
 
-def computes_in_bf16(config: TrainConfig, device: torch.device) -> bool:
+def uses_bf16(config: TrainConfig, device: torch.device) -> bool:
     """Whether `train` computes under bf16 autocast there."""
-    return multiplies_in_bf16(device) if config.precision == "auto" else config.precision != "fp32"
+    return supports_bf16(device) if config.precision == "auto" else config.precision != "fp32"
 
 
 def _validate(
-    model: nn.Module, validate: Callable[[nn.Module], float], average: WeightAverage | None, compute: Loss
+    model: nn.Module, validate: Callable[[nn.Module], float], average: WeightAverage | None, compute: LossFunction
 ) -> float:
     """With dropout off and averaged weights; the random numbers of training go on as if nothing had happened."""
     model.eval()
     device = next(model.parameters()).device
     here = [device] if device.type == "cuda" else []
     averaged = average.applied() if average else nullcontext()
-    with torch.random.fork_rng(here, device_type=device.type), torch.no_grad(), averaged, gathered(compute):
+    with torch.random.fork_rng(here, device_type=device.type), torch.no_grad(), averaged, unsharded(compute):
         result = float(validate(model))
     model.train()
     return result

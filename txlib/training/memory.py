@@ -3,7 +3,7 @@
 plan = training_memory(build(GPT2["small"]), {"input_ids": ids, "labels": ids}, device="cuda")
 print(plan)
 plan.require("cuda")        # ValueError with advice where it does not fit
-print(training_memory(…, ranks=8, parallel="fsdp"))     # what each of eight processes takes
+print(training_memory(…, world_size=8, parallel="fsdp"))     # what each of eight processes takes
 """
 
 import math
@@ -22,9 +22,9 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves
 
 from txlib.training.blocks import blocks_of, checkpointed
-from txlib.training.distributed import Ranks
+from txlib.training.distributed import DistributedContext
 from txlib.training.optimizers import hidden_matrices
-from txlib.training.tensor_parallel import one_share
+from txlib.training.tensor_parallel import local_shard
 
 OPTIMIZERS = ("adamw", "muon", "sgd")
 USABLE = 0.9  # of the free memory: the rest is for what a step needs for a moment, and for gaps between blocks
@@ -111,7 +111,7 @@ def training_memory(
     device: torch.device | str = "cpu",
     bf16: bool = False,
     checkpoint_activations: str = "none",
-    ranks: int = 1,
+    world_size: int = 1,
     parallel: str = "ddp",
 ) -> Memory:
     """What training takes, of each process if there are several; see `activation_memory` for the activations.
@@ -124,7 +124,7 @@ def training_memory(
         device: where it will run; bf16: whether under bfloat16 autocast.
         checkpoint_activations: see `checkpointed`. What is computed once more is there for a moment, one block at a
             time; that is not counted.
-        ranks: how many processes share the work out, of which this is the first: no other has more.
+        world_size: how many processes share the work out, of which this is the first: no other has more.
         parallel: how; "ddp", rows of the batch, "fsdp", those and all that belongs to parameters, or "tp", see
             `txlib.training.tensor_parallel`.
 
@@ -134,10 +134,10 @@ def training_memory(
     """
     if parallel not in ("ddp", "fsdp", "tp"):
         raise ValueError(f"parallel={parallel!r} is unknown; choose 'ddp', 'fsdp' or 'tp'")
-    share = one_share(model, ranks) if ranks > 1 and parallel == "tp" else model
-    plan = parameter_memory(share, optimizer=optimizer, sharded=ranks if parallel == "fsdp" else 1)
-    if ranks > 1 and parallel != "tp":
-        batch, _ = Ranks(0, ranks).share(dict(batch))
+    share = local_shard(model, world_size) if world_size > 1 and parallel == "tp" else model
+    plan = parameter_memory(share, optimizer=optimizer, sharded=world_size if parallel == "fsdp" else 1)
+    if world_size > 1 and parallel != "tp":
+        batch, _ = DistributedContext(0, world_size).shard_batch(dict(batch))
     activations = activation_memory(
         share, batch, device=device, bf16=bf16, checkpoint_activations=checkpoint_activations
     )
@@ -253,8 +253,8 @@ def saved_bytes(forward: Callable[[], object], known: Iterable[Tensor] = (), bes
 
 
 @contextmanager
-def what_to_change(
-    ranks: Ranks, *, fp32: bool = False, parallel: str = "ddp", keeps_all: bool = False
+def explain_oom(
+    context: DistributedContext, *, fp32: bool = False, parallel: str = "ddp", keeps_all: bool = False
 ) -> Iterator[None]:
     """Inside, a device whose memory is full says in one line what to change.
 
@@ -273,13 +273,13 @@ def what_to_change(
             raise
         wanted = re.search(r"ried to allocate ([\d.]+ \w+)", text)
         more = f", which asked for {wanted[1]} more" if wanted else ""
-        where = "" if ranks.alone else f" in process {ranks.rank} of {ranks.world}"
+        where = "" if not context.is_distributed else f" in process {context.rank} of {context.world_size}"
         ways = ["make the batches smaller, and accumulate more of them for a step"]
         if keeps_all:
             ways.append("compute parts of it twice (--checkpoint-activations blocks)")
         if fp32:
             ways.append("compute in bf16")
-        if ranks.alone or parallel == "ddp":
+        if not context.is_distributed or parallel == "ddp":
             ways.append("share weights and optimizer out to several GPUs (torchrun …, --parallel fsdp)")
         else:
             ways.append("share the model out to more processes")

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from txlib.devices import multiplies_in_bf16
-from txlib.training.distributed import ALONE, Ranks, is_shared, part_like
+from txlib.devices import supports_bf16
+from txlib.training.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, is_sharded
 
 BLOCKS = "layers."  # a parameter whose name holds this belongs to a block, in every model of the course
 
@@ -68,7 +68,7 @@ class Optimizers(Optimizer):
         for key, tensor in tensors.items():
             name, _, kind = key.partition("|")
             own = parameters[name]
-            self.state[own][kind] = part_like(tensor.to(own.device), own)
+            self.state[own][kind] = distribute_like(tensor.to(own.device), own)
 
     def _named(self) -> list[tuple[str, Tensor]]:
         groups = self.param_groups
@@ -93,12 +93,12 @@ class Muon(torch.optim.Muon):
     several ranks that have the same gradients, each does its share, and they exchange the results.
     """
 
-    def __init__(self, params: Any, ranks: Ranks = ALONE, **options: Any):
+    def __init__(self, params: Any, context: DistributedContext = SINGLE_PROCESS, **options: Any):
         super().__init__(params, **options)
-        self.ranks = ranks
+        self.context = context
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "ranks": self.ranks}
+        return {**super().__getstate__(), "context": self.context}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -113,29 +113,29 @@ class Muon(torch.optim.Muon):
                     state["momentum_buffer"] = torch.zeros_like(parameter.grad)
                 momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
                 ahead.append(parameter.grad.lerp(momentum, group["momentum"]))  # Nesterov's
-            for parameter, direction in zip(held, shared_out(ahead, self.ranks), strict=True):
+            for parameter, direction in zip(held, shared_out(ahead, self.context), strict=True):
                 rows, columns = parameter.shape
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.add_(direction, alpha=-group["lr"] * max(1, rows / columns) ** 0.5)
         return loss
 
 
-def shared_out(matrices: list[Tensor], ranks: Ranks) -> list[Tensor]:
+def shared_out(matrices: list[Tensor], context: DistributedContext) -> list[Tensor]:
     """`orthogonal` of each matrix, of which each rank computes some; all of them have all matrices."""
-    if ranks.alone or not matrices:
+    if not context.is_distributed or not matrices:
         return orthogonal(matrices)
-    shares: list[list[int]] = [[] for _ in range(ranks.world)]
-    work = [0] * ranks.world
+    shares: list[list[int]] = [[] for _ in range(context.world_size)]
+    work = [0] * context.world_size
     costs = [matrix.numel() * min(matrix.shape) for matrix in matrices]
     for place in sorted(range(len(matrices)), key=lambda place: -costs[place]):
         idle = work.index(min(work))
         shares[idle].append(place)
         work[idle] += costs[place]
     sizes = [[matrices[place].numel() for place in share] for share in shares]
-    own = orthogonal([matrices[place] for place in shares[ranks.rank]])
+    own = orthogonal([matrices[place] for place in shares[context.rank]])
     sent = matrices[0].new_zeros(max(map(sum, sizes)), dtype=dtype_of_iteration(matrices[0]))
     if own:
-        sent[: sum(sizes[ranks.rank])] = torch.cat([each.flatten() for each in own])
+        sent[: sum(sizes[context.rank])] = torch.cat([each.flatten() for each in own])
     found = [torch.empty_like(sent) for _ in shares]
     dist.all_gather(found, sent)
     done: list[Any] = [None] * len(matrices)
@@ -149,7 +149,7 @@ def orthogonal(matrices: list[Tensor]) -> list[Tensor]:
     """Of each matrix the nearest orthogonal one, roughly: singular values between 0.7 and 1.2."""
     alike: dict[Any, list[int]] = {}
     for place, matrix in enumerate(matrices):
-        alone = matrix.device.type == "cpu" or is_shared(matrix)  # no gain, or spread over ranks
+        alone = matrix.device.type == "cpu" or is_sharded(matrix)  # no gain, or spread over ranks
         alike.setdefault(place if alone else matrix.shape, []).append(place)
     done: list[Any] = [None] * len(matrices)
     for places in alike.values():
@@ -178,7 +178,7 @@ def newton_schulz(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor,
 
 def dtype_of_iteration(matrix: Tensor) -> torch.dtype:
     """16 bits where the device multiplies in them: the iteration forgives."""
-    return torch.bfloat16 if multiplies_in_bf16(matrix.device) else torch.float32
+    return torch.bfloat16 if supports_bf16(matrix.device) else torch.float32
 
 
 def hidden_matrices(model: nn.Module) -> dict[str, Tensor]:
@@ -200,7 +200,7 @@ def optimizers(
     muon_lr: float | None = None,
     betas: tuple[float, float] = (0.9, 0.98),
     weight_decay: float = 0.0,
-    ranks: Ranks = ALONE,
+    context: DistributedContext = SINGLE_PROCESS,
 ) -> Optimizers:
     """AdamW (Loshchilov & Hutter 2019) for all parameters, or Muon for the matrices of the blocks.
 
@@ -213,7 +213,7 @@ def optimizers(
         muon_lr: Muon's; None for AdamW alone.
         betas: AdamW's; the paper's are 0.9 and 0.98 (Vaswani et al. 2017, §5.3).
         weight_decay: applied to the matrices of the blocks (`hidden_matrices`) only.
-        ranks: that have the same gradients, and may share Muon's work.
+        context: the processes that have the same gradients, and may share Muon's work.
 
     Weights, gradients and what is remembered of them stay in 32 bits, or whatever the model is made of: autocast
     computes with copies in 16 bits, whose rounding never adds up.
@@ -225,12 +225,12 @@ def optimizers(
     if muon_lr is None:
         groups += same_kind(hidden.items(), weight_decay=weight_decay)
     elif hidden:
-        parts.append(Muon(list(hidden.items()), ranks, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
+        parts.append(Muon(list(hidden.items()), context, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
     parts.append(AdamW(groups, lr=lr, betas=betas, fused=True))
     return Optimizers(parts)
 
 
 def same_kind(named: Iterable[tuple[str, Tensor]], **options: Any) -> list[dict[str, Any]]:
     """Parameter groups, none of them empty: whole parameters, and those of which each rank holds a part."""
-    kinds = [[pair for pair in named if is_shared(pair[1]) == shared] for shared in (False, True)]
+    kinds = [[pair for pair in named if is_sharded(pair[1]) == shared] for shared in (False, True)]
     return [{"params": pairs, **options} for pairs in kinds if pairs]

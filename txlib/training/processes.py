@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from txlib.training.distributed import PATIENCE, Ranks
+from txlib.training.distributed import PROCESS_GROUP_TIMEOUT, DistributedContext
 
 LOST = "another process of this run was killed, or ended without a word"
 TOLD = "this run was told to end (SIGTERM), by you or since another of its processes was killed"
@@ -29,7 +29,7 @@ class ProcessLost(ConnectionError):
 
 
 @contextmanager
-def process_group() -> Iterator[Ranks]:
+def process_group() -> Iterator[DistributedContext]:
     """Inside, processes that `torchrun` has started know of each other; any other process is alone.
 
     When one of them fails, all end, and one says why: an error leaves this block in one process only, and the others
@@ -41,13 +41,13 @@ def process_group() -> Iterator[Ranks]:
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or dist.is_initialized():
-        yield Ranks.here()
+        yield DistributedContext.current()
         return
-    voice = Voice(meeting_point())
+    voice = ErrorReporter(meeting_point())
     with voice.heard():
         try:
             join(voice.store, torch.cuda.device_count())
-            yield Ranks.here()
+            yield DistributedContext.current()
             dist.destroy_process_group()
         except Exception as error:
             if not voice.claimed():
@@ -64,7 +64,7 @@ def meeting_point() -> dist.Store:
         ValueError: when its port is in use.
     """
     try:
-        return next(dist.rendezvous("env://", timeout=PATIENCE))[0]
+        return next(dist.rendezvous("env://", timeout=PROCESS_GROUP_TIMEOUT))[0]
     except dist.DistNetworkError as error:
         if "EADDRINUSE" not in str(error):
             raise
@@ -92,10 +92,10 @@ def join(store: dist.Store, gpus: int) -> None:
     if gpus:
         torch.cuda.set_device(own)
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PROCESS_GROUP_TIMEOUT)
 
 
-class Voice:
+class ErrorReporter:
     """Which of the processes says why they end: the first that has something to say, and no other.
 
     Args:
@@ -190,7 +190,7 @@ def _one_rank(rank: int, world: int, store: str, work: Any, random: torch.Tensor
     torch.set_rng_state(random)
     try:
         function, arguments = pickle.loads(work) if isinstance(work, bytes) else work
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=PATIENCE)
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=PROCESS_GROUP_TIMEOUT)
         message = pickle.dumps((True, function(rank, *arguments)))
         dist.barrier()  # a process that leaves takes its connections with it
         dist.destroy_process_group()

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib.devices import peak_flops
-from txlib.training.distributed import Loss, mapped, tensors_of
+from txlib.training.distributed import LossFunction, map_tensors, tensors_of
 
 FIRST, TRACED = 4, 3  # steps before the trace, of which the last warms the tracer up; steps in it
 EVERY = 20  # steps between two reports of the utilisation
@@ -63,7 +63,7 @@ class Profile:
     def __init__(
         self,
         model: nn.Module,
-        loss: Loss,
+        loss: LossFunction,
         device: torch.device,
         dtype: torch.dtype,
         out: Path,
@@ -115,7 +115,7 @@ class Profile:
         self.tracer.step()
         if self.steps == FIRST:
             self.stopwatch.restart()
-        self.batches += [mapped(lambda tensor: tensor.to("meta"), batch) for batch in batches]
+        self.batches += [map_tensors(lambda tensor: tensor.to("meta"), batch) for batch in batches]
         if self.steps % EVERY == 0:
             self.say(self.utilisation(seconds - self.before[0], tokens - self.before[1]))
             self.before, self.batches = (seconds, tokens), []
@@ -193,7 +193,7 @@ class StepFlops:
     the shapes, as those of experts.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss):
+    def __init__(self, model: nn.Module, loss: LossFunction):
         twins: dict[int, Any] = {id(each): nn.Parameter(each.detach().to("meta")) for each in model.parameters()}
         twins |= {id(each): each.to("meta") for each in model.buffers()}
         self.model, self.loss = copy.deepcopy(model, twins).train(), loss  # without a copy of the numbers
@@ -202,7 +202,7 @@ class StepFlops:
     def __call__(self, batch: Any) -> int | None:
         shapes = tuple(tensor.shape for tensor in tensors_of(batch))
         if shapes not in self.known:
-            self.known[shapes] = self.count(mapped(lambda tensor: tensor.to("meta"), batch))
+            self.known[shapes] = self.count(map_tensors(lambda tensor: tensor.to("meta"), batch))
         return self.known[shapes]
 
     def count(self, batch: Any) -> int | None:

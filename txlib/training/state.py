@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from txlib.training.averaging import WeightAverage
 from txlib.training.checkpoints import CheckpointError, Checkpoints, load_weights
-from txlib.training.distributed import ALONE, Ranks, is_shared, part_like
+from txlib.training.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, is_sharded
 from txlib.training.optimizers import Optimizers
 
 
@@ -45,7 +45,9 @@ class State:
     average: WeightAverage | None
     progress: Progress
 
-    def save(self, checkpoints: Checkpoints, settings: dict[str, Any], ranks: Ranks = ALONE) -> None:
+    def save(
+        self, checkpoints: Checkpoints, settings: dict[str, Any], context: DistributedContext = SINGLE_PROCESS
+    ) -> None:
         """Write a checkpoint, with the settings of the training. All ranks call it: each writes what it alone has, the
         first what all have.
         """
@@ -54,12 +56,12 @@ class State:
         tensors |= {f"random.{device}": random_of(device).get_rng_state() for device in self.random_devices()}
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
-        shared = any(map(is_shared, tensors.values()))
-        if not (shared or ranks.first):
+        shared = any(map(is_sharded, tensors.values()))
+        if not (shared or context.is_main):
             return
         averaged = self.average.updates if self.average else 0
         state = {"progress": asdict(self.progress), "config": settings, "averaged": averaged}
-        checkpoints.save(self.progress.step, tensors, state, ranks if shared else ALONE)
+        checkpoints.save(self.progress.step, tensors, state, context if shared else SINGLE_PROCESS)
 
     def restore(self, checkpoints: Checkpoints, settings: dict[str, Any]) -> None:
         """Take up what the newest checkpoint holds.
@@ -88,7 +90,7 @@ class State:
             self.average.updates = state["averaged"]
             for name, tensor in part("average.").items():
                 own = self.average.weights[name]
-                own.copy_(part_like(tensor, own))
+                own.copy_(distribute_like(tensor, own))
         for device in self.random_devices():
             if f"random.{device}" in tensors:  # else the run goes on on another device
                 random_of(device).set_rng_state(tensors[f"random.{device}"])
@@ -100,7 +102,7 @@ class State:
     def place_for(self, name: str, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """Where a checkpoint's tensor is read into: a share of it where this process holds a share of such a one."""
         own: Any = dict(self.model.named_parameters()).get(name.partition(".")[2].partition("|")[0])
-        if is_shared(own) and own.shape == shape:
+        if is_sharded(own) and own.shape == shape:
             return torch.empty_like(own, dtype=dtype, requires_grad=False)
         return torch.empty(shape, dtype=dtype)
 

@@ -49,7 +49,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return model
 
 
-def one_share(model: nn.Module, ways: int) -> nn.Module:
+def local_shard(model: nn.Module, ways: int) -> nn.Module:
     """A model of the size that one of so many processes has after `parallelize`, without numbers, to plan with.
 
     Raises:

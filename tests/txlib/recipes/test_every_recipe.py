@@ -23,7 +23,7 @@ from txlib.recipes import RECIPES, PreTraining, Recipe, Vision, option, run
 from txlib.recipes.language import make_tokenizer, window_batches, window_loss
 from txlib.text import load_tokenizer
 from txlib.training import CheckpointError, TrainConfig
-from txlib.training.distributed import Ranks
+from txlib.training.distributed import DistributedContext
 
 pytestmark = pytest.mark.slow
 
@@ -189,8 +189,8 @@ def test_bad_input_writes_nothing(recipe, given, changes, message, tmp_path):
 def test_a_run_that_another_process_is_at_is_refused(recipe, whole):
     code = (
         "import sys, time\n"
-        "from txlib.training.checkpoints import only_run\n"
-        "with only_run(sys.argv[1]):\n"
+        "from txlib.training.checkpoints import run_lock\n"
+        "with run_lock(sys.argv[1]):\n"
         "    print('inside', flush=True)\n"
         "    time.sleep(300)\n"
     )
@@ -321,7 +321,7 @@ def test_a_new_recipe_is_a_command_with_its_options_and_help(lines_recipe, txlib
 
 
 def test_more_processes_than_a_batch_has_rows_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(Ranks, "here", lambda: Ranks(0, 10_000))
+    monkeypatch.setattr(DistributedContext, "current", lambda: DistributedContext(0, 10_000))
     with pytest.raises(
         ValueError, match=r"10000 processes .* none of the first epoch has more than \d+; start at most \d+"
     ):

@@ -76,8 +76,8 @@ CALLS = []
 if __name__ == "__main__":
     torch.set_num_threads(1)
     out, steps, parallel, *how = sys.argv[1:]
-    with process_group() as ranks:
-        loss = dies_later if "--dies" in how and ranks.rank == ranks.world - 1 else translation_loss
+    with process_group() as context:
+        loss = dies_later if "--dies" in how and context.rank == context.world_size - 1 else translation_loss
         model, progress = trained(out, int(steps), parallel=parallel, resume="--resume" in how, loss=loss)
-    if ranks.first:
+    if context.is_main:
         write(out, model, progress)

@@ -206,7 +206,7 @@ def test_several_processes_train_in_8_bits(monkeypatch):
     """With "tp" as one process does; else each scales its own rows."""
     pytest.importorskip("torchao")
     monkeypatch.setattr(loop, "in_fp8", partial(in_fp8, emulate=True))
-    monkeypatch.setattr(loop, "computes_in_bf16", lambda config, device: False)  # whose noise would hide errors
+    monkeypatch.setattr(loop, "uses_bf16", lambda config, device: False)  # whose noise would hide errors
     (ddp, _), (fsdp, _) = (run_ranks(trained_in_fp8, 2, engine) for engine in ("ddp", "fsdp"))
     (tp, _), alone = run_ranks(trained_in_fp8, 2, "tp"), trained_in_fp8(0, "ddp")
     for found, expected in (fsdp, ddp), (tp, alone):
@@ -219,7 +219,7 @@ def test_8_bits_are_refused_where_they_cannot_be(monkeypatch):
         trained_in_fp8(0, "ddp")
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="needs torchao: pip install torchao"):
         patch.setitem(sys.modules, "torchao", None)
-        patch.setattr(blocks, "multiplies_in_fp8", lambda device: True)
+        patch.setattr(blocks, "supports_fp8", lambda device: True)
         trained_in_fp8(0, "ddp")
     pytest.importorskip("torchao")
     experts = make_gpt(1, ffn=MixtureConfig(experts=3))

@@ -16,8 +16,16 @@ from torch import nn
 
 import txlib
 from txlib.training import CheckpointError
-from txlib.training.checkpoints import Checkpoints, check_folder, load_weights, only_run, read_json, read_tensors, unite
-from txlib.training.distributed import Ranks, whole
+from txlib.training.checkpoints import (
+    Checkpoints,
+    check_folder,
+    consolidate,
+    load_weights,
+    read_json,
+    read_tensors,
+    run_lock,
+)
+from txlib.training.distributed import DistributedContext, full_tensor
 from txlib.training.processes import run_ranks
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7), "c": torch.zeros(0)}
@@ -172,20 +180,20 @@ def test_a_folder_that_cannot_be_one(tmp_path):
 def test_one_process_at_a_time(tmp_path):
     code = (
         "import sys, time\n"
-        "from txlib.training.checkpoints import only_run\n"
-        "with only_run(sys.argv[1]):\n"
+        "from txlib.training.checkpoints import run_lock\n"
+        "with run_lock(sys.argv[1]):\n"
         "    print('inside', flush=True)\n"
         "    time.sleep(300)\n"
     )
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "inside\n"
-        with pytest.raises(ValueError, match=f"another process is at work in {tmp_path}; wait"), only_run(tmp_path):
+        with pytest.raises(ValueError, match=f"another process is at work in {tmp_path}; wait"), run_lock(tmp_path):
             pass
     finally:
         other.kill()
         other.wait()
-    with only_run(tmp_path), only_run(tmp_path):  # a killed process holds nothing; one's own lock opens to oneself
+    with run_lock(tmp_path), run_lock(tmp_path):  # a killed process holds nothing; one's own lock opens to oneself
         pass
     assert not list(tmp_path.iterdir())
 
@@ -250,12 +258,12 @@ def shares(world: int) -> dict:
 
 def written_by_two(rank: int, folder: Path, full: bool = False) -> str:
     """Saves what is shared by two; what went wrong comes back."""
-    tensors, ranks = shares(2), Ranks.here()
+    tensors, context = shares(2), DistributedContext.current()
     if full and rank == 1:
         limit = (200, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)  # bytes of a file, which stops the writing as a full disk does
     try:
-        Checkpoints(folder).save(3, tensors, {"step": 3}, ranks)
+        Checkpoints(folder).save(3, tensors, {"step": 3}, context)
     except CheckpointError as error:
         return str(error)
     return ""
@@ -267,7 +275,7 @@ def read_by_three(rank: int, folder: Path) -> None:
     tensors, state = Checkpoints(folder).load(lambda name, shape, dtype: torch.empty_like(own[name]))
     assert state == {"step": 3}
     for name, tensor in tensors.items():
-        assert type(tensor) is type(own[name]) and whole(tensor).equal(WHOLE[name]), name
+        assert type(tensor) is type(own[name]) and full_tensor(tensor).equal(WHOLE[name]), name
 
 
 def test_shares_are_written_by_those_who_have_them_and_read_by_any_number(tmp_path):
@@ -280,8 +288,8 @@ def test_shares_are_written_by_those_who_have_them_and_read_by_any_number(tmp_pa
     tensors, state = Checkpoints(tmp_path).load()
     assert state == {"step": 3} and tensors.keys() == WHOLE.keys()
     assert all(tensors[name].equal(WHOLE[name]) and tensors[name].dtype == WHOLE[name].dtype for name in WHOLE)
-    unite(step)
-    unite(step)  # nothing left to do
+    consolidate(step)
+    consolidate(step)  # nothing left to do
     assert files(step) == ["SHA256SUMS", "state.json", "tensors.safetensors"]
     again, state = Checkpoints(tmp_path).load()
     assert state == {"step": 3} and all(again[name].equal(WHOLE[name]) for name in WHOLE)

@@ -21,7 +21,7 @@ from txlib.data.batching import Inputs
 from txlib.recipes.translation import translation_loss
 from txlib.training import TrainConfig, optimizers, training_step
 from txlib.training.checkpoints import Checkpoints
-from txlib.training.distributed import Ranks, Spread, whole
+from txlib.training.distributed import DistributedContext, ParallelLoss, full_tensor
 from txlib.training.processes import run_ranks
 
 STEPS = 7
@@ -29,7 +29,7 @@ STEPS = 7
 
 def test_rows_are_dealt_out_once_each():
     batch = Batch(*(torch.arange(7 * width).view(7, width) for width in (3, 3, 4, 4)))
-    shares = [Ranks(rank, 3).share(batch) for rank in range(3)]
+    shares = [DistributedContext(rank, 3).shard_batch(batch) for rank in range(3)]
     assert all(counts for _, counts in shares)
     for name in ("input_ids", "labels"):
         rows = [row for share, _ in shares for row in getattr(share, name).tolist()]
@@ -42,7 +42,9 @@ def test_of_any_batches_each_row_is_dealt_out_once(world, sizes):
     rows = torch.arange(sum(sizes)).split(sizes)
     dealt = []
     for rank in range(world):
-        shares = [Ranks(rank, world).share({"ids": batch[:, None], "labels": batch}) for batch in rows]
+        shares = [
+            DistributedContext(rank, world).shard_batch({"ids": batch[:, None], "labels": batch}) for batch in rows
+        ]
         dealt += [row for share, counts in shares if counts for row in share["labels"].tolist()]
         assert all(share["ids"][:, 0].equal(share["labels"]) and len(share["ids"]) for share, _ in shares)
     assert sorted(dealt) == list(range(sum(sizes)))
@@ -50,7 +52,7 @@ def test_of_any_batches_each_row_is_dealt_out_once(world, sizes):
 
 def test_a_rank_without_rows_takes_part_and_does_not_count():
     batch = Inputs(input_ids=torch.arange(4).view(2, 2), labels=torch.tensor([0, 1]))
-    share, counts = Ranks(2, 3).share(batch)
+    share, counts = DistributedContext(2, 3).shard_batch(batch)
     assert not counts and isinstance(share, Inputs)
     assert share["input_ids"].tolist() == [[0, 1]] and share["labels"].tolist() == [0]
 
@@ -58,14 +60,14 @@ def test_a_rank_without_rows_takes_part_and_does_not_count():
 @pytest.mark.parametrize(
     "batch, error, words",
     [
-        ((torch.zeros(3, 2), torch.zeros(2)), ValueError, r"\[2, 3\] rows can't be dealt out to 4 ranks"),
+        ((torch.zeros(3, 2), torch.zeros(2)), ValueError, r"\[2, 3\] rows can't be split over 4 ranks"),
         ({}, ValueError, "no rows"),
-        ([torch.zeros(2), object()], TypeError, "a batch with a object can't be dealt out"),
+        ([torch.zeros(2), object()], TypeError, "a batch with a object can't be split"),
     ],
 )
 def test_what_cannot_be_dealt_out_is_refused(batch, error, words):
     with pytest.raises(error, match=words):
-        Ranks(0, 4).share(batch)
+        DistributedContext(0, 4).shard_batch(batch)
 
 
 def test_an_unknown_engine_is_refused():
@@ -74,14 +76,14 @@ def test_an_unknown_engine_is_refused():
 
 
 def test_a_process_is_alone_unless_torchrun_started_it():
-    ranks = Ranks.here()
+    context = DistributedContext.current()
     assert (
-        ranks.alone
-        and ranks.first
-        and ranks.agree("x") == "x"
-        and ranks.summed(1, 2.5, device=torch.device("cpu")).tolist() == [1, 2.5]
+        not context.is_distributed
+        and context.is_main
+        and context.broadcast("x") == "x"
+        and context.all_reduce_sum(1, 2.5, device=torch.device("cpu")).tolist() == [1, 2.5]
     )
-    ranks.wait()
+    context.barrier()
 
 
 def run(world: int, out: Path, engine: str, *more: str) -> subprocess.CompletedProcess:
@@ -182,19 +184,19 @@ def a_step(rank: int, engine: str, sizes: list[int]) -> tuple[Counter, dict]:
     """What is sent in a step of so many ragged batches, and the gradients that it leaves to the optimizer."""
     model, gradients = ranks_script.make_model().double(), {}
     batches = [resume_script.batches(0)[size - 2] for size in sizes]
-    loss = Spread(model, translation_loss, Ranks.here(), engine) if engine else translation_loss
+    loss = ParallelLoss(model, translation_loss, DistributedContext.current(), engine) if engine else translation_loss
     optimizer = optimizers(model, lr=0.0)
 
     def look(*_):
-        gradients.update({name: whole(each.grad).clone() for name, each in model.named_parameters()})
+        gradients.update({name: full_tensor(each.grad).clone() for name, each in model.named_parameters()})
 
     optimizer.step = look
-    ranks = Ranks.here()
-    training_step(model, batches, loss, optimizer, ranks=ranks)  # engines send more in the first step
+    context = DistributedContext.current()
+    training_step(model, batches, loss, optimizer, context=context)  # engines send more in the first step
     optimizer.zero_grad()
     optimizer.step = lambda: None
     with Sent() as sent:
-        training_step(model, batches, loss, optimizer, ranks=ranks)
+        training_step(model, batches, loss, optimizer, context=context)
     return sent.names, gradients
 
 
@@ -228,9 +230,9 @@ def test_losses_tokens_and_wishes_of_a_step_travel_together(engine):
 def flagged(rank: int) -> list[float]:
     """The sum of what the ranks have to say beside the loss."""
     model = ranks_script.make_model()
-    batches, ranks = resume_script.batches(0)[:1], Ranks.here()
+    batches, context = resume_script.batches(0)[:1], DistributedContext.current()
     numbers = training_step(
-        model, batches, translation_loss, optimizers(model, lr=0.0), ranks=ranks, flags=lambda: (rank, 1.5)
+        model, batches, translation_loss, optimizers(model, lr=0.0), context=context, flags=lambda: (rank, 1.5)
     )
     return [each.item() for each in numbers[2:]]
 

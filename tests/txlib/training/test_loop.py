@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from txlib.data import collate
-from txlib.devices import Numbers
+from txlib.devices import AsyncScalars
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
 from txlib.recipes.language import window_loss
@@ -228,7 +228,7 @@ def test_losses_read_in_arrears_are_the_same(tmp_path, monkeypatch):
     """Also in checkpoints, where the run stops and goes on, and what is written of each step."""
     runs = []
     for behind in (0, 1, 2):
-        monkeypatch.setattr(loop, "BEHIND", {"cpu": behind})
+        monkeypatch.setattr(loop, "LOSS_DELAY_STEPS", {"cpu": behind})
         read = []
         monkeypatch.setattr(loop.Log, "step", noting(loop.Log.step, read))
         out, options = tmp_path / str(behind), dict(validate=resume_script.validate, quiet=True, steps=9)
@@ -274,7 +274,7 @@ def noting(step, read):
 
 
 def test_a_loss_that_is_no_number_is_told_by_its_step_though_read_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "BEHIND", {"cpu": 1})
+    monkeypatch.setattr(loop, "LOSS_DELAY_STEPS", {"cpu": 1})
     calls = []
 
     def loss(model, batch):
@@ -302,7 +302,7 @@ def test_nobody_waits_for_a_gpu():
     try:
         batch = loop.to_device(windows, torch.device("cuda"))
         loss, tokens = loop.training_step(model, [batch], window_loss, optimizer, clip=1.0)
-        numbers = Numbers(loss, tokens)
+        numbers = AsyncScalars(loss, tokens)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert numbers.read() == [float(loss), 24]

@@ -14,15 +14,15 @@ from txlib.models import GPT, Encoder, Transformer
 from txlib.models.sizes import BERT, GPT2, LLAMA, MIXTRAL, VASWANI, build
 from txlib.recipes.language import window_loss
 from txlib.training import memory as MODULE
-from txlib.training.distributed import Ranks, Spread
+from txlib.training.distributed import DistributedContext, ParallelLoss
 from txlib.training.memory import (
     Memory,
     activation_memory,
     available_memory,
+    explain_oom,
     generation_memory,
     parameter_memory,
     training_memory,
-    what_to_change,
 )
 from txlib.training.optimizers import optimizers
 from txlib.training.processes import run_ranks
@@ -203,7 +203,7 @@ def one_of_several(rank: int, case: str, parallel: str, muon: bool) -> Memory:
     """A step, and what this process holds of it."""
     kind, config, batch = SEVERAL[case]
     torch.manual_seed(0)
-    model, ranks = kind(config), Ranks.here()
+    model, context = kind(config), DistributedContext.current()
 
     def loss(model, batch):
         out = model(**batch)
@@ -212,8 +212,8 @@ def one_of_several(rank: int, case: str, parallel: str, muon: bool) -> Memory:
         return sum(each.sum() for each in every), len(batch["input_ids"])
 
     if parallel == "tp":
-        parallelize(model, init_device_mesh("cpu", (ranks.world,)))
-    spread = loss if parallel == "tp" else Spread(model, loss, ranks, parallel)
+        parallelize(model, init_device_mesh("cpu", (context.world_size,)))
+    spread = loss if parallel == "tp" else ParallelLoss(model, loss, context, parallel)
     seen = {}
     if parallel == "tp":  # torch takes no lists of whole and split ones
         several = [optimizers(nn.ParameterDict({"one": each}), lr=1e-3) for each in model.parameters()]
@@ -252,7 +252,7 @@ SEVERAL = {
 @pytest.mark.parametrize("parallel, muon", [("ddp", True), ("fsdp", False), ("fsdp", True), ("tp", False)])
 def test_what_each_of_two_processes_holds(case, parallel, muon):
     _, config, batch = SEVERAL[case]
-    plan = training_memory(build(config), batch, optimizer="muon" if muon else "adamw", ranks=2, parallel=parallel)
+    plan = training_memory(build(config), batch, optimizer="muon" if muon else "adamw", world_size=2, parallel=parallel)
     alone = training_memory(build(config), batch, optimizer="muon" if muon else "adamw")
     first, second = run_ranks(one_of_several, 2, case, parallel, muon)
     assert replace(plan, gathered=0) == first
@@ -271,7 +271,7 @@ def fsdp_with_experts(rank: int) -> tuple[Memory, int]:
 
     torch.manual_seed(0)
     model = GPT(EXPERTS)
-    spread = Spread(model, window_loss, Ranks.here(), "fsdp")
+    spread = ParallelLoss(model, window_loss, DistributedContext.current(), "fsdp")
     optimizer = optimizers(model, lr=1e-3, muon_lr=0.02)
     with FSDPMemTracker(spread.engine) as tracker:
         spread(model, torch.randint(0, 300, (4, 17)))[0].backward()
@@ -300,24 +300,36 @@ def test_blocks_of_experts_are_shared_out_whole():
 
 
 @pytest.mark.parametrize(
-    "ranks, options, words",
+    "context, options, words",
     [
-        (Ranks(), {"fp32": True}, "full, which asked for .* more; make .*; or compute in bf16; or share weights and"),
         (
-            Ranks(),
+            DistributedContext(),
+            {"fp32": True},
+            "full, which asked for .* more; make .*; or compute in bf16; or share weights and",
+        ),
+        (
+            DistributedContext(),
             {"keeps_all": True},
             r"for a step; or compute parts of it twice \(--checkpoint-activations blocks\); or",
         ),
-        (Ranks(1, 2), {"parallel": "ddp"}, "full in process 1 of 2, .* step; or share weights and optimizer out to"),
-        (Ranks(1, 2), {"parallel": "fsdp"}, "or share the model out to more processes; or take a smaller model$"),
+        (
+            DistributedContext(1, 2),
+            {"parallel": "ddp"},
+            "full in process 1 of 2, .* step; or share weights and optimizer out to",
+        ),
+        (
+            DistributedContext(1, 2),
+            {"parallel": "fsdp"},
+            "or share the model out to more processes; or take a smaller model$",
+        ),
     ],
 )
-def test_a_full_memory_says_what_to_change(ranks, options, words):
-    with pytest.raises(ValueError, match=words), what_to_change(ranks, **options):
+def test_a_full_memory_says_what_to_change(context, options, words):
+    with pytest.raises(ValueError, match=words), explain_oom(context, **options):
         torch.empty(2**55)
-    with pytest.raises(ValueError, match="asked for 2.00 GiB more"), what_to_change(ranks, **options):
+    with pytest.raises(ValueError, match="asked for 2.00 GiB more"), explain_oom(context, **options):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
-    with pytest.raises(RuntimeError, match="^something else$"), what_to_change(ranks, **options):
+    with pytest.raises(RuntimeError, match="^something else$"), explain_oom(context, **options):
         raise RuntimeError("something else")
 
 
@@ -328,7 +340,7 @@ def test_the_advice_is_the_first_way_that_fits():
     ways = {
         "--nothing": plan,
         "--checkpoint-activations blocks": partial(plan, checkpoint_activations="blocks"),
-        "--parallel fsdp": partial(plan, ranks=2, parallel="fsdp"),
+        "--parallel fsdp": partial(plan, world_size=2, parallel="fsdp"),
     }
     with pytest.raises(ValueError, match=r"free; --checkpoint-activations blocks takes [\d.]+ MB$"):
         plan().require(free=free, instead=ways)
@@ -348,4 +360,4 @@ def test_an_unknown_way_to_share():
     with pytest.raises(ValueError, match="parallel='zero' is unknown; choose 'ddp', 'fsdp' or 'tp'"):
         training_memory(nn.Linear(2, 2), {}, parallel="zero")
     with pytest.raises(ValueError, match="kv_heads=2 can't be split 4 ways; use 2 processes"):
-        training_memory(build(CASES["llama"][1]), CASES["llama"][2], ranks=4, parallel="tp")
+        training_memory(build(CASES["llama"][1]), CASES["llama"][2], world_size=4, parallel="tp")

@@ -10,7 +10,7 @@ from torch import nn
 from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
 from txlib.training import optimizers
-from txlib.training.distributed import Ranks
+from txlib.training.distributed import DistributedContext
 from txlib.training.optimizers import hidden_matrices
 from txlib.training.processes import run_ranks
 
@@ -60,7 +60,7 @@ def test_adamw_is_its_algorithm():
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (1, 6)])
 def test_muon_is_torchs(shape, monkeypatch):
     """Bit for bit where torch, too, iterates in 16 bits."""
-    monkeypatch.setattr(MODULE, "multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr(MODULE, "supports_bf16", lambda device: True)
     start, options = torch.randn(shape), dict(lr=0.3, momentum=0.9, weight_decay=0.2)
     ours, theirs = (nn.Parameter(start.clone()) for _ in range(2))
     both = MODULE.Muon([("layers.w", ours)], **options), torch.optim.Muon([("layers.w", theirs)], **options)
@@ -74,7 +74,7 @@ def test_muon_is_torchs(shape, monkeypatch):
 
 def test_the_iteration_makes_singular_values_alike(monkeypatch):
     """In 32 bits, alone and in stacks: U and V of the singular value decomposition stay, values come close to 1."""
-    monkeypatch.setattr(MODULE, "multiplies_in_bf16", lambda device: False)
+    monkeypatch.setattr(MODULE, "supports_bf16", lambda device: False)
     for shape in ((6, 4), (4, 6)):
         matrices = [torch.randn(shape) for _ in range(3)]
         stacked = MODULE.newton_schulz(torch.stack(matrices))
@@ -90,11 +90,11 @@ def test_the_iteration_makes_singular_values_alike(monkeypatch):
 
 def learn_on_ranks(rank):
     """The weights after three steps, and how many matrices this rank made orthogonal."""
-    ranks, model, done = Ranks.here(), make_transformer(), []
+    context, model, done = DistributedContext.current(), make_transformer(), []
     each = MODULE.newton_schulz
     MODULE.newton_schulz = lambda matrix: done.append(matrix.shape) or each(matrix)
     try:
-        learn(model, optimizers(model, lr=0.01, muon_lr=0.02, weight_decay=0.1, ranks=ranks), 3)
+        learn(model, optimizers(model, lr=0.01, muon_lr=0.02, weight_decay=0.1, context=context), 3)
     finally:
         MODULE.newton_schulz = each
     return {name: weight.detach() for name, weight in model.named_parameters()}, len(done)
@@ -117,7 +117,7 @@ def test_more_ranks_than_matrices():
     """Some have nothing to do, and take part."""
     matrix = torch.randn(4, 3)
     expected = MODULE.newton_schulz(matrix)
-    for found in run_ranks(lambda rank: MODULE.shared_out([matrix], Ranks.here()), 3):
+    for found in run_ranks(lambda rank: MODULE.shared_out([matrix], DistributedContext.current()), 3):
         assert found[0].equal(expected)
 
 

@@ -117,7 +117,7 @@ def test_what_all_of_them_find_wrong_is_said_once(options, words, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-JOINS = "from txlib.training.processes import *\nwith process_group() as ranks: print(ranks)"
+JOINS = "from txlib.training.processes import *\nwith process_group() as context: print(context)"
 
 
 @pytest.mark.slow
@@ -141,10 +141,11 @@ def test_more_processes_than_gpus_are_refused_once():
 
 @pytest.mark.slow
 def test_a_process_that_is_told_to_end_while_it_waits_ends():
-    waits = f"{JOINS.replace('ranks)', 'ranks, flush=True)')}; ranks.wait() if ranks.first else time.sleep(600)"
+    joins = JOINS.replace("context)", "context, flush=True)")
+    waits = f"{joins}; context.barrier() if context.is_main else time.sleep(600)"
     first, second = started("-c", waits, port=free_port())
     try:
-        assert first.stdout.readline() == "Ranks(rank=0, world=2)\n"
+        assert first.stdout.readline() == "DistributedContext(rank=0, world_size=2)\n"
         time.sleep(0.5)  # now it waits
         first.terminate()
         said = first.communicate(timeout=100)[1]

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from txlib.models import GPT, Encoder, Transformer
 from txlib.models.sizes import BERT, GPT2, LLAMA, VASWANI
-from txlib.training.distributed import whole
+from txlib.training.distributed import full_tensor
 from txlib.training.processes import run_ranks
 from txlib.training.tensor_parallel import parallelize
 
@@ -80,7 +80,7 @@ def compare(rank: int, case: str):
         if each.grad is None:
             assert gradients[name] is None
         else:
-            torch.testing.assert_close(whole(gradients[name]), each.grad, rtol=1e-9, atol=1e-11, msg=name)
+            torch.testing.assert_close(full_tensor(gradients[name]), each.grad, rtol=1e-9, atol=1e-11, msg=name)
     here = sum(getattr(each, "to_local", lambda each=each: each)().numel() for each in part.parameters())
     return forwards, sent.number - forwards, here
 
