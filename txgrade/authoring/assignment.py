@@ -134,7 +134,7 @@ def _guarded(assignment: Assignment, cells: list) -> list:
 
 
 # After papermill's parameters. It binds no name.
-BEGIN = '__import__("txgrade").grading.check.begin(seed, globals().pop("given", None))'
+BEGIN = '__import__("txgrade").check.begin(seed, globals().pop("given", None))'
 
 
 def rebuild_alone(assignment: Assignment, task: GradedTask, answers: dict[str, str], others: dict[str, str]) -> Any:

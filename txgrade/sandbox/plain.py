@@ -30,7 +30,7 @@ def start_plain(home: Path, limits: Limits, pipes: tuple[int, int]) -> subproces
             "TXGRADE_TRUST_SUBMISSIONS=1 if you trust the notebook"
         )
     start = make_home(home, data_from_environment())
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TXLIB_")} | {
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TXGRADE_", "TXLIB_"))} | {
         "HOME": str(home),
         "TXGRADE_HOME": str(home),
         "IPYTHONDIR": str(home / ".ipython"),
