@@ -12,6 +12,7 @@ from txcourse.site.opening import FOLDER, for_colab, put_opening
 from txcourse.site.places import put_labels, sections
 
 PARTS = {"I": "1_attention", "II": "2_language", "III": "3_beyond", "IV": "4_efficiency"}
+PAGES = ("HELP", "CHANGELOG", "CONTRIBUTING", "SECURITY")  # in addition to docs/
 MAP = "notebooks/00_start_here.ipynb"  # the table of the course, and the notation, are written there
 
 
@@ -63,7 +64,7 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
         files[name] = nbformat.writes(notebook)
     if problems:
         raise NotReady(problems)
-    for path in sorted([*course.glob("docs/**/*.md"), course / "HELP.md", course / "CHANGELOG.md"]):
+    for path in sorted([*course.glob("docs/**/*.md"), *(course / f"{name}.md" for name in PAGES)]):
         name = path.relative_to(course / "docs" if "docs" in path.relative_to(course).parts else course).as_posix()
         files[name] = path.read_text(encoding="utf-8").replace("](docs/", "](")
     start = nbformat.read(course / MAP, as_version=4)
