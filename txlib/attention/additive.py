@@ -29,7 +29,7 @@ class ScoredAttention(nn.Module):
     """softmax(score(q, k) + bias) v, with the score of a subclass. Scores are not divided by √head_dim.
 
     Args:
-        dropout: share of the weights dropped while training.
+        dropout: probability of dropping a weight while training.
     """
 
     def __init__(self, dropout: float = 0.0):

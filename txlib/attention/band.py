@@ -9,7 +9,7 @@ from torch import Tensor
 from txlib.attention.masks import MaskLike, check_mask
 from txlib.attention.masks.spans import ALWAYS, hull, intersection, within
 
-WIDEST = 256  # head_dim and value_dim for whose tiles the Triton kernels have room
+MAX_HEAD_DIM = 256  # the widest keys and values whose tiles fit into the Triton kernels
 
 
 @dataclass(frozen=True)

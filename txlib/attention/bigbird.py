@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from txlib.attention.block_sparse import BlockSparseAttention
 from txlib.attention.masks import Mask, MaskLike, bigbird
-from txlib.attention.mechanism import LayerContext, MechanismConfig, blind_padding
+from txlib.attention.mechanism import LayerContext, MechanismConfig, mask_padded_queries
 
 WINDOW, GLOBAL = 3, 2  # blocks of each kind, in all of the authors' checkpoints
 SPARE = 8  # features that are added to a head; kernels like multiples of it
@@ -76,7 +76,7 @@ class BigBirdAttention(nn.Module):
         pattern: Mask = (self.drawn if self.training else self.fixed).sized(keys)
         if not self.training and self.random:
             q, k = self.with_first_block_repeated(q, k)
-        mask = blind_padding(mask)
+        mask = mask_padded_queries(mask)
         if isinstance(mask, Tensor):
             return q, k, mask & pattern.dense(length, keys, device=mask.device)
         return q, k, pattern if mask is None else mask & pattern

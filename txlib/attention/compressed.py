@@ -65,7 +65,7 @@ class MemoryCompressedAttention(nn.Module):
         head_dim, kv_heads: of the keys; each key head has a convolution of its own.
         factor: width and stride of the convolution, 3 in the paper.
         value_dim: width of the values; head_dim unless given.
-        dropout: share of the weights dropped while training.
+        dropout: probability of dropping a weight while training.
 
     Raises:
         ValueError: when a size is below 1.

@@ -14,8 +14,8 @@ from txlib.attention.masks.spans import Spans, within
 from txlib.attention.mechanism import LayerContext, MechanismConfig, check_dropout, check_inputs, for_each_head
 from txlib.attention.relative import BiasLike, as_dense_bias
 
-WIDEST = 256  # head_dim of torch's FlashAttention on a GPU
-SHORT = 512  # keys up to which the plain products win on a CPU, in 16 bits
+MAX_HEAD_DIM = 256  # head_dim of torch's FlashAttention on a GPU
+MAX_KEYS_UNFUSED = 512  # keys up to which the plain products win on a CPU, in 16 bits
 
 
 class DenseAttention(nn.Module):
@@ -27,7 +27,7 @@ class DenseAttention(nn.Module):
     give the same numbers.
 
     Args:
-        dropout: share of the weights dropped while training.
+        dropout: probability of dropping a weight while training.
         fused: force the fused kernel (True) or the products (False); None chooses.
     """
 
@@ -78,7 +78,7 @@ class DenseAttention(nn.Module):
         length, keys = q.shape[-2], k.shape[-2]
         if length == 1 and not torch.is_grad_enabled():  # decoding
             return k.shape[1] == q.shape[1]
-        return keys > SHORT or q.dtype not in (torch.bfloat16, torch.float16)
+        return keys > MAX_KEYS_UNFUSED or q.dtype not in (torch.bfloat16, torch.float16)
 
     def weights(
         self,
@@ -111,7 +111,7 @@ def fused(
     shared = k.shape[1] != q.shape[1]
     if shared and q.device.type != "cpu":
         plain = mask is None and q.dtype in (torch.bfloat16, torch.float16)
-        if not (plain and q.shape[-1] == v.shape[-1] <= WIDEST):
+        if not (plain and q.shape[-1] == v.shape[-1] <= MAX_HEAD_DIM):
             k, v, shared = for_each_head(k, q.shape[1]), for_each_head(v, q.shape[1]), False
     return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=shared)
 

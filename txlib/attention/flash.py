@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from txlib.attention.band import WIDEST, Band
+from txlib.attention.band import MAX_HEAD_DIM, Band
 from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.mechanism import (
@@ -221,7 +221,7 @@ class FlashAttention(nn.Module):
             raise ValueError("triton=True needs Triton, which is not installed here; leave it out, or triton=False")
         if self.triton is not None:
             return self.triton
-        fits = max(q.shape[-1], v.shape[-1]) <= WIDEST and q.dtype != torch.float64
+        fits = max(q.shape[-1], v.shape[-1]) <= MAX_HEAD_DIM and q.dtype != torch.float64
         return q.device.type == "cuda" and fits and find_spec("triton") is not None
 
     def weights(

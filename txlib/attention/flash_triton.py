@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from txlib.attention.band import WIDEST, Band
+from txlib.attention.band import MAX_HEAD_DIM, Band
 
 INTERPRETED = triton.knobs.runtime.interpret
 LOWEST = tl.constexpr(-1e38)  # not -∞: -∞ - (-∞) is no number
@@ -288,5 +288,5 @@ def check(q: Tensor, k: Tensor, v: Tensor) -> None:
             "use TiledAttention"
         )
     widest = max(q.shape[-1], v.shape[-1])
-    if widest > WIDEST:
-        raise ValueError(f"Triton has room for heads up to {WIDEST} wide, got {widest}; use TiledAttention")
+    if widest > MAX_HEAD_DIM:
+        raise ValueError(f"Triton has room for heads up to {MAX_HEAD_DIM} wide, got {widest}; use TiledAttention")

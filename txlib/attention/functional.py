@@ -51,7 +51,7 @@ def attention(
 
     Args:
         mask, bias, scale: see `attention_weights`.
-        dropout: share of the weights set to zero; the caller passes 0 outside training.
+        dropout: probability of setting a weight to zero; the caller passes 0 outside training.
         return_weights: also return the weights (before dropout).
 
     Raises:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from txlib.attention.cache import AttentionCache
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, full, padding_from_mask
-from txlib.attention.mechanism import blind_padding
+from txlib.attention.mechanism import mask_padded_queries
 from txlib.attention.multihead import MultiHeadAttention
 from txlib.attention.relative import PositionBias
 
@@ -63,7 +63,7 @@ class LongformerAttention(MultiHeadAttention):
         """
         if global_attention_mask is None:
             if memory is None and cache is None:
-                mask = blind_padding(mask)
+                mask = mask_padded_queries(mask)
             return super().forward(x, memory, mask, cache, offset, position_bias)
         if memory is not None or cache is not None:
             raise ValueError("global_attention_mask is for reading a text as a whole: leave memory and cache out")
@@ -72,9 +72,9 @@ class LongformerAttention(MultiHeadAttention):
             raise ValueError(f"global_attention_mask has shape {shapes[0]}, expected (batch, length) = {shapes[1]}")
         marked = global_attention_mask.bool()
         same_for_all = bool((marked == marked[:1]).all())
-        local = full() if self.mask is None else self.mask
-        own_mask = local | padding_from_mask(marked[:1] if same_for_all else marked)
-        heads = self.attend(x, None, blind_padding(mask), None, None, None, own_mask)
+        pattern = full() if self.pattern is None else self.pattern
+        pattern = pattern | padding_from_mask(marked[:1] if same_for_all else marked)
+        heads = self.attend(x, None, mask_padded_queries(mask), None, None, None, pattern)
         sentence, place = marked.nonzero(as_tuple=True)
         if len(place):
             heads = self.overwrite(heads, self.attend_globally(x, marked, mask), sentence, place)

@@ -66,7 +66,7 @@ class Linformer(nn.Module):
         sharing: "none": each key head has its E and its F; "headwise": all heads share E and F; "key-value": and E = F;
             "layerwise": and the same E in all layers (§4, "Additional Efficiency Techniques").
         kv_heads: number of key heads, which "none" must know.
-        dropout: share of the weights dropped while training.
+        dropout: probability of dropping a weight while training.
         lender: another one, whose projection this one uses in place of one of its own.
 
     Raises:
@@ -168,7 +168,7 @@ class Nystrom(nn.Module):
         residual: width of a convolution of the values along the sequence, one kernel per head, that is added to the
             output (§3.3, "skip connection"; the published code's is 33 or 35); None: none.
         heads: number of query heads, which the convolution must know.
-        dropout: share of each query's weights on the landmarks dropped while training.
+        dropout: probability of dropping a weight on a landmark while training.
 
     Raises:
         ValueError: for sizes that cannot be.

@@ -135,7 +135,7 @@ def restored(value: Any) -> Any:
 
 
 def check_dropout(dropout: float, name: str = "dropout") -> None:
-    """Refuse a share that can't be dropped.
+    """Refuse a probability outside [0, 1).
 
     Raises:
         ValueError: naming it.
@@ -183,7 +183,7 @@ def check_no_dropout(name: str, block: Any) -> None:
     """Refuse to drop weights that are never written down.
 
     Raises:
-        ValueError: naming the share.
+        ValueError: naming the probability.
     """
     if block.attention_dropout:
         raise ValueError(
@@ -242,7 +242,7 @@ def takes_bias(mechanism: nn.Module) -> bool:
     return any(each.name == "bias" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
-def blind_padding(mask: MaskLike) -> MaskLike:
+def mask_padded_queries(mask: MaskLike) -> MaskLike:
     """The mask of self-attention, by which keys that nothing sees, as padding, see nothing either."""
     if mask is None:
         return None

@@ -60,9 +60,15 @@ class Bias:
     def dense(
         self, query_length: int, key_length: int, *, device: torch.device | str | None = None
     ) -> Float[Tensor, "1 heads query key"]:
-        """The bias written out: each row is a piece of one line, that of all distances."""
-        line = torch.arange(1 - query_length, key_length, device=device) - self.ahead
-        return self.values(line).unfold(-1, key_length, 1).flip(-2)[None]
+        """Return the bias written out: each row is a slice of the biases of all distances."""
+        distances = torch.arange(1 - query_length, key_length, device=device) - self.ahead
+        return self.values(distances).unfold(-1, key_length, 1).flip(-2)[None]
+
+    def by_distance(
+        self, query_length: int, key_length: int, *, device: torch.device | str | None = None
+    ) -> Float[Tensor, "heads distance"]:
+        """Return the bias of each distance query - key, from the least to the greatest."""
+        return self.values(torch.arange(key_length - 1, -query_length, -1, device=device) - self.ahead)
 
 
 BiasLike = Bias | Tensor | None
@@ -276,7 +282,7 @@ class ShawAttention(nn.Module):
     Args:
         head_dim: size of a head.
         max_distance: k of the paper: distances are clipped to -k … k.
-        dropout: share of the weights dropped while training.
+        dropout: probability of dropping a weight while training.
     """
 
     def __init__(self, head_dim: int, max_distance: int = 16, dropout: float = 0.0):

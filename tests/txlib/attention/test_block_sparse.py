@@ -29,16 +29,17 @@ from txlib.attention import (
     attention,
     bigbird,
     block_local,
-    block_sparse,
+    block_loop,
+    block_schedule,
     causal,
     dilated,
+    flex,
     for_each_head,
     global_tokens,
     padding,
     padding_from_mask,
     prefix_lm,
     sliding_window,
-    steps,
     strided,
 )
 from txlib.layers import BlockConfig
@@ -65,8 +66,8 @@ def assert_equal_to_dense(mechanism, inputs, mask, bias=lambda: None, parameters
     outs = [way(*inputs, mask, bias=bias()) for way in (mechanism, dense)]
     forward, backward = CLOSE[inputs[0].dtype]
     assert_close(*outs, **forward)
-    towards = torch.randn_like(outs[0])
-    gradients = [torch.autograd.grad(out, sources, towards) if out.requires_grad else None for out in outs]
+    grad_out = torch.randn_like(outs[0])
+    gradients = [torch.autograd.grad(out, sources, grad_out) if out.requires_grad else None for out in outs]
     if gradients[0] is None:  # nothing is seen at all
         assert all((gradient == 0).all() for gradient in gradients[1])
     else:
@@ -108,23 +109,23 @@ STRIPES = (WINDOW | global_tokens([0, 9])) & padding([12, 5, 0])
 @pytest.mark.parametrize("mask", [None, WINDOW, STRIPES, bigbird(2, 1, 1, 1) & padding([12, 1, 7])], ids=str)
 def test_equals_dense_attention_however_it_is_cut(mask, monkeypatch):
     """Few scores at a time, few kept: what long sequences and many heads come to."""
-    monkeypatch.setattr(steps, "LONGEST", 10)
-    monkeypatch.setattr(steps, "KEPT", 20)
-    monkeypatch.setattr(block_sparse, "SCORES", 30)
-    monkeypatch.setattr(steps, "kept_schedule", steps.new_schedule)
+    monkeypatch.setattr(block_schedule, "MAX_SCORES", 10)
+    monkeypatch.setattr(block_schedule, "MAX_KEPT_ENTRIES", 20)
+    monkeypatch.setattr(block_loop, "SCORES_PER_TILE", 30)
+    monkeypatch.setattr(block_schedule, "kept_schedule", block_schedule.new_schedule)
     for inputs in qkv(12, 12), qkv(12, 12, kv_heads=2):
         assert_equal_to_dense(BlockSparseAttention(block_size=4), inputs, mask)
 
 
 @pytest.mark.parametrize("mask", [bigbird(4, 1, 3, 2, heads=4), causal() & sliding_window(6)], ids=str)
 @pytest.mark.parametrize("kv_heads", [4, 2])
-def test_steps_that_are_alike_are_computed_together_where_there_is_room(mask, kv_heads, monkeypatch):
+def test_blocks_that_continue_each_other_are_computed_together_where_they_fit(mask, kv_heads, monkeypatch):
     inputs = qkv(64, 64, batch=2, kv_heads=kv_heads)
     mechanism, products = BlockSparseAttention(block_size=4), []
     monkeypatch.setattr(torch, "bmm", lambda a, b, product=torch.bmm: products.append(len(a)) or product(a, b))
     calls = []
     for scores in (1, 500, 2**18):
-        monkeypatch.setattr(block_sparse, "SCORES", scores)
+        monkeypatch.setattr(block_loop, "SCORES_PER_TILE", scores)
         products.clear()
         assert_equal_to_dense(mechanism, inputs, mask)
         calls.append(len(products))
@@ -134,13 +135,16 @@ def test_steps_that_are_alike_are_computed_together_where_there_is_room(mask, kv
 
 def test_what_is_not_kept_is_computed_when_needed(monkeypatch):
     arguments = STRIPES, 12, 12, 4, torch.device("cpu")
-    whole = steps.new_schedule(*arguments)
-    monkeypatch.setattr(steps, "KEPT", 60)
-    part = steps.new_schedule(*arguments)
-    assert {edge.hidden is None for step in part.steps for edge in step.edges} == {True, False}
-    for one, other in zip(whole.steps, part.steps, strict=True):
-        for kept, computed in zip(one.edges, other.edges, strict=True):
-            assert torch.equal(kept.hidden, part.hidden(other, computed))
+    whole = block_schedule.new_schedule(*arguments)
+    monkeypatch.setattr(block_schedule, "MAX_KEPT_ENTRIES", 60)
+    part = block_schedule.new_schedule(*arguments)
+    assert {partial.additive_mask is None for block in part.query_blocks for partial in block.partial_blocks} == {
+        True,
+        False,
+    }
+    for one, other in zip(whole.query_blocks, part.query_blocks, strict=True):
+        for kept, computed in zip(one.partial_blocks, other.partial_blocks, strict=True):
+            assert torch.equal(kept.additive_mask, part.additive_mask(other, computed))
 
 
 def test_heads_may_come_out_of_a_projection():
@@ -386,11 +390,11 @@ def test_without_a_windows_cache_a_new_token_costs_no_more(monkeypatch):
 
 
 def test_layers_share_what_is_worked_out():
-    steps.kept_schedule.cache_clear()
+    block_schedule.kept_schedule.cache_clear()
     inputs = qkv(12, 12)
     for _ in range(3):
         BlockSparseAttention(block_size=4)(*inputs, causal() & sliding_window(3) & padding([12, 5, 7]))
-    assert steps.kept_schedule.cache_info()[:2] == (2, 1)  # hits, misses
+    assert block_schedule.kept_schedule.cache_info()[:2] == (2, 1)  # hits, misses
 
 
 def test_a_mask_that_was_written_into_is_seen():
@@ -402,8 +406,8 @@ def test_a_mask_that_was_written_into_is_seen():
 
 
 def test_equal_tiles_are_kept_once():
-    made = steps.new_schedule(WINDOW, 400, 400, 4, torch.device("cpu"))
-    assert len({id(edge.hidden) for step in made.steps for edge in step.edges}) == 2
+    made = block_schedule.new_schedule(WINDOW, 400, 400, 4, torch.device("cpu"))
+    assert len({id(partial.additive_mask) for block in made.query_blocks for partial in block.partial_blocks}) == 2
 
 
 # FlexAttention --------------------------------------------------------------------------------------------------------
@@ -422,16 +426,16 @@ def eager_flex(monkeypatch, unchecked, compiler):
 
     calls = []
 
-    def flex(*args, **options):
+    def eager(*args, **options):
         calls.append(options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "slow unless compiled"
             return flex_attention(*args, **options)
 
-    monkeypatch.setattr(block_sparse, "compiled_flex", lambda: flex)
-    monkeypatch.setattr(block_sparse, "prefers_flex", lambda q, mask, dropout: not dropout)
-    monkeypatch.setattr(block_sparse, "FLEX_BLOCK", 16)
-    block_sparse.kept_block_mask.cache_clear()
+    monkeypatch.setattr(flex, "compiled_flex", lambda: eager)
+    monkeypatch.setattr(flex, "prefers_flex", lambda q, mask, dropout: not dropout)
+    monkeypatch.setattr(flex, "BLOCK_SIZE", 16)
+    flex.kept_block_mask.cache_clear()
     return calls
 
 
@@ -464,8 +468,8 @@ def test_where_flex_attention_is_not_compiled_the_loop_gives_the_same_numbers(ea
         tried.append(1)
         raise RuntimeError("no triton here\nand a long trace")
 
-    monkeypatch.setattr(block_sparse, "compiled_flex", lambda: broken)
-    monkeypatch.setattr(block_sparse, "not_compiled", set())
+    monkeypatch.setattr(flex, "compiled_flex", lambda: broken)
+    monkeypatch.setattr(flex, "not_compiled", set())
     with pytest.warns(UserWarning, match=r"can't be compiled for .*sliding_window\(2\).* \(no triton here\); a loop"):
         assert_close(mechanism(*inputs, mask), expected)
     with warnings.catch_warnings():
@@ -480,7 +484,7 @@ def test_where_flex_attention_is_not_compiled_the_loop_gives_the_same_numbers(ea
     def too_large(*args, **options):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(block_sparse, "compiled_flex", lambda: too_large)
+    monkeypatch.setattr(flex, "compiled_flex", lambda: too_large)
     with pytest.raises(torch.OutOfMemoryError):
         mechanism(*inputs, causal() & sliding_window(3))
 
@@ -490,7 +494,7 @@ def test_flex_attention_is_compiled_for_many_masks(eager_flex, monkeypatch):
     from torch.nn.attention.flex_attention import flex_attention
 
     compiled = torch.compile(flex_attention, fullgraph=True, backend="eager")
-    monkeypatch.setattr(block_sparse, "compiled_flex", lambda: compiled)
+    monkeypatch.setattr(flex, "compiled_flex", lambda: compiled)
     inputs, mechanism = [each.detach() for each in qkv(20, 20, dtype=torch.float32)], BlockSparseAttention(block_size=8)
     masks = [causal(), sliding_window(3), block_local(4), prefix_lm(3), strided(3)]
     with warnings.catch_warnings():
@@ -503,20 +507,20 @@ def test_a_compiler_leaves_the_plan_alone(unchecked, compiler):
     inputs = [each.detach() for each in qkv(24, 24, dtype=torch.float32)]
     for mechanism in BlockSparseAttention(block_size=8), FlashAttention(triton=False, tile=8):
         expected = mechanism(*inputs, causal())
-        known = steps.kept_schedule.cache_info().misses
+        known = block_schedule.kept_schedule.cache_info().misses
         compiled = torch.compile(mechanism, backend="eager")
         assert_close(compiled(*inputs, causal()), expected)
-        assert steps.kept_schedule.cache_info().misses == known
+        assert block_schedule.kept_schedule.cache_info().misses == known
 
 
 def test_flex_attention_is_for_rules_on_a_gpu(unchecked):
     def on(device):
         return SimpleNamespace(device=torch.device(device))
 
-    assert block_sparse.prefers_flex(on("cuda"), causal(), 0.0) and block_sparse.prefers_flex(on("cuda"), None, 0.0)
-    assert not block_sparse.prefers_flex(on("cpu"), causal(), 0.0)
-    assert not block_sparse.prefers_flex(on("cuda"), causal(), 0.1)
-    assert not block_sparse.prefers_flex(on("cuda"), causal().dense(4), 0.0)
+    assert flex.prefers_flex(on("cuda"), causal(), 0.0) and flex.prefers_flex(on("cuda"), None, 0.0)
+    assert not flex.prefers_flex(on("cpu"), causal(), 0.0)
+    assert not flex.prefers_flex(on("cuda"), causal(), 0.1)
+    assert not flex.prefers_flex(on("cuda"), causal().dense(4), 0.0)
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

@@ -111,9 +111,9 @@ def test_fused_kernel_and_definition_agree(size, data):
     mask = random_mask(data.draw, *size[:4]) if data.draw(st.booleans()) else None
     outs = [DenseAttention(fused=fused)(*x, mask) for fused, x in zip((True, False), inputs, strict=True)]
     assert_close(*outs)
-    towards = torch.randn_like(outs[0])
+    grad_out = torch.randn_like(outs[0])
     for out in outs:
-        out.backward(towards)
+        out.backward(grad_out)
     for fused, plain in zip(*inputs, strict=True):
         assert_close(fused.grad, plain.grad)
 

@@ -61,10 +61,10 @@ def assert_same(mechanism, inputs, mask, **tolerance):
     expected = attention(q, for_each_head(k, q.shape[1]), for_each_head(v, q.shape[1]), mask)
     out = mechanism(*inputs, mask)
     assert out.dtype == inputs[0].dtype
-    towards = torch.randn_like(expected)
+    grad_out = torch.randn_like(expected)
     assert_close(out.double(), expected, **tolerance)
-    gradients = torch.autograd.grad(out, inputs, towards.to(out.dtype))
-    for mine, theirs in zip(gradients, torch.autograd.grad(expected, exact, towards), strict=True):
+    gradients = torch.autograd.grad(out, inputs, grad_out.to(out.dtype))
+    for mine, theirs in zip(gradients, torch.autograd.grad(expected, exact, grad_out), strict=True):
         assert_close(mine.double(), theirs, **tolerance)
 
 

@@ -41,9 +41,9 @@ def assert_same(inputs, mask):
     close = CLOSE[out.dtype]
     assert out.dtype == inputs[0].dtype
     assert_close(out.double(), expected, atol=close, rtol=close)
-    towards = torch.randn_like(out)
-    gradients = torch.autograd.grad(out, inputs, towards)
-    for mine, theirs in zip(gradients, torch.autograd.grad(expected, exact, towards.double()), strict=True):
+    grad_out = torch.randn_like(out)
+    gradients = torch.autograd.grad(out, inputs, grad_out)
+    for mine, theirs in zip(gradients, torch.autograd.grad(expected, exact, grad_out.double()), strict=True):
         assert_close(mine.double(), theirs, atol=3 * close, rtol=close)
 
 
