@@ -17,8 +17,8 @@ from txlib.training.blocks import compiled
 PLANS = "steps: "  # what a mask lets be seen is worked out on the CPU
 PLANNED = "block_sparse", "bigbird", "longformer"
 MAY_WAIT = {
-    "dense global": "leaves: ",
-    "dense prefix": "leaves: ",
+    "dense global": "primitives: ",
+    "dense prefix": "primitives: ",
     "longformer": "longformer: ",  # which tokens are global
     "experts": "moe: ",  # how many tokens an expert gets
     "bytenet": "conv_seq2seq: ends",  # how far each source is read
