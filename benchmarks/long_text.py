@@ -34,7 +34,7 @@ from compare import RESULTS, environment
 from torch import Tensor, nn
 
 from txlib.data.shakespeare import TEST, VALIDATION, plays
-from txlib.generation import greedy
+from txlib.generation import beam_search
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
@@ -206,7 +206,7 @@ def rouge(model: nn.Module, rows: Sequence[Row], encoder: BytePairEncoder) -> fl
     scorer, found = RougeScorer(["rougeL"], use_stemmer=True), []
     for source, target in rows:
         prompt = torch.tensor([[*source, SEPARATOR] if isinstance(model, GPT) else source])
-        (written,) = greedy(model, prompt, max_length=TARGET)
+        (written,) = beam_search(model, prompt, max_new_tokens=TARGET, num_beams=1)
         texts = (encoder.decode([token for token in row if token < VOCABULARY]) for row in (target, written))
         found.append(100 * scorer.score(*texts)["rougeL"].fmeasure)
     return mean(found)

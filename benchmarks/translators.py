@@ -146,7 +146,7 @@ def seconds_per_sentence(folder: Path, sentences: list[str]) -> float:
     translator = Translator(load_pretrained(folder), load_tokenizer(folder))
     began = time.process_time()
     for sentence in sentences:
-        translator.translate([sentence], beams=1)
+        translator.translate([sentence], num_beams=1)
     return (time.process_time() - began) / len(sentences)
 
 

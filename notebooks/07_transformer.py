@@ -1031,7 +1031,7 @@ library.load_state_dict(model.state_dict())
 sources = [(source, []) for source in vocabulary.encode_batch(german)]
 batch = collate(sources, BOS, EOS, PAD).to(default_device())
 searched = beam_search(
-    library.to(default_device()), batch.input_ids, batch.attention_mask, max_length=20, beams=4
+    library.to(default_device()), batch.input_ids, batch.attention_mask, max_new_tokens=20, num_beams=4
 )
 by_beam = [vocabulary.decode(ids) for ids in searched]
 same = sum(by_beam[index] == text(words[1:]) for index, (_, (_, words)) in enumerate(found))

@@ -865,7 +865,7 @@ print(list(readable(ids, bytes_encoder.decode)))
 # %%
 from txlib.generation import (
     Sampling,
-    Writer,
+    TextGenerator,
     apply_temperature,
     beam_search,
     generate,
@@ -912,22 +912,22 @@ show_source(Sampling.__call__, stream)
 begin = encode("Alice was")
 (theirs,) = generate(model, [begin], max_new_tokens=80)
 print("greedy, the same tokens as ours:   ", begin + theirs == write("Alice was", greedy))
-options = dict(sampling=Sampling(temperature=0.9, top_p=0.9), max_new_tokens=60, seed=0)
+options = dict(do_sample=True, temperature=0.9, top_p=0.9, max_new_tokens=60, seed=0)
 ours = write_many(lambda z: top_p(temperature(z, 0.9), 0.9), count=4)            # (count, new)
 drawn = generate(model, [begin] * 4, **options)
 print("drawn, the same tokens as ours:    ", drawn == ours.tolist())
 print("the same seed, the same text:      ", drawn == generate(model, [begin] * 4, **options))
-(found,) = beam_search(model, torch.tensor([begin]), max_length=20, beams=4)
+(found,) = beam_search(model, torch.tensor([begin]), max_new_tokens=20, num_beams=4)
 print("the beam, the same tokens as ours: ", begin + found == beam("Alice was", 4, new=20))
 
 # %% [markdown]
-# `Writer` joins a model with its tokenizer: text in, text out, also piece by piece, holding back what may yet become a
-# stop text or the rest of a character.
+# `TextGenerator` joins a model with its tokenizer: text in, text out, also piece by piece, holding back what may yet
+# become a stop text or the rest of a character.
 
 # %% tags=["nbval-ignore-output"]
-writer = Writer(model, tokenizer)
+writer = TextGenerator(model, tokenizer)
 prompt = "“Who are you?” said the Queen.\n\n“"
-pieces = writer.stream(prompt, sampling=Sampling(top_p=0.8), stop=["”"], seed=0)
+pieces = writer.stream(prompt, do_sample=True, top_p=0.8, stop_strings=["”"], seed=0)
 print(" · ".join(pieces))
 
 # %% [markdown]
@@ -1268,7 +1268,7 @@ def capitals(writer, shots, seed):
     for country in CAPITALS:
         shown = draw.sample([each for each in CAPITALS if each != country], shots)
         prompts.append("".join(f"{each}: {CAPITALS[each]}\n" for each in shown) + f"{country}:")
-    said = writer.write(prompts, max_new_tokens=3)
+    said = writer.generate(prompts, max_new_tokens=3)
     return sum(answer in text for answer, text in zip(CAPITALS.values(), said, strict=True))
 
 
@@ -1278,7 +1278,7 @@ def capitals(writer, shots, seed):
 # %% tags=["nbval-ignore-output"]
 writers = {"ours": writer}
 if folder := gpt2():
-    writers["GPT-2 small"] = Writer(load_pretrained(folder), load_tokenizer(folder))
+    writers["GPT-2 small"] = TextGenerator(load_pretrained(folder), load_tokenizer(folder))
 else:
     print("GPT-2 is not here; without it, this cell shows our model alone.")
 for label, each in writers.items():

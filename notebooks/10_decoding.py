@@ -917,7 +917,7 @@ for label, ms in clock.items():
 # its rule. It is yours:
 
 # %%
-from txlib.generation import Sampling, accept, generate
+from txlib.generation import accept, generate
 from txlib.generation import speculate as library_speculate
 
 show_source(accept)
@@ -956,7 +956,7 @@ print(f"χ² = {found:.1f}, expected 3 give or take {6**0.5:.1f}")
 # looks at them:
 
 # %%
-options = dict(ahead=8, max_new_tokens=80, sampling=Sampling(top_p=0.9), seed=0)
+options = dict(ahead=8, max_new_tokens=80, do_sample=True, top_p=0.9, seed=0)
 found = library_speculate(model, coarse, start, **options)
 print(f"{len(found.tokens)} tokens in {found.calls} calls;", end=" ")
 print(f"{found.accepted} of {found.guessed} guesses kept")

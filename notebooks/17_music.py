@@ -1116,7 +1116,6 @@ show_source(MusicTransformer)
 from txlib import load_pretrained
 from txcourse.lesson import shipped
 from txlib.generation import Composer as Singers  # our own model's name is Composer
-from txlib.generation import Sampling
 
 result = json.loads((shipped("bach") / "result.json").read_text())
 print(f"{result['parameters']:,} parameters,",
@@ -1130,7 +1129,7 @@ for name, each in result["nats_per_note"].items():
 
 # %% tags=["nbval-ignore-output"]
 bach = Singers(load_pretrained(shipped("bach"), dtype=torch.float32))
-with_more = bach.go_on(piece[:32], 64, sampling=Sampling(temperature=0.9), seed=0)
+with_more = bach.continue_(piece[:32], 64, do_sample=True, temperature=0.9, seed=0)
 listen(with_more)
 
 # %% [markdown]

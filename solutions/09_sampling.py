@@ -255,7 +255,7 @@ def right_rule(value, total, place, top_p, at_least):
     return (total - value < top_p) | (place < at_least)
 
 
-forbid("nucleus", ("keep_top_p", "Sampling"))
+forbid("nucleus", ("keep_top_p", "Sampling", "GenerationConfig"))
 mistake("nucleus", nucleus_where(lambda value, total, place, top_p, at_least: (total <= top_p) | (place < at_least)),
         "The token that crosses `top_p` is cut off. It stays: the nucleus has *at least* `top_p`. Compare what the "
         "likelier tokens have *before* it.")
@@ -672,7 +672,7 @@ if POWER == 1:
 # An open question; there is no single right answer. Lesson 09 found that temperature, top-p and top-k lie on one road
 # between quality and diversity. *Does min-p, typical sampling (task 4), or a penalty leave that road?* Choose one of
 # them, or a combination. Measure perplexity and distinct-3 as section 5 does (its cells may be copied, and `txlib` used;
-# a penalty must see the text so far: `generate` with `Sampling(repetition_penalty=…)`), for at least three settings and
+# a penalty must see the text so far: `generate` with `repetition_penalty=…`), for at least three settings and
 # three seeds each, beside one of the lesson's dials. **Guess the outcome before you measure.** And read ten texts of your
 # favourite setting, all ten. Then write here:
 #

@@ -258,7 +258,7 @@ def generate(
     prompts: Annotated[list[str] | None, typer.Argument(metavar="[PROMPT]…", help="Without: all of stdin.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Stop after so many tokens.")] = 100,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token, instead of drawing.")] = False,
-    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder, 0: greedy.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that make up p.")] = None,
     min_p: Annotated[
@@ -275,26 +275,35 @@ def generate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Let a language model write on."""
-    from txlib.generation import Sampling, Writer
+    from txlib.generation import GenerationConfig, TextGenerator
     from txlib.layers import pack_weights
     from txlib.models import GPT
     from txlib.models.pretrained import find_folder, load_pretrained
     from txlib.recipes import model_folder
     from txlib.text import load_tokenizer
 
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty)
+    config = GenerationConfig(
+        temperature=0 if greedy else temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        max_new_tokens=max_new_tokens,
+        do_sample=True,
+        seed=seed,
+    )
     folder = find_folder(model_folder(model))
     network = load_pretrained(folder, device=_device(device))
     if not isinstance(network, GPT):
         raise ValueError(f"{model} holds a {type(network).__name__}, which does not write on; give e.g. a GPT-2")
     if weights is not None:
         pack_weights(network, weights)
-    writer = Writer(network, load_tokenizer(folder))
+    generator = TextGenerator(network, load_tokenizer(folder))
     for prompt in prompts or [sys.stdin.read()]:
         print(prompt, end="", flush=True)
-        for piece in writer.stream(
-            prompt, max_new_tokens=max_new_tokens, sampling=None if greedy else sampling, stop=stop or (), seed=seed
-        ):
+        for piece in generator.stream(prompt, config, stop_strings=stop or ()):
             print(piece, end="", flush=True)
         print()
 
@@ -318,7 +327,7 @@ def compose(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "cpu",
 ) -> None:
     """Compose a chorale: go on with one, or harmonise a melody."""
-    from txlib.generation import Composer, Sampling
+    from txlib.generation import Composer, GenerationConfig
     from txlib.models.pretrained import load_pretrained
     from txlib.music import STEPS_PER_QUARTER, synthesise, wav, write_midi
     from txlib.music.midi import needs_mido
@@ -332,13 +341,13 @@ def compose(
         raise ValueError(f"--primer-beats {primer_beats} and --beats {beats} must be at least 1")
     if out.suffix == ".mid":
         needs_mido("txlib compose")
-    sampling = Sampling(temperature, top_p=top_p)
+    config = GenerationConfig(temperature=temperature, top_p=top_p, do_sample=True, seed=seed)
     composer = Composer(load_pretrained(model_folder(model), device=_device(device)))
     if melody is not None:
-        piece = composer.harmonise(_piece(melody), sampling=sampling, seed=seed)
+        piece = composer.harmonise(_piece(melody), config)
     else:
-        begun = None if primer is None else _piece(primer)[: primer_beats * STEPS_PER_QUARTER]
-        piece = composer.go_on(begun, beats * STEPS_PER_QUARTER, sampling=sampling, seed=seed, may_end=True)
+        beginning = None if primer is None else _piece(primer)[: primer_beats * STEPS_PER_QUARTER]
+        piece = composer.continue_(beginning, beats * STEPS_PER_QUARTER, config, may_end=True)
     if out.suffix == ".mid":
         write_midi(piece, out, tempo=tempo)
     else:

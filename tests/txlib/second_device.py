@@ -41,7 +41,7 @@ from txlib.attention import (
     strided_keys,
 )
 from txlib.attention.mechanism import MechanismConfig
-from txlib.generation import Sampling, generate
+from txlib.generation import GenerationConfig, generate
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models import (
     GPT,
@@ -276,8 +276,8 @@ def check_step() -> None:
         for _ in range(2):
             training_step(model, [windows, windows], window_loss, optimizer, clip=1.0)
         assert not waits, f"a step waits: {waits}"
-        for sampling in (None, Sampling(temperature=0.8, top_k=5, top_p=0.9)):
-            assert len(generate(model.eval(), windows[:, :5], max_new_tokens=4, sampling=sampling)) == 2
+        for config in (None, GenerationConfig(do_sample=True, temperature=0.8, top_k=5, top_p=0.9)):
+            assert len(generate(model.eval(), windows[:, :5], config=config, max_new_tokens=4)) == 2
 
 
 def main() -> None:

@@ -1,33 +1,33 @@
 """From probabilities to text, and to music."""
 
 from txlib.generation.composer import Composer
+from txlib.generation.config import GenerationConfig
+from txlib.generation.decoding import generate, stream
 from txlib.generation.sampling import (
     Sampling,
     apply_temperature,
-    generate,
     keep_min_p,
     keep_top_k,
     keep_top_p,
     penalise_counts,
     penalise_repetition,
-    stream,
 )
-from txlib.generation.search import beam_search, greedy
+from txlib.generation.search import beam_search
 from txlib.generation.speculative import Speculation, accept, speculate
+from txlib.generation.text_generator import TextGenerator
 from txlib.generation.translator import Translator
-from txlib.generation.writer import Writer
 
 __all__ = [
     "Composer",
+    "GenerationConfig",
     "Sampling",
     "Speculation",
+    "TextGenerator",
     "Translator",
-    "Writer",
     "accept",
     "apply_temperature",
     "beam_search",
     "generate",
-    "greedy",
     "keep_min_p",
     "keep_top_k",
     "keep_top_p",

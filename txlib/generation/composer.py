@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from txlib.generation.sampling import Sampling, stream
+from txlib.generation.config import GenerationConfig
+from txlib.generation.decoding import stream
 from txlib.music.grid import BEGIN, END, HOLD, REST_TOKEN, GridTokenizer
 from txlib.music.piece import RANGES, Piece, Range
 
@@ -15,11 +16,11 @@ from txlib.music.piece import RANGES, Piece, Range
 class Composer:
     """A trained Music Transformer.
 
-    Whatever the model thinks, each voice gets notes of its own range only, and nothing is held that did not begin.
+    Whatever the model thinks, each voice gets notes within its range only, and nothing is held that did not begin.
 
     Args:
-        ranges: lowest and highest pitch of each voice, where they are to be narrower than Bach's. They bind what is
-            written, not what is given.
+        ranges: lowest and highest pitch of each voice, to make them narrower than Bach's. They limit what the model
+            writes, not what it is given.
 
     Raises:
         ValueError: when the model does not write music on this grid, or there are not as many ranges as voices.
@@ -27,30 +28,31 @@ class Composer:
 
     def __init__(self, model: Any, ranges: Sequence[Range] = RANGES):
         self.grid = GridTokenizer()
-        known = getattr(model.config, "voices", None), model.config.vocab_size
-        if known != (self.grid.voices, len(self.grid)):
+        voices, vocab_size = getattr(model.config, "voices", None), model.config.vocab_size
+        if (voices, vocab_size) != (self.grid.voices, len(self.grid)):
             raise ValueError(
-                f"this {type(model).__name__} has voices={known[0]} and vocab_size={known[1]}, and the grid "
+                f"this {type(model).__name__} has voices={voices} and vocab_size={vocab_size}, and the grid "
                 f"{self.grid.voices} and {len(self.grid)}; give a model of `txlib train music`"
             )
         self.model = model.eval()
         self.singable = self.grid.singable(ranges)  # (voice, vocab)
 
-    def go_on(
+    def continue_(
         self,
         primer: Piece | None,
         steps: int,
+        config: GenerationConfig | None = None,
         *,
-        sampling: Sampling | None = None,
-        seed: int | None = None,
         may_end: bool = False,
+        **options: Any,
     ) -> Piece:
-        """The primer and at most `steps` new steps.
+        """Return the primer and at most `steps` new steps.
 
         Args:
             primer: how the piece begins; None: the model begins it.
-            sampling: how to draw; None is greedy, which soon repeats itself.
+            config: how to draw, and the seed; by default the likeliest tokens, which soon repeat themselves.
             may_end: let the model end the piece before that.
+            options: of `GenerationConfig`, to change some of the config's.
 
         Raises:
             ValueError: when the primer is empty or out of range, or steps is below 1.
@@ -59,81 +61,84 @@ class Composer:
             raise ValueError("the primer is empty; give at least one step, or none to let the model begin")
         if steps < 1:
             raise ValueError(f"steps={steps} must be at least 1")
-        begun = [] if primer is None else self.grid.encode(primer, special_tokens=False)
-        return self.write(begun, [[None] * self.grid.voices] * steps, sampling, seed, may_end)
+        prompt = [] if primer is None else self.grid.encode(primer, special_tokens=False)
+        config = GenerationConfig.of(config, options)
+        return self.write(prompt, [[None] * self.grid.voices] * steps, config, may_end)
 
     def harmonise(
         self,
         melody: Piece,
+        config: GenerationConfig | None = None,
         *,
-        given: Sequence[int] = (0,),
-        sampling: Sampling | None = None,
-        seed: int | None = None,
+        fixed_voices: Sequence[int] = (0,),
+        **options: Any,
     ) -> Piece:
-        """The other voices to those that are given, step by step: the model does not know what the melody does next.
+        """Add the other voices step by step: the model does not know what the melody does next.
 
         Args:
-            melody: four voices, of which those that are not given are not read; or a soprano alone.
-            given: the voices that stay as they are, counted from the highest, 0.
+            melody: four voices, of which only the fixed ones are read; or a soprano alone.
+            config, options: as in `continue_`.
+            fixed_voices: the voices that stay as they are, counted from the highest, 0.
 
         Raises:
-            ValueError: when the melody is empty or out of range, or no such voice is there.
+            ValueError: when the melody is empty or out of range, or there is no such voice.
         """
         voices = self.grid.voices
         if not len(melody):
             raise ValueError("the melody is empty; give at least one step")
-        if not given or not all(0 <= voice < voices for voice in given):
-            raise ValueError(f"given={tuple(given)} must name voices from 0 to {voices - 1}, at least one")
+        if not fixed_voices or not all(0 <= voice < voices for voice in fixed_voices):
+            raise ValueError(
+                f"fixed_voices={tuple(fixed_voices)} must name voices from 0 to {voices - 1}, at least one"
+            )
         if melody.pitch.shape[1] == 1:
             fill = torch.zeros(len(melody), voices - 1)
             melody = Piece(torch.cat([melody.pitch, fill.long()], 1), torch.cat([melody.onset, fill.bool()], 1))
-        only_given = torch.tensor([voice in given for voice in range(voices)])
-        melody = Piece(melody.pitch * only_given, melody.onset & only_given)
+        fixed = torch.tensor([voice in fixed_voices for voice in range(voices)])
+        melody = Piece(melody.pitch * fixed, melody.onset & fixed)
         tokens = torch.tensor(self.grid.encode(melody, special_tokens=False)).view(-1, voices).tolist()
-        wanted = [[token if voice in given else None for voice, token in enumerate(row)] for row in tokens]
-        return self.write([], wanted, sampling, seed, may_end=False)
+        steps = [[token if voice in fixed_voices else None for voice, token in enumerate(row)] for row in tokens]
+        return self.write([], steps, GenerationConfig.of(config, options), may_end=False)
 
     def write(
         self,
-        begun: list[int],
-        wanted: Sequence[Sequence[int | None]],
-        sampling: Sampling | None,
-        seed: int | None,
+        prompt: list[int],
+        steps: Sequence[Sequence[int | None]],
+        config: GenerationConfig,
         may_end: bool,
     ) -> Piece:
-        """Go on after these tokens, one step for each row of `wanted`, where None leaves the choice to the model.
+        """Continue the prompt by one step for each row of `steps`, where None leaves the choice to the model.
 
         When the context is full, its older half is forgotten, by whole steps.
         """
         voices, context = self.grid.voices, self.model.config.max_length
-        ids, before = [BEGIN] * voices + begun, voices + len(begun)
-        total = before + len(wanted) * voices
+        ids, before = [BEGIN] * voices + prompt, voices + len(prompt)
+        total = before + len(steps) * voices
         while len(ids) < total and ids[-1] != END:
             kept = ids if len(ids) < context else ids[-(context // 2 // voices or 1) * voices :]
 
             def allow(written: list[list[int]], so_far: list[int] = ids) -> Bool[Tensor, "1 vocab"]:
                 text = so_far + written[0]
                 step, voice = divmod(len(text) - before, voices)
-                return self.allowed(text, wanted[step][voice], may_end)[None]
+                return self.allowed(text, steps[step][voice], may_end)[None]
 
             for (token,) in stream(
                 self.model,
                 [kept],
+                config=config,
                 max_new_tokens=min(context - len(kept), total - len(ids)),
-                sampling=sampling,
                 eos_id=END,
-                seed=None if seed is None else seed + len(ids),
+                seed=None if config.seed is None else config.seed + len(ids),
                 allow=allow,
             ):
                 ids = [*ids, int(token)]  # type: ignore[arg-type]  # one text: a token at each step, until it ends
         return self.grid.decode(ids)
 
-    def allowed(self, ids: list[int], wanted: int | None, may_end: bool) -> Bool[Tensor, "vocab"]:
-        """The tokens that may come after these."""
+    def allowed(self, ids: list[int], fixed: int | None, may_end: bool) -> Bool[Tensor, "vocab"]:
+        """Return which tokens may come after these; `fixed` is the only one if it is given."""
         voice = len(ids) % self.grid.voices
-        if wanted is not None:
+        if fixed is not None:
             allowed = torch.zeros(len(self.grid), dtype=torch.bool)
-            allowed[wanted] = True
+            allowed[fixed] = True
             return allowed
         allowed = self.singable[voice].clone()
         if ids[-self.grid.voices] in (BEGIN, REST_TOKEN):

@@ -11,7 +11,7 @@ class Translator:
     """A trained encoder–decoder with its tokenizer.
 
     Args:
-        model: its config says which tokens begin, end and fill up a sentence; its other tokens are the tokenizer's.
+        model: its config says which tokens begin, end and pad a sentence; its other tokens are the tokenizer's.
         tokenizer: from `txlib.text`.
 
     Raises:
@@ -29,7 +29,7 @@ class Translator:
         self,
         sentences: Sequence[str],
         *,
-        beams: int = 4,
+        num_beams: int = 4,
         length_penalty: float = 1.0,
         batch_tokens: int = 4_000,
         show: Callable[[Sequence, str], Iterable] = lambda batches, what: batches,
@@ -37,9 +37,9 @@ class Translator:
         """Translate sentences, several at a time.
 
         Args:
-            beams, length_penalty: see `beam_search`; 1 beam is greedy.
+            num_beams, length_penalty: see `beam_search`; 1 beam is greedy.
             batch_tokens: source tokens translated together.
-            show: goes through the batches and shows how far it is.
+            show: iterates over the batches and shows the progress.
         """
         if not sentences:
             return []
@@ -49,15 +49,15 @@ class Translator:
         results = [""] * len(encoded)
         for batch in show(batches_by_length(lengths, max(batch_tokens, *lengths, 0)), "translating"):
             pairs = [(encoded[index], ()) for index in batch]
-            ids = collate(pairs, config.bos_id, config.eos_id, config.pad_id).to(device)
-            found = beam_search(
+            source = collate(pairs, config.bos_id, config.eos_id, config.pad_id).to(device)
+            translations = beam_search(
                 self.model,
-                ids.input_ids,
-                ids.attention_mask,
-                max_length=int(1.5 * ids.input_ids.shape[1]) + 10,
-                beams=beams,
+                source.input_ids,
+                source.attention_mask,
+                max_new_tokens=int(1.5 * source.input_ids.shape[1]) + 10,
+                num_beams=num_beams,
                 length_penalty=length_penalty,
             )
-            for index, tokens in zip(batch, found, strict=True):
+            for index, tokens in zip(batch, translations, strict=True):
                 results[index] = self.tokenizer.decode(tokens)
         return results

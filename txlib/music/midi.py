@@ -83,17 +83,17 @@ def notes_of(track: Any, step: float, where: str) -> list[tuple[int, int, int]]:
         ValueError: when two sound at a time.
     """
     notes: list[tuple[int, int, int]] = []
-    begun: dict[int, float] = {}
+    started: dict[int, float] = {}
     now = 0.0
     for message in track:
         now += message.time
         if message.type not in ("note_on", "note_off"):
             continue
-        if message.note in begun:
-            start = round(begun.pop(message.note) / step)
+        if message.note in started:
+            start = round(started.pop(message.note) / step)
             notes.append((start, max(start + 1, round(now / step)), message.note))
         if message.type == "note_on" and message.velocity:
-            begun[message.note] = now
+            started[message.note] = now
     notes.sort()
     for (_, end, one), (start, _, other) in zip(notes, notes[1:], strict=False):
         if start < end:

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from txlib.data import MadeWhenAsked, Texts, shakespeare, text_file
-from txlib.generation import Sampling, Writer
+from txlib.generation import TextGenerator
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
@@ -116,8 +116,8 @@ class Language(Recipe[Texts, GPT]):
 
     def measure(self, model: GPT, splits: Texts, tokenizer: Tokenizer, loss: float, show: Show) -> dict[str, Any]:
         prompt = splits.train.split(maxsplit=1)[0] if self.is_own_text else "ROMEO:"
-        written = Writer(model, tokenizer).write(
-            prompt, max_new_tokens=300, sampling=Sampling(temperature=0.8), seed=self.seed
+        written = TextGenerator(model, tokenizer).generate(
+            prompt, max_new_tokens=300, do_sample=True, temperature=0.8, seed=self.seed
         )
         bits = bits_per_byte(loss, tokenizer.encode(splits.validation), tokenizer)
         return {"bits_per_byte": bits, "prompt": prompt, "sample": prompt + written[0]}

@@ -98,7 +98,7 @@ class Translation(Recipe[Splits, Any]):
         translator = Translator(model, tokenizer)
         sources, references = zip(*splits.test, strict=True)
         return {
-            name: bleu(translator.translate(sources, beams=beams, show=show), references)
+            name: bleu(translator.translate(sources, num_beams=beams, show=show), references)
             for name, beams in (("bleu", 4), ("bleu_greedy", 1))
         }
 

@@ -409,7 +409,7 @@ def test_a_gpt_decodes_in_constant_memory(config):
     texts = [generate(model, prompts, max_new_tokens=14, use_cache=each) for each in (True, False)]
     assert texts[0] == texts[1]  # the older half is forgotten on the way
     ids, real = torch.randint(3, 30, (2, 6)), torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6])
-    beams = [beam_search(model, ids, real, max_length=6, beams=3, use_cache=each) for each in (True, False)]
+    beams = [beam_search(model, ids, real, max_new_tokens=6, num_beams=3, use_cache=each) for each in (True, False)]
     assert beams[0] == beams[1]
     cache, sizes = model.new_cache(), []
     for length in (1, 15):

@@ -8,7 +8,7 @@ import torch
 from oracles import shake
 
 from txlib.data import chorales
-from txlib.generation import Composer, Sampling, generate
+from txlib.generation import Composer, GenerationConfig, generate
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig, MusicConfig, MusicTransformer
 from txlib.models.pretrained import save_pretrained
@@ -18,7 +18,7 @@ from txlib.music.grid import BEGIN, END, HOLD, REST_TOKEN
 GRID = GridTokenizer()
 CONFIG = MusicConfig(len(GRID), BlockConfig(16, 2, 24, position="skewed"), layers=1, max_length=64)
 CHORALE = chorales().validation[0]
-DRAW = Sampling(temperature=1.5)
+DRAW = GenerationConfig(do_sample=True, temperature=1.5)
 
 
 def make(config=CONFIG):
@@ -39,12 +39,12 @@ def assert_singable(piece, ranges=RANGES):
 @pytest.mark.parametrize("steps", [1, 9, 24])  # a context holds 16 steps
 def test_it_goes_on(steps):
     primer = CHORALE[:10]
-    piece = Composer(make()).go_on(primer, steps, sampling=DRAW, seed=1)
+    piece = Composer(make()).continue_(primer, steps, config=DRAW, seed=1)
     assert len(piece) == 10 + steps
     assert tokens(piece)[:40] == tokens(primer)
     assert_singable(piece)
     assert GRID.decode(tokens(piece)).pitch.equal(piece.pitch)
-    again = [Composer(make()).go_on(primer, steps, sampling=DRAW, seed=seed) for seed in (1, 2)]
+    again = [Composer(make()).continue_(primer, steps, config=DRAW, seed=seed) for seed in (1, 2)]
     assert tokens(again[0]) == tokens(piece) != tokens(again[1])
 
 
@@ -61,14 +61,14 @@ def test_without_limits_it_is_the_machinery_of_texts():
         return allowed[None]
 
     (new,) = generate(model, [prompt], max_new_tokens=24, allow=allow)
-    assert tokens(Composer(model).go_on(primer, 6)) == tokens(primer) + new
+    assert tokens(Composer(model).continue_(primer, 6)) == tokens(primer) + new
 
 
 def test_longer_than_the_context_whole_steps_are_forgotten():
     """Each token is the likeliest one after the window that is left, in which voices still take their turns."""
     model, primer = make(), CHORALE[:14]
     composer, ids = Composer(model), [BEGIN] * 4 + tokens(primer)
-    piece = composer.go_on(primer, 20)
+    piece = composer.continue_(primer, 20)
     kept = ids
     while len(ids) < 4 + 34 * 4:
         if len(kept) == 64:
@@ -81,7 +81,7 @@ def test_longer_than_the_context_whole_steps_are_forgotten():
 
 def test_narrower_ranges():
     ranges = [(70, 72), (60, 62), (55, 55), (40, 45)]
-    piece = Composer(make(), ranges).go_on(None, 20, sampling=DRAW, seed=0)
+    piece = Composer(make(), ranges).continue_(None, 20, config=DRAW, seed=0)
     assert len(piece) == 20
     assert_singable(piece, ranges)
 
@@ -91,15 +91,15 @@ def test_it_may_end():
     model = make()
     with torch.no_grad():
         model.embedding.weight[END] *= 30
-    lengths = [len(Composer(model).go_on(None, 30, sampling=DRAW, seed=seed, may_end=True)) for seed in range(8)]
+    lengths = [len(Composer(model).continue_(None, 30, config=DRAW, seed=seed, may_end=True)) for seed in range(8)]
     assert min(lengths) < 30 and min(lengths) >= 1
-    assert len(Composer(model).go_on(None, 30, sampling=DRAW, seed=0)) == 30
+    assert len(Composer(model).continue_(None, 30, config=DRAW, seed=0)) == 30
 
 
 @pytest.mark.parametrize("given", [(0,), (3,), (1, 2)])
 def test_given_voices_stay(given):
     melody = CHORALE[:24]
-    piece = Composer(make()).harmonise(melody, given=given, sampling=DRAW, seed=0)
+    piece = Composer(make()).harmonise(melody, fixed_voices=given, config=DRAW, seed=0)
     assert len(piece) == 24
     assert_singable(piece)
     for voice in range(4):
@@ -111,8 +111,8 @@ def test_given_voices_stay(given):
 
 def test_a_melody_alone_is_a_soprano():
     soprano = Piece(CHORALE.pitch[:12, :1], CHORALE.onset[:12, :1])
-    piece = Composer(make()).harmonise(soprano, sampling=DRAW, seed=0)
-    assert tokens(piece) == tokens(Composer(make()).harmonise(CHORALE[:12], sampling=DRAW, seed=0))
+    piece = Composer(make()).harmonise(soprano, config=DRAW, seed=0)
+    assert tokens(piece) == tokens(Composer(make()).harmonise(CHORALE[:12], config=DRAW, seed=0))
 
 
 def test_nothing_is_held_that_did_not_begin():
@@ -120,7 +120,7 @@ def test_nothing_is_held_that_did_not_begin():
     with torch.no_grad():
         model.embedding.weight[HOLD] *= 10
     for seed in range(3):
-        steps = torch.tensor(tokens(Composer(model).go_on(None, 16, sampling=DRAW, seed=seed))).view(-1, 4).tolist()
+        steps = torch.tensor(tokens(Composer(model).continue_(None, 16, config=DRAW, seed=seed))).view(-1, 4).tolist()
         assert HOLD not in steps[0]
         for one, two in pairwise(steps):
             assert all(before != REST_TOKEN for before, now in zip(one, two, strict=True) if now == HOLD)
@@ -129,12 +129,15 @@ def test_nothing_is_held_that_did_not_begin():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda music: music.go_on(CHORALE[:0], 4), "the primer is empty"),
-        (lambda music: music.go_on(None, 0), "steps=0 must be at least 1"),
-        (lambda music: music.go_on(CHORALE[:4].transposed(40), 4), "outside .* transpose the piece"),
+        (lambda music: music.continue_(CHORALE[:0], 4), "the primer is empty"),
+        (lambda music: music.continue_(None, 0), "steps=0 must be at least 1"),
+        (lambda music: music.continue_(CHORALE[:4].transposed(40), 4), "outside .* transpose the piece"),
         (lambda music: music.harmonise(CHORALE[:0]), "the melody is empty"),
-        (lambda music: music.harmonise(CHORALE[:4], given=(4,)), r"given=\(4,\) must name voices from 0 to 3"),
-        (lambda music: music.harmonise(CHORALE[:4], given=()), "at least one"),
+        (
+            lambda music: music.harmonise(CHORALE[:4], fixed_voices=(4,)),
+            r"fixed_voices=\(4,\) must name voices from 0 to 3",
+        ),
+        (lambda music: music.harmonise(CHORALE[:4], fixed_voices=()), "at least one"),
         (lambda _: Composer(make(), [(60, 70)]), "1 ranges for 4 voices"),
         (lambda _: Composer(make(replace(CONFIG, vocab_size=11))), "voices=4 and vocab_size=11, and the grid 4 and 50"),
         (lambda _: Composer(GPT(GPTConfig(50, CONFIG.block))), "voices=None"),
@@ -183,7 +186,7 @@ def test_the_command_writes_midi_and_sound(txlib, folder, tmp_path):
         (("out.mid", "--beats", 0), "--beats 0 must be at least 1"),
         (("out.mid", "--primer", "bwv9999"), "'bwv9999' is none of the 365 chorales"),
         (("out.mid", "--primer", "nowhere.mid"), "nowhere.mid is not there"),
-        (("out.mid", "--temperature", 0), "temperature=0.0 must be above 0"),
+        (("out.mid", "--temperature", -1), "temperature=-1.0 must be above 0"),
     ],
 )
 def test_the_command_says_what_is_wrong_in_one_line(txlib, folder, tmp_path, monkeypatch, options, message):

@@ -1,6 +1,7 @@
 """Generation against `transformers`, the samplers against probabilities computed by hand."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -14,19 +15,20 @@ from transformers.generation import logits_process as theirs
 
 from txlib.attention import StaticKeyValueCache
 from txlib.generation import (
+    GenerationConfig,
     Sampling,
-    Writer,
+    TextGenerator,
     apply_temperature,
     beam_search,
     generate,
-    greedy,
     keep_min_p,
     keep_top_k,
     keep_top_p,
     penalise_repetition,
     stream,
 )
-from txlib.generation.sampling import pad_left, seen_tokens
+from txlib.generation.decoding import seen_tokens
+from txlib.generation.prompts import pad_left
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models import GPT, Encoder, EncoderConfig, GPTConfig
 from txlib.models.pretrained import load_pretrained
@@ -151,9 +153,15 @@ def test_greedy_tokens_are_those_of_transformers(both):
     found = [until_the_end(row) for row in expected]
     for use_cache in (True, False):
         assert found == generate(ours, prompts, max_new_tokens=20, use_cache=use_cache)
-    assert found == generate(ours, x, mask, max_new_tokens=20) == beam_search(ours, x, mask, max_length=20, beams=1)
-    likeliest = Sampling(repetition_penalty=1.3, top_k=1)
-    assert generate(ours, x[3:, 1:], sampling=likeliest, max_new_tokens=20) == [until_the_end(r) for r in penalised]
+    assert (
+        found
+        == generate(ours, x, mask, max_new_tokens=20)
+        == beam_search(ours, x, mask, max_new_tokens=20, num_beams=1)
+    )
+    expected = [until_the_end(row) for row in penalised]
+    for likeliest in ({}, {"do_sample": True, "top_k": 1}, {"do_sample": True, "temperature": 0}, {"temperature": 0}):
+        options = {**likeliest, "repetition_penalty": 1.3, "max_new_tokens": 20}
+        assert generate(ours, x[3:, 1:], **options) == expected
 
 
 def test_marian_writes_what_transformers_write(tmp_path):
@@ -183,7 +191,7 @@ def test_marian_writes_what_transformers_write(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = model.generate(x, attention_mask=mask, max_new_tokens=15, do_sample=False, num_beams=1)[:, 1:]
-    found = greedy(load_pretrained(tmp_path), x, mask, max_length=15)
+    found = generate(load_pretrained(tmp_path), x, mask, max_new_tokens=15)
     assert found == [until_the_end(row, 0) for row in expected]
 
 
@@ -234,22 +242,25 @@ def share(weights):
     return [weight / sum(weights) for weight in weights]
 
 
+draw = partial(GenerationConfig, do_sample=True)
+
+
 BY_HAND = {
-    "plain": (Sampling(), P),
-    "temperature": (Sampling(temperature=0.5), share([p**2 for p in P])),
-    "hot": (Sampling(temperature=2), share([p**0.5 for p in P])),
-    "top_k": (Sampling(top_k=3), share([P[0], P[1], 0, 0, 0, 0, 0, P[7]])),
+    "plain": (draw(), P),
+    "temperature": (draw(temperature=0.5), share([p**2 for p in P])),
+    "hot": (draw(temperature=2), share([p**0.5 for p in P])),
+    "top_k": (draw(top_k=3), share([P[0], P[1], 0, 0, 0, 0, 0, P[7]])),
     # 0.361 + 0.219 + 0.219 = 0.799 is below 0.85, the next reaches it
-    "top_p": (Sampling(top_p=0.85), share([P[0], P[1], P[2], 0, 0, 0, 0, P[7]])),
-    "min_p": (Sampling(min_p=0.3), share([p if p >= 0.3 * max(P) else 0 for p in P])),
+    "top_p": (draw(top_p=0.85), share([P[0], P[1], P[2], 0, 0, 0, 0, P[7]])),
+    "min_p": (draw(min_p=0.3), share([p if p >= 0.3 * max(P) else 0 for p in P])),
     # the seen tokens 0 and 4: 2 / 1.5 and -0.5 · 1.5
     "repetition": (
-        Sampling(repetition_penalty=1.5),
+        draw(repetition_penalty=1.5),
         share([2.718281828459045**x for x in (2 / 1.5, 1.5, 1, 0.2, -0.75, -1, -3, 1.5)]),
     ),
     # of the squares: 0.467, 0.172, 0.172, 0.063, …; of those of top 4 at least 0.7 · 1 …: the first three reach 0.9
     "all": (
-        Sampling(temperature=0.5, top_k=4, top_p=0.9, min_p=0.2),
+        draw(temperature=0.5, top_k=4, top_p=0.9, min_p=0.2),
         share([P[0] ** 2, P[1] ** 2, 0, 0, 0, 0, 0, P[7] ** 2]),
     ),
 }
@@ -277,7 +288,7 @@ class Fixed(torch.nn.Module):
 def test_draws_follow_the_distribution(name):
     sampling, expected = BY_HAND[name]
     prompts = [[0, 4]] * 4000
-    drawn = generate(Fixed(), prompts, max_new_tokens=1, sampling=sampling, seed=7)
+    drawn = generate(Fixed(), prompts, config=sampling, max_new_tokens=1, seed=7)
     counts = torch.tensor(drawn).flatten().bincount(minlength=len(expected)).tolist()
     possible = [i for i, p in enumerate(expected) if p > 0]
     assert sum(counts[i] for i in possible) == 4000
@@ -319,13 +330,13 @@ def test_padding_is_not_seen():
 
 @pytest.mark.slow
 def test_seeds():
-    model, sampling = make("gpt2"), Sampling(temperature=1.5)
-    first, again, other = (generate(model, [[3], [4, 5]], sampling=sampling, seed=seed) for seed in (1, 1, 2))
+    model, sampling = make("gpt2"), draw(temperature=1.5)
+    first, again, other = (generate(model, [[3], [4, 5]], config=sampling, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
     torch.manual_seed(5)
-    free = generate(model, [[3]], sampling=sampling)
+    free = generate(model, [[3]], config=sampling)
     torch.manual_seed(5)
-    assert free == generate(model, [[3]], sampling=sampling) != generate(model, [[3]], sampling=sampling)
+    assert free == generate(model, [[3]], config=sampling) != generate(model, [[3]], config=sampling)
 
 
 # Beams ----------------------------------------------------------------------------------------------------------------
@@ -345,9 +356,9 @@ def test_beams_find_the_best_of_all_texts():
     expected = [token for token in max(best, key=best.get) if token != 2]
     x, mask = pad_left([prompt, [7, 3, 4, 5, 6]])
     for options in ({}, {"use_cache": False}):
-        found = beam_search(model, torch.tensor([prompt]), max_length=length, beams=VOCABULARY**2, **options)
+        found = beam_search(model, torch.tensor([prompt]), max_new_tokens=length, num_beams=VOCABULARY**2, **options)
         assert found == [expected]
-        assert beam_search(model, x, mask, max_length=length, beams=VOCABULARY**2, **options)[0] == expected
+        assert beam_search(model, x, mask, max_new_tokens=length, num_beams=VOCABULARY**2, **options)[0] == expected
 
 
 # Text -----------------------------------------------------------------------------------------------------------------
@@ -381,19 +392,23 @@ class Script(Fixed):
 
 def test_text_comes_in_whole_characters():
     text = "a é☃€ xyz."
-    pieces = list(Writer(Script(text), Bytes()).stream("ab", max_new_tokens=len(text.encode())))
+    pieces = list(TextGenerator(Script(text), Bytes()).stream("ab", max_new_tokens=len(text.encode())))
     assert "".join(pieces) == text and len(pieces) == len(text)
-    assert Writer(Script(text), Bytes()).write("ab", max_new_tokens=len(text.encode())) == [text]
-    cut = Writer(Script(text), Bytes()).write("ab", max_new_tokens=3)[0]
-    assert "".join(Writer(Script(text), Bytes()).stream("ab", max_new_tokens=3)) == cut == "a \N{REPLACEMENT CHARACTER}"
+    assert TextGenerator(Script(text), Bytes()).generate("ab", max_new_tokens=len(text.encode())) == [text]
+    cut = TextGenerator(Script(text), Bytes()).generate("ab", max_new_tokens=3)[0]
+    assert (
+        "".join(TextGenerator(Script(text), Bytes()).stream("ab", max_new_tokens=3))
+        == cut
+        == "a \N{REPLACEMENT CHARACTER}"
+    )
 
 
 def test_text_stops():
     script = "xy xyz. ab"
-    pieces = list(Writer(Script(script), Bytes()).stream("ab", stop=["xyz", "€"], max_new_tokens=20))
+    pieces = list(TextGenerator(Script(script), Bytes()).stream("ab", stop_strings=["xyz", "€"], max_new_tokens=20))
     assert pieces == ["xy "]
-    assert Writer(Script(script), Bytes()).write(["ab"], stop=["z."], max_new_tokens=20) == ["xy xy"]
-    assert Writer(Script(script), Bytes()).write("ab", stop=["zz"], max_new_tokens=10) == [script]
+    assert TextGenerator(Script(script), Bytes()).generate(["ab"], stop_strings=["z."], max_new_tokens=20) == ["xy xy"]
+    assert TextGenerator(Script(script), Bytes()).generate("ab", stop_strings=["zz"], max_new_tokens=10) == [script]
 
 
 # What is refused ------------------------------------------------------------------------------------------------------
@@ -402,8 +417,7 @@ def test_text_stops():
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        ({"temperature": 0}, "temperature=0 must be above 0; .* greedy"),
-        ({"temperature": -1.0}, "temperature=-1.0 must be above 0"),
+        ({"temperature": -1.0}, "temperature=-1.0 must be above 0, or 0 for the likeliest token"),
         ({"temperature": float("nan")}, "temperature=nan"),
         ({"top_p": 0}, r"top_p=0 must be in \(0, 1\]"),
         ({"top_p": 1.5}, r"top_p=1.5 must be in \(0, 1\]"),
@@ -418,11 +432,49 @@ def test_numbers_refused(number, words):
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sampling": 0.8}, "sampling=0.8 is not an option; to draw tokens give do_sample=True, temperature=0.8"),
+        ({"config": 0.8}, r"config=0.8 must be a GenerationConfig, such as GenerationConfig\(do_sample=True"),
+        ({"max_new_token": 3}, "'max_new_token' is not an option of GenerationConfig; did you mean 'max_new_tokens'"),
+        ({"temperature": 0.8}, "temperature=0.8 has no effect without do_sample=True; add that, or leave"),
+        ({"top_k": 5}, "top_k=5 has no effect without do_sample=True"),
+        ({"num_beams": 2, "do_sample": True}, "num_beams=2 searches and do_sample=True draws; choose one of them"),
+        ({"num_beams": 2, "stop": [[5]]}, "beam search and encoder–decoders know no do_sample, stop"),
+        ({"num_beams": 0}, "num_beams=0 must be at least 1"),
+    ],
+)
+def test_options_refused(options, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        generate(make("gpt2"), [[3]], **options)
+
+
+def test_options_change_a_config():
+    model, config = make("gpt2"), GenerationConfig(do_sample=True, temperature=1.5, seed=3, max_new_tokens=9)
+    drawn = generate(model, [[3]], config=config)
+    assert drawn == generate(model, [[3]], do_sample=True, temperature=1.5, seed=3, max_new_tokens=9)
+    assert drawn[0][:4] == generate(model, [[3]], config=config, max_new_tokens=4)[0]
+    assert generate(model, [[3]], config=config, temperature=0) == generate(model, [[3]], max_new_tokens=9)
+    assert generate(model, [[3]], num_beams=3, max_new_tokens=6) == beam_search(
+        model, torch.tensor([[3]]), num_beams=3, max_new_tokens=6
+    )
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_prompts_refused():
     model = make("gpt2", max_length=8)
     for text, shown in (("hello", "'hello'"), (["hello"], "'hello'"), ([1, 2, 3], "1")):
-        with pytest.raises(TypeError, match=f"prompts must be a list of lists of tokens.* holds {shown}; .* Writer"):
+        with pytest.raises(
+            TypeError, match=f"input_ids must be a list of lists of tokens.* holds {shown}; .* TextGenerator"
+        ):
             generate(model, text)
+    with pytest.raises(
+        TypeError, match=r"input_ids has shape \(3,\) and must be \(batch, length\); for one text ids\[None\]"
+    ):
+        generate(model, torch.tensor([1, 2, 3]))
+    with pytest.raises(TypeError, match="input_ids are torch.float32 and must be whole numbers"):
+        generate(model, torch.ones(1, 3))
     with pytest.raises(TypeError, match="stop must be a list of lists of tokens.* holds 5"):
         generate(model, [[1]], stop=[5])
     with pytest.raises(TypeError, match="Encoder can't write: generation needs a decoder-only model"):
@@ -437,7 +489,7 @@ def test_prompts_refused():
         generate(model, [[3]], max_new_tokens=0)
     with pytest.raises(ValueError, match="padded on the left"):
         generate(model, ids(2, 3), torch.tensor([[1, 1, 1], [1, 1, 0]]))
-    with pytest.raises(ValueError, match=r"shape \(2, 2\), the prompts \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"shape \(2, 2\), input_ids \(2, 3\)"):
         generate(model, ids(2, 3), torch.ones(2, 2, dtype=torch.long))
     with pytest.raises(ValueError, match="a prompt has 4 tokens, the context holds 3"):
-        beam_search(model, ids(1, 4), max_length=6)
+        beam_search(model, ids(1, 4), max_new_tokens=6)

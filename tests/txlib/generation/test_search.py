@@ -6,7 +6,7 @@ import pytest
 import torch
 from oracles import shake
 
-from txlib.generation import beam_search, greedy
+from txlib.generation import beam_search, generate
 from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
 
@@ -65,7 +65,7 @@ def best_of_all(model, source, max_length, power):
 def test_with_all_beams_it_finds_the_best_of_all_sequences(seed, power):
     model = make_model(4, seed=seed)
     sources = torch.randint(2, 4, (3, 4))
-    found = beam_search(model, sources, max_length=4, beams=4**4, length_penalty=power)
+    found = beam_search(model, sources, max_new_tokens=4, num_beams=4**4, length_penalty=power)
     with torch.no_grad():
         assert found == [best_of_all(model, source[None], 4, power) for source in sources]
 
@@ -76,7 +76,7 @@ def test_the_penalty_lengthens():
     for power in (0.0, 3.0):
         found = [
             beam_search(
-                make_model(4, seed=seed), torch.tensor([[3, 2]]), max_length=4, beams=256, length_penalty=power
+                make_model(4, seed=seed), torch.tensor([[3, 2]]), max_new_tokens=4, num_beams=256, length_penalty=power
             )[0]
             for seed in range(6)
         ]
@@ -100,8 +100,8 @@ def naive_greedy(model, source, max_length):
 def test_greedy_is_a_plain_loop(model, sources):
     ids, mask = sources
     expected = [naive_greedy(model, row[keep.bool()][None], 9) for row, keep in zip(ids, mask, strict=True)]
-    assert greedy(model, ids, mask, max_length=9) == expected
-    assert beam_search(model, ids, mask, max_length=9, beams=1, length_penalty=2.0) == expected
+    assert generate(model, ids, mask, max_new_tokens=9) == expected
+    assert beam_search(model, ids, mask, max_new_tokens=9, num_beams=1, length_penalty=2.0) == expected
     assert len({len(words) for words in expected}) > 1 and max(map(len, expected)) == 9  # some end, some are cut off
 
 
@@ -110,7 +110,8 @@ def test_greedy_is_a_plain_loop(model, sources):
 def test_cached_equals_uncached(sources, position, beams):
     model = make_model(12, position)
     cached, uncached = (
-        beam_search(model, *sources, max_length=8, beams=beams, use_cache=use_cache) for use_cache in (True, False)
+        beam_search(model, *sources, max_new_tokens=8, num_beams=beams, use_cache=use_cache)
+        for use_cache in (True, False)
     )
     assert cached == uncached and any(cached)
 
@@ -119,10 +120,10 @@ def test_cached_equals_uncached(sources, position, beams):
 def test_batched_equals_one_by_one(model, sources, beams):
     ids, mask = sources
     alone = [
-        beam_search(model, row[keep.bool()][None], max_length=9, beams=beams)[0]
+        beam_search(model, row[keep.bool()][None], max_new_tokens=9, num_beams=beams)[0]
         for row, keep in zip(ids, mask, strict=True)
     ]
-    assert beam_search(model, ids, mask, max_length=9, beams=beams) == alone
+    assert beam_search(model, ids, mask, max_new_tokens=9, num_beams=beams) == alone
     assert len({len(words) for words in alone}) > 1  # rows leave the batch at different times
 
 
@@ -135,7 +136,8 @@ def test_more_beams_find_what_greedy_misses(sources):
         return [sum(log_p(model, row[keep.bool()][None], [*words, EOS][:6])) for row, keep, words in rows]
 
     one, many = (
-        score(beam_search(model, ids, mask, max_length=6, beams=beams, length_penalty=0.0)) for beams in (1, 300)
+        score(beam_search(model, ids, mask, max_new_tokens=6, num_beams=beams, length_penalty=0.0))
+        for beams in (1, 300)
     )
     gains = [b - a for a, b in zip(one, many, strict=True)]
     assert min(gains) >= -1e-9 and max(gains) > 0.1
@@ -165,20 +167,22 @@ class Fixed:
 
 def test_it_stops_at_the_end_token():
     model = Fixed([[0.01, 0.01, 0.01, 0.9, 0.07], [0.01, 0.01, 0.95, 0.01, 0.02]])  # a third step would fail
-    assert greedy(model, torch.tensor([[3], [4]]), max_length=50, use_cache=False) == [[3], [3]]
+    assert generate(model, torch.tensor([[3], [4]]), max_new_tokens=50, use_cache=False) == [[3], [3]]
 
 
-def test_it_stops_at_max_length():
+def test_it_stops_at_max_new_tokens():
     model = Fixed([[0.01, 0.01, 0.01, 0.07, 0.9]] * 3)
-    assert greedy(model, torch.tensor([[3]]), max_length=3, use_cache=False) == [[4, 4, 4]]
+    assert generate(model, torch.tensor([[3]]), max_new_tokens=3, use_cache=False) == [[4, 4, 4]]
     for beams in (1, 2, 10):
-        assert beam_search(model, torch.tensor([[3]]), max_length=3, beams=beams, use_cache=False) == [[4, 4, 4]]
+        assert beam_search(model, torch.tensor([[3]]), max_new_tokens=3, num_beams=beams, use_cache=False) == [
+            [4, 4, 4]
+        ]
 
 
 def test_a_finished_beam_competes_with_longer_ones():
     """Ending now has p = 0.5; going on, 0.3 for the word and then 0.9 for the end: 0.27."""
     model = Fixed([[0.1, 0.1, 0.5, 0.3, 1e-9], [0.05, 0.05, 0.9, 1e-9, 1e-9], [0.2] * 5, [0.2] * 5])
-    search = dict(max_length=4, beams=2, use_cache=False)
+    search = dict(max_new_tokens=4, num_beams=2, use_cache=False)
     assert beam_search(model, torch.tensor([[3]]), length_penalty=0.0, **search) == [[]]
     # The penalty divides by (6/6)^power and (7/6)^power: ln 0.5 = -0.69, ln 0.27 = -1.31 < -0.69 · (7/6)^4 = -1.28
     assert beam_search(model, torch.tensor([[3]]), length_penalty=4.0, **search) == [[]]
@@ -187,11 +191,13 @@ def test_a_finished_beam_competes_with_longer_ones():
 
 def test_no_gradients_and_no_change_of_mode(model, sources):
     model.train()
-    beam_search(model, *sources, max_length=2)
+    beam_search(model, *sources, max_new_tokens=2)
     assert model.training and all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(("name", "value"), [("beams", 0), ("beams", -1), ("max_length", 0), ("length_penalty", -0.5)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("num_beams", 0), ("num_beams", -1), ("max_new_tokens", 0), ("length_penalty", -0.5)]
+)
 def test_errors(model, sources, name, value):
     with pytest.raises(ValueError, match=f"{name}={value} must be at least"):
         beam_search(model, *sources, **{name: value})

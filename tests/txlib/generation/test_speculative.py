@@ -1,5 +1,6 @@
 """Speculative decoding against the model's own distribution, which is computed exactly."""
 
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from oracles import shake
 from scipy.stats import chisquare
 
 from txlib.attention import sliding_window
-from txlib.generation import Sampling, accept, generate, speculate
+from txlib.generation import GenerationConfig, accept, generate, speculate
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
 
@@ -29,6 +30,7 @@ def flat(ids):
     return torch.zeros(11)
 
 
+draw = partial(GenerationConfig, do_sample=True)
 DRAFTS = {
     "another model": make(seed=1),
     "nearly the same": make(size=0.49),
@@ -119,10 +121,10 @@ def exact(model, prompt, sampling, length):
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(),
-        Sampling(temperature=0.7, top_k=2),
-        Sampling(1.3, top_p=0.8, repetition_penalty=1.4),
-        Sampling(presence_penalty=1.0, frequency_penalty=0.5),
+        draw(),
+        draw(temperature=0.7, top_k=2),
+        draw(temperature=1.3, top_p=0.8, repetition_penalty=1.4),
+        draw(presence_penalty=1.0, frequency_penalty=0.5),
     ],
     ids=["plain", "top-k", "repetition", "counts"],
 )
@@ -131,7 +133,7 @@ def test_three_tokens_have_the_models_joint_distribution(sampling):
     found = exact(model, [1, 2], sampling, 3)
     counts = dict.fromkeys(found, 0)
     for seed in range(500):
-        text = speculate(model, draft, [1, 2], ahead=2, max_new_tokens=3, sampling=sampling, seed=seed).tokens
+        text = speculate(model, draft, [1, 2], ahead=2, max_new_tokens=3, config=sampling, seed=seed).tokens
         counts[tuple(text)] += 1
     assert not [text for text, times in counts.items() if times and not found[text]]
     assert chisquare(*expected(list(counts.values()), list(found.values()))).pvalue > 1e-3
@@ -159,7 +161,7 @@ def test_its_own_model_is_the_perfect_draft():
     model = make()
     found = speculate(model, model, [1, 2], ahead=4, max_new_tokens=20)
     assert (found.calls, found.accepted, found.guessed) == (4, 16, 16)
-    found = speculate(model, model, [1, 2], ahead=4, max_new_tokens=20, sampling=Sampling(), seed=0)
+    found = speculate(model, model, [1, 2], ahead=4, max_new_tokens=20, config=draw(), seed=0)
     assert found.accepted == found.guessed
 
 
@@ -173,9 +175,7 @@ def test_an_end_token_ends_it():
 
 def test_the_same_seed_draws_the_same():
     model, draft = make(), make(seed=1)
-    texts = [
-        speculate(model, draft, [1], sampling=Sampling(), seed=seed, max_new_tokens=30).tokens for seed in (5, 5, 6)
-    ]
+    texts = [speculate(model, draft, [1], config=draw(), seed=seed, max_new_tokens=30).tokens for seed in (5, 5, 6)]
     assert texts[0] == texts[1] != texts[2]
 
 
@@ -193,14 +193,14 @@ def test_what_does_not_fit_is_refused():
     for wrong, said in (
         ({"ahead": 0}, "ahead=0"),
         ({"max_new_tokens": 0}, "max_new_tokens=0"),
-        ({"prompt": []}, "empty"),
+        ({"input_ids": []}, "empty"),
         ({"max_new_tokens": 39}, r"model's context holds 40 tokens, prompt and new ones are 2 \+ 39"),
         ({"draft": make(12)}, "vocabulary has 12 tokens, the model's 11"),
         ({"draft": make(max_length=8)}, "draft's context holds 8"),
     ):
-        call = {"model": model, "draft": flat, "prompt": [1, 2], "max_new_tokens": 20, **wrong}
+        call = {"model": model, "draft": flat, "input_ids": [1, 2], "max_new_tokens": 20, **wrong}
         with pytest.raises(ValueError, match=said):
-            speculate(call.pop("model"), call.pop("draft"), call.pop("prompt"), **call)
+            speculate(call.pop("model"), call.pop("draft"), call.pop("input_ids"), **call)
 
 
 @pytest.mark.parametrize("capacity", [None, 12])

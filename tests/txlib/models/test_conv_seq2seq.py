@@ -13,7 +13,7 @@ from oracles import assert_chunks_are_the_whole, keep, shake
 from torch.testing import assert_close
 
 from txlib.data import Batch
-from txlib.generation import Translator, beam_search, greedy
+from txlib.generation import Translator, beam_search, generate
 from txlib.models import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig, conv_seq2seq
 from txlib.models.pretrained import load_pretrained, save_pretrained
 from txlib.recipes.translation import translation_loss
@@ -404,11 +404,11 @@ def test_loss_equals_the_formula(name, unchecked):
 def test_search_with_a_cache_and_without(name):
     model = make(name)
     source, mask = sentences(4, 6), keep([6, 2, 5, 1], 6)
-    for search, options in (greedy, {}), (beam_search, {"beams": 3}):
-        found = search(model, source, mask, max_length=12, **options)
-        assert found == search(model, source, mask, max_length=12, use_cache=False, **options)
+    for search, options in (generate, {}), (beam_search, {"num_beams": 3}):
+        found = search(model, source, mask, max_new_tokens=12, **options)
+        assert found == search(model, source, mask, max_new_tokens=12, use_cache=False, **options)
         for row, length in enumerate((6, 2, 5, 1)):
-            assert found[row] == search(model, source[row : row + 1, :length], max_length=12, **options)[0]
+            assert found[row] == search(model, source[row : row + 1, :length], max_new_tokens=12, **options)[0]
         assert any(found)
 
 
@@ -420,7 +420,7 @@ def test_a_translator_translates(name):
     config = dataclasses.replace(config, vocab_size=len(tokenizer), **special)
     model, source = shake(kind(config)).eval(), "das Haus ist klein"
     ids = torch.tensor([[*tokenizer.encode(source, special_tokens=False), tokenizer.eos_id]])
-    (found,) = beam_search(model, ids, max_length=int(1.5 * ids.shape[1]) + 10, length_penalty=1.0)
+    (found,) = beam_search(model, ids, max_new_tokens=int(1.5 * ids.shape[1]) + 10, length_penalty=1.0)
     assert found and Translator(model, tokenizer).translate([source]) == [tokenizer.decode(found)]
     with pytest.raises(ValueError, match="the tokenizer has"):
         Translator(make(name), tokenizer)

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import txlib
 from txlib.attention import DenseConfig, Mask, causal, sliding_window
-from txlib.generation import greedy
+from txlib.generation import generate
 from txlib.layers import BlockConfig, MixtureConfig, sinusoidal
 from txlib.models import (
     GPT,
@@ -523,7 +523,7 @@ def test_marian_writes_no_padding(bad, tmp_path):
     written = theirs.generate(x, attention_mask=mask, max_new_tokens=20, num_beams=1, do_sample=False)[:, 1:].tolist()
     expected = [[token for token in row if token not in (0, 60)] for row in written]
     for use_cache in (True, False):
-        assert greedy(ours, x, mask, max_length=20, use_cache=use_cache) == expected
+        assert generate(ours, x, mask, max_new_tokens=20, use_cache=use_cache) == expected
     assert max(map(len, expected)) > 10
     save_pretrained(ours, tmp_path / "ours")
     assert load_pretrained(tmp_path / "ours").config == ours.config

@@ -8,7 +8,7 @@ import transformers
 from torch.testing import assert_close
 
 from txcourse.lesson import minilm, shipped
-from txlib.generation import Sampling, Writer, generate
+from txlib.generation import TextGenerator, generate
 from txlib.models import Encoder
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer
@@ -23,31 +23,31 @@ def folder():
 
 
 @pytest.fixture(scope="module")
-def writer(folder):
-    return Writer(load_pretrained(folder, dtype=torch.float32), load_tokenizer(folder))
+def generator(folder):
+    return TextGenerator(load_pretrained(folder, dtype=torch.float32), load_tokenizer(folder))
 
 
 @torch.no_grad()
-def test_the_small_llama_is_that_of_transformers(folder, writer):
+def test_the_small_llama_is_that_of_transformers(folder, generator):
     theirs = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([writer.tokenizer.encode(PROMPT)])
-    assert_close(writer.model(ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-4)  # logits reach 20
+    ids = torch.tensor([generator.tokenizer.encode(PROMPT)])
+    assert_close(generator.model(ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-4)  # logits reach 20
     with_cache = theirs.generate(ids, max_new_tokens=20, do_sample=False)[0, ids.shape[1] :].tolist()
-    assert generate(writer.model, ids, max_new_tokens=20) == [with_cache]
+    assert generate(generator.model, ids, max_new_tokens=20) == [with_cache]
 
 
 @torch.no_grad()
-def test_it_has_learned(writer):
+def test_it_has_learned(generator):
     """The text that it learned from surprises it far less than the same words backwards: a wrong rotation would not."""
-    ids = torch.tensor([writer.tokenizer.encode(PROMPT)])
-    forwards, backwards = (writer.model(x, labels=x).loss.item() for x in (ids, ids.flip(1)))
+    ids = torch.tensor([generator.tokenizer.encode(PROMPT)])
+    forwards, backwards = (generator.model(x, labels=x).loss.item() for x in (ids, ids.flip(1)))
     assert forwards < 5 < backwards - 1
-    assert writer.write(PROMPT, max_new_tokens=8, sampling=Sampling(temperature=0.7), seed=1)[0].strip()
+    assert generator.generate(PROMPT, max_new_tokens=8, do_sample=True, temperature=0.7, seed=1)[0].strip()
 
 
-def test_its_tokenizer(writer):
+def test_its_tokenizer(generator):
     for text in (PROMPT, "'Oh dear!'\n\n  said the Queen.", " a  b "):
-        assert writer.tokenizer.decode(writer.tokenizer.encode(text)) == text
+        assert generator.tokenizer.decode(generator.tokenizer.encode(text)) == text
 
 
 def test_checksums(folder):

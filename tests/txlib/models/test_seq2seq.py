@@ -13,7 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from txlib.data import collate
-from txlib.generation import Translator, beam_search, greedy
+from txlib.generation import Translator, beam_search, generate
 from txlib.models import Seq2Seq, Seq2SeqConfig
 from txlib.models.pretrained import load_pretrained, save_pretrained
 from txlib.recipes.translation import translation_loss
@@ -202,15 +202,15 @@ def test_decoding_in_steps_equals_all_at_once(wiring, cell, chunks, layers):
 @pytest.mark.parametrize("beams", [1, 3])
 def test_beam_search_with_and_without_a_cache(wiring, beams):
     model, source, mask = make(wiring), sentences(4, 5), keep([5, 1, 3, 4], 5)
-    found = beam_search(model, source, mask, beams=beams, max_length=7)
-    assert found == beam_search(model, source, mask, beams=beams, max_length=7, use_cache=False)
-    alone = beam_search(model, source[2:3, :3], beams=beams, max_length=7)
+    found = beam_search(model, source, mask, num_beams=beams, max_new_tokens=7)
+    assert found == beam_search(model, source, mask, num_beams=beams, max_new_tokens=7, use_cache=False)
+    alone = beam_search(model, source[2:3, :3], num_beams=beams, max_new_tokens=7)
     assert found[2:3] == alone
 
 
 def test_greedy_takes_the_likeliest_token():
     model, source = make(), sentences(1, 4)
-    (found,) = greedy(model, source, max_length=5)
+    (found,) = generate(model, source, max_new_tokens=5)
     logits = model(source, None, torch.tensor([[model.config.bos_id, *found]])).logits[0]
     logits[:, model.config.pad_id] = -torch.inf
     assert logits.argmax(-1).tolist()[: len(found)] == found
@@ -232,7 +232,7 @@ def test_the_keys_are_projected_once_per_source(monkeypatch):
     model, calls = make(), []
     project = type(model.attention).project
     monkeypatch.setattr(type(model.attention), "project", lambda self, k: calls.append(1) or project(self, k))
-    beam_search(model, sentences(2, 5), beams=2, max_length=6)
+    beam_search(model, sentences(2, 5), num_beams=2, max_new_tokens=6)
     model(sentences(2, 5), None, sentences(2, 4))
     assert len(calls) == 2
 

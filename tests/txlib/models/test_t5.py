@@ -9,7 +9,7 @@ from oracles import shake
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from txlib.generation import beam_search, greedy
+from txlib.generation import beam_search, generate
 from txlib.layers import pack_weights
 from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretrained
 
@@ -102,11 +102,11 @@ def test_it_writes_what_transformers_writes(version, tmp_path):
         )[:, 1:]
         return [[token for token in row if token not in (0, 1)] for row in found.tolist()]
 
-    assert greedy(ours, x, mask, max_length=24) == written(num_beams=1)
-    assert greedy(ours, x, mask, max_length=24, use_cache=False) == written(num_beams=1)
+    assert generate(ours, x, mask, max_new_tokens=24) == written(num_beams=1)
+    assert generate(ours, x, mask, max_new_tokens=24, use_cache=False) == written(num_beams=1)
     assert max(map(len, written())) == 24 and len({tuple(row) for row in written()}) > 1
     for use_cache in (True, False):
-        found = beam_search(ours, x, mask, max_length=8, beams=3, use_cache=use_cache)
+        found = beam_search(ours, x, mask, max_new_tokens=8, num_beams=3, use_cache=use_cache)
         assert len(found) == 3 and any(found)
 
 

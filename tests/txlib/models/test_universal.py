@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib.attention import sliding_window
 from txlib.data import collate
-from txlib.generation import Translator, beam_search, generate, greedy
+from txlib.generation import Translator, beam_search, generate
 from txlib.layers import BlockConfig, MixtureConfig
 from txlib.models import UniversalGPT, UniversalGPTConfig, UniversalTransformer, UniversalTransformerConfig
 from txlib.models.outputs import auxiliary_loss
@@ -402,10 +402,12 @@ def test_searches_are_the_same_with_and_without_cache(threshold):
     model, source, mask = make(halting_threshold=threshold), sentences(3, 5), keep([5, 2, 4], 5)
     nn.init.zeros_(model.embedding.weight[2])  # ends late
     for beams in (1, 3):
-        found = beam_search(model, source, mask, max_length=7, beams=beams)
-        assert found == beam_search(model, source, mask, max_length=7, beams=beams, use_cache=False)
+        found = beam_search(model, source, mask, max_new_tokens=7, num_beams=beams)
+        assert found == beam_search(model, source, mask, max_new_tokens=7, num_beams=beams, use_cache=False)
         assert max(map(len, found)) > 2
-    assert greedy(model, source, mask, max_length=7) == beam_search(model, source, mask, max_length=7, beams=1)
+    assert generate(model, source, mask, max_new_tokens=7) == beam_search(
+        model, source, mask, max_new_tokens=7, num_beams=1
+    )
     gpt = make(UniversalGPT, halting_threshold=threshold)
     prompts = [[3, 4, 5], [6], [7, 8]]
     written = generate(gpt, prompts, max_new_tokens=6)
@@ -441,7 +443,7 @@ def test_it_learns_and_translates():
     )
     translator = Translator(model, tokenizer)
     for beams in (1, 3):
-        assert translator.translate([one for one, _ in pairs], beams=beams) == [two for _, two in pairs]
+        assert translator.translate([one for one, _ in pairs], num_beams=beams) == [two for _, two in pairs]
     other = UniversalTransformer(dataclasses.replace(config, vocab_size=len(tokenizer) + 1))
     with pytest.raises(ValueError, match="the tokenizer has .* tokens, the model"):
         Translator(other, tokenizer)

@@ -50,7 +50,7 @@ def test_the_result(run, few_sentences):
     translator = load(out)
     sources, references = zip(*few_sentences.test, strict=True)
     for name, beams in (("bleu", 4), ("bleu_greedy", 1)):
-        by_sacrebleu = BLEU().corpus_score(translator.translate(sources, beams=beams), [list(references)]).score
+        by_sacrebleu = BLEU().corpus_score(translator.translate(sources, num_beams=beams), [list(references)]).score
         assert result[name] == pytest.approx(by_sacrebleu)
     # The validation loss, without smoothing and batches: one pair after the other.
     total, count = 0.0, 0
@@ -91,7 +91,7 @@ def test_the_shipped_checkpoint_translates():
     translator = load(shipped("games-de-en"))
     splits = translation("games", "de-en")
     sources, references = zip(*splits.test[:100], strict=True)
-    assert bleu(translator.translate(sources, beams=1), references) > 17  # all of them: 22.2
+    assert bleu(translator.translate(sources, num_beams=1), references) > 17  # all of them: 22.2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Text in, text out: a model with its tokenizer."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from txlib.generation.config import GenerationConfig
+from txlib.generation.decoding import generate, stream
+from txlib.generation.prompts import Decoder, end_tokens
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a longer character decode to
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to tokens and back; see `txlib.text`."""
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: list[int]) -> str: ...
+
+
+class TextGenerator:
+    """A language model with its tokenizer.
+
+    Args:
+        model: decoder-only; its tokens are the tokenizer's.
+    """
+
+    def __init__(self, model: Decoder, tokenizer: Tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        config: GenerationConfig | None = None,
+        *,
+        stop_strings: Sequence[str] = (),
+        **options: Any,
+    ) -> list[str]:
+        """Return the new text of each prompt, up to the first of `stop_strings`.
+
+        Args:
+            options: of `GenerationConfig`, to change some of the config's.
+        """
+        prompts = [prompts] if isinstance(prompts, str) else prompts
+        if stop_strings:  # a text may end inside a token, which is only noticed while it is written
+            pieces = (self.stream(prompt, config, stop_strings=stop_strings, **options) for prompt in prompts)
+            return ["".join(text) for text in pieces]
+        return [
+            self.tokenizer.decode(ids) for ids in generate(self.model, self.encode(prompts), config=config, **options)
+        ]
+
+    def stream(
+        self,
+        prompt: str,
+        config: GenerationConfig | None = None,
+        *,
+        stop_strings: Sequence[str] = (),
+        **options: Any,
+    ) -> Iterator[str]:
+        """Continue a prompt piece by piece; arguments as in `generate`.
+
+        Text that may yet become a stop string, or the rest of a character, is held back until that is decided.
+        """
+        config = GenerationConfig.of(config, options)
+        ends = end_tokens(self.model.config, config.eos_id)
+        ids: list[int] = []
+        shown = 0
+        for (token,) in stream(self.model, self.encode([prompt]), config=config):
+            assert token is not None  # a step for one prompt is its token, to the end
+            ids.append(token)
+            text = self.tokenizer.decode(ids[:-1] if token in ends else ids)
+            stop = min((start for start in map(text.find, stop_strings) if start >= 0), default=None)
+            safe = len(text) - held_back(text, stop_strings) if stop is None else stop
+            if safe > shown:
+                yield text[shown:safe]
+                shown = safe
+            if stop is not None:
+                return
+        if ids and len(text) > shown:
+            yield text[shown:]
+
+    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        return [self.tokenizer.encode(prompt) for prompt in prompts]
+
+
+def held_back(text: str, stop_strings: Sequence[str]) -> int:
+    """Return how many characters at the end may yet change, or be the beginning of a stop string."""
+    if text.endswith(UNFINISHED):
+        return len(text) - len(text.rstrip(UNFINISHED))
+    prefixes = (stop[:length] for stop in stop_strings for length in range(1, len(stop)))
+    return max((len(prefix) for prefix in prefixes if text.endswith(prefix)), default=0)
