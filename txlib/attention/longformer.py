@@ -72,9 +72,9 @@ class LongformerAttention(MultiHeadAttention):
             raise ValueError(f"global_attention_mask has shape {shapes[0]}, expected (batch, length) = {shapes[1]}")
         marked = global_attention_mask.bool()
         same_for_all = bool((marked == marked[:1]).all())
-        pattern = full() if self.pattern is None else self.pattern
-        pattern = pattern | padding_from_mask(marked[:1] if same_for_all else marked)
-        heads = self.attend(x, None, mask_padded_queries(mask), None, None, None, pattern)
+        local = full() if self.mask is None else self.mask
+        own_mask = local | padding_from_mask(marked[:1] if same_for_all else marked)
+        heads = self.attend(x, None, mask_padded_queries(mask), None, None, None, own_mask)
         sentence, place = marked.nonzero(as_tuple=True)
         if len(place):
             heads = self.overwrite(heads, self.attend_globally(x, marked, mask), sentence, place)
