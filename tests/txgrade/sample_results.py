@@ -191,7 +191,7 @@ ZOFIA = result(
         in_sequence=0,
         alone=3,
         lines=(
-            "Right, given right answers to the tasks it rests on.",
+            "Right when it runs by itself: another cell of your notebook gets in its way.",
             "In your notebook: Result 1 of 3: the first difference is at [0, 0]: expected 0.1321, yours is 0.2.",
         ),
     ),

@@ -27,7 +27,6 @@ class GradedTask:
     kind: str
     check: str  # id of the cell that is judged; of a written task, of the answer itself
     answers: tuple[str, ...]  # grade_ids of the solution cells that belong to it
-    depends: tuple[str, ...] = ()  # ids of the tasks whose answers its reference uses
     prompt: str = ""  # markdown
     rubric: str = ""  # for whoever marks a written answer
     forbidden: tuple[str, ...] = ()  # names and operators that an answer must not call
@@ -138,10 +137,10 @@ BEGIN = '__import__("txgrade").check.begin(seed, globals().pop("given", None))'
 
 
 def rebuild_alone(assignment: Assignment, task: GradedTask, answers: dict[str, str], others: dict[str, str]) -> Any:
-    """The instructor's notebook with one task's answer and check, to test it alone.
+    """Return the instructor's notebook with one task's answer and check, to test it alone.
 
-    Of other tasks it holds `others`, solution cells' sources by their id, and nothing else: no check, no stub and no
-    line of the reference.
+    Of other tasks it holds `others`, the submission's own solution cells by their id, and nothing else: no check, no
+    stub and no line of the reference.
     """
     notebook = rebuild(assignment, answers | others)
     apart = [each for each in assignment.tasks if each.id != task.id]
@@ -156,12 +155,12 @@ def solved(assignment: Assignment) -> Any:
 
 
 def rests_on(assignment: Assignment, task: GradedTask, answers: dict[str, str]) -> tuple[GradedTask, ...]:
-    """The tasks that a task uses, as its reference does it and as it is answered; of those, earlier ones only."""
-    order = [each.id for each in assignment.tasks]
-    earlier = assignment.tasks[: order.index(task.id)]
-    used = set().union(*(names_used(answers.get(id, "")) for id in task.answers))
-    wanted = set(task.depends)
-    for each in reversed(earlier):
-        if used & set().union(*(names_bound(assignment.stubs[id]) for id in each.answers)):
-            wanted |= {each.id, *each.depends}
-    return tuple(each for each in assignment.tasks if each.id in wanted)
+    """Return the earlier tasks whose functions an answer or its check uses, and those that these use in turn."""
+    check = next((cell.source for cell in assignment.notebook.cells if cell.id == task.check), "")
+    used = names_used(check).union(*(names_used(answers.get(id, "")) for id in task.answers))
+    needed: list[GradedTask] = []
+    for earlier in reversed(assignment.tasks[: assignment.tasks.index(task)]):
+        if used & set().union(*(names_bound(assignment.stubs[id]) for id in earlier.answers)):
+            needed.insert(0, earlier)
+            used |= set().union(*(names_used(answers.get(id, "")) for id in earlier.answers))
+    return tuple(needed)

@@ -22,7 +22,6 @@ from txgrade.authoring.cells import (
 )
 from txgrade.authoring.data import Data, find_data
 from txgrade.authoring.variants import settle, variant_of
-from txgrade.source import names_bound, names_used
 
 GRADE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also what a notebook's cell id may be
 HEADING = re.compile(r"^#+ *Task[^·]*·(?P<title>.*)$", re.MULTILINE)
@@ -106,24 +105,6 @@ def read_exercise(path: Path | str) -> Exercise:
     except Exception as reason:
         raise ExerciseError(path.stem, [f"can't be read as a notebook: {reason}"]) from reason
     return _Reader(path, notebook).read()
-
-
-def dependencies(exercise: Exercise) -> dict[str, tuple[str, ...]]:
-    """The tasks whose functions a task's solution or check uses, and those that these use in turn."""
-    cells = exercise.notebook.cells
-    bound = {task.id: names_bound(cells[task.answer].source) for task in exercise.tasks}
-    used = {
-        task.id: names_used(cells[task.answer].source) | names_used(cells[task.check].source) for task in exercise.tasks
-    }
-    by_task = {}
-    for task in bound:
-        depends: set[str] = set()
-        new = {task}
-        while new:
-            new = {each for one in new for each in bound if each not in depends | {task} and used[one] & bound[each]}
-            depends |= new
-        by_task[task] = tuple(each for each in bound if each in depends)
-    return by_task
 
 
 class _Reader:

@@ -5,7 +5,7 @@ from pathlib import Path
 from txgrade.authoring.assignment import Assignment, GradedTask, digest
 from txgrade.authoring.cells import HIDDEN_TESTS, has_region, is_answer, stays_home, strip_hidden, stub
 from txgrade.authoring.data import digest_of
-from txgrade.authoring.exercise import Exercise, ExerciseError, dependencies, read_exercise
+from txgrade.authoring.exercise import Exercise, ExerciseError, read_exercise
 from txgrade.authoring.nbgrader import read_nbgrader
 from txgrade.authoring.notebooks import plain_notebook
 
@@ -28,7 +28,6 @@ def _from_exercise(exercise: Exercise) -> Assignment:
     everything = [f"{cell.cell_type}\n{cell.metadata}\n{cell.source}" for cell in notebook.cells]
     stubs = {cell.id: stub(cell) for cell in notebook.cells if is_answer(cell)}
     cells = exercise.notebook.cells
-    depends = dependencies(exercise)
     tasks = []
     for task in exercise.tasks:
         source = cells[task.check].source
@@ -40,14 +39,13 @@ def _from_exercise(exercise: Exercise) -> Assignment:
                 "evidence",
                 notebook.cells[task.check].id,
                 (notebook.cells[task.answer].id,),
-                depends[task.id],
                 task.prompt,
                 visible=strip_hidden(source) if has_region(source, HIDDEN_TESTS) else None,
             )
         )
     for each in exercise.written:
         id = notebook.cells[each.cell].id
-        tasks.append(GradedTask(each.id, each.title, each.points, "written", id, (id,), (), each.prompt, each.rubric))
+        tasks.append(GradedTask(each.id, each.title, each.points, "written", id, (id,), each.prompt, each.rubric))
     order = [cell.id for cell in notebook.cells]
     tasks.sort(key=lambda task: order.index(task.check))
     notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,8 @@ from txgrade.authoring.cells import (
     stub,
 )
 from txgrade.authoring.contract import measured_leaks, own_counters, unshown_costs
-from txgrade.authoring.exercise import Exercise, Task, dependencies, read_exercise
+from txgrade.authoring.exercise import Exercise, Task, read_exercise
 from txgrade.authoring.notes import Notes
-from txgrade.checking.stand_in import Calls, listening, stand_in
 from txgrade.evidence.recordings import same
 from txgrade.notebook_runner import environment
 from txgrade.seeds import kernel_seed
@@ -46,8 +45,7 @@ def record_evidence(
 
     On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
     Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
-    "hidden": {the same, and "by_heart": {task: {other task: {function: its calls, packed}}}},
-    "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
+    "hidden": {the same}, "stub": {task: bundle}, "stops": [cells that raise while the answers are empty],
     "forbidden": [{"task", "names", "operators"}], "broken": {task: [what the reference calls of these]},
     "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check},
     "leaks": {task: [what its check does although an answer could use it]}, "counters": [the same of given cells]}`.
@@ -134,16 +132,12 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
                 f"task {task.id}: its check shows other values when it runs again. Draw all inputs from `show`, "
                 "and don't let later cells change what the check uses"
             )
-    answers, heard = [], _Heard(exercise)
-    for task in exercise.tasks if hidden else ():
-        with heard.listening(task, namespace):
-            check_run(exercise, task, namespace, hidden)
+    answers = []
     for each in notes.answers:
         task = exercise.task(each.task)
         originals = {name: namespace[name] for name in task.names}
         namespace.update(_stand_ins(task, each.answer))
-        with heard.listening(task, namespace):
-            bundle, _ = check_run(exercise, task, namespace, hidden)
+        bundle, _ = check_run(exercise, task, namespace, hidden)
         namespace.update(originals)
         answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
     about = {
@@ -153,9 +147,8 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         "seconds": seconds,
         "broken": _broken(exercise, notes, namespace),
     }
-    by_heart = heard.proved(seed, reference) if hidden else {}
     about["leaks"] = {task.id: _leaks(exercise, task, namespace, reference, answers, notes) for task in exercise.tasks}
-    return {"reference": reference, "known": answers, "by_heart": by_heart, "given": given}, about
+    return {"reference": reference, "known": answers, "given": given}, about
 
 
 def _leaks(
@@ -166,54 +159,6 @@ def _leaks(
         known = [each["bundle"] for each in answers if each["task"] == task.id]
         return measured_leaks(exercise, task, [reference[task.id], *known])
     return unshown_costs(reference[task.id], lambda: check_run(exercise, task, namespace, hidden=True)[0])
-
-
-class _Heard:
-    """How tasks call the functions of others, so that they can be judged where those are not right."""
-
-    def __init__(self, exercise: Exercise):
-        self.exercise, self.depends = exercise, dependencies(exercise)
-        self.calls = {id: {other: Calls() for other in others} for id, others in self.depends.items()}
-
-    @contextlib.contextmanager
-    def listening(self, task: Task, namespace: dict) -> Iterator[None]:
-        """Within the block, write down what a check of this task asks of others' functions."""
-        with contextlib.ExitStack() as stack:
-            for other, calls in self.calls[task.id].items():
-                stack.enter_context(listening(namespace, list(self.exercise.task(other).names), calls))
-            yield
-
-    def proved(self, seed: int, reference: dict) -> dict[str, dict[str, dict[str, str]]]:
-        """By task, then by the task that it uses: what is known by heart of its functions.
-
-        A task is left out where its own reference, with nothing but this, shows something else: where functions
-        change what they are given, draw random numbers, are asked for gradients, or aren't functions at all.
-        """
-        known = {}
-        for task in self.exercise.tasks:
-            packed = {other: each.packed() for other, each in self.calls[task.id].items()}
-            with contextlib.suppress(RecordingError):
-                if packed and same(reference[task.id], self._alone(task, packed, seed)):
-                    known[task.id] = packed
-        return known
-
-    def _alone(self, task: Task, packed: dict[str, dict[str, str]], seed: int) -> dict:
-        """The task's bundle in a notebook that knows the tasks it uses by heart."""
-        cells, namespace = self.exercise.notebook.cells, _namespace()
-        sources = {self.exercise.task(other).answer: names for other, names in packed.items()}
-        answers = {each.answer for each in self.exercise.tasks} - {task.answer}
-        for number, cell in enumerate(cells):
-            if cell.cell_type != "code" or stays_home(cell):
-                continue
-            if number == task.check:
-                return check_run(self.exercise, task, namespace, hidden=True)[0]
-            if number in sources:
-                _execute(stand_in(stub(cell), sources[number]), f"cell {number + 1}", namespace)
-            elif not is_check(cell) and number not in answers:
-                _execute(cell.source, f"cell {number + 1}", namespace)
-            if is_parameters(cell):
-                _set_parameters(namespace, seed)
-        raise RecordingError(f"task {task.id}: its check is not there")
 
 
 def author_notes(exercise: Exercise, namespace: dict) -> Notes:

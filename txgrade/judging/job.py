@@ -9,7 +9,6 @@ from typing import Any
 
 from txgrade.authoring.assignment import Assignment, GradedTask, rebuild, rebuild_alone, rests_on
 from txgrade.checking.failed import BEFORE as NOT_RUN
-from txgrade.checking.stand_in import stand_in
 from txgrade.judging.displayed import displayed
 from txgrade.judging.execute import LEAST, Executed, execute
 from txgrade.judging.judge import answer_hash, judge, one_report, task_result
@@ -80,7 +79,7 @@ class _Submission:
         self.secret = any(task.hidden for task in self.assignment.tasks)
         self.left = dict.fromkeys(self.seeds, job.limits.notebook_seconds)
         self.outcomes: dict[tuple, Outcome] = {}  # by task, seed, and whether alone
-        self.needs: dict[str, list[GradedTask]] = {}  # which tasks have to be right before one can be judged alone
+        self.waits_for: dict[str, list[GradedTask]] = {}  # by task: those to be right before it is judged alone
 
     def graded(self, result: Result) -> Result:
         quoted = None
@@ -89,8 +88,7 @@ class _Submission:
             self.left[self.seeds[0]] = self.job.limits.notebook_seconds  # nothing is judged by it
         whole = [self._run(seed, rebuild(self.assignment, self.answers), secret=self.secret) for seed in self.seeds]
         reports = [self._judge(whole)]
-        apart = [run for task in self.assignment.tasks for run in self._runs_alone(task)]
-        reports.append(self._judge(apart))
+        reports += [self._judge(runs) for task in self.assignment.tasks if (runs := self._runs_alone(task))]
         outcomes, junit = self.outcomes, one_report(reports)
         shown = quoted or whole[0]
         outputs = displayed(self.assignment, shown.executed)
@@ -138,45 +136,28 @@ class _Submission:
         return junit
 
     def _runs_alone(self, task: GradedTask) -> list[Run]:
-        """A task's runs by itself, one a seed, where it may owe what it lacks to other cells of the submission."""
-        others = self._others(task) if self._wants_alone(task) else None
-        if others is None:
-            return []
-        notebooks = {seed: rebuild_alone(self.assignment, task, self.answers, others[seed]) for seed in self.seeds}
-        return [self._run(seed, notebook, task.id, secret=True) for seed, notebook in notebooks.items()]
+        """Run a task by itself, once a seed, if other cells of the submission may be why it isn't right.
 
-    def _in_sequence(self, task: GradedTask) -> list[Outcome]:
-        return [self.outcomes[task.id, seed, False] for seed in self.seeds]
+        The tasks that it uses bring the submission's own cells. Until those are right, the task is not judged alone.
+        """
+        if task.kind in ("tests", "written") or not _answered(self.job, task) or self._is_right(task):
+            return []
+        used = rests_on(self.assignment, task, self.answers)
+        if wrong := [other for other in used if not self._is_right(other)]:
+            self.waits_for[task.id] = wrong
+            return []
+        others = [other for other in self.assignment.tasks if other.id != task.id]
+        explained = all(self.outcomes[task.id, seed, False].known for seed in self.seeds)
+        if explained or not any(_answered(self.job, other) for other in others):
+            return []
+        cells = {id: self.answers.get(id, self.assignment.stubs[id]) for other in used for id in other.answers}
+        notebook = rebuild_alone(self.assignment, task, self.answers, cells)
+        return [self._run(seed, notebook, task.id, secret=self.secret) for seed in self.seeds]
 
     def _is_right(self, task: GradedTask) -> bool:
-        return all(each.verdict == "right" for each in self._in_sequence(task))
-
-    def _wants_alone(self, task: GradedTask) -> bool:
-        """Whether a task that isn't right in sequence may owe that to other cells of the submission."""
-        if task.kind in ("tests", "written") or not _answered(self.job, task) or self._is_right(task):
-            return False
-        if not all(map(self._is_right, rests_on(self.assignment, task, self.answers))):
-            return True
-        others = any(_answered(self.job, each) for each in self.assignment.tasks if each.id != task.id)
-        return others and not all(each.known for each in self._in_sequence(task))
-
-    def _others(self, task: GradedTask) -> dict[int, dict[str, str]] | None:
-        """By seed: the solution cells of other tasks that a task is tested with, when it is tested alone.
-
-        A task that it rests on brings the submission's own cells where they are right; else what the reference says
-        to the calls that the reference makes. Where that is not known, the task can't be tested alone.
-        """
-        cells: dict[int, dict[str, str]] = {seed: {} for seed in self.seeds}
-        for other in rests_on(self.assignment, task, self.answers):
-            own = self._is_right(other)
-            known = [self.job.reference.by_heart[seed].get(task.id, {}).get(other.id) for seed in self.seeds]
-            if not own and None in known:
-                self.needs.setdefault(task.id, []).append(other)
-            for seed, packed in zip(self.seeds, known, strict=True):
-                for id in other.answers:
-                    stub = self.assignment.stubs[id]
-                    cells[seed][id] = self.answers.get(id, stub) if own or packed is None else stand_in(stub, packed)
-        return None if task.id in self.needs else cells
+        """Return whether a task is right on every seed, in sequence or alone."""
+        outcomes = [[self.outcomes.get((task.id, seed, alone)) for seed in self.seeds] for alone in (False, True)]
+        return any(all(outcome and outcome.verdict == "right" for outcome in way) for way in outcomes)
 
     def _task(self, task: GradedTask, outcomes: dict, quoted: Run | None) -> TaskResult:
         answer = "\n\n".join(self.answers.get(id, "") for id in task.answers).strip()
@@ -187,7 +168,7 @@ class _Submission:
                 task.id, task.title, task.kind, verdict, 0, task.points, answer=answer, answer_hash=answer_hash(answer)
             )
         words = quoted_outcome(self.assignment, task, quoted, self.job.reference) if quoted else None
-        result = task_result(task, outcomes, answer, words, self.needs.get(task.id, ()))
+        result = task_result(task, outcomes, answer, words, self.waits_for.get(task.id, ()))
         if not any(id in self.answers for id in task.answers) and not result.points and task.answers:
             return replace(result, verdict="missing", lines=("Its cell is not in your notebook.",), matrices=None)
         return result
@@ -234,14 +215,12 @@ class _Submission:
         return notes
 
     def _unjudged(self, tasks: tuple[TaskResult, ...]) -> list[Note]:
-        """Tasks that were not judged by themselves, since they rest on others in a way that can't be stood in for."""
+        """Return notes on tasks that were not judged by themselves, since they rest on others that are wrong."""
         notes = []
         for task in tasks:
-            needs = [each.title for each in self.needs.get(task.id, ())]
-            ways = [each for (id, _, alone), each in self.outcomes.items() if id == task.id and alone]
-            if task.points < task.max_points and (needs or any(each.unknown for each in ways)):
-                why = f"rests on {' and '.join(needs)}" if needs else "calls what it rests on as the reference does not"
-                notes.append(Note("not judged alone", f"{why}: judged when that is right", task.id))
+            if task.points < task.max_points and task.id in self.waits_for:
+                titles = " and ".join(other.title for other in self.waits_for[task.id])
+                notes.append(Note("not judged alone", f"rests on {titles}: judged when that is right", task.id))
         return notes
 
 

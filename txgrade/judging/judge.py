@@ -63,11 +63,8 @@ def task_result(
     alone = _worst(apart) if apart else sequence
     shown = sequence if quoted is None else _quoting(sequence, quoted)
     if alone.points > sequence.points:
-        words = (
-            "Right by itself, with right answers to the tasks it rests on."
-            if alone.verdict == "right"
-            else ("Partly right by itself, with right answers to the tasks it rests on.")
-        )
+        how = "Right" if alone.verdict == "right" else "Partly right"
+        words = f"{how} when it runs by itself: another cell of your notebook gets in its way."
         shown = replace(
             alone, lines=(words, *(f"In your notebook: {line}" for line in shown.lines[:1])), parts=(), matrices=None
         )

@@ -7,7 +7,6 @@ from functools import partial
 
 from txgrade.authoring.assignment import Assignment, GradedTask
 from txgrade.checking.failed import failure_of, names_defined
-from txgrade.checking.stand_in import NotKnown
 from txgrade.checking.verdict import verdict_of
 from txgrade.evidence.mistakes import measured_mistake
 from txgrade.judging.execute import Executed
@@ -27,8 +26,6 @@ class Reference:
     notebooks: dict[int, str]  # by seed: the reference's executed notebook, as JSON
     recordings: dict[int, dict[str, dict]] = field(default_factory=dict)  # by seed and task, hidden tests included
     open: dict[int, dict[str, dict]] = field(default_factory=dict)  # the same without them, of the seed that is quoted
-    # By seed, task, and the task that it uses: what stands in for that one's functions (see `checking.stand_in`).
-    by_heart: dict[int, dict[str, dict[str, dict[str, str]]]] = field(default_factory=dict)
     given: dict[int, dict[str, list]] = field(default_factory=dict)  # by seed and task: what `show.given` has drawn
 
 
@@ -40,7 +37,7 @@ class Run:
     executed: Executed
     only: str | None = None
     shares: dict[str, tuple[float, str]] = field(default_factory=dict)  # measured tasks: share and sentence
-    secret: bool = False  # whether hidden tests or values of the reference were in its kernel
+    secret: bool = False  # whether hidden tests were in its kernel
     answers: dict[str, str] = field(default_factory=dict)  # the submission's, by grade_id
 
 
@@ -56,7 +53,6 @@ class Outcome:
     known: bool = False  # one known mistake explains all of it: its first line is the author's sentence
     sentences: tuple[str, ...] = ()  # of the author's, all that apply
     operators: tuple[str, ...] = ()  # what its check was seen to call
-    unknown: bool = False  # it called another task's function as the reference never does
     malformed: str = ""  # what is wrong with its evidence, for a person: an attempt, or an accident
 
 
@@ -120,7 +116,6 @@ def _outcome(task: GradedTask, run: Run, reference: Reference, check: Checked) -
         verdict.known,
         verdict.sentences,
         operators,
-        unknown=run.only is not None and (bundle["error"] or {}).get("error") == NotKnown.__name__,
     )
 
 
@@ -176,7 +171,6 @@ def _told(task: GradedTask, outcome: Outcome) -> Outcome:
         known=outcome.known,
         sentences=outcome.lines[: outcome.known],
         operators=outcome.operators,
-        unknown=outcome.unknown and not points,
         malformed=outcome.malformed,
     )
 
@@ -185,7 +179,7 @@ def messages(task: GradedTask, recording: dict) -> int:
     """How many different things a run that held a secret can say of a task.
 
     Each possible sum of points but the full one may come with one of the author's sentences or without; right comes
-    without; and none, with the remark that the answer calls what it rests on in a way of its own.
+    without.
     """
     if task.kind == "measured":
         return STEPS + 1
@@ -193,7 +187,7 @@ def messages(task: GradedTask, recording: dict) -> int:
     for each in recording["reference"]["shown"]:
         sums |= {earned + (each["points"] or 0) for earned in sums}
     sentences = {each["sentence"] for each in recording["mistakes"]}
-    return 1 + max(1, len(sums) - 1) * (1 + len(sentences)) + 1
+    return 1 + max(1, len(sums) - 1) * (1 + len(sentences))
 
 
 def _in_kernel(task: GradedTask, outputs: list) -> Outcome:

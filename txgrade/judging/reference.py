@@ -73,7 +73,6 @@ def make_reference(
         notebooks,
         {seed: _recordings(assignment, each) for seed, each in hidden.items()},
         {int(seed): _recordings(assignment, each) for seed, each in recorded["open"].items()},
-        {seed: each["by_heart"] for seed, each in hidden.items()},
         given,
     )
 

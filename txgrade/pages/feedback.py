@@ -91,7 +91,7 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
         tone = "right" if task.points >= task.max_points else "wait"
     asked = assignment.task(task.id)
     if _is_apart(task):
-        words += " when the earlier tasks are right"
+        words += " when run by itself"
     heading, prompt = untitled(asked.prompt) if asked else ("", "")
     return {
         "title": task.title or task.id,
@@ -130,12 +130,12 @@ def _meta(heading: str) -> list[str]:
 
 
 def _apart(task: TaskResult) -> str:
-    """What it means that a task gives more when the earlier ones are right."""
+    """Return what it means that a task earns more by itself than in the notebook."""
     if not _is_apart(task):
         return ""
     return (
-        f"Tried with right answers to those, it earns {number(task.alone)} of {plural(task.max_points, 'point')}; "
-        f"with your own, {number(task.in_sequence)}. The better one counts."
+        f"Run without the other tasks' cells, it earns {number(task.alone)} of {plural(task.max_points, 'point')}; "
+        f"in your notebook, {number(task.in_sequence)}. The better one counts."
     )
 
 
