@@ -130,7 +130,7 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # the course, with your points, your place on it, the next step, and the hours that are left.
 
 # %% tags=["nbval-ignore-output"]
-from txgrade import progress
+from txcourse.progress import progress
 
 progress()
 

@@ -1,4 +1,4 @@
-"""Where txgrade is imported from, and the course around it."""
+"""Where txgrade is imported from, and the course that the work takes place in."""
 
 import tomllib
 from pathlib import Path
@@ -7,8 +7,14 @@ from typing import Any
 PACKAGES = Path(__file__).parents[1]  # a clone, or site-packages
 
 
+def course_folder() -> Path | None:
+    """Return the course's folder if the current one is in it."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if course_table(folder) is not None), None)
+
+
 def course_table(folder: Path) -> dict[str, Any] | None:
-    """Return the table `[tool.txgrade]` of a folder's pyproject.toml; None where the folder is not a course.
+    """Return the table `[tool.txgrade]` of a folder's pyproject.toml; None if the folder is not a course.
 
     Its key `packages` names what answers may import or read from that folder: packages, and folders of data.
     """

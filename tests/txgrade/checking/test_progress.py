@@ -88,96 +88,31 @@ def test_checks_write_progress(study, home):
     assert rows["attention"]["title"] == "Scaled dot-product attention"
 
 
-TABLE = """| Part | Lesson | | Minutes |
-| --- | --- | --- | --- |
-| I One | [01 Text](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 40 |
-| | [02 Nets](02_nets.ipynb) | [exercise](../exercises/exercise_02_nets.ipynb) | 70 + 80 |
-| II Two | [03 Wall](03_wall.ipynb) | [exercise](../exercises/exercise_03_wall.ipynb) | 50 + 60 |
-| | 04 to come | coming | |"""
-
-
-@pytest.fixture
-def mapped(home, tmp_path, monkeypatch):
-    """What a learner sees in lesson 00 of a course of three lessons: `mapped(rows)`."""
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "exercises").mkdir()
-    (tmp_path / "pyproject.toml").write_text("[tool.txgrade]\n")
-    cells = [{"cell_type": "markdown", "source": TABLE.splitlines(keepends=True)}]
-    (tmp_path / "notebooks" / "00_start_here.ipynb").write_text(json.dumps({"cells": cells}))
-    monkeypatch.chdir(tmp_path / "notebooks")
-
-    def show(*rows):
-        keep(list(rows))
-        return progress()._repr_markdown_()
-
-    return show
-
-
-def test_the_map_begins_at_the_first_lesson(mapped):
-    shown = mapped()
-    assert (
-        "| ○ | [01 Text](../notebooks/01_text.ipynb) | [not begun](../exercises/exercise_01_text.ipynb) | 60 + 40 |"
-        in shown
-    )
-    assert "you are here" not in shown and "04" not in shown
-    assert "**Next:** [01 Text](../notebooks/01_text.ipynb), about 100 minutes with its exercise." in shown
-    assert "about 6 hours left" in shown
-
-
-def test_the_map_says_where_the_learner_is_what_is_next_and_how_long(mapped):
-    begun = mapped(row(2, "1", "a", "02_nets"), row(0, None, "b", "02_nets"))
-    assert "| ◐ begun | [02 Nets](../notebooks/02_nets.ipynb) **← you are here** | [2 of 4 points]" in begun
-    here = "**Next:** [the exercise of 02 Nets](../exercises/exercise_02_nets.ipynb)"
-    assert f"{here}, about 40 minutes. Still open: The mask\n" in begun
-    assert "about 4 hours left" in begun  # 100 + 40 + 110 minutes
-    done = mapped(row(2, "2", "b", "02_nets"))
-    assert "| ✓ done | [02 Nets](../notebooks/02_nets.ipynb) **← you are here** | [4 of 4 points]" in done
-    assert "**Next:** [03 Wall](../notebooks/03_wall.ipynb), about 110 minutes" in done
-    skipped = mapped(row(2, "3", "a", "03_wall"))
-    assert "**Next:** [01 Text]" in skipped
-    assert "**You have done the whole course.**" in mapped(row(2, "4", "a", "01_text"))
-
-
-def test_an_exercise_from_elsewhere_is_on_the_map_too(mapped):
-    assert "| ◐ begun | 99_own | 1 of 2 points | |" in mapped(row(1, "1", "a", "99_own"))
-
-
-def test_the_courses_own_table_is_read(monkeypatch):
-    monkeypatch.chdir(Path(__file__).parents[3])
-    lessons = [path.stem for path in sorted(Path("exercises").glob("*.ipynb"))]
-    assert [f"exercise_{stop.lesson}" for stop in progress().stops] == lessons
-
-
-def test_outside_the_course_it_is_a_table(mapped, tmp_path, monkeypatch):
-    mapped(row(2, "1"), row(1, "1", task="b"))
-    monkeypatch.chdir(tmp_path.parent)
+def test_a_notebook_shows_a_table(home):
+    keep([row(2, "1"), row(1, "1", task="b")])
     assert "| **Together** | | **3 of 4** |" in progress()._repr_markdown_()
 
 
-def test_done_needs_the_written_answer_too(tmp_path, monkeypatch):
+def test_a_written_answer_is_done_once_the_saved_notebook_holds_it(tmp_path, monkeypatch):
     """A task that others mark has no points at home; the saved notebook tells whether it was answered."""
     course = tmp_path / "course"
     (course / "exercises").mkdir(parents=True)
-    (course / "notebooks").mkdir()
     (course / "pyproject.toml").write_text("[tool.txgrade]\n")
-    lesson = "| ○ | [X](03_x.ipynb) | [exercise](../exercises/exercise_03_x.ipynb) | 30 + 20 |"
-    cells = [{"cell_type": "markdown", "source": [lesson], "metadata": {}}]
-    (course / "notebooks" / "00_start_here.ipynb").write_text(json.dumps({"cells": cells}))
     monkeypatch.chdir(course / "exercises")
     keep([row(2, "1"), Row("03_x", "Investigate", "why", 0, 0)])
-    noted = {
+    metadata = {
         "nbgrader": {"grade_id": "why", "solution": True, "grade": True},
         "txgrade": {"stub": stub_digest("Answer.")},
     }
 
-    def after(source):
-        cell = {"cell_type": "markdown", "source": [source], "metadata": noted}
+    def done(source):
+        cell = {"cell_type": "markdown", "source": [source], "metadata": metadata}
         Path("exercise_03_x.ipynb").write_text(json.dumps({"cells": [cell]}))
-        return progress()._repr_markdown_()
+        return [row.done for row in progress()]
 
-    assert "◐ begun" in after("Answer.\n") and "Still open: Investigate" in after("Answer.\n")
-    assert "✓ done" in after("Because of the softmax.") and "You have done the whole course" in after("Because.")
-    assert "◐ begun" in after("")
+    assert done("Answer.\n") == [True, False]
+    assert done("Because of the softmax.") == [True, True]
+    assert done("") == [True, False]
 
 
 def test_a_measured_task_is_done_when_it_is_gathered(tmp_path, monkeypatch):

@@ -1,0 +1,93 @@
+"""The map of the course that lesson 00 draws."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from txcourse.progress import progress
+from txgrade.checking.progress import Row, keep
+
+TABLE = """| Part | Lesson | | Minutes |
+| --- | --- | --- | --- |
+| I One | [01 Text](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 40 |
+| | [02 Nets](02_nets.ipynb) | [exercise](../exercises/exercise_02_nets.ipynb) | 70 + 80 |
+| II Two | [03 Wall](03_wall.ipynb) | [exercise](../exercises/exercise_03_wall.ipynb) | 50 + 60 |
+| | 04 to come | coming | |"""
+
+
+def row(points=0.0, when=None, task="a", exercise="03_x"):
+    return Row(exercise, "The mask", task, float(points), 2.0, when)
+
+
+@pytest.fixture
+def mapped(tmp_path, monkeypatch):
+    """Keep rows, and return what lesson 00 of a course of three lessons shows: `mapped(row, …)`."""
+    monkeypatch.setenv("TXGRADE_HOME", str(tmp_path / "home"))  # no test touches a real learner's progress
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.txgrade]\n")
+    cells = [{"cell_type": "markdown", "source": TABLE.splitlines(keepends=True)}]
+    (tmp_path / "notebooks" / "00_start_here.ipynb").write_text(json.dumps({"cells": cells}))
+    monkeypatch.chdir(tmp_path / "notebooks")
+
+    def show(*rows):
+        keep(list(rows))
+        return progress()._repr_markdown_()
+
+    return show
+
+
+def test_the_map_begins_at_the_first_lesson(mapped):
+    shown = mapped()
+    assert (
+        "| ○ | [01 Text](../notebooks/01_text.ipynb) | [not begun](../exercises/exercise_01_text.ipynb) | 60 + 40 |"
+        in shown
+    )
+    assert "you are here" not in shown and "04" not in shown
+    assert "**Next:** [01 Text](../notebooks/01_text.ipynb), about 100 minutes with its exercise." in shown
+    assert "about 6 hours left" in shown
+
+
+def test_the_map_says_where_the_learner_is_what_is_next_and_how_long(mapped):
+    begun = mapped(row(2, "1", "a", "02_nets"), row(0, None, "b", "02_nets"))
+    assert "| ◐ begun | [02 Nets](../notebooks/02_nets.ipynb) **← you are here** | [2 of 4 points]" in begun
+    here = "**Next:** [the exercise of 02 Nets](../exercises/exercise_02_nets.ipynb)"
+    assert f"{here}, about 40 minutes. Still open: The mask\n" in begun
+    assert "about 4 hours left" in begun  # 100 + 40 + 110 minutes
+    done = mapped(row(2, "2", "b", "02_nets"))
+    assert "| ✓ done | [02 Nets](../notebooks/02_nets.ipynb) **← you are here** | [4 of 4 points]" in done
+    assert "**Next:** [03 Wall](../notebooks/03_wall.ipynb), about 110 minutes" in done
+    skipped = mapped(row(2, "3", "a", "03_wall"))
+    assert "**Next:** [01 Text]" in skipped
+    assert "**You have done the whole course.**" in mapped(row(2, "4", "a", "01_text"))
+
+
+def test_an_exercise_from_elsewhere_is_on_the_map_too(mapped):
+    assert "| ◐ begun | 99_own | 1 of 2 points | |" in mapped(row(1, "1", "a", "99_own"))
+
+
+def test_the_courses_own_table_is_read(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    exercises = [path.stem for path in sorted(Path("exercises").glob("*.ipynb"))]
+    assert [f"exercise_{lesson.name}" for lesson in progress().lessons] == exercises
+
+
+def test_outside_the_course_it_is_a_table(mapped, tmp_path, monkeypatch):
+    mapped(row(2, "1"), row(1, "1", task="b"))
+    monkeypatch.chdir(tmp_path.parent)
+    assert "| **Together** | | **3 of 4** |" in progress()._repr_markdown_()
+
+
+def test_the_map_waits_for_the_written_answer(mapped):
+    """A task that others mark has no points at home; it is done once the saved notebook holds an answer."""
+    rows = [row(2, "1", exercise="01_text"), Row("01_text", "Investigate", "why", 0, 0)]
+    shown = mapped(*rows)
+    assert "| ◐ begun | [01 Text]" in shown and "Still open: Investigate" in shown
+    assert "| ✓ done | [01 Text]" in mapped(Row("01_text", "Investigate", "why", 0, 0, "2"))
+
+
+def test_a_damaged_file_is_named_under_the_map(mapped, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "progress.json").write_text("{")
+    assert "is damaged" in progress()._repr_markdown_()
