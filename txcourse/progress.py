@@ -105,6 +105,27 @@ def read_lessons(start: Path) -> list[Lesson]:
     return [Lesson(title, name, int(reading), int(practice)) for title, name, reading, practice in ROW.findall(text)]
 
 
+def next_steps(exercise: str) -> list[tuple[str, str]]:
+    """Return titles and paths of the lesson after an exercise and of the map, as seen from the exercise's folder."""
+    lessons = sorted(Path("../notebooks").glob("*.ipynb"))
+    path = next((path for path in lessons if path.stem > exercise), None)
+    if path is None:
+        return []
+    steps = [(_heading(path) or path.stem, path.as_posix())]
+    start = Path("..") / MAP
+    return [*steps, ("where you are in the course", start.as_posix())] if start.is_file() else steps
+
+
+def _heading(path: Path) -> str:
+    """Return the title of a notebook; nothing if it has none."""
+    try:
+        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    heading = re.match(r"# +(.+)", first)
+    return heading[1].strip() if heading else ""
+
+
 def _state(rows: list[Row]) -> str:
     begun = any(row.when for row in rows)
     return "✓ done" if rows and all(row.done for row in rows) else "◐ begun" if begun else "○"

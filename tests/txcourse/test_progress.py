@@ -1,11 +1,13 @@
 """The map of the course that lesson 00 draws."""
 
 import json
+from importlib.metadata import entry_points
 from pathlib import Path
 
+import nbformat
 import pytest
 
-from txcourse.progress import progress
+from txcourse.progress import next_steps, progress
 from txgrade.checking.progress import Row, keep
 
 TABLE = """| Part | Lesson | | Minutes |
@@ -91,3 +93,26 @@ def test_a_damaged_file_is_named_under_the_map(mapped, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "progress.json").write_text("{")
     assert "is damaged" in progress()._repr_markdown_()
+
+
+def test_the_lesson_after_an_exercise_is_next(tmp_path, monkeypatch):
+    """Paths are as seen from the exercise's folder."""
+    for folder in ("notebooks", "exercises"):
+        (tmp_path / folder).mkdir()
+    titles = {"03_attention": "# Attention", "05_positions": "# Where & when\n\nText", "07_x": "No"}
+    for name, title in titles.items():
+        cells = [nbformat.v4.new_markdown_cell(title)]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "notebooks" / f"{name}.ipynb")
+    monkeypatch.chdir(tmp_path / "exercises")
+    assert next_steps("02_recurrent") == [("Attention", "../notebooks/03_attention.ipynb")]
+    assert next_steps("03_attention") == [("Where & when", "../notebooks/05_positions.ipynb")]
+    assert next_steps("05_positions") == [("07_x", "../notebooks/07_x.ipynb")]
+    assert next_steps("07_x") == []
+    (tmp_path / "notebooks" / "00_start_here.ipynb").touch()
+    assert ("where you are in the course", "../notebooks/00_start_here.ipynb") in next_steps("03_attention")
+    monkeypatch.chdir(tmp_path)
+    assert next_steps("03_attention") == []
+
+
+def test_exercises_ask_the_course_for_what_is_next():
+    assert [hook.load() for hook in entry_points(group="txgrade.next_steps")] == [next_steps]

@@ -1,15 +1,12 @@
 """The end of an exercise: its points so far, and what to do next."""
 
 import html
-import json
 import os
-import re
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from txgrade.checking.verdict import ELSEWHERE, SYMBOL, Verdict
 from txgrade.text import markup, number, plural, titled
-
-START = "../notebooks/00_start_here.ipynb"
 
 
 def score(points: int | float, best: int | float, elsewhere: int | float) -> str:
@@ -26,7 +23,7 @@ class Summary:
     """
 
     def __init__(self, exercise: dict | None, verdicts: dict[str, Verdict], learner: bool = False):
-        self._next = next_lesson(exercise["exercise"]) if learner and exercise else None
+        self._next = next_steps(exercise["exercise"]) if learner and exercise else []
         tried = any(verdict.kind != "unanswered" for verdict in verdicts.values())
         self._solution = worked_solution(exercise["exercise"]) if learner and exercise and tried else None
         self._hand_in = learner
@@ -52,7 +49,7 @@ class Summary:
 
     def __repr__(self) -> str:
         rows = [f"  {symbol} {titled(title, points)}" for symbol, title, points in self._rows]
-        then = [f"Next: {self._next[0]}"] if self._next else []
+        then = [f"Next: {title}" for title, _ in self._next[:1]]
         then += [f"To compare: {self._solution}"] if self._solution else []
         return "\n".join([self._headline(), *rows, *then, *([hand_in()] if self._hand_in else [])])
 
@@ -67,27 +64,20 @@ class Summary:
         head = "<tr><th></th><th scope='col' style='text-align: left'>Task</th><th scope='col'>Points</th></tr>"
         table = f"<table><caption><strong>{html.escape(self._headline())}</strong></caption>{head}{rows}</table>"
         if self._next:
-            title, path = map(html.escape, self._next)
-            table += f"<p><strong>Next:</strong> <a href='{path}'>{title}</a>"
-            table += f" · <a href='{START}'>where you are in the course</a></p>" if Path(START).is_file() else "</p>"
+            links = (f"<a href='{html.escape(path)}'>{html.escape(title)}</a>" for title, path in self._next)
+            table += f"<p><strong>Next:</strong> {' · '.join(links)}</p>"
         if self._solution:
             table += "<p><strong>To compare</strong>, when you have tried what you want to try: "
             table += f"<a href='{html.escape(self._solution)}'>a worked solution</a></p>"
         return table + (f"<p>{markup(hand_in())}</p>" if self._hand_in else "")
 
 
-def next_lesson(exercise: str) -> tuple[str, str] | None:
-    """Title and path of the lesson after an exercise's, as seen from the exercise's folder, if there is one."""
-    lessons = sorted(Path("../notebooks").glob("*.ipynb"))
-    path = next((path for path in lessons if path.stem > exercise), None)
-    if path is None:
-        return None
-    try:
-        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
-    except (OSError, ValueError, LookupError, TypeError):
-        first = ""
-    heading = re.match(r"# +(.+)", first)
-    return heading[1].strip() if heading else path.stem, path.as_posix()
+def next_steps(exercise: str) -> list[tuple[str, str]]:
+    """Return titles and paths of where to go after an exercise, as seen from its folder; the course knows them.
+
+    A course names its function in the entry point group `txgrade.next_steps`.
+    """
+    return [step for hook in entry_points(group="txgrade.next_steps") for step in hook.load()(exercise)]
 
 
 def worked_solution(exercise: str) -> str | None:
