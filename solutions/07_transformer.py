@@ -12,7 +12,6 @@
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 from collections import Counter

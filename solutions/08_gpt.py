@@ -8,7 +8,6 @@
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import math

@@ -9,7 +9,6 @@
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import torch

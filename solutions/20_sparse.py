@@ -10,7 +10,6 @@
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import math

@@ -13,7 +13,6 @@
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import torch

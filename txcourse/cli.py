@@ -16,10 +16,11 @@ def main() -> None:
     run(app, "txcourse")
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         print(f"txcourse {version('txcourse')}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -20,10 +20,11 @@ def main() -> None:
     run(app, "txgrade")
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         print(f"txgrade {version('txgrade')}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

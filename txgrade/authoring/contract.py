@@ -71,7 +71,7 @@ def _public(source: str) -> Iterator[tuple[int, str]]:
         for node in ast.walk(argument)
     ]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in ("seed", "mode"):
+        if isinstance(node, ast.Name) and node.id == "seed":
             yield node.lineno, node.id
         elif isinstance(node, ast.Attribute) and node not in inside and _draws(ast.unparse(node)):
             yield node.lineno, ast.unparse(node)

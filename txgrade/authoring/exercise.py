@@ -195,9 +195,9 @@ class _Reader:
             }
             constants = {name: getattr(value, "value", None) for name, value in values.items()}
             seed = constants.get("seed")
-            if type(seed) is int and constants.get("mode") == "learn":
+            if type(seed) is int:
                 return seed
-        self.problems.append('needs one cell tagged "parameters" that says: seed = 0; mode = "learn"')
+        self.problems.append('needs one cell tagged "parameters" that says: seed = 0')
         return 0
 
     def _id(self, cell: Any) -> str:

@@ -16,8 +16,7 @@ from txgrade.records.result import Note
 from txgrade.source import NOT_PYTHON, program
 
 HISTORY = re.compile(r"In|Out|_{1,3}|_i{1,3}|_[iod]h|_i?\d+|get_ipython")  # what IPython keeps of the cells before
-PARAMETERS = frozenset(("seed", "mode", "check"))
-UNREAD = frozenset(("mode", "check"))  # a seed may be wanted for one's own random numbers
+PARAMETERS = frozenset(("seed", "check"))
 WAYS = frozenset(  # to names and objects of others, and to what watches the answer, by the last part of a path
     ("_getframe", "f_back", "f_globals", "f_locals", "f_builtins", "gi_frame", "cr_frame", "tb_frame", "user_ns")
     + ("__globals__", "__closure__", "cell_contents", "__code__", "__defaults__", "__kwdefaults__", "__main__")
@@ -118,7 +117,7 @@ def borrowed_names(tree: ast.Module, names: Names, own: Own, source: str) -> lis
     read |= {name for name, stored in _by_text(tree) if not stored}
     known = names.bound.keys() | own.given.keys() | set().union(*own.solved.values()) | set(vars(builtins))
     left_behind = own.bound_by_checks - known
-    foreign = {name for name in read if name in left_behind or HISTORY.fullmatch(name)} | (read & UNREAD)
+    foreign = {name for name in read if name in left_behind or HISTORY.fullmatch(name)} | (read & {"check"})
     ways = {path for path in reached(source) if path.rpartition(".")[2] in WAYS or _is_within(path, names)}
     return sorted(foreign - names.bound.keys()) + sorted(ways | _spaces(tree, names))
 

@@ -256,7 +256,7 @@ def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
 
 def _set_parameters(namespace: dict, seed: int) -> None:
     """What papermill sets in a notebook that is graded on this seed; the seed itself stays with the grader."""
-    namespace.update({"seed": kernel_seed(seed), "mode": "grade", GRADING_SEED: seed})
+    namespace.update({"seed": kernel_seed(seed), GRADING_SEED: seed})
 
 
 def check_run(

@@ -55,15 +55,15 @@ def execute(
 
     A cell out of time is `disturbed` where the kernel got less than the share `least` of the time and waited for more.
 
-    With a seed, papermill injects what of it may enter a kernel, `mode = "grade"`, and what the grader drew for the
-    checks' `show.given`, by task. A cell that raises doesn't end the run; a cell out of
-    time, a dead kernel and too much output do. Without a seed, for tests of nbgrader's, a cell out of time is
+    With a seed, papermill injects what of it may enter a kernel, and what the grader drew for the checks'
+    `show.given`, by task. A cell that raises doesn't end the run; a cell out of time, a dead kernel and too much
+    output do. Without a seed, for tests of nbgrader's, a cell out of time is
     interrupted, as nbgrader does, and counts as an error.
 
     Raises:
         NoKernel: none could be started.
     """
-    parameters = None if seed is None else {"seed": kernel_seed(seed), "mode": "grade"}
+    parameters = None if seed is None else {"seed": kernel_seed(seed)}
     if parameters and given:
         parameters["given"] = pack_json(given)
     run = _Run(limits, limits.notebook_seconds if seconds is None else seconds, least, interrupt=seed is None)

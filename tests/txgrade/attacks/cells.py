@@ -103,7 +103,7 @@ def setup_cell_edited(released: Any) -> Any:
         if each.cell_type == "code" and each.source.startswith("import torch"):
             each.source += "\ntorch.allclose = torch.equal = lambda *given: True\n" + RIGHT["target"]
         if "parameters" in each.metadata.get("tags", []):
-            each.source = 'seed = 0\nmode = "learn"\ncheck = None'
+            each.source = "seed = 0\ncheck = None"
     return notebook
 
 
@@ -194,8 +194,8 @@ def magics() -> str:
 
 @attack()
 def reset() -> str:
-    """Resets the notebook's names, so that `seed` and `mode` are gone."""
-    return WRONG + "\nfrom IPython import get_ipython\nget_ipython().user_ns.pop('mode')\ndel seed\n"
+    """Resets the notebook's names, so that `seed` is gone."""
+    return WRONG + "\nfrom IPython import get_ipython\nget_ipython().user_ns.pop('seed')\n"
 
 
 @attack()

@@ -370,12 +370,6 @@ seed = Any(seed)
     )
 
 
-@attack()
-def mode_learn() -> str:
-    """Says that this is a learner's notebook: the check then shows a verdict, and no evidence."""
-    return WRONG + '\nmode = "learn"\n'
-
-
 @attack(knows=("public",))
 def verdict_of_a_learner(public: dict) -> str:
     """Loads recordings in which the wrong answer is right, and lets the check say so."""
@@ -387,7 +381,6 @@ import json
 from txgrade.checking import checks
 from txgrade.evidence import recordings
 
-mode = "learn"
 bundle = json.loads({shown!r})
 recordings.first_difference = lambda *given: None
 checks.verdict_of = lambda recording, bundle: checks.Verdict("target", "The target", "right", 5, 5)

@@ -60,7 +60,7 @@ def test_a_changed_check_cell_is_unknown(answered):
 @pytest.mark.slow
 def test_grading_mode_in_a_kernel_shows_evidence_only(notebook, tmp_path):
     """As papermill does it: a cell after the parameters sets another seed, and the grader's own takes it."""
-    injected = nbformat.v4.new_code_cell(f'seed = 11\nmode = "grade"\n{BEGIN}')
+    injected = nbformat.v4.new_code_cell(f"seed = 11\n{BEGIN}")
     at = next(i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
     notebook.cells.insert(at + 1, injected)
     notebook_runner.run(notebook, tmp_path, TXGRADE_HOME=str(tmp_path))

@@ -14,7 +14,6 @@ HEADER = """# %% [markdown]
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import torch

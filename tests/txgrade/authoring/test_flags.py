@@ -24,7 +24,6 @@ SOURCE = """# %% [markdown]
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import math
@@ -99,7 +98,6 @@ FIRST = "def first(x):\n    return x\n"
         ("LIMIT += 1", "LIMIT"),
         ("LIMIT: int = 4", "LIMIT"),
         ("for seed in range(3):\n    pass", "seed"),
-        ("mode = 'learn'", "mode"),
         ("with open('x') as check:\n    pass", "check"),
         ("class second:\n    pass", "second"),  # another task's answer
         ("def sum(values):\n    return 0", "sum"),  # what a check reads without binding it
@@ -149,7 +147,6 @@ def test_a_bound_name_of_another_cell_is_flagged(assignment, more, name):
         ("return _ih", "_ih"),
         ("return get_ipython().user_ns['knows']", "get_ipython"),
         ("return n", "n"),  # a loop variable that a check leaves behind
-        ("return 1 if mode == 'grade' else 0", "mode"),
         ("return check.exercise", "check"),
         ("return globals().get('kn' + 'ows')", "globals"),
         ("import sys\n    return sys._getframe(1).f_locals", "sys._getframe"),

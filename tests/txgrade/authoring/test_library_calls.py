@@ -20,7 +20,6 @@ SOURCE = """# %% [markdown]
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import torch

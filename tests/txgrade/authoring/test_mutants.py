@@ -13,7 +13,7 @@ from txgrade import equivalent
 from txgrade.authoring.mutant_runs import in_child
 from txgrade.authoring.mutants import TaskMutants, mutants_of
 from txgrade.authoring.mutations import mutations
-from txlib.cli import app
+from txgrade.cli import app
 
 HEADER = """# %% [markdown]
 # # Tiny
@@ -22,7 +22,6 @@ HEADER = """# %% [markdown]
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import os
@@ -285,7 +284,7 @@ def test_at_the_terminal(tiny, tried, tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["validate", "--mutants", str(tiny), "--json", str(tmp_path / "all.json")])
     assert done.exit_code == 1
     assert "These changes earn all points:" in done.stdout
-    assert "txlib: 01_tiny: task inside: no surviving mutant is equivalent('inside', 'n → m', …)" in done.stderr
+    assert "txgrade: 01_tiny: task inside: no surviving mutant is equivalent('inside', 'n → m', …)" in done.stderr
     [written] = json.loads((tmp_path / "all.json").read_text())
     assert [task["task"] for task in written["tasks"]] == ["inside", "down"]
 

@@ -6,7 +6,7 @@ from nbgrader_course import source_notebook
 from typer.testing import CliRunner
 
 from txgrade.authoring.prove import validate
-from txlib.cli import app
+from txgrade.cli import app
 
 
 def run(*sources):
@@ -34,7 +34,7 @@ def test_each_problem_of_an_exercise_is_a_line(variant):
     done = run(source)
     assert done.exit_code == 1
     lines = done.stderr.splitlines()
-    assert lines and all(line.startswith("txlib: 03_sample: task causal-mask: ") for line in lines)
+    assert lines and all(line.startswith("txgrade: 03_sample: task causal-mask: ") for line in lines)
     assert any("can't be told from the reference" in line for line in lines)
 
 
@@ -62,9 +62,9 @@ def test_each_problem_of_a_source_of_nbgraders_is_a_line(tmp_path):
     done = run(broken, path)
     assert done.exit_code == 1
     assert done.stderr.splitlines() == [
-        "txlib: broken: can't be read as a notebook: NotJSONError",
-        "txlib: sums: task test-total: the reference gets 0 of 2 points: AssertionError: not 6",
-        "txlib: sums: task test-mean: the reference gets 1.5 of 3 points",
-        "txlib: sums: task test-mean: the empty stub gets 1.5 points",
-        "txlib: sums: task test-sign: the empty stub gets 1 points",
+        "txgrade: broken: can't be read as a notebook: NotJSONError",
+        "txgrade: sums: task test-total: the reference gets 0 of 2 points: AssertionError: not 6",
+        "txgrade: sums: task test-mean: the reference gets 1.5 of 3 points",
+        "txgrade: sums: task test-mean: the empty stub gets 1.5 points",
+        "txgrade: sums: task test-sign: the empty stub gets 1 points",
     ]

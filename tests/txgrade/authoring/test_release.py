@@ -205,7 +205,7 @@ def test_same_notebook_forgives_rounding_only(notebook):
         ('with check("attention", rtol=1e-4', "with check(name, rtol=1e-4", "needs exactly one `with check"),
         ('"points": 3', '"points": 0', "points = 0; choose a number above 0"),
         ('"points": 3,', '"points": 3', "what stands after its # %% is no JSON: nbgrader={"),
-        ('mode = "learn"', 'mode = "grade"', 'one cell tagged "parameters"'),
+        ("\nseed = 0\n", '\nseed = "0"\n', 'one cell tagged "parameters"'),
         ('tags=["parameters"]', 'tags=["other"]', 'one cell tagged "parameters"'),
         (
             '    ### END SOLUTION\n\n# %% nbgrader={"grade_id": "check-att',

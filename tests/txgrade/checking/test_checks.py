@@ -175,8 +175,8 @@ def run_check(seed):
 
 
 def test_the_seed_is_taken_once(capsys, graded_checks):
-    """An answer that names its own `seed` or `mode`, or begins again, changes nothing."""
-    source = "seed = 9\nmode = 'learn'\ncheck.begin(9)\nwith check('t') as show:\n    show(show.randn(2))"
+    """An answer that names its own `seed`, or begins again, changes nothing."""
+    source = "seed = 9\ncheck.begin(9)\nwith check('t') as show:\n    show(show.randn(2))"
     exec(source, {"__name__": "__main__", "check": graded_checks(5)})
     bundle = json.loads(capsys.readouterr().out)[MIME]
     assert bundle["seed"] == 5

@@ -21,7 +21,6 @@ SOURCE = '''# %% [markdown]
 
 # %% tags=["parameters"]
 seed = 0
-mode = "learn"
 
 # %%
 import torch
@@ -137,7 +136,7 @@ def twice(x):
 # By name: what differs from the honest answers, and the tasks that lose their points by it.
 SUBMISSIONS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "honest": ({}, ()),
-    "names-of-its-own": ({"twice": f"for seed in range(3):\n    mode = 'fast'\n{TWICE}"}, ()),
+    "names-of-its-own": ({"twice": f"for seed in range(3):\n    pass\n{TWICE}"}, ()),
     "draws-the-truth": ({"fit": DRAWS}, ("fit",)),
     "skips-the-long-one": ({"sums": SKIPS}, ("sums",)),
     "quadratic": ({"sums": "def sums(x):\n    return torch.ones(len(x), len(x)).tril() @ x"}, ("sums",)),
