@@ -29,8 +29,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from txlib import plots
-from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
-from txlib.data import batches_by_length, collate, translation
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.data import batches_by_length, collate, shipped, translation
 from txlib.text import Tokenizer
 
 # %% [markdown]

@@ -32,9 +32,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from txlib import plots
-from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.devices import default_device
-from txlib.data import batches_by_length, collate, padding_share, translation
+from txlib.data import batches_by_length, collate, padding_share, shipped, translation
 from txlib.layers import BlockConfig, LayerNorm, TransformerBlock
 from txlib.text import Tokenizer
 

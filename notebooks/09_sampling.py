@@ -31,7 +31,8 @@ import torch
 import torch.nn.functional as F
 
 from txlib import plots
-from txcourse.lesson import expect, gpt2, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, gpt2, progress, prove_equal, show_source
+from txlib.data import shipped
 from txlib.models.pretrained import load_pretrained
 from txlib.text import BytePairEncoder, load_tokenizer
 

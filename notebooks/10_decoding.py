@@ -26,7 +26,8 @@ import torch.nn.functional as F
 
 from txlib import plots
 from txlib.attention import attention, causal
-from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.data import shipped
 from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained
 from txlib.text import load_tokenizer

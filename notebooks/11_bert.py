@@ -30,7 +30,8 @@ from txlib import load_pretrained, plots
 from txlib.attention import Mask, causal, full
 from txlib.data import pad, reviews, verses
 from txlib.layers import BlockConfig, LayerNorm, LearnedPosition, TokenEmbedding
-from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.data import shipped
 from txlib.devices import default_device
 from txlib.models.stack import Stack
 from txlib.text import BytePairEncoder

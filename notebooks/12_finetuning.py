@@ -30,7 +30,8 @@ from torch import nn
 from txlib import load_pretrained, plots
 from txlib.attention import causal, full, recording
 from txlib.data import pad, reviews, sentence_pairs, spans, tags, verses
-from txcourse.lesson import expect, minilm, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, minilm, progress, prove_equal, show_source
+from txlib.data import shipped
 from txlib.devices import default_device
 from txlib.models import Encoder
 from txlib.text import BytePairEncoder, load_tokenizer

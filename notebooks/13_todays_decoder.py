@@ -32,7 +32,8 @@ from torch import Tensor, nn
 
 from txlib import plots
 from txlib.data import reviews, shakespeare, verses
-from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.data import shipped
 
 folder = shipped("glassllm-en")
 config = json.loads((folder / "config.json").read_text())

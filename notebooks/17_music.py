@@ -1114,7 +1114,7 @@ show_source(MusicTransformer)
 
 # %%
 from txlib import load_pretrained
-from txcourse.lesson import shipped
+from txlib.data import shipped
 from txlib.generation import Composer as Singers  # our own model's name is Composer
 
 result = json.loads((shipped("bach") / "result.json").read_text())

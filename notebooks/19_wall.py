@@ -26,7 +26,8 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import DenseConfig
-from txcourse.lesson import expect, prove_equal, shipped, show_source
+from txcourse.lesson import expect, prove_equal, show_source
+from txlib.data import shipped
 from txlib.data.shakespeare import plays
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig

@@ -29,8 +29,8 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import Mask, MultiHeadAttention
-from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
-from txlib.data import shakespeare
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.data import shakespeare, shipped
 from txlib.layers import FeedForward, LayerNorm
 
 torch.set_num_threads(1)                                    # so that timings are comparable

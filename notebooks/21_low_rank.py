@@ -32,8 +32,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import load_pretrained, plots
 from txlib.attention import MultiHeadAttention, recording
-from txcourse.lesson import expect, progress, prove_equal, shipped, show_source
-from txlib.data import shakespeare, translation
+from txcourse.lesson import expect, progress, prove_equal, show_source
+from txlib.data import shakespeare, shipped, translation
 from txlib.text import BytePairEncoder, Tokenizer, load_tokenizer
 
 torch.set_num_threads(1)                                # for tensors this small, more threads only wait

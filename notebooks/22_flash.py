@@ -36,8 +36,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
-from txcourse.lesson import expect, prove_equal, shipped, show_source
-from txlib.data import shakespeare
+from txcourse.lesson import expect, prove_equal, show_source
+from txlib.data import shakespeare, shipped
 
 torch.set_num_threads(1)                                           # timings of one thread repeat best
 

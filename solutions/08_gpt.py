@@ -699,8 +699,7 @@ for change in ("if predicted == len(ids): → (deleted)", "if predicted == len(i
 
 # %%
 from txlib import load_pretrained
-from txcourse.lesson import shipped
-from txlib.data import reviews, shakespeare
+from txlib.data import reviews, shakespeare, shipped
 from txlib.text import load_tokenizer
 
 FOLDER = shipped("glassllm-en")

@@ -696,8 +696,7 @@ equivalent("pseudo-likelihood", "(~special).nonzero()[:, 0] → (~special).nonze
 #
 # ```python
 # from txlib import load_pretrained
-# from txcourse.lesson import shipped
-# from txlib.data import verses
+# from txlib.data import shipped, verses
 # from txlib.text import BytePairEncoder
 #
 # model = load_pretrained(shipped("bert-tiny"), dtype=torch.float32).eval()

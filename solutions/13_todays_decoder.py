@@ -603,8 +603,7 @@ alternative("costs", {
 
 # %%
 from txlib import load_pretrained
-from txcourse.lesson import shipped
-from txlib.data import shakespeare
+from txlib.data import shakespeare, shipped
 from txlib.text import load_tokenizer
 
 

@@ -12,8 +12,6 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from txlib.paths import DATA
-
 
 def progress(items: Sequence, what: str) -> Iterator:
     """The same items, with a progress bar under the cell; when all are done, one line remains."""
@@ -32,19 +30,6 @@ def progress(items: Sequence, what: str) -> Iterator:
             shown = spent
         yield item
     bar.update(Markdown(f"{what}: {len(items)} steps"))
-
-
-def shipped(name: str) -> Path:
-    """The folder of a trained model that comes with the course, from `data/checkpoints`.
-
-    Raises:
-        FileNotFoundError: there is none of that name.
-    """
-    folder = DATA / "checkpoints" / name
-    if not folder.is_dir():
-        there = ", ".join(sorted(each.name for each in folder.parent.glob("*/"))) or "none"
-        raise FileNotFoundError(f"no model {name!r} comes with the course; there are: {there}")
-    return folder
 
 
 def minilm() -> Path | None:

@@ -38,10 +38,9 @@ def __getattr__(name: str) -> object:
         return getattr(import_module("txlib.models.pretrained"), name)
     if name in __all__:
         return import_module(f"txlib.{name}")
-    from difflib import get_close_matches
+    from txlib.hints import did_you_mean
 
-    meant = "".join(f"; did you mean {each!r}?" for each in get_close_matches(name, __all__, 1))
-    raise AttributeError(f"module 'txlib' has no attribute {name!r}{meant}", name=name)
+    raise AttributeError(f"module 'txlib' has no attribute {name!r}{did_you_mean(name, __all__)}", name=name)
 
 
 def __dir__() -> list[str]:

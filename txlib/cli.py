@@ -107,7 +107,7 @@ def data() -> None:
         print(row("games", f"{language}-en", *sizes, f"{strictest} (all of the above)"))
     for language in ("de", "fr"):
         print(row("multi30k", f"{language}-en", "29,000", "1,014", "1,000", LICENCES["multi30k"]))
-    print("\nmulti30k does not come along: it is read from $TXLIB_DATA/multi30k or from the Hugging Face hub.\n")
+    print("\nmulti30k is not bundled: it is read from $TXLIB_DATA/multi30k or from the Hugging Face hub.\n")
     row = "{:<13} {:<10} {:>9} {:>11} {:>7}  {}".format
     print(row("English only", "", "train", "validation", "test", "licence"))
     for load, unit in ((shakespeare, "characters"), (reviews, "texts"), (verses, "pairs")):
@@ -228,10 +228,10 @@ def translate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Translate sentences with a trained model."""
+    from txlib.data import model_folder
     from txlib.generation import Translator
     from txlib.models import Transformer
     from txlib.models.pretrained import load_pretrained
-    from txlib.recipes import model_folder
     from txlib.text import load_tokenizer
 
     folder = model_folder(model)
@@ -275,11 +275,11 @@ def generate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Let a language model write on."""
+    from txlib.data import model_folder
     from txlib.generation import GenerationConfig, TextGenerator
     from txlib.layers import pack_weights
     from txlib.models import GPT
     from txlib.models.pretrained import find_folder, load_pretrained
-    from txlib.recipes import model_folder
     from txlib.text import load_tokenizer
 
     config = GenerationConfig(
@@ -327,11 +327,11 @@ def compose(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "cpu",
 ) -> None:
     """Compose a chorale: go on with one, or harmonise a melody."""
+    from txlib.data import model_folder
     from txlib.generation import Composer, GenerationConfig
     from txlib.models.pretrained import load_pretrained
     from txlib.music import STEPS_PER_QUARTER, synthesise, wav, write_midi
     from txlib.music.midi import needs_mido
-    from txlib.recipes import model_folder
 
     if out.suffix not in (".mid", ".wav"):
         raise ValueError(f"{out} must end in .mid or .wav")

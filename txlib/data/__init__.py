@@ -1,8 +1,8 @@
 """Data: one loader per data set, and batches of like length."""
 
-from .batching import Batch, Inputs, MadeWhenAsked, batches_by_length, collate, pad, padding_share
+from .batching import Batch, BatchDict, LazyDataset, batches_by_length, collate, pad, padding_share
 from .chorales import chorales
-from .files import Splits
+from .files import Splits, model_folder, shipped
 from .images import Pictures, PictureSplits, digits, fashion
 from .mixtures import Mixture, fit_mixture, random_mixtures
 from .reviews import Review, reviews
@@ -15,8 +15,8 @@ from .verses import SentencePair, sentence_pairs, verses
 
 __all__ = [
     "Batch",
-    "Inputs",
-    "MadeWhenAsked",
+    "BatchDict",
+    "LazyDataset",
     "Mixture",
     "PictureSplits",
     "Pictures",
@@ -34,6 +34,7 @@ __all__ = [
     "fashion",
     "fit_mixture",
     "largest_numbers",
+    "model_folder",
     "pad",
     "pad_sets",
     "padding_share",
@@ -43,6 +44,7 @@ __all__ = [
     "reviews",
     "sentence_pairs",
     "shakespeare",
+    "shipped",
     "spans",
     "speeches",
     "tags",

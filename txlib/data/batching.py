@@ -4,10 +4,12 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from txlib.devices import to_device
 from txlib.labels import IGNORE_INDEX
@@ -30,18 +32,19 @@ class Batch:
         return Batch(*(to_device(getattr(self, field.name), device) for field in fields(self)))
 
 
-class Inputs(dict):
+class BatchDict(dict):
     """A batch: tensors under the names of the model's arguments."""
 
-    def to(self, device: torch.device | str) -> "Inputs":
-        """The same batch on another device."""
-        return Inputs({name: to_device(tensor, device) for name, tensor in self.items()})
+    def to(self, device: torch.device | str) -> "BatchDict":
+        """Return the same batch on another device."""
+        return BatchDict({name: to_device(tensor, device) for name, tensor in self.items()})
 
 
-class MadeWhenAsked(Sequence):
-    """A list whose items are made when asked for: `make(item)` of each.
+class LazyDataset(Dataset[Any], Sequence[Any]):
+    """A dataset whose items are made when they are accessed: `make(item)` for each.
 
-    An epoch of batches is one, so that only the batch at hand is in memory.
+    An epoch of batches is one, so that only one batch at a time is in memory. With a `DataLoader` that has
+    `batch_size=None`, other processes can make them.
     """
 
     def __init__(self, items: Sequence | Tensor, make: Callable):

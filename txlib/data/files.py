@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from txlib.paths import DATA
+from txlib.hints import did_you_mean
+from txlib.paths import DATA, need_data
 
 GITHUB = "https://raw.githubusercontent.com"
-ELSEWHERE = {  # data sets that do not come along: who has them, and the SHA-256 of what is there
+DOWNLOADS = {  # data sets that are not bundled: their addresses, and the SHA-256 of each file
     "tinyshakespeare": (
         f"{GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
@@ -42,15 +43,18 @@ def split_by(key: Callable[[Example], str], examples: Iterable[Example], held_ou
     """Split by a hash of each example's `key`: `held_out` percent of the keys go to test, as many to validation."""
     splits = Splits([], [], [])
     for example in examples:
-        place = percentile(key(example))
-        splits[2 if place < held_out else 1 if place < 2 * held_out else 0].append(example)
+        percent = percentile(key(example))
+        splits[2 if percent < held_out else 1 if percent < 2 * held_out else 0].append(example)
     return splits
 
 
 def find(source: str, name: str, folder: str | os.PathLike | None) -> Path:
-    """Where the file `name` of a data set is: `folder`, else what comes along with txlib, else $TXLIB_DATA.
+    """Return the path of a data set's file: in `folder`, else in the bundled data, else in $TXLIB_DATA.
 
-    A data set that does not come along, and that the caller has no folder of, is fetched from who has it, once.
+    A data set of `DOWNLOADS` that is in none of them is downloaded once.
+
+    Raises:
+        FileNotFoundError: it is nowhere.
     """
     folders = [Path(folder)] if folder else [DATA / source]
     if not folder and "TXLIB_DATA" in os.environ:
@@ -58,24 +62,47 @@ def find(source: str, name: str, folder: str | os.PathLike | None) -> Path:
     for candidate in folders:
         if (candidate / name).is_file():
             return candidate / name
-    if not folder and source in ELSEWHERE:
+    if not folder and source in DOWNLOADS:
         return fetch(source, name)
     remedy = f"; set TXLIB_DATA to the `data` folder of a checkout of the course, which has {source}/{name}"
     raise FileNotFoundError(f"{name} is not in {' or '.join(map(str, folders))}{'' if folder else remedy}")
 
 
-def fetch(source: str, name: str) -> Path:
-    """A data set's file from the network, kept in the user's cache; gzipped where the name says so.
+def shipped(name: str) -> Path:
+    """Return the folder of a trained model that is bundled, from `data/checkpoints`.
 
     Raises:
-        FileNotFoundError: offline, or when what is there is not what it was.
+        FileNotFoundError: there is none of that name, or no data are installed.
+    """
+    folder = need_data(DATA / "checkpoints") / name
+    if not folder.is_dir():
+        names = sorted(path.name for path in folder.parent.glob("*/"))
+        raise FileNotFoundError(
+            f"no model {name!r} is bundled{did_you_mean(name, names)}; there are: {', '.join(names) or 'none'}"
+        )
+    return folder
+
+
+def model_folder(source: Path | str) -> Path | str:
+    """Return the folder of a run's model, given the run's; of a bundled model, given its name; else `source` itself."""
+    in_run, bundled = Path(source) / "model", DATA / "checkpoints" / source
+    if in_run.is_dir():
+        return in_run
+    return bundled if bundled.is_dir() and not Path(source).exists() else source
+
+
+def fetch(source: str, name: str) -> Path:
+    """Download a data set's file into the user's cache, gzipped if its name ends in .gz, and return its path.
+
+    Raises:
+        FileNotFoundError: offline, or when the file has changed.
     """
     from torch.hub import download_url_to_file
 
     path = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "txlib" / source / name
     if path.is_file():
         return path
-    url, sha256 = ELSEWHERE[source]
+    url, sha256 = DOWNLOADS[source]
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         fetched = Path(scratch) / "fetched"
@@ -83,7 +110,7 @@ def fetch(source: str, name: str) -> Path:
             download_url_to_file(url, str(fetched), sha256, progress=False)
         except (OSError, RuntimeError) as error:  # no network; another hash
             raise FileNotFoundError(
-                f"{source} does not come along, and {url} cannot be fetched ({error}); "
+                f"{source} is not bundled, and {url} cannot be fetched ({error}); "
                 f"try again online, or set TXLIB_DATA to a folder that has {source}/{name}"
             ) from None
         if path.suffix == ".gz":

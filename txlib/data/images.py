@@ -78,7 +78,7 @@ def digits(folder: str | os.PathLike | None = None) -> PictureSplits:
 def fashion(whole: bool = False, folder: str | os.PathLike | None = None) -> PictureSplits:
     """Photographs of clothes, (1, 28, 28) grey pixels each, ten classes of equal size, as `PictureSplits`.
 
-    10,000 to train, 1,000 to validate, 2,000 to test: the part of Fashion-MNIST (Xiao et al. 2017) that comes along.
+    10,000 to train, 1,000 to validate, 2,000 to test: the part of Fashion-MNIST (Xiao et al. 2017) that is bundled.
     `whole`: all of it, 55,000, 5,000 and 10,000, for comparison with published results, from `folder`, from
     `$TXLIB_DATA/fashion-mnist` or from Debian's package `dataset-fashion-mnist`. Each part of the small set is a part
     of the same one of the whole.
@@ -108,7 +108,7 @@ def _original(part: str, folder: str | os.PathLike | None) -> Pictures:
     except FileNotFoundError:
         where = folder or f"${{TXLIB_DATA}}/{WHOLE} or {DEBIAN / WHOLE}"
         raise FileNotFoundError(
-            f"{names[0]} is not in {where}; the whole of Fashion-MNIST does not come along: install Debian's "
+            f"{names[0]} is not in {where}; the whole of Fashion-MNIST is not bundled: install Debian's "
             "dataset-fashion-mnist, or put its four files there"
         ) from None
     return read_pictures(images, labels, 255, CLOTHES)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from txlib.data.batching import Inputs, MadeWhenAsked, batches_by_length, pad
+from txlib.data.batching import BatchDict, LazyDataset, batches_by_length, pad
 from txlib.data.reviews import reviews
 from txlib.data.shakespeare import TEST, VALIDATION, plays, speeches
 from txlib.data.verses import verses
@@ -146,12 +146,12 @@ def mask_tokens(
     return other.where(asked & (fate >= REPLACED) & (fate < REPLACED + RANDOM), hidden), labels
 
 
-def collate(pairs: Sequence[Pair], special: Mapping[str, int]) -> Inputs:
+def collate(pairs: Sequence[Pair], special: Mapping[str, int]) -> BatchDict:
     """[CLS] first [SEP] second [SEP], padded, with `next_sentence_label`."""
     cls, sep, padding = special["[CLS]"], special["[SEP]"], special["[PAD]"]
     input_ids = pad([[cls, *pair.first, sep, *pair.second, sep] for pair in pairs], padding)
     kinds = pad([[0] * (len(pair.first) + 2) + [1] * (len(pair.second) + 1) for pair in pairs], 0)
-    return Inputs(
+    return BatchDict(
         input_ids=input_ids,
         attention_mask=(input_ids != padding).long(),
         token_type_ids=kinds,
@@ -161,22 +161,22 @@ def collate(pairs: Sequence[Pair], special: Mapping[str, int]) -> Inputs:
 
 def pair_batches(
     documents: Mapping[str, list[Document]], tokenizer: Tokenizer, context: int, max_tokens: int, *, seed: int = 0
-) -> Callable[[int], Sequence[Inputs]]:
+) -> Callable[[int], Sequence[BatchDict]]:
     """The batches that `train` wants: in each epoch other pairs with other gaps, those of like length together."""
     special = tokenizer.special_tokens
     ordinary = len(tokenizer) - len(special)
 
-    def batches(epoch: int) -> Sequence[Inputs]:
+    def batches(epoch: int) -> Sequence[BatchDict]:
         pairs = make_pairs(documents, context - 3, random.Random(f"{seed} {epoch}"))
         lengths = [len(pair.first) + len(pair.second) + 3 for pair in pairs]
         groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
 
-        def make(group: list[int]) -> Inputs:
+        def make(group: list[int]) -> BatchDict:
             inputs = collate([pairs[index] for index in group], special)
             generator = torch.Generator().manual_seed(random.Random(f"{seed} {epoch} {group[0]}").getrandbits(63))
             gaps, labels = mask_tokens(inputs["input_ids"], ordinary, special["[MASK]"], generator)
-            return Inputs(inputs, input_ids=gaps, labels=labels)
+            return BatchDict(inputs, input_ids=gaps, labels=labels)
 
-        return MadeWhenAsked(groups, make)
+        return LazyDataset(groups, make)
 
     return batches

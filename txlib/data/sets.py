@@ -1,6 +1,6 @@
 """Sets to learn from: numbers of which one is the largest, points out of a few clusters, pictures as clouds of points.
 
-A batch is `Inputs` with inputs (batch, elements, width), attention_mask (batch, elements), 1 = an element and 0 =
+A batch is `BatchDict` with inputs (batch, elements, width), attention_mask (batch, elements), 1 = an element and 0 =
 padding at the end, and mostly labels. All are generated: the same seed gives the same sets.
 """
 
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.data.batching import Inputs
+from txlib.data.batching import BatchDict
 from txlib.data.mixtures import Mixture, random_mixtures
 
 HIGHEST = 100  # number in a set; models get shares of it
@@ -43,7 +43,7 @@ def marked(sizes: Sequence[int] | Int[Tensor, "batch"]) -> Int[Tensor, "batch el
     return (torch.arange(int(sizes.max())) < sizes[:, None]).long()
 
 
-def largest_numbers(count: int, *, sizes: tuple[int, int] = (1, 10), seed: int = 0) -> Inputs:
+def largest_numbers(count: int, *, sizes: tuple[int, int] = (1, 10), seed: int = 0) -> BatchDict:
     """Sets of whole numbers from 1 to 100, and the largest of each (Lee et al. 2019, §5.1). All, labels too, are
     divided by 100.
 
@@ -56,12 +56,12 @@ def largest_numbers(count: int, *, sizes: tuple[int, int] = (1, 10), seed: int =
     generator = torch.Generator().manual_seed(seed)
     mask = marked(draw_sizes(count, sizes, generator))
     numbers = mask * torch.randint(1, HIGHEST + 1, mask.shape, generator=generator) / HIGHEST  # (count, elements)
-    return Inputs(inputs=numbers[..., None], attention_mask=mask, labels=numbers.amax(dim=1))
+    return BatchDict(inputs=numbers[..., None], attention_mask=mask, labels=numbers.amax(dim=1))
 
 
 def clustered_points(
     count: int, *, clusters: int = 4, sizes: tuple[int, int] = (100, 500), seed: int = 0
-) -> tuple[Inputs, Mixture]:
+) -> tuple[BatchDict, Mixture]:
     """Points in a plane, and the mixtures of Gaussians that they were drawn from (Lee et al. 2019, §5.3).
 
     Args:
@@ -74,12 +74,12 @@ def clustered_points(
     mask = marked(draw_sizes(count, sizes, generator))
     mixture = random_mixtures(count, clusters, generator=generator)
     points = mixture.draw(mask.shape[1], generator) * mask[..., None]
-    return Inputs(inputs=points, attention_mask=mask), mixture
+    return BatchDict(inputs=points, attention_mask=mask), mixture
 
 
 def point_clouds(
     pixel_values: Float[Tensor, "batch 1 height width"], *, sizes: tuple[int, int] = (50, 100), seed: int = 0
-) -> Inputs:
+) -> BatchDict:
     """Pictures as sets of points: each stands somewhere in a pixel that was drawn with its brightness as probability.
 
     Args:
@@ -103,7 +103,7 @@ def point_clouds(
     corner = torch.stack([place % width, place // width], dim=-1)
     inside = torch.rand(corner.shape, generator=generator)
     points = (corner + inside) / torch.tensor([width, height]) * 2 - 1  # (batch, elements, 2): x, and y downwards
-    return Inputs(inputs=points * torch.tensor([1, -1]) * mask[..., None], attention_mask=mask)
+    return BatchDict(inputs=points * torch.tensor([1, -1]) * mask[..., None], attention_mask=mask)
 
 
 def draw_sizes(count: int, sizes: tuple[int, int], generator: torch.Generator) -> Int[Tensor, "count"]:

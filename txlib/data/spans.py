@@ -32,7 +32,7 @@ def spans(source: str = "shakespeare", folder: str | os.PathLike | None = None) 
     speech is asked for, a hash decides. Split by play, as in `shakespeare`.
 
     `"xquad"` (Artetxe et al. 2020): the English part, 1,190 questions on Wikipedia written by people, split by a hash
-    of the article. It does not come along: it is read from `folder` or `$TXLIB_DATA/xquad`, `xquad.en.json.gz`,
+    of the article. It is not bundled: it is read from `folder` or `$TXLIB_DATA/xquad`, `xquad.en.json.gz`,
     or fetched.
 
     Raises ValueError for an unknown source or a damaged file, FileNotFoundError where it is missing.

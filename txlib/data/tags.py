@@ -30,7 +30,7 @@ def tags(source: str = "shakespeare", folder: str | os.PathLike | None = None) -
     as in `shakespeare`: nearly all names in validation and test are new.
 
     `"wikigold"` (Balasuriya et al. 2009): 1,696 sentences of Wikipedia, tagged by hand with I-PER, I-LOC, I-ORG and
-    I-MISC, split by a hash of the words, 80 : 10 : 10. It does not come along: it is read from `folder` or
+    I-MISC, split by a hash of the words, 80 : 10 : 10. It is not bundled: it is read from `folder` or
     `$TXLIB_DATA/wikigold`, `wikigold.conll.txt.gz`, or fetched.
 
     Raises ValueError for an unknown source or a damaged file, FileNotFoundError where it is missing.

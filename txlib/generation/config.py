@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from txlib.generation.sampling import Sampling, check_at_least
+from txlib.hints import did_you_mean
 
 ONLY_DRAWN = ("temperature", "top_k", "top_p", "min_p")  # options that change nothing unless tokens are drawn
 
@@ -74,10 +74,8 @@ class GenerationConfig(Sampling):
                     f"sampling={value!r} is not an option; to draw tokens give do_sample=True, temperature=0.8"
                 )
             if name not in names:
-                close = "".join(f"; did you mean {match!r}?" for match in get_close_matches(name, names, 1))
-                raise TypeError(
-                    f"{name!r} is not an option of GenerationConfig{close or '; it has ' + ', '.join(names)}"
-                )
+                hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
+                raise TypeError(f"{name!r} is not an option of GenerationConfig{hint}")
         return replace(config or cls(), **options)
 
     def next_token(

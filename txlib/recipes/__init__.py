@@ -6,7 +6,7 @@ from txlib.recipes.language import Language
 from txlib.recipes.music import Music
 from txlib.recipes.perceiver import Arrays
 from txlib.recipes.recipe import Preset, Recipe, option
-from txlib.recipes.run import model_folder, run
+from txlib.recipes.run import run
 from txlib.recipes.sets import Sets
 from txlib.recipes.translation import Translation
 from txlib.recipes.vision import Vision
@@ -28,7 +28,6 @@ __all__ = [
     "Sets",
     "Translation",
     "Vision",
-    "model_folder",
     "option",
     "run",
 ]

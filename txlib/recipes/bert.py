@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from txlib.data import Inputs
+from txlib.data import BatchDict
 from txlib.data.pretraining import SPECIAL, corpus, encode, pair_batches
 from txlib.labels import IGNORE_INDEX
 from txlib.models.bert import BertForPreTraining
@@ -76,11 +76,11 @@ class PreTraining(Recipe[Documents, BertForPreTraining]):
 
     def make_batches(
         self, splits: Documents, tokenizer: Tokenizer, part: str = "train"
-    ) -> Callable[[int], Sequence[Inputs]]:
+    ) -> Callable[[int], Sequence[BatchDict]]:
         documents = encode(getattr(splits, part), tokenizer)
         return pair_batches(documents, tokenizer, self.chosen.context, self.chosen.batch_tokens, seed=self.seed)
 
-    def loss(self, model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, int]:
+    def loss(self, model: BertForPreTraining, batch: BatchDict) -> tuple[Tensor, int]:
         return pretraining_loss(model, batch)
 
     def measure(
@@ -97,7 +97,9 @@ class PreTraining(Recipe[Documents, BertForPreTraining]):
         return "\n".join([*lines, f"Go on: txlib finetune bert --model {out} --task reviews"])
 
 
-def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "asked vocab"], Float[Tensor, "batch 2"]]:
+def guesses(
+    model: BertForPreTraining, batch: BatchDict
+) -> tuple[Float[Tensor, "asked vocab"], Float[Tensor, "batch 2"]]:
     """Logits of the tokens that are asked for, and of what follows; the other tokens' are never computed, which is
     worth it that a GPU is waited for to know how many these are.
     """
@@ -106,7 +108,7 @@ def guesses(model: BertForPreTraining, batch: Inputs) -> tuple[Float[Tensor, "as
     return model.predictions(asked, model.base.embedding.weight), model.next_sentence(out.pooler_output)
 
 
-def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, int]:
+def pretraining_loss(model: BertForPreTraining, batch: BatchDict) -> tuple[Tensor, int]:
     """The loss that `train` wants. For each token asked for it is the paper's: the mean loss of the gaps plus that of
     the next sentences.
     """
@@ -118,7 +120,7 @@ def pretraining_loss(model: BertForPreTraining, batch: Inputs) -> tuple[Tensor, 
 
 
 @torch.no_grad()
-def measure(model: BertForPreTraining, batches: Iterable[Inputs]) -> dict[str, float]:
+def measure(model: BertForPreTraining, batches: Iterable[BatchDict]) -> dict[str, float]:
     """How well gaps are filled (nats per gap, share of right tokens), and how often what follows is told from what does
     not; beside each share, what always giving the most frequent answer would reach.
     """

@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from txlib.data import Inputs, Splits
+from txlib.data import BatchDict, Splits, model_folder
 from txlib.labels import IGNORE_INDEX
 from txlib.models.encoder import Encoder, initialise
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes.reading import LONGEST, Reader, example_batches
 from txlib.recipes.recipe import Recipe, Show, choose, option
-from txlib.recipes.run import model_folder
 from txlib.recipes.tasks import TASKS, Tags, Task, answer, head_loss
 from txlib.text import Tokenizer, load_tokenizer
 from txlib.training import TrainConfig
@@ -88,13 +87,13 @@ class FineTuning(Recipe[Splits, nn.Module]):
 
     def make_batches(
         self, splits: Splits, tokenizer: Tokenizer, part: str = "train"
-    ) -> Callable[[int], Sequence[Inputs]]:
+    ) -> Callable[[int], Sequence[BatchDict]]:
         task = self.make_task(splits, tokenizer)
         encoded = map(task.encode, getattr(splits, part))
         answered = [one for one in encoded if one.labels.get("start_positions") != IGNORE_INDEX]
         return example_batches(answered, BATCH_TOKENS, task.reader.padding, seed=self.seed)
 
-    def loss(self, model: nn.Module, batch: Inputs) -> tuple[Tensor, Tensor]:
+    def loss(self, model: nn.Module, batch: BatchDict) -> tuple[Tensor, Tensor]:
         return head_loss(model, batch)
 
     def measure(

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.data import MadeWhenAsked, Texts, shakespeare, text_file
+from txlib.data import LazyDataset, Texts, shakespeare, text_file
 from txlib.generation import TextGenerator
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
@@ -68,7 +68,7 @@ class Language(Recipe[Texts, GPT]):
     presets = PRESETS
 
     source: str = option(
-        "shakespeare", "shakespeare: fourteen plays that come along; tinyshakespeare; or a text FILE of your own."
+        "shakespeare", "shakespeare: fourteen plays that are bundled; tinyshakespeare; or a text FILE of your own."
     )
     tokens: str = option("characters", "characters, or bpe: byte pairs learnt from the text.")
     preset: str = option("small", "Size: small or medium; large for a GPU.")
@@ -167,7 +167,7 @@ def window_batches(
         chance.shuffle(starts)
         size = min(batch, len(starts))
         groups = torch.tensor(starts[: len(starts) // size * size]).view(-1, size)  # (batches, batch)
-        return MadeWhenAsked(groups, lambda group: ids[group[:, None] + torch.arange(context + 1)])
+        return LazyDataset(groups, lambda group: ids[group[:, None] + torch.arange(context + 1)])
 
     return batches
 

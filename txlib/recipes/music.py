@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from txlib.data import MadeWhenAsked, Splits, chorales
+from txlib.data import LazyDataset, Splits, chorales
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.layers.position import POSITIONS
@@ -159,7 +159,7 @@ def piece_batches(
         chance.shuffle(windows)
         size = min(batch, len(windows))
         groups = torch.tensor(windows[: len(windows) // size * size]).view(-1, size, context + 1)
-        return MadeWhenAsked(groups, lambda group: group)
+        return LazyDataset(groups, lambda group: group)
 
     return batches
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from txlib.data import Inputs, MadeWhenAsked, PictureSplits, Splits, batches_by_length, digits, pad, verses
+from txlib.data import BatchDict, LazyDataset, PictureSplits, Splits, batches_by_length, digits, pad, verses
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models import PerceiverClassifier, PerceiverClassifierConfig
@@ -91,7 +91,7 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
 
     def make_batches(
         self, splits: Sources, tokenizer: Tokenizer, part: str = "train"
-    ) -> Callable[[int], Sequence[Inputs]]:
+    ) -> Callable[[int], Sequence[BatchDict]]:
         pictures, pairs = getattr(splits.digits, part), getattr(splits.verses, part)
         modern = torch.arange(len(pairs)) % 2  # of each pair one side, in turns
         texts = [pair[side] for pair, side in zip(pairs, modern.tolist(), strict=True)]
@@ -118,10 +118,10 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
             chance.shuffle(groups)
             return groups
 
-        def make(group: Rows) -> Inputs:
+        def make(group: Rows) -> BatchDict:
             some, rows = group
             labels = torch.full((len(some or rows or ()), len(QUESTIONS)), IGNORE_INDEX)
-            batch = Inputs(labels=labels)
+            batch = BatchDict(labels=labels)
             if some is not None:
                 batch["pixel_values"], labels[:, 0] = pictures.pixel_values[some], pictures.labels[some]
             if rows is not None:
@@ -130,12 +130,12 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
                 labels[:, 1] = modern[rows]
             return batch
 
-        return lambda epoch: MadeWhenAsked(plan(epoch), make)
+        return lambda epoch: LazyDataset(plan(epoch), make)
 
-    def inputs(self, batch: Inputs) -> dict[str, Tensor]:
+    def inputs(self, batch: BatchDict) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in batch.items() if name in ("pixel_values", "input_ids")}
 
-    def loss(self, model: PerceiverClassifier, batch: Inputs) -> tuple[Tensor, Tensor]:
+    def loss(self, model: PerceiverClassifier, batch: BatchDict) -> tuple[Tensor, Tensor]:
         known = (batch["labels"] != IGNORE_INDEX).sum()
         out: Any = model(**batch)
         return known * out.loss, known

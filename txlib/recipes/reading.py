@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from txlib.data import Inputs, MadeWhenAsked, batches_by_length, pad
+from txlib.data import BatchDict, LazyDataset, batches_by_length, pad
 from txlib.labels import IGNORE_INDEX
 from txlib.text import Tokenizer
 
@@ -61,11 +61,11 @@ class Reader:
         return Encoded(ids, kinds, {}, places)
 
 
-def collate(encoded: Sequence[Encoded], padding: int) -> Inputs:
+def collate(encoded: Sequence[Encoded], padding: int) -> BatchDict:
     """Examples as one batch, padded."""
     labels: dict[str, list[Any]] = {name: [one.labels[name] for one in encoded] for name in encoded[0].labels}
     mask = pad([[1] * len(one.ids) for one in encoded], 0)
-    return Inputs(
+    return BatchDict(
         input_ids=pad([one.ids for one in encoded], padding),
         attention_mask=mask,
         token_type_ids=pad([one.kinds for one in encoded], 0),
@@ -78,12 +78,12 @@ def collate(encoded: Sequence[Encoded], padding: int) -> Inputs:
 
 def example_batches(
     encoded: Sequence[Encoded], max_tokens: int, padding: int, *, seed: int = 0
-) -> Callable[[int], Sequence[Inputs]]:
+) -> Callable[[int], Sequence[BatchDict]]:
     """The batches that `train` wants: for each epoch the same examples, dealt anew, those of like length together."""
     lengths = [len(one.ids) for one in encoded]
 
-    def batches(epoch: int) -> Sequence[Inputs]:
+    def batches(epoch: int) -> Sequence[BatchDict]:
         groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
-        return MadeWhenAsked(groups, lambda group: collate([encoded[index] for index in group], padding))
+        return LazyDataset(groups, lambda group: collate([encoded[index] for index in group], padding))
 
     return batches

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from txlib.models.pretrained import save_pretrained
 from txlib.models.sizes import parameters
-from txlib.paths import DATA
 from txlib.recipes.recipe import Recipe
 from txlib.text import load_tokenizer
 from txlib.training import CheckpointError, Progress, TrainConfig, train
@@ -277,11 +276,3 @@ def summary(settings: Mapping[str, Any], model: nn.Module, progress: Progress) -
 
 def no_show(items: Sequence, what: str) -> Iterable:
     return items
-
-
-def model_folder(source: Path | str) -> Path | str:
-    """The folder of a run's model, where the folder of a run is given, or of one that comes with the course, where its
-    name is; else what is given, such as a hub id.
-    """
-    inside, along = Path(source) / "model", DATA / "checkpoints" / source
-    return inside if inside.is_dir() else along if along.is_dir() and not Path(source).exists() else source

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from txlib.data import (
-    Inputs,
-    MadeWhenAsked,
+    BatchDict,
+    LazyDataset,
     Mixture,
     PictureSplits,
     clustered_points,
@@ -117,25 +117,25 @@ class Task:
     def __init__(self, clusters: int, splits: PictureSplits | None = None):
         self.clusters, self.splits = clusters, splits
 
-    def batches(self, part: str, size: int, seed: int) -> Callable[[int], Sequence[Inputs]]:
+    def batches(self, part: str, size: int, seed: int) -> Callable[[int], Sequence[BatchDict]]:
         """The batches that `train` wants, of so many sets each: new ones in each epoch."""
         number = EPOCH if part == "train" else HELD_OUT
 
-        def epoch(number_of_epoch: int) -> Sequence[Inputs]:
+        def epoch(number_of_epoch: int) -> Sequence[BatchDict]:
             seeds = random.Random(f"{seed} {part} {number_of_epoch}")
-            return MadeWhenAsked([seeds.getrandbits(48) for _ in range(number)], lambda each: self.draw(size, each))
+            return LazyDataset([seeds.getrandbits(48) for _ in range(number)], lambda each: self.draw(size, each))
 
         return epoch
 
-    def draw(self, size: int, seed: int) -> Inputs:
+    def draw(self, size: int, seed: int) -> BatchDict:
         """A batch of so many sets."""
         raise NotImplementedError
 
-    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: Inputs) -> tuple[Tensor, Tensor | int]:
+    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: BatchDict) -> tuple[Tensor, Tensor | int]:
         """A sum, and over how many."""
         raise NotImplementedError
 
-    def measure(self, batch: Inputs, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
+    def measure(self, batch: BatchDict, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
         """Sums over a batch, and over how many."""
         raise NotImplementedError
 
@@ -147,13 +147,13 @@ class LargestNumber(Task):
     score = "error", False
     about = "mean distance from the largest number, of 1 to 100; the baseline says the same for all sets"
 
-    def draw(self, size: int, seed: int) -> Inputs:
+    def draw(self, size: int, seed: int) -> BatchDict:
         return largest_numbers(size, seed=seed)
 
-    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: Inputs) -> tuple[Tensor, Tensor | int]:
+    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: BatchDict) -> tuple[Tensor, Tensor | int]:
         return (logits[:, 0, 0] - batch["labels"]).abs().sum(), len(logits)
 
-    def measure(self, batch: Inputs, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
+    def measure(self, batch: BatchDict, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
         answer, label = HIGHEST * logits[:, 0, 0], HIGHEST * batch["labels"]
         return {
             "error": (float((answer - label).abs().sum()), len(label)),
@@ -169,15 +169,15 @@ class Clusters(Task):
     score = "log_likelihood", True
     about = "log-likelihood of a point; EM: expectation and maximisation, the best of 5 starts; truth: what made them"
 
-    def draw(self, size: int, seed: int) -> Inputs:
+    def draw(self, size: int, seed: int) -> BatchDict:
         points, mixture = clustered_points(size, clusters=self.clusters, seed=seed)
-        return Inputs(points | {name: getattr(mixture, name) for name in ("weights", "means", "deviations")})
+        return BatchDict(points | {name: getattr(mixture, name) for name in ("weights", "means", "deviations")})
 
-    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: Inputs) -> tuple[Tensor, Tensor | int]:
+    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: BatchDict) -> tuple[Tensor, Tensor | int]:
         points, mask = batch["inputs"], batch["attention_mask"]
         return -Mixture.from_logits(logits).log_likelihood(points, mask).sum(), mask.sum()
 
-    def measure(self, batch: Inputs, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
+    def measure(self, batch: BatchDict, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
         points, mask = batch["inputs"], batch["attention_mask"]
         said = Mixture.from_logits(logits)
         mixtures = {
@@ -197,27 +197,27 @@ class Digits(Task):
     score = "accuracy", True
     about = "digits told right from 50 to 100 points each; the baseline says the same for all"
 
-    def batches(self, part: str, size: int, seed: int) -> Callable[[int], Sequence[Inputs]]:
+    def batches(self, part: str, size: int, seed: int) -> Callable[[int], Sequence[BatchDict]]:
         pictures = getattr(self.splits, part)
 
-        def epoch(number: int) -> Sequence[Inputs]:
+        def epoch(number: int) -> Sequence[BatchDict]:
             chance = random.Random(f"{seed} {part} {number}")
             order = list(range(len(pictures)))
             if part == "train":
                 chance.shuffle(order)
             groups = [(torch.tensor(order[i : i + size]), chance.getrandbits(48)) for i in range(0, len(order), size)]
-            return MadeWhenAsked(groups, lambda group: self.clouds(pictures[group[0]], group[1]))
+            return LazyDataset(groups, lambda group: self.clouds(pictures[group[0]], group[1]))
 
         return epoch
 
     @staticmethod
-    def clouds(pictures: Any, seed: int) -> Inputs:
-        return Inputs(point_clouds(pictures.pixel_values, seed=seed) | {"labels": pictures.labels})
+    def clouds(pictures: Any, seed: int) -> BatchDict:
+        return BatchDict(point_clouds(pictures.pixel_values, seed=seed) | {"labels": pictures.labels})
 
-    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: Inputs) -> tuple[Tensor, Tensor | int]:
+    def loss(self, logits: Float[Tensor, "batch outputs numbers"], batch: BatchDict) -> tuple[Tensor, Tensor | int]:
         return F.cross_entropy(logits[:, 0].float(), batch["labels"], reduction="sum"), len(logits)
 
-    def measure(self, batch: Inputs, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
+    def measure(self, batch: BatchDict, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
         labels = batch["labels"]
         assert self.splits is not None
         usual = self.splits.train.labels.mode().values
@@ -277,14 +277,14 @@ class Sets(Recipe[PictureSplits | None, SetModel]):
 
     def make_batches(
         self, splits: PictureSplits | None, tokenizer: None, part: str = "train"
-    ) -> Callable[[int], Sequence[Inputs]]:
+    ) -> Callable[[int], Sequence[BatchDict]]:
         task = self.make_task(splits)
         return task.batches(part, max(1, round(task.batch * self.chosen.share)), self.seed)
 
-    def inputs(self, batch: Inputs) -> dict[str, Tensor]:
+    def inputs(self, batch: BatchDict) -> dict[str, Tensor]:
         return {"inputs": batch["inputs"]}
 
-    def loss(self, model: SetModel, batch: Inputs) -> tuple[Tensor, Tensor | int]:
+    def loss(self, model: SetModel, batch: BatchDict) -> tuple[Tensor, Tensor | int]:
         return self.make_task(None).loss(answer(model, batch), batch)
 
     @torch.no_grad()
@@ -307,7 +307,7 @@ class Sets(Recipe[PictureSplits | None, SetModel]):
         return "\n".join([*lines, f"Test sets: {task.about}.", "", comparison(out, result)])
 
 
-def answer(model: SetModel, batch: Inputs) -> Float[Tensor, "batch outputs numbers"]:
+def answer(model: SetModel, batch: BatchDict) -> Float[Tensor, "batch outputs numbers"]:
     """What a model says about sets."""
     return model(batch["inputs"], batch["attention_mask"]).logits
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import txlib.data as data
-from txlib.data import Inputs, Splits, batches_by_length
+from txlib.data import BatchDict, Splits, batches_by_length
 from txlib.labels import IGNORE_INDEX
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead
@@ -248,7 +248,7 @@ def named(tags: Sequence[str]) -> list[tuple[int, int, str]]:
 TASKS: dict[str, type[Task]] = {"reviews": Reviews, "pairs": Pairs, "spans": Spans, "tags": Tags}
 
 
-def head_loss(model: nn.Module, batch: Inputs) -> tuple[Tensor, Tensor]:
+def head_loss(model: nn.Module, batch: BatchDict) -> tuple[Tensor, Tensor]:
     """The loss that `train` wants, from the mean that a head gives."""
     labels = batch["labels"] if "labels" in batch else batch["start_positions"]
     count = (labels != IGNORE_INDEX).sum()

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from txlib.data import Batch, MadeWhenAsked, Splits, batches_by_length, collate, translation
+from txlib.data import Batch, LazyDataset, Splits, batches_by_length, collate, translation
 from txlib.generation import Translator
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
@@ -38,7 +38,7 @@ PRESETS: dict[str, Preset] = {
     "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
 }
 """`tiny` is for a lesson; `paper` has its size and all that Vaswani et al. chose: post-norm, sinusoids, Adam, and their
-schedule with its own peak, reached after 400 steps. `course` made the translator that comes along. `small` is for a
+schedule with its own peak, reached after 400 steps. `course` made the translator that is bundled. `small` is for a
 laptop; `base` and `big` are the paper's models and schedule, for a GPU. The tokens of a batch are those of source and
 target together."""
 
@@ -129,7 +129,7 @@ def pair_batches(
         encoded = [pair for pair in zip(*cut, strict=True) if len(pair[0]) + len(pair[1]) + 2 <= max_tokens]
         lengths = [(len(source) + 1, len(target) + 1) for source, target in encoded]
         groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)
-        return MadeWhenAsked(groups, lambda group: collate([encoded[index] for index in group], *special))
+        return LazyDataset(groups, lambda group: collate([encoded[index] for index in group], *special))
 
     return batches
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.data import Inputs, MadeWhenAsked, Pictures, PictureSplits, digits, fashion
+from txlib.data import BatchDict, LazyDataset, Pictures, PictureSplits, digits, fashion
 from txlib.layers import BlockConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.sizes import forward_flops, nearest_width
@@ -106,9 +106,7 @@ class Vision(Recipe[PictureSplits, nn.Module]):
     command = "train vision"
     presets = PRESETS
 
-    data: str = option(
-        "fashion", "digits; fashion: 10,000 clothes; fashion-mnist: all of them, which don't come along."
-    )
+    data: str = option("fashion", "digits; fashion: 10,000 clothes; fashion-mnist: all of them, which are not bundled.")
     model: str = option(
         "vit", "vit; or as costly: conv, local (attention, no convolutions), hybrid (a non-local block)."
     )
@@ -149,16 +147,16 @@ class Vision(Recipe[PictureSplits, nn.Module]):
 
     def make_batches(
         self, splits: PictureSplits, tokenizer: None, part: str = "train"
-    ) -> Callable[[int], Sequence[Inputs]]:
+    ) -> Callable[[int], Sequence[BatchDict]]:
         pictures: Pictures = getattr(splits, part)
         if part != "train":
             return picture_batches(pictures, MEASURED)
         return picture_batches(pictures, self.chosen.batch, self.variations, seed=self.seed)
 
-    def inputs(self, batch: Inputs) -> dict[str, Tensor]:
+    def inputs(self, batch: BatchDict) -> dict[str, Tensor]:
         return {"pixel_values": batch["pixel_values"]}
 
-    def loss(self, model: nn.Module, batch: Inputs) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: BatchDict) -> tuple[Tensor, int]:
         logits = model(batch["pixel_values"]).logits.float()
         return F.cross_entropy(logits, batch["labels"], reduction="sum"), len(logits)
 
@@ -234,29 +232,29 @@ the middle one of three stages."""
 
 def picture_batches(
     pictures: Pictures, size: int, variations: Sequence[Vary] = (), *, seed: int | None = None
-) -> Callable[[int], Sequence[Inputs]]:
+) -> Callable[[int], Sequence[BatchDict]]:
     """The batches that `train` wants: for each epoch the same pictures, dealt and varied anew.
 
     Args:
         seed: None leaves them in their order.
     """
 
-    def batches(epoch: int) -> Sequence[Inputs]:
+    def batches(epoch: int) -> Sequence[BatchDict]:
         chance = random.Random(f"{seed} {epoch}")
         order = list(range(len(pictures)))
         if seed is not None:
             chance.shuffle(order)
         groups = [(order[start : start + size], chance.getrandbits(48)) for start in range(0, len(order), size)]
 
-        def make(group: tuple[list[int], int]) -> Inputs:
+        def make(group: tuple[list[int], int]) -> BatchDict:
             places, number = group
             some, generator = pictures[torch.tensor(places)], torch.Generator().manual_seed(number)
             pixels = some.pixel_values
             for vary in variations:
                 pixels = vary(pixels, generator)
-            return Inputs(pixel_values=pixels, labels=some.labels)
+            return BatchDict(pixel_values=pixels, labels=some.labels)
 
-        return MadeWhenAsked(groups, make)
+        return LazyDataset(groups, make)
 
     return batches
 

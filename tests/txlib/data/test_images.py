@@ -1,4 +1,4 @@
-"""Digits and clothes: what comes along, its splits, and files that are damaged or missing."""
+"""Digits and clothes: what is bundled, its splits, and files that are damaged or missing."""
 
 import gzip
 import hashlib

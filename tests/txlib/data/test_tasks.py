@@ -172,7 +172,7 @@ def elsewhere(tmp_path, monkeypatch):
         there = tmp_path / "there"
         if content is not None:
             there.write_bytes(content)
-        monkeypatch.setitem(files.ELSEWHERE, source, (there.as_uri(), hashlib.sha256(expected).hexdigest()))
+        monkeypatch.setitem(files.DOWNLOADS, source, (there.as_uri(), hashlib.sha256(expected).hexdigest()))
         return there
 
     return serve
@@ -192,6 +192,6 @@ def test_what_does_not_come_along_is_fetched_once(elsewhere, tmp_path):
 @pytest.mark.parametrize("there", [None, b"something else"])
 def test_what_cannot_be_fetched_says_where_to_put_it(load, source, there, elsewhere, tmp_path):
     elsewhere(source, there, b"what it was")
-    with pytest.raises(FileNotFoundError, match=f"does not come along.* set TXLIB_DATA to .* has {source}/"):
+    with pytest.raises(FileNotFoundError, match=f"is not bundled.* set TXLIB_DATA to .* has {source}/"):
         load(source)
     assert not list((tmp_path / "cache/txlib" / source).iterdir())

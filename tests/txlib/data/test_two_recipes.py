@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from txcourse.lesson import shipped
+from txlib.data import shipped
 from txlib.paths import DATA
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from txcourse.lesson import shipped
+from txlib.data import shipped
 from txlib.layers import BlockConfig
 from txlib.models import Encoder, EncoderConfig
 from txlib.models.pretrained import save_pretrained

@@ -7,7 +7,8 @@ import torch
 import transformers
 from torch.testing import assert_close
 
-from txcourse.lesson import minilm, shipped
+from txcourse.lesson import minilm
+from txlib.data import shipped
 from txlib.generation import TextGenerator, generate
 from txlib.models import Encoder
 from txlib.models.pretrained import load_pretrained

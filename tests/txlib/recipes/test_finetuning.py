@@ -7,8 +7,8 @@ import tiny
 import torch
 
 import txlib.recipes.tasks as tasks
-from txcourse.lesson import minilm, shipped
-from txlib.data import spans, tags
+from txcourse.lesson import minilm
+from txlib.data import shipped, spans, tags
 from txlib.labels import IGNORE_INDEX
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from txlib.models.encoder import Encoder

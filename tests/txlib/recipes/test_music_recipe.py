@@ -8,9 +8,8 @@ import torch
 from oracles import shake
 from torch.testing import assert_close
 
-from txcourse.lesson import shipped
 from txlib import load_pretrained
-from txlib.data import chorales
+from txlib.data import chorales, shipped
 from txlib.layers import BlockConfig
 from txlib.models import MusicConfig, MusicTransformer
 from txlib.music import GridTokenizer

@@ -9,7 +9,7 @@ import tiny
 import torch
 import torch.nn.functional as F
 
-from txlib.data import Inputs, Mixture, digits, fit_mixture
+from txlib.data import BatchDict, Mixture, digits, fit_mixture
 from txlib.models import sizes as model_sizes
 from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import parameters
@@ -118,7 +118,7 @@ def test_a_model_may_have_more_seeds_than_there_are_clusters():
     made, splits, model = recipe("clusters", clusters=2, seeds=5)
     (batch,) = made.make_batches(splits, None, "test")(0)
     assert batch["means"].shape[1] == 2 and model(batch["inputs"]).logits.shape[1] == 5
-    assert isinstance(batch, Inputs)
+    assert isinstance(batch, BatchDict)
 
 
 def test_the_table_has_finished_runs_of_the_same_task(tmp_path):

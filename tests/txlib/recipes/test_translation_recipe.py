@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from sacrebleu.metrics import BLEU
 
-from txcourse.lesson import shipped
-from txlib.data import padding_share, translation
+from txlib.data import model_folder, padding_share, shipped, translation
 from txlib.generation import Translator
 from txlib.models.pretrained import load_pretrained, save_pretrained
-from txlib.recipes import Translation, model_folder
+from txlib.recipes import Translation
 from txlib.recipes import run as run_recipe
 from txlib.recipes.translation import PRESETS, bleu, pair_batches
 from txlib.text import Tokenizer, load_tokenizer

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from txlib.data import Batch
-from txlib.data.batching import Inputs
+from txlib.data.batching import BatchDict
 from txlib.recipes.translation import translation_loss
 from txlib.training import TrainConfig, optimizers, training_step
 from txlib.training.checkpoints import Checkpoints
@@ -51,9 +51,9 @@ def test_of_any_batches_each_row_is_dealt_out_once(world, sizes):
 
 
 def test_a_rank_without_rows_takes_part_and_does_not_count():
-    batch = Inputs(input_ids=torch.arange(4).view(2, 2), labels=torch.tensor([0, 1]))
+    batch = BatchDict(input_ids=torch.arange(4).view(2, 2), labels=torch.tensor([0, 1]))
     share, counts = DistributedContext(2, 3).shard_batch(batch)
-    assert not counts and isinstance(share, Inputs)
+    assert not counts and isinstance(share, BatchDict)
     assert share["input_ids"].tolist() == [[0, 1]] and share["labels"].tolist() == [0]
 
 
