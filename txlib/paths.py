@@ -20,21 +20,6 @@ DATA = _data()
 """The data sets and trained models: `data/` in a clone, elsewhere the package `txlib_data`, if it is installed."""
 
 
-def need_data(path: Path) -> Path:
-    """Return the path of a bundled file or folder.
-
-    Raises:
-        FileNotFoundError: it is not there; where the data package is missing, the message says how to install it.
-    """
-    if path.exists():
-        return path
-    if not DATA.is_dir():
-        raise FileNotFoundError(
-            f"{path.name} is in the package txlib-course-data, which is not installed; {install_data()}"
-        )
-    raise FileNotFoundError(f"there is no {path}")
-
-
 def install(extra: str) -> str:
     """Return the command that adds an extra to this installation, from the clone or the wheel that it came from."""
     if CLONE.is_file():
@@ -42,11 +27,13 @@ def install(extra: str) -> str:
     return f'pip install "txlib-course[{extra}] @ {_origin()}"'
 
 
-def install_data() -> str:
-    """Return the command that installs the bundled data sets and trained models."""
+def data_remedy() -> str:
+    """Return how to get the bundled data sets and trained models where they are not installed; "" where they are."""
+    if DATA.is_dir():
+        return ""
     origin = _origin()
     source = f"{origin}#subdirectory=data" if origin.startswith("git+") else "file:///path/to/the/data/wheel"
-    return f'pip install "txlib-course-data @ {source}"'
+    return f'; it is in txlib-course-data, which is not installed; pip install "txlib-course-data @ {source}"'
 
 
 def _origin() -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from txlib.hints import did_you_mean
 from txlib.paths import DATA, need_data
+from txlib.paths import DATA, data_remedy
 
 GITHUB = "https://raw.githubusercontent.com"
 DOWNLOADS = {  # data sets that are not bundled: their addresses, and the SHA-256 of each file
@@ -64,7 +65,9 @@ def find(source: str, name: str, folder: str | os.PathLike | None) -> Path:
             return candidate / name
     if not folder and source in DOWNLOADS:
         return fetch(source, name)
-    remedy = f"; set TXLIB_DATA to the `data` folder of a checkout of the course, which has {source}/{name}"
+    remedy = (
+        data_remedy() or f"; set TXLIB_DATA to the `data` folder of a clone of the course, which has {source}/{name}"
+    )
     raise FileNotFoundError(f"{name} is not in {' or '.join(map(str, folders))}{'' if folder else remedy}")
 
 
@@ -74,8 +77,10 @@ def shipped(name: str) -> Path:
     Raises:
         FileNotFoundError: there is none of that name, or no data are installed.
     """
-    folder = need_data(DATA / "checkpoints") / name
+    folder = DATA / "checkpoints" / name
     if not folder.is_dir():
+        if remedy := data_remedy():
+            raise FileNotFoundError(f"there is no model {name!r}{remedy}")
         names = sorted(path.name for path in folder.parent.glob("*/"))
         raise FileNotFoundError(
             f"no model {name!r} is bundled{did_you_mean(name, names)}; there are: {', '.join(names) or 'none'}"
