@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from txlib.hints import did_you_mean
-from txlib.paths import DATA, need_data
 from txlib.paths import DATA, data_remedy
 
 GITHUB = "https://raw.githubusercontent.com"
