@@ -514,7 +514,7 @@ def learn(
 
 # %% nbgrader={"grade_id": "check-dictionary", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("dictionary", operators=False) as show:
-    native, foreign = show.given(lambda private: made_up_language(private)[1:])
+    native, foreign = show.private(lambda private: made_up_language(private)[1:])
     q, k = learn(native, foreign)
     show.weights({"q": q, "k": k}, "your two tables")
 

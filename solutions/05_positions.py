@@ -611,7 +611,7 @@ def clock(hands: int, longest: int) -> Float[Tensor, "hands"]:
 
 # %% nbgrader={"grade_id": "check-clock", "grade": true, "points": 2, "solution": false, "locked": true, "schema_version": 3}
 with check("clock") as show:
-    hands, longest = show.given(hands_and_positions)
+    hands, longest = show.private(hands_and_positions)
     show.weights({"frequency": clock(hands, longest)}, f"{hands} hands, {longest} positions")
 
 # %% tags=["mistakes"]

@@ -614,7 +614,7 @@ def pick_layer(features: Float[Tensor, "texts layers width"], labels: Int[Tensor
 
 # %% nbgrader={"grade_id": "check-pick-layer", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("pick-layer", operators=False) as show:
-    features, labels = show.given(lambda private: labelled_texts(private, an_encoder(private), 120))
+    features, labels = show.private(lambda private: labelled_texts(private, an_encoder(private), 120))
     show.weights(pick_layer(features, labels), "the probe")
 
 # %% tags=["mistakes"]

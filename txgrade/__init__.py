@@ -22,16 +22,16 @@ from importlib.metadata import version
 from typing import Any
 
 _HOME = {
-    "allow": "authoring.notes",
+    "allow": "authoring.declarations",
     "Inputs": "checking.inputs",
-    "alternative": "authoring.notes",
+    "alternative": "authoring.declarations",
     "check": "checking.checks",
-    "cost": "checking.counting",
-    "due": "authoring.notes",
-    "equivalent": "authoring.notes",
-    "forbid": "authoring.notes",
-    "measured": "authoring.notes",
-    "mistake": "authoring.notes",
+    "cost": "checking.cost",
+    "due": "authoring.declarations",
+    "equivalent": "authoring.declarations",
+    "forbid": "authoring.declarations",
+    "measured": "authoring.declarations",
+    "mistake": "authoring.declarations",
     "progress": "checking.progress",
     "variant": "authoring.variants",
 }
@@ -57,7 +57,7 @@ def load_ipython_extension(shell: Any) -> None:
     """
     if "submit" in shell.magics_manager.magics["line"]:
         return
-    from txgrade.checking.failed import cells
+    from txgrade.checking.failed_cells import cells
 
     runs: deque[tuple[float, str]] = deque(maxlen=1000)
     shell.events.register("pre_run_cell", lambda info: runs.append((time.time(), info.raw_cell)))

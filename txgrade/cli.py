@@ -93,7 +93,7 @@ def validate(
     if json:
         raise ValueError("--json is for txgrade validate --mutants")
     from txgrade.authoring.exercise import ExerciseError
-    from txgrade.authoring.prove import validate
+    from txgrade.authoring.validate import validate
     from txgrade.judging.rehearsal import rehearse
     from txgrade.text import plural
 

@@ -15,6 +15,6 @@ def derived_seed(*parts: object) -> int:
 def kernel_seed(seed: int) -> int:
     """Return the seed that enters the kernel: a public seed itself, of a grader's seed a hash.
 
-    What the grader draws from its own seed (`show.given`, a measure's data) can't be computed from the hash.
+    What the grader draws from its own seed (`show.private`, a measure's data) can't be computed from the hash.
     """
     return seed if seed < PUBLIC_SEEDS else derived_seed(seed, "kernel") % PUBLIC_SEEDS

@@ -61,9 +61,9 @@ def graded_checks(monkeypatch):
 
     monkeypatch.setattr("txgrade.checking.operators._graded", False)
 
-    def graded(seed: int, given: str | None = None) -> Checks:
+    def graded(seed: int, private_values: str | None = None) -> Checks:
         checks = Checks()
-        checks.begin(seed, given)
+        checks.begin(seed, private_values)
         return checks
 
     return graded

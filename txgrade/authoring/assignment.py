@@ -53,7 +53,7 @@ class Assignment:
     tasks: tuple[GradedTask, ...]
     hash: str  # of all that decides a grade: cells, points, tolerances, known mistakes
     timeout: int | float = 0  # seconds that a cell may take at least, whatever the grader's limit
-    due: dict | None = None  # the rule for late submissions (see `txgrade.authoring.notes.due`)
+    due: dict | None = None  # the rule for late submissions (see `txgrade.authoring.declarations.due`)
     stubs: dict[str, str] = field(default_factory=dict)  # the released source of each solution cell, by grade_id
     # What its cells read (see `txgrade.authoring.data`): each one's place, as they name it, and where it lies.
     data: tuple[tuple[str, Path], ...] = ()
@@ -68,10 +68,10 @@ class Assignment:
         return any(task.kind not in ("tests", "written") for task in self.tasks)
 
     @property
-    def has_given(self) -> bool:
-        """Whether the grader draws values for its checks, `show.given(…)`, before any kernel runs."""
+    def has_private_values(self) -> bool:
+        """Whether the grader draws values for its checks, `show.private(…)`, before any kernel runs."""
         checks = {task.check for task in self.tasks}
-        return any("show.given(" in cell.source for cell in self.notebook.cells if cell.id in checks)
+        return any("show.private(" in cell.source for cell in self.notebook.cells if cell.id in checks)
 
     @property
     def imports(self) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def _guarded(assignment: Assignment, cells: list) -> list:
 
 
 # After papermill's parameters. It binds no name.
-BEGIN = '__import__("txgrade").check.begin(seed, globals().pop("given", None))'
+BEGIN = '__import__("txgrade").check.begin(seed, globals().pop("private_values", None))'
 
 
 def rebuild_alone(assignment: Assignment, task: GradedTask, answers: dict[str, str], others: dict[str, str]) -> Any:

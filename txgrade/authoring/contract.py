@@ -18,7 +18,7 @@ from txgrade.evidence.recordings import same
 PUBLIC_DRAWS = ("random_size", "randn", "rand", "randint", "choice", "permutation", "fill")
 OTHER_DRAWS = ("randperm", "manual_seed", "normal", "uniform", "default_rng", "RandomState", "shuffle", "random")
 COUNTING_MODES = ("TorchDispatchMode", "TorchFunctionMode", "FlopCounterMode")
-GIVEN = "draw it inside show.given(…), which the grader calls with a seed of its own"
+DRAW_PRIVATELY = "draw it inside show.private(…), which the grader calls with a seed of its own"
 
 
 def own_counters(exercise: Exercise) -> list[str]:
@@ -46,7 +46,8 @@ def measured_leaks(exercise: Exercise, task: Task, bundles: list[dict]) -> list[
     """
     source = exercise.notebook.cells[task.check].source
     lines = [
-        f"line {line} of its check uses {name}, which an answer can use, too: {GIVEN}" for line, name in _public(source)
+        f"line {line} of its check uses {name}, which an answer can use, too: {DRAW_PRIVATELY}"
+        for line, name in _public(source)
     ]
     shown = [list(_entries(bundle)) for bundle in bundles if not bundle["error"]]
     if len(shown) > 1 and len({json.dumps(entries) for entries in shown}) > 1:
@@ -66,7 +67,7 @@ def _public(source: str) -> Iterator[tuple[int, str]]:
     inside = [
         node
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "given"
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "private"
         for argument in call.args
         for node in ast.walk(argument)
     ]
@@ -101,9 +102,9 @@ def unshown_costs(reference: dict, run: Callable[[], dict]) -> list[str]:
 
     Each counted call in turn returns something else than its answer did: then the check has to show something else.
     """
-    if "txgrade.checking.counting" not in sys.modules:  # no cell imports `cost`
+    if "txgrade.checking.cost" not in sys.modules:  # no cell imports `cost`
         return []
-    from txgrade.checking.counting import returning
+    from txgrade.checking.cost import returning
 
     values: list = []
 

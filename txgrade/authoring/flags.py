@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from txgrade.authoring.assignment import Assignment, GradedTask
-from txgrade.authoring.calls import direct_operators, reached, unsearched
+from txgrade.authoring.called_names import direct_operators, reached, unsearched
 from txgrade.authoring.scopes import Names, names_of
 from txgrade.records.result import Note
 from txgrade.source import NOT_PYTHON, program

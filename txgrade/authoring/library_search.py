@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from txgrade.authoring.calls import forbidden_names
+from txgrade.authoring.called_names import forbidden_names
+from txgrade.authoring.declarations import Declarations
 from txgrade.authoring.exercise import Exercise, Task, read_exercise
-from txgrade.authoring.lookups import with_answers
-from txgrade.authoring.notes import Notes
-from txgrade.authoring.record import RecordingError, author_notes, check_run, reference_run
+from txgrade.authoring.hardcoding import with_answers
+from txgrade.authoring.record import RecordingError, author_declarations, check_run, reference_run
 from txgrade.authoring.torch_calls import Filling, TorchCall, fillings, torch_library
 from txgrade.checking.operators import Operators
 
@@ -92,7 +92,7 @@ class Match:
 
 def _search(exercise: Exercise, other_seed: int) -> dict[str, list[dict]]:
     runs = [reference_run(exercise, seed, hidden=True)[0] for seed in (exercise.seed, other_seed)]
-    notes = author_notes(exercise, runs[0])
+    notes = author_declarations(exercise, runs[0])
     uncovered = {}
     for task in exercise.tasks:
         if task.id in notes.measured:
@@ -263,7 +263,7 @@ def _own(exercise: Exercise, task: Task, namespace: dict) -> tuple[str, frozense
     return exercise.notebook.cells[task.answer].source, frozenset(bundle["operators"] or ())
 
 
-def _is_covered(match: Match, task: Task, notes: Notes, source: str, operators: frozenset[str]) -> bool:
+def _is_covered(match: Match, task: Task, notes: Declarations, source: str, operators: frozenset[str]) -> bool:
     """Whether the author speaks of it, or the reference itself calls it."""
     short = {name.rpartition(".")[2] for name in match.names}
     if forbidden_names(source, short):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from txgrade.authoring.exercise import Exercise, read_exercise
-from txgrade.authoring.record import RecordingError, author_notes, in_fresh_process, reference_names
+from txgrade.authoring.record import RecordingError, author_declarations, in_fresh_process, reference_names
 from txgrade.evidence.values import MAX_MESSAGE, restored, writable
 
 MEMORY = 4096  # MB that measuring may take, where no limits are given
@@ -31,7 +31,7 @@ def measure(
 
     The process has `memory_mb` of memory beyond what the source's own code takes: what a learner chose can't swell it.
 
-    Bundles are well formed (`evidence.valid_bundle`). What the author's function raises, and no number at all, is
+    Bundles are well formed (`evidence.bundle_problem`). What the author's function raises, and no number at all, is
     0: bad numbers are the answer's. A result outside 0 to 1 is the author's: `{"error": what is wrong}` in its place.
 
     Raises:
@@ -171,7 +171,7 @@ def _main(request: str, answer: str) -> None:
     asked = json.loads(Path(request).read_text())
     try:
         exercise = read_exercise(asked["path"])
-        functions = author_notes(exercise, reference_names(exercise, exercise.seed)).measured
+        functions = author_declarations(exercise, reference_names(exercise, exercise.seed)).measured
         bound_memory(asked["memory_mb"])
         result: Any = [_measured(functions[each["task"]], each) for each in asked["requests"]]
     except RecordingError as reason:

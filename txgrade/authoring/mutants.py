@@ -23,7 +23,7 @@ from txgrade.authoring.mutation_operators import COMMON
 from txgrade.authoring.mutations import Mutation, mutations
 from txgrade.authoring.record import (
     RecordingError,
-    author_notes,
+    author_declarations,
     check_run,
     in_fresh_process,
     record_evidence,
@@ -280,7 +280,7 @@ def _try_all(exercise: Exercise, recordings: dict[str, dict], progress: Path) ->
     with_hidden = any(has_region(line, HIDDEN_TESTS) for source in checks for line in source.splitlines())
     seeds = [(exercise.seed, False), *[(exercise.seed, True)] * with_hidden, *((seed, True) for seed in FRESH_SEEDS)]
     runs = [_Run(hidden, *reference_run(exercise, seed, hidden)) for seed, hidden in seeds]
-    notes = author_notes(exercise, runs[0].namespace)
+    notes = author_declarations(exercise, runs[0].namespace)
     chosen = {task.id: _chosen(exercise, task, runs, task.id in notes.measured) for task in exercise.tasks}
     every, done, results = sum(len(mutants) for mutants, _, _ in chosen.values()), 0, []
     for task in exercise.tasks:

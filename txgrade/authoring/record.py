@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from txgrade.authoring.calls import forbidden_names
+from txgrade.authoring.called_names import forbidden_names
 from txgrade.authoring.cells import (
     check_body,
     is_check,
@@ -25,8 +25,8 @@ from txgrade.authoring.cells import (
     stub,
 )
 from txgrade.authoring.contract import measured_leaks, own_counters, unshown_costs
+from txgrade.authoring.declarations import Declarations
 from txgrade.authoring.exercise import Exercise, Task, read_exercise
-from txgrade.authoring.notes import Notes
 from txgrade.evidence.recordings import same
 from txgrade.notebook_runner import environment
 from txgrade.seeds import kernel_seed
@@ -49,7 +49,7 @@ def record_evidence(
     "forbidden": [{"task", "names", "operators"}], "broken": {task: [what the reference calls of these]},
     "measured": [tasks], "due": what `due` noted, "seconds": {task: a run of its check},
     "leaks": {task: [what its check does although an answer could use it]}, "counters": [the same of given cells]}`.
-    Each seed's run holds as well `"given": {task: what show.given drew}`.
+    Each seed's run holds as well `"private_values": {task: what show.private drew}`.
 
     Raises:
         RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
@@ -112,8 +112,8 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         torch.manual_seed(number)
         runs.append(reference_run(exercise, seed, hidden, collected.append))
     namespace, reference, seconds = runs[0]
-    given = {id: values for check in collected for id, values in check.given.items()}
-    notes = author_notes(exercise, namespace)
+    private_values = {id: values for check in collected for id, values in check.private_values.items()}
+    notes = author_declarations(exercise, namespace)
     for task in exercise.tasks:
         if other := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
             raise RecordingError(
@@ -148,11 +148,11 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         "broken": _broken(exercise, notes, namespace),
     }
     about["leaks"] = {task.id: _leaks(exercise, task, namespace, reference, answers, notes) for task in exercise.tasks}
-    return {"reference": reference, "known": answers, "given": given}, about
+    return {"reference": reference, "known": answers, "private_values": private_values}, about
 
 
 def _leaks(
-    exercise: Exercise, task: Task, namespace: dict, reference: dict, answers: list[dict], notes: Notes
+    exercise: Exercise, task: Task, namespace: dict, reference: dict, answers: list[dict], notes: Declarations
 ) -> list[str]:
     """What a task's check does although an answer could use it: a line each (see `contract`)."""
     if task.id in notes.measured:
@@ -161,16 +161,16 @@ def _leaks(
     return unshown_costs(reference[task.id], lambda: check_run(exercise, task, namespace, hidden=True)[0])
 
 
-def author_notes(exercise: Exercise, namespace: dict) -> Notes:
+def author_declarations(exercise: Exercise, namespace: dict) -> Declarations:
     """Run the author's cells after the reference, which gave `namespace`; in them, names go on meaning it.
 
     Raises:
         RecordingError: a cell fails, or speaks of a task that does not exist.
     """
-    from txgrade.authoring.notes import noting
+    from txgrade.authoring.declarations import collect_declarations
 
     author = dict(namespace)
-    with noting() as notes:
+    with collect_declarations() as notes:
         for number, cell in enumerate(exercise.notebook.cells, 1):
             if cell.cell_type == "code" and is_mistakes(cell):
                 _execute(cell.source, f"cell {number}", author)
@@ -190,7 +190,7 @@ def _by_task(exercise: Exercise, rules: list) -> list:
     return [replace(rule, task=id) for rule in rules for id in (ids if rule.task == "*" else [rule.task])]
 
 
-def _broken(exercise: Exercise, notes: Notes, namespace: dict) -> dict[str, list[str]]:
+def _broken(exercise: Exercise, notes: Declarations, namespace: dict) -> dict[str, list[str]]:
     """What the reference itself calls although its task forbids it."""
     broken: dict[str, list[str]] = {}
     for each in notes.forbidden:

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from txgrade.checking.axes import DATA, is_plot, picture, plot
-from txgrade.checking.failed import Failure, cells, missing_name
+from txgrade.checking.failed_cells import Failure, cells, missing_name
 from txgrade.checking.inputs import Inputs, private_inputs
 from txgrade.checking.operators import Operators, begin_grading, watch_threads
+from txgrade.checking.plots import DATA, is_plot, picture, plot
 from txgrade.checking.progress import Row, keep, now
 from txgrade.checking.summary import Summary
 from txgrade.checking.verdict import STUB, Verdict, caused, verdict_of
@@ -43,7 +43,7 @@ class Collected:
     seed: int
     operators: bool
     bundles: list[dict] = field(default_factory=list)
-    given: dict[str, list[dict]] = field(default_factory=dict)  # by task: what `show.given` drew, as evidence
+    private_values: dict[str, list[dict]] = field(default_factory=dict)  # by task: evidence of what `private` drew
 
 
 _collected: Collected | None = None
@@ -67,13 +67,13 @@ class Show(Inputs):
     then shared out in these proportions among the values shown.
     """
 
-    def __init__(self, seed: int, task: str, given: list[dict] | None = None, grading: bool = False):
-        """`seed` is the grader's, or the public one; `given` is what `show.given` has to return."""
+    def __init__(self, seed: int, task: str, private_values: list[dict] | None = None, grading: bool = False):
+        """`seed` is the grader's, or the public one; `private_values` are what `show.private` has to return."""
         super().__init__(kernel_seed(seed), task)
         self.shown: list[dict] = []
-        self.drawn: list[dict] = []  # by `given`, as evidence
+        self.drawn: list[dict] = []  # by `private`, as evidence
         self._private = private_inputs(seed, task)
-        self._given = None if given is None else iter(given)
+        self._private_values = None if private_values is None else iter(private_values)
         self._recorder = Recorder()
         self._grading = grading
 
@@ -101,7 +101,7 @@ class Show(Inputs):
     def axes(
         self, axes: Any, label: str | None = None, points: int | float | None = None, *, what: tuple[str, ...] = DATA
     ) -> None:
-        """Show a plot: what matplotlib's Axes, or each of a figure's, holds (see `txgrade.checking.axes.plot`).
+        """Show a plot: what matplotlib's Axes, or each of a figure's, holds (see `txgrade.checking.plots.plot`).
 
         `what` chooses among lines, scatters, bars, images (these by default), labels, limits, scales, title and
         legend. For a grader's page the figure is drawn, too.
@@ -114,18 +114,18 @@ class Show(Inputs):
             data, alt = drawn
             _display_raw({"image/png": data, "text/plain": "A figure"}, {"image/png": {"alt": alt}})
 
-    def given(self, draw: Callable[[Inputs], Any]) -> Any:
+    def private(self, draw: Callable[[Inputs], Any]) -> Any:
         """Return `draw(private)`: values that depend on what no answer may know.
 
         In a notebook that is graded they come from the grader, who drew them by the same function from a seed of its
         own; here `draw` is not called. What it knows besides (the truth, data to measure on) never enters the kernel.
         At home they are drawn from the public seed. Tensors, numbers, texts, and lists, tuples and dicts of these.
         """
-        if self._given is None:
+        if self._private_values is None:
             value = values.evidence(draw(self._private))
             self.drawn.append(value)
         else:
-            value = next(self._given)
+            value = next(self._private_values)
         return values.restored(value)
 
     def sketch(self, value: Tensor, size: int = 16) -> dict:
@@ -159,14 +159,14 @@ class Check:
         self.task, self.rtol, self.atol = task, rtol, atol
         self._owner, self._namespace = owner, namespace
         self._grading = _collected is not None or owner.begun
-        seed, given = (_collected.seed if _collected else owner.seed), None
+        seed, private_values = (_collected.seed if _collected else owner.seed), None
         if _collected is None and owner.begun:
-            given = owner.given.get(task, [])
+            private_values = owner.private_values.get(task, [])
         watched = operators and (_collected.operators if _collected else self._grading)
         self._seed = kernel_seed(seed)
         self._operators = Operators() if watched else None
         self._block = contextlib.ExitStack()
-        self.show = Show(seed, task, given, self._grading)
+        self.show = Show(seed, task, private_values, self._grading)
 
     def __enter__(self) -> Show:
         self._block.enter_context(torch.random.fork_rng(devices=[]))
@@ -193,7 +193,7 @@ class Check:
         }
         if _collected is not None:
             _collected.bundles.append(bundle)
-            _collected.given[self.task] = self.show.drawn
+            _collected.private_values[self.task] = self.show.drawn
         elif self._grading:
             _display_raw({values.MIME: bundle})
         else:
@@ -247,10 +247,10 @@ class Checks:
             self._exercise = json.loads(Path(path).read_text(encoding="utf-8"))
         return self._exercise
 
-    def begin(self, seed: int, given: str | None = None) -> None:
+    def begin(self, seed: int, private_values: str | None = None) -> None:
         """Grade this notebook: take its seed, and what the grader has drawn for its checks, once and for all."""
         if self._begun is None:
-            self._begun = seed, unpack_json(given) if given else {}
+            self._begun = seed, unpack_json(private_values) if private_values else {}
             begin_grading()
 
     @property
@@ -259,8 +259,8 @@ class Checks:
         return self._begun is not None
 
     @property
-    def given(self) -> dict[str, list[dict]]:
-        """What the grader has drawn for each task's `show.given`, as evidence."""
+    def private_values(self) -> dict[str, list[dict]]:
+        """What the grader has drawn for each task's `show.private`, as evidence."""
         return self._begun[1] if self._begun else {}
 
     @property

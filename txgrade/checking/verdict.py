@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from txgrade.checking.failed import Failure
+from txgrade.checking.failed_cells import Failure
 from txgrade.evidence.compare import NAMES, differing, name, spell
-from txgrade.evidence.mistakes import mistakes_by_result, whole_mistake
+from txgrade.evidence.mistakes import exact_mistake, mistakes_by_result
 from txgrade.evidence.recordings import Comparison, compared
 from txgrade.evidence.shapes import slip
 from txgrade.text import markup, number, plural, titled
@@ -128,7 +128,7 @@ def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = No
         return Verdict(task, title, "right", points, points)
     if is_stub(bundle) and not earned:
         return Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle))
-    whole = whole_mistake(bundle, recording)
+    whole = exact_mistake(bundle, recording)
     by_result = {} if whole else mistakes_by_result(bundle, recording, comparison)
     if whole:
         lines = (whole, *_difference(bundle, reference, differs))

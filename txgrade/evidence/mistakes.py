@@ -10,7 +10,7 @@ from txgrade.evidence.recordings import Comparison, first_difference
 ENOUGH = 4  # whole numbers, or bools, that two answers hardly share by chance
 
 
-def whole_mistake(bundle: dict, recording: dict) -> str | None:
+def exact_mistake(bundle: dict, recording: dict) -> str | None:
     """The sentence of the known mistake that shows just what the bundle shows."""
     same = (each["sentence"] for each in recording["mistakes"] if first_difference(bundle, each["evidence"]) is None)
     return next(same, None)

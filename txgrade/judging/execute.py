@@ -17,7 +17,7 @@ from txgrade.sandbox.kernel import Cell, Gone, Kernel, OutOfTime
 from txgrade.sandbox.limits import Limits
 from txgrade.seeds import kernel_seed
 
-logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of a parameter that no cell names: `given`
+logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of a parameter that no cell names: `private_values`
 
 ENGINE = "txgrade"
 LEAST = 1 / 3  # of the time that a kernel ran: who had less of a processor, and waited for it, was held up by others
@@ -49,14 +49,14 @@ def execute(
     limits: Limits,
     seconds: int | float | None = None,
     least: float = LEAST,
-    given: dict[str, list] | None = None,
+    private_values: dict[str, list] | None = None,
 ) -> Executed:
     """Run a notebook in a fresh kernel, in what is left of its time. Never raises for anything that its cells do.
 
     A cell out of time is `disturbed` where the kernel got less than the share `least` of the time and waited for more.
 
     With a seed, papermill injects what of it may enter a kernel, and what the grader drew for the checks'
-    `show.given`, by task. A cell that raises doesn't end the run; a cell out of time, a dead kernel and too much
+    `show.private`, by task. A cell that raises doesn't end the run; a cell out of time, a dead kernel and too much
     output do. Without a seed, for tests of nbgrader's, a cell out of time is
     interrupted, as nbgrader does, and counts as an error.
 
@@ -64,8 +64,8 @@ def execute(
         NoKernel: none could be started.
     """
     parameters = None if seed is None else {"seed": kernel_seed(seed)}
-    if parameters and given:
-        parameters["given"] = pack_json(given)
+    if parameters and private_values:
+        parameters["private_values"] = pack_json(private_values)
     run = _Run(limits, limits.notebook_seconds if seconds is None else seconds, least, interrupt=seed is None)
     stopped = None
     try:

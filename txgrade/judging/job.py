@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from txgrade.authoring.assignment import Assignment, GradedTask, rebuild, rebuild_alone, rests_on
-from txgrade.checking.failed import BEFORE as NOT_RUN
+from txgrade.checking.failed_cells import BEFORE as NOT_RUN
 from txgrade.judging.displayed import displayed
 from txgrade.judging.execute import LEAST, Executed, execute
 from txgrade.judging.judge import answer_hash, judge, one_report, task_result
@@ -121,7 +121,7 @@ class _Submission:
             limits,
             self.left[seed],
             STARVED if job.by_itself else LEAST,
-            job.reference.given.get(seed),
+            job.reference.private_values.get(seed),
         )
         if executed.disturbed:
             raise Disturbed("it ran out of time while its kernel waited for a processor")
@@ -175,7 +175,7 @@ class _Submission:
 
     def _forbidden_calls(self, outcomes: dict[tuple, Outcome]) -> list[Note]:
         """Flags for a person: what an answer calls although its task says not to. It proves nothing."""
-        from txgrade.authoring.calls import forbidden_names
+        from txgrade.authoring.called_names import forbidden_names
 
         notes = []
         for task in self.assignment.tasks:
@@ -232,13 +232,13 @@ def _answered(job: Job, task: GradedTask) -> bool:
 
 def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, tuple[float, str]]:
     """Measure what measured tasks have shown, with the author's code, in a process of its own."""
-    from txgrade.evidence.valid import valid_bundle
+    from txgrade.evidence.validation import bundle_problem
 
     requests = []
     for task in job.assignment.tasks:
         if task.kind == "measured" and only in (None, task.id):
             shown = bundles(executed.outputs.get(task.check, []))
-            if len(shown) == 1 and not valid_bundle(shown[0], task.id, kernel_seed(seed)) and not shown[0]["error"]:
+            if len(shown) == 1 and not bundle_problem(shown[0], task.id, kernel_seed(seed)) and not shown[0]["error"]:
                 requests.append({"task": task.id, "seed": seed, "bundle": shown[0]})
     if not requests:
         return {}

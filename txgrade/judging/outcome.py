@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from txgrade.authoring.assignment import Assignment, GradedTask
-from txgrade.checking.failed import failure_of, names_defined
+from txgrade.checking.failed_cells import failure_of, names_defined
 from txgrade.checking.verdict import verdict_of
 from txgrade.evidence.mistakes import measured_mistake
 from txgrade.judging.execute import Executed
@@ -26,7 +26,9 @@ class Reference:
     notebooks: dict[int, str]  # by seed: the reference's executed notebook, as JSON
     recordings: dict[int, dict[str, dict]] = field(default_factory=dict)  # by seed and task, hidden tests included
     open: dict[int, dict[str, dict]] = field(default_factory=dict)  # the same without them, of the seed that is quoted
-    given: dict[int, dict[str, list]] = field(default_factory=dict)  # by seed and task: what `show.given` has drawn
+    private_values: dict[int, dict[str, list]] = field(
+        default_factory=dict
+    )  # by seed and task: what `show.private` has drawn
 
 
 @dataclass(frozen=True)

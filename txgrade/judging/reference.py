@@ -43,7 +43,7 @@ def make_reference(
     run: Callable[..., Executed],
     known: Callable[[], dict | None],
 ) -> tuple[Assignment, Reference]:
-    """Run the reference on every seed, in kernels of its own; `run(notebook, seed, given=…)` executes one.
+    """Run the reference on every seed, in kernels of its own; `run(notebook, seed, private_values=…)` executes one.
 
     `known` gives what `record_known` found, which may still be at work.
 
@@ -54,10 +54,13 @@ def make_reference(
         FailingReference: the reference fails, or shows other values in a kernel than in a plain process.
     """
     seeded = assignment.has_checks
-    given: dict[int, dict[str, list]] = {}
-    if assignment.has_given and (recorded := known()):
-        given = {seed: recorded["hidden"][str(seed)]["given"] for seed in seeds}
-    runs = {seed: run(solved(assignment), seed if seeded else None, given=given.get(seed)) for seed in seeds}
+    private_values: dict[int, dict[str, list]] = {}
+    if assignment.has_private_values and (recorded := known()):
+        private_values = {seed: recorded["hidden"][str(seed)]["private_values"] for seed in seeds}
+    runs = {
+        seed: run(solved(assignment), seed if seeded else None, private_values=private_values.get(seed))
+        for seed in seeds
+    }
     recorded = known()
     if recorded:
         assignment = _completed(assignment, recorded)
@@ -73,7 +76,7 @@ def make_reference(
         notebooks,
         {seed: _recordings(assignment, each) for seed, each in hidden.items()},
         {int(seed): _recordings(assignment, each) for seed, each in recorded["open"].items()},
-        given,
+        private_values,
     )
 
 

@@ -21,6 +21,6 @@ def rehearse(assignment: Assignment, limits: Limits | None = None) -> list[str]:
     with warm_kernels(assignment.imports, limits, isolation, True, hidden, dict(assignment.data)):
         run = partial(execute, limits=limits)
         seed = SEED if assignment.has_checks else None
-        recorded = record_known(assignment, (SEED,)) if assignment.has_given else None
-        given = recorded["hidden"][str(SEED)]["given"] if recorded else None
-        return failures(assignment, run(solved(assignment), seed, given=given))
+        recorded = record_known(assignment, (SEED,)) if assignment.has_private_values else None
+        private_values = recorded["hidden"][str(SEED)]["private_values"] if recorded else None
+        return failures(assignment, run(solved(assignment), seed, private_values=private_values))

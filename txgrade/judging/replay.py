@@ -17,7 +17,7 @@ import pytest
 from nbval.plugin import IPyNbCell, IPyNbFile
 
 from txgrade.evidence.recordings import Comparison, compared
-from txgrade.evidence.valid import valid_bundle
+from txgrade.evidence.validation import bundle_problem
 from txgrade.evidence.values import MIME
 
 
@@ -49,7 +49,7 @@ class Checked:
         if len(displayed) != 1:
             self.problem = f"its check displayed {len(displayed)} bundles of evidence instead of one"
         else:
-            self.problem = valid_bundle(displayed[0], self.task, self.seed)
+            self.problem = bundle_problem(displayed[0], self.task, self.seed)
         return self.problem
 
     def compare(self, expected: dict) -> str | None:

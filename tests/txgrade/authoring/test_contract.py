@@ -70,7 +70,7 @@ measured("double", lambda shown, private: float((shown[0]["y"] == 2 * private.ra
 """
 )
 FROM_GIVEN = """with check("double") as show:
-    show.weights({"y": double(show.given(lambda private: private.randn(3)))})
+    show.weights({"y": double(show.private(lambda private: private.randn(3)))})
 """
 
 
@@ -110,8 +110,8 @@ def test_counters_are_the_graders(written):
 @pytest.mark.parametrize(
     ("old", "new", "name"),
     [
-        ("show.given(lambda private: private.randn(3))", "show.randn(3)", "line 2 of its check uses show.randn,"),
-        ("show.given(lambda private: private.randn(3))", "torch.randn(3)", "line 2 of its check uses torch.randn,"),
+        ("show.private(lambda private: private.randn(3))", "show.randn(3)", "line 2 of its check uses show.randn,"),
+        ("show.private(lambda private: private.randn(3))", "torch.randn(3)", "line 2 of its check uses torch.randn,"),
         ("private.randn(3)", "private.randn(seed + 3)", "line 2 of its check uses seed,"),
         ('"y": ', '"bottom": torch.ones(2), "y": ', "its check shows `bottom`, the same of every answer"),
     ],

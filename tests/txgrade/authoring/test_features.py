@@ -13,13 +13,13 @@ import torch
 from txgrade.authoring import measure as measuring
 from txgrade.authoring import record
 from txgrade.authoring.check_notebook import check_notebook
+from txgrade.authoring.declarations import collect_declarations
 from txgrade.authoring.exercise import ExerciseError, read_exercise
 from txgrade.authoring.measure import measure
 from txgrade.authoring.notebooks import LOADED
-from txgrade.authoring.notes import noting
-from txgrade.authoring.prove import prove
 from txgrade.authoring.read import read_assignment
 from txgrade.authoring.release import release
+from txgrade.authoring.validate import prove
 from txgrade.checking.checks import Checks, collecting
 from txgrade.checking.inputs import private_inputs
 from txgrade.checking.verdict import Verdict
@@ -67,7 +67,7 @@ def changed(tmp_path, monkeypatch):
 
 def in_process(path, requests):
     exercise = read_exercise(path)
-    functions = record.author_notes(exercise, record.reference_names(exercise, exercise.seed)).measured
+    functions = record.author_declarations(exercise, record.reference_names(exercise, exercise.seed)).measured
     return [measuring._measured(functions[each["task"]], each) for each in requests]
 
 
@@ -455,6 +455,6 @@ def test_a_verdict_travels_through_a_notebook():
 
 
 def test_noting_nests():
-    with noting() as outer, noting() as inner:
+    with collect_declarations() as outer, collect_declarations() as inner:
         pass
     assert outer is not inner

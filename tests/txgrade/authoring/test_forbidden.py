@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from txgrade.authoring.calls import forbidden_names
+from txgrade.authoring.called_names import forbidden_names
 from txgrade.authoring.exercise import read_exercise
-from txgrade.authoring.record import author_notes, check_run, reference_names
+from txgrade.authoring.record import author_declarations, check_run, reference_names
 
 SOLUTIONS = sorted((Path(__file__).parents[3] / "solutions").glob("*.py"))
 
@@ -18,7 +18,7 @@ def read(name):
     """An exercise of the course, the names that its reference defines, and what its author's cells say."""
     exercise = read_exercise(next(path for path in SOLUTIONS if path.stem == name))
     namespace = reference_names(exercise, 5)
-    return exercise, namespace, author_notes(exercise, namespace).forbidden
+    return exercise, namespace, author_declarations(exercise, namespace).forbidden
 
 
 @pytest.mark.parametrize("name", [path.stem for path in SOLUTIONS])

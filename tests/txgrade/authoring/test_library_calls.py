@@ -7,12 +7,12 @@ import time
 import pytest
 import torch
 
+from txgrade.authoring.declarations import allow, attention_operators, collect_declarations, forbid
 from txgrade.authoring.library_calls import library_calls, library_problems
 from txgrade.authoring.library_search import Call, _tried, matches_of
-from txgrade.authoring.notes import allow, attention_operators, forbid, noting
-from txgrade.authoring.prove import prove
-from txgrade.authoring.record import author_notes, reference_names
+from txgrade.authoring.record import author_declarations, reference_names
 from txgrade.authoring.torch_calls import LEFT_OUT, TorchCall, fillings, torch_library
+from txgrade.authoring.validate import prove
 
 CHECK = '"grade": true, "points": 1, "solution": false, "locked": true, "schema_version": 3'
 SOURCE = """# %% [markdown]
@@ -222,7 +222,7 @@ def test_attention_is_a_group_of_operators():
         "aten._safe_softmax",
     }
     assert not names & {"aten._softmax", "aten.bmm", "aten.softmax"}
-    with noting() as notes:
+    with collect_declarations() as notes:
         forbid("t", "softmax", ("attention", "aten._softmax"))
         forbid("t", operators="attention")
     first, second = notes.forbidden
@@ -239,13 +239,13 @@ def test_attention_is_a_group_of_operators():
 )
 def test_allow_is_refused(arguments, message):
     task, names, reason = arguments
-    with noting() as notes, pytest.raises(ValueError, match=message):
+    with collect_declarations() as notes, pytest.raises(ValueError, match=message):
         allow(task, names, reason=reason)
     assert notes.allowed == []
 
 
 def test_allow_is_noted():
-    with noting() as notes:
+    with collect_declarations() as notes:
         allow("t", "torch.bincount", reason="it is the lesson's")
     assert [(rule.task, rule.names) for rule in notes.allowed] == [("t", ("torch.bincount",))]
 
@@ -260,4 +260,4 @@ def test_allow_must_speak_of_a_task(tmp_path):
     )
     exercise = read_exercise(path)
     with pytest.raises(RecordingError, match=r"allow\(…\) is for the task 'nobody'"):
-        author_notes(exercise, reference_names(exercise, 0))
+        author_declarations(exercise, reference_names(exercise, 0))

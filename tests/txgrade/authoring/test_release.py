@@ -13,8 +13,8 @@ from txgrade.authoring import record
 from txgrade.authoring.cells import strip_hidden, strip_solution
 from txgrade.authoring.exercise import ExerciseError, read_exercise
 from txgrade.authoring.notebooks import LOADED, same_notebook
-from txgrade.authoring.prove import prove
 from txgrade.authoring.release import release
+from txgrade.authoring.validate import prove
 from txgrade.evidence.recordings import pack, unpack
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def in_process(monkeypatch):
     """Many small releases: run the sources here instead of in a fresh process each."""
     run = lambda path, seeds, hidden_seeds=(): record._record(path, seeds, list(hidden_seeds))  # noqa: E731
     monkeypatch.setattr("txgrade.authoring.release.record_evidence", run)
-    monkeypatch.setattr("txgrade.authoring.prove.record_evidence", run)
+    monkeypatch.setattr("txgrade.authoring.validate.record_evidence", run)
 
 
 def recordings(notebook):

@@ -13,11 +13,11 @@ import nbformat
 import pytest
 
 from txgrade.authoring.exercise import ExerciseError, read_exercise
-from txgrade.authoring.prove import prove
 from txgrade.authoring.read import read_assignment
 from txgrade.authoring.record import check_run, reference_names
 from txgrade.authoring.release import release
 from txgrade.authoring.retake import write_variant
+from txgrade.authoring.validate import prove
 from txgrade.authoring.variants import PLACE, is_variant, settle
 from txgrade.evidence.recordings import first_difference
 from txgrade.sandbox import probe

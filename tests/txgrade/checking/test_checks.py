@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from txgrade import check
-from txgrade.authoring.notes import alternative, mistake, noting
+from txgrade.authoring.declarations import alternative, collect_declarations, mistake
 from txgrade.checking.checks import Checks, Show, collecting
 from txgrade.checking.inputs import Inputs
 from txgrade.checking.verdict import Verdict
@@ -184,20 +184,20 @@ def test_the_seed_is_taken_once(capsys, graded_checks):
 
 
 def test_a_graders_seed_stays_with_the_grader(capsys, graded_checks):
-    """Of a grader's seed a hash enters the kernel; what `show.given` drew from the seed itself comes as values."""
+    """Of a grader's seed a hash enters the kernel; what `show.private` drew from the seed itself comes as values."""
     secret = 2**40 + 1
     drawn = []
     with collecting(seed=secret) as collected, check("t") as show:
-        drawn.append(show.given(lambda private: private.randn(3)))
+        drawn.append(show.private(lambda private: private.randn(3)))
     exec(
-        "with check('t') as show:\n    show(show.given(print))\n    show(show.randn(2))",
-        {"__name__": "__main__", "check": graded_checks(kernel_seed(secret), pack_json(collected.given))},
+        "with check('t') as show:\n    show(show.private(print))\n    show(show.randn(2))",
+        {"__name__": "__main__", "check": graded_checks(kernel_seed(secret), pack_json(collected.private_values))},
     )
     bundle = json.loads(capsys.readouterr().out)[MIME]
     assert bundle["error"] is None
     assert bundle["seed"] == kernel_seed(secret) != secret
     assert bundle["shown"][0]["value"] == evidence(drawn[0])
-    assert not torch.equal(Show(kernel_seed(secret), "t").given(lambda private: private.randn(3)), drawn[0])
+    assert not torch.equal(Show(kernel_seed(secret), "t").private(lambda private: private.randn(3)), drawn[0])
 
 
 def test_a_sketch_tells_large_tensors_apart():
@@ -276,7 +276,7 @@ def test_filled_parameters_do_not_depend_on_the_order_of_creation():
 
 def test_known_answers_are_noted_only_when_asked():
     mistake("t", 1, "No.")
-    with noting() as known:
+    with collect_declarations() as known:
         mistake("t", 1, "No.")
         alternative("t", 2)
     assert [(each.answer, each.sentence) for each in known.answers] == [(1, "No."), (2, None)]

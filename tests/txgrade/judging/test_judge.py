@@ -44,7 +44,7 @@ def recorded(course):
 def graded_by(course, recorded):
     """The sample's assignment and its reference, executed by replaying what a plain process recorded."""
 
-    def replay(notebook, seed, given=None):
+    def replay(notebook, seed, private_values=None):
         return Executed(
             {f"check-{task}": [displayed(bundle)] for task, bundle in recorded[str(seed)]["reference"].items()}
         )
@@ -335,11 +335,11 @@ def test_one_right_answer_is_read_and_compared_once(graded_by, runs, monkeypatch
 
         monkeypatch.setattr(module, name, call)
 
-    counted(replay, "valid_bundle")
+    counted(replay, "bundle_problem")
     counted(recordings, "compare")
     assert result(graded_by, runs, "attention")[0].verdict == "right"
     checks = [output["data"][MIME] for run in runs for outputs in run.executed.outputs.values() for output in outputs]
-    assert counts == {"valid_bundle": len(checks), "compare": sum(len(each["shown"]) for each in checks)}
+    assert counts == {"bundle_problem": len(checks), "compare": sum(len(each["shown"]) for each in checks)}
 
 
 @pytest.mark.parametrize("end", ["skipped", "failed", "lost"])
@@ -380,7 +380,7 @@ def test_reports_of_two_sessions_are_one(graded_by, runs):
 
 
 def test_a_failing_reference_grades_nobody(course, recorded):
-    def broken(notebook, seed, given=None):
+    def broken(notebook, seed, private_values=None):
         return Executed({})
 
     with pytest.raises(FailingReference, match="displayed 0 bundles"):

@@ -50,7 +50,7 @@ def fit(x, y):
 
 # %% nbgrader={"grade_id": "check-fit", "grade": true, "points": 2, "solution": false, "schema_version": 3}
 with check("fit") as show:
-    x, y = show.given(lambda private: noisy(private)[:2])
+    x, y = show.private(lambda private: noisy(private)[:2])
     show.weights({"slope": fit(x, y)})
 
 # %% tags=["mistakes"]

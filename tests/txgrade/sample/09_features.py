@@ -135,7 +135,7 @@ def fit_line(x: Float[Tensor, "n 1"], y: Float[Tensor, "n 1"]) -> nn.Linear:
 
 # %% nbgrader={"grade_id": "check-fit-line", "grade": true, "points": 4, "solution": false, "locked": true, "schema_version": 3}
 with check("fit-line") as show:
-    x, y = show.given(lambda private: noisy_points(private)[:2])
+    x, y = show.private(lambda private: noisy_points(private)[:2])
     show.weights(fit_line(x, y), "the line")
 
 # %% tags=["mistakes"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txgrade.authoring.calls import forbidden_names
-from txgrade.authoring.notes import due, forbid, measured, noting
+from txgrade.authoring.called_names import forbidden_names
+from txgrade.authoring.declarations import collect_declarations, due, forbid, measured
 from txgrade.records.lateness import late
 
 ZURICH = {"when": "2026-12-01 23:59", "timezone": "Europe/Zurich", "grace_minutes": 10, "per_day": 0.1, "at_most": 0.5}
@@ -94,13 +94,13 @@ def test_days_are_counted_by_the_clock_on_the_wall(when, minutes, zone):
 )
 def test_dates_are_refused(arguments, message):
     given = ZURICH | arguments
-    with noting() as notes, pytest.raises(ValueError, match=message):
+    with collect_declarations() as notes, pytest.raises(ValueError, match=message):
         due(given.pop("when"), **given)
     assert notes.due is None
 
 
 def test_what_was_said_is_noted():
-    with noting() as notes:
+    with collect_declarations() as notes:
         due("2026-12-01 23:59")
         forbid("t", "softmax", operators=("aten._softmax",))
         forbid("t", ("torch.nn.Softmax", "exp"))

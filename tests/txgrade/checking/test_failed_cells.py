@@ -5,7 +5,7 @@ import pytest
 
 from txgrade import notebook_runner
 from txgrade.authoring.check_notebook import check_notebook
-from txgrade.checking.failed import Cells, failure_of, names_defined
+from txgrade.checking.failed_cells import Cells, failure_of, names_defined
 
 RIGHT = "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()"
 

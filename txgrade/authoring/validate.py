@@ -9,8 +9,8 @@ from typing import Any
 from txgrade import notebook_runner
 from txgrade.authoring.assignment import Assignment, rebuild, solved
 from txgrade.authoring.exercise import ExerciseError, Task, read_exercise
+from txgrade.authoring.hardcoding import hardcoded_shares, hardcoding_problems
 from txgrade.authoring.library_calls import library_calls, library_problems
-from txgrade.authoring.lookups import looked_up, lookup_problems
 from txgrade.authoring.measure import measured_shares
 from txgrade.authoring.nbgrader import autograded
 from txgrade.authoring.problems import share_problems, stub_problems, task_problems
@@ -63,7 +63,7 @@ def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Task
     opened, hidden = result["open"][str(public)], {int(seed): run for seed, run in result["hidden"].items()}
     recordings = {each["id"]: each for each in recordings_of(exercise, opened, public, result["measured"])["tasks"]}
     shares = measured_shares(exercise, result["measured"], hidden)
-    lookups = looked_up(exercise.path)
+    lookups = hardcoded_shares(exercise.path)
     library = library_calls(exercise.path)
     reports = []
     for task in exercise.tasks:
@@ -71,7 +71,7 @@ def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Task
             report = _measured(task, opened, {seed: shares[task.id, seed] for seed in hidden})
         else:
             report = _compared(task, opened, hidden, recordings[task.id])
-            found = [*lookup_problems(lookups[task.id]), *library_problems(library.get(task.id, []))]
+            found = [*hardcoding_problems(lookups[task.id]), *library_problems(library.get(task.id, []))]
             report = replace(report, problems=(*report.problems, *found))
         stub = verdict_of(recordings[task.id], result["stub"][task.id])
         problems = [*report.problems, *stub_problems(result["stub"][task.id]), *result["leaks"][task.id]]
@@ -153,7 +153,7 @@ def _measured(task: Task, opened: dict, shares: dict[int, list[dict]]) -> TaskRe
 
 
 @dataclass(frozen=True)
-class Validated:
+class Validation:
     """What was found of one source."""
 
     assignment: Assignment
@@ -183,7 +183,7 @@ class Validated:
         return "\n".join(lines + [f"marked by a person: {', '.join(by_hand)}"] * bool(by_hand))
 
 
-def validate(source: Path | str) -> Validated:
+def validate(source: Path | str) -> Validation:
     """Prove a source: the reference gets all points, the stub none; of an exercise of ours, what `verify` proves too.
 
     A source of nbgrader's has neither known mistakes nor seeds: its tests run once on its own solutions, and once
@@ -195,9 +195,9 @@ def validate(source: Path | str) -> Validated:
     """
     assignment = read_assignment(source)
     if assignment.tasks and all(task.kind in ("tests", "written") for task in assignment.tasks):
-        return Validated(assignment, tuple(_tested(assignment)))
+        return Validation(assignment, tuple(_tested(assignment)))
     try:
-        return Validated(assignment, tuple(prove(source)))
+        return Validation(assignment, tuple(prove(source)))
     except RecordingError as reason:
         raise ExerciseError(assignment.name, [f"the reference fails: {reason}"]) from reason
 

@@ -17,7 +17,7 @@ from txgrade.evidence.recordings import share
 FRESH_SEEDS = tuple(range(101, 121))
 
 
-def looked_up(path: Path | str, *, timeout: int | float = 600) -> dict[str, list[dict]]:
+def hardcoded_shares(path: Path | str, *, timeout: int | float = 600) -> dict[str, list[dict]]:
     """What tables of an exercise's public values earn, by task: `{"seed", "how", "share"}` of each that earns anything.
 
     Runs in a process of its own, on the FRESH_SEEDS, with the hidden tests, as the grader does.
@@ -25,10 +25,10 @@ def looked_up(path: Path | str, *, timeout: int | float = 600) -> dict[str, list
     Raises:
         RecordingError: where the source's own code fails.
     """
-    return in_fresh_process("txgrade.authoring.lookups", path, {"seeds": FRESH_SEEDS}, timeout)
+    return in_fresh_process("txgrade.authoring.hardcoding", path, {"seeds": FRESH_SEEDS}, timeout)
 
 
-def lookup_problems(earning: list[dict]) -> list[str]:
+def hardcoding_problems(earning: list[dict]) -> list[str]:
     """A task's line for the author: which table earns most, how often, and what to do; none where none earns."""
     if not earning:
         return []

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from txgrade.authoring.calls import direct_operators, forbidden_names, unsearched
+from txgrade.authoring.called_names import direct_operators, forbidden_names, unsearched
 from txgrade.source import NOT_PYTHON, TOO_DEEP, names_used, program
 
 NAMES = ["txlib"]
@@ -264,7 +264,7 @@ HOSTILE = [
 ]
 CLOCK = """
 import json, sys, time
-from txgrade.authoring.calls import direct_operators, forbidden_names, unsearched
+from txgrade.authoring.called_names import direct_operators, forbidden_names, unsearched
 took = []
 for source in json.load(sys.stdin):
     began = time.process_time()

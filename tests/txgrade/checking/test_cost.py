@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from txgrade import cost
-from txgrade.checking.counting import OutsideTorch
+from txgrade.checking.cost import OutsideTorch
 from txgrade.checking.operators import watch_threads
 
 X, Y = torch.randn(30, 40, generator=torch.Generator().manual_seed(0)), torch.ones(40, 20)

@@ -22,7 +22,7 @@ from txgrade.evidence.values import (
 )
 
 
-def valid_bundle(data: Any, task: str, seed: int) -> str | None:
+def bundle_problem(data: Any, task: str, seed: int) -> str | None:
     """What is wrong with a bundle that claims to be a check's evidence, in words; None where it is well formed.
 
     `data` may be any JSON value: this is the first thing that happens to it, and it never raises. A bundle has

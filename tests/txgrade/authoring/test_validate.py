@@ -5,7 +5,7 @@ import pytest
 from nbgrader_course import source_notebook
 from typer.testing import CliRunner
 
-from txgrade.authoring.prove import validate
+from txgrade.authoring.validate import validate
 from txgrade.cli import app
 
 

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from txgrade.checking.axes import DATA, WORDS, is_plot, picture, plot
 from txgrade.checking.checks import Checks, collecting
+from txgrade.checking.plots import DATA, WORDS, is_plot, picture, plot
 from txgrade.evidence.compare import compare
-from txgrade.evidence.valid import valid_bundle
+from txgrade.evidence.validation import bundle_problem
 from txgrade.evidence.values import MIME, evidence
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -113,7 +113,7 @@ def test_grading_draws_the_figure_for_people(axes, capsys, graded_checks):
     exec(source, {"__name__": "__main__", "check": graded_checks(5), "axes": axes})
     drawn, bundle = map(json.loads, capsys.readouterr().out.splitlines())
     assert base64.b64decode(drawn["image/png"]).startswith(b"\x89PNG")
-    assert valid_bundle(bundle[MIME], "t", 5) is None
+    assert bundle_problem(bundle[MIME], "t", 5) is None
     assert not plt.fignum_exists(axes.figure.number)
     assert picture(axes)[1] == "It rises: height over steps"
 

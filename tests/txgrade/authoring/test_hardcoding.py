@@ -2,7 +2,7 @@
 
 import pytest
 
-from txgrade.authoring.lookups import FRESH_SEEDS, looked_up, lookup_problems
+from txgrade.authoring.hardcoding import FRESH_SEEDS, hardcoded_shares, hardcoding_problems
 
 pytestmark = pytest.mark.slow
 
@@ -14,12 +14,12 @@ CHECK = """    for n in (1, 2, show.random_size(3, 9), show.random_size(10, 40),
 
 
 def how(path) -> set[str]:
-    return {each["how"] for each in looked_up(path)["causal-mask"]}
+    return {each["how"] for each in hardcoded_shares(path)["causal-mask"]}
 
 
 def test_the_sample_has_no_such_case(course):
-    assert looked_up(course.source) == {"causal-mask": [], "attention": []}
-    assert lookup_problems([]) == []
+    assert hardcoded_shares(course.source) == {"causal-mask": [], "attention": []}
+    assert hardcoding_problems([]) == []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_sample_has_no_such_case(course):
 def test_each_table_is_tried(variant, check, table):
     path = variant((CHECK, check))
     assert table in how(path)
-    (line,) = lookup_problems(looked_up(path)["causal-mask"])
+    (line,) = hardcoding_problems(hardcoded_shares(path)["causal-mask"])
     assert line.startswith("on ") and f" of {len(FRESH_SEEDS)} fresh seeds" in line
 
 

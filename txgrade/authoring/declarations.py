@@ -63,7 +63,7 @@ class Equivalent:
 
 
 @dataclass
-class Notes:
+class Declarations:
     """All that the author's cells said."""
 
     answers: list[KnownAnswer] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Notes:
     due: dict | None = None  # the arguments of `due`
 
 
-_noted: Notes | None = None
+_noted: Declarations | None = None
 
 
 def mistake(task: str, answer: Any, sentence: str) -> None:
@@ -163,7 +163,7 @@ def measured(task: str, function: Callable) -> None:
     It runs in the grader, with the names of the whole source, on data that no submission ever sees. `shown` is the
     list of the values that the check showed: of weights a dict of float32 tensors, of tokens a list of integers or a
     list of such lists. It returns the share of the task's points, 0 to 1, or (share, sentence for the learner).
-    `private` draws as `show` does, from the grader's own seed; it begins where the check's `show.given` began, so
+    `private` draws as `show` does, from the grader's own seed; it begins where the check's `show.private` began, so
     what that drew can be drawn again, with the truth. What the function raises counts as 0.
     """
     if not callable(function):
@@ -201,10 +201,10 @@ def due(
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[Notes]:
+def collect_declarations() -> Iterator[Declarations]:
     """Within the block, collect what the author's cells say."""
     global _noted
-    outer, _noted = _noted, Notes()
+    outer, _noted = _noted, Declarations()
     try:
         yield _noted
     finally:

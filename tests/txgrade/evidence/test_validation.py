@@ -17,7 +17,7 @@ from torch import nn
 from txgrade.checking.checks import Checks, collecting
 from txgrade.evidence.compare import compare
 from txgrade.evidence.recordings import compared, share
-from txgrade.evidence.valid import valid_bundle
+from txgrade.evidence.validation import bundle_problem
 from txgrade.evidence.values import MAX_DEPTH, MAX_MEASURED, Recorder, TooLarge, evidence
 
 SEED = 5
@@ -29,7 +29,7 @@ def bundle(*values, points=None, error=None):
 
 
 def problem(data):
-    return valid_bundle(json.loads(json.dumps(data)), "t", SEED)
+    return bundle_problem(json.loads(json.dumps(data)), "t", SEED)
 
 
 VALUES = [
@@ -72,10 +72,10 @@ def test_the_checks_own_bundle_is_well_formed():
         show.tokens([[1, 2], []])
         raise KeyError("\udcff")
     data = json.loads(json.dumps(collected.bundles[0]))
-    assert valid_bundle(data, "t", 0) is None
+    assert bundle_problem(data, "t", 0) is None
     assert "aten._softmax" in data["operators"] and data["error"]["error"] == "KeyError"
-    assert valid_bundle(data, "other", 0) == "the evidence is of another task"
-    assert valid_bundle(data, "t", 1) == "the evidence is of another seed"
+    assert bundle_problem(data, "other", 0) == "the evidence is of another task"
+    assert bundle_problem(data, "t", 1) == "the evidence is of another seed"
 
 
 json_values = st.recursive(
@@ -103,19 +103,19 @@ def nested(depth):
 @given(json_values)
 def test_any_json_value_is_answered_in_words(value):
     whole = bundle(1)
-    assert isinstance(valid_bundle(value, "t", SEED), str)
+    assert isinstance(bundle_problem(value, "t", SEED), str)
     for key in whole:
-        found = valid_bundle(whole | {key: value}, "t", SEED)
+        found = bundle_problem(whole | {key: value}, "t", SEED)
         assert found is None or isinstance(found, str)
     for key in whole["shown"][0]:
-        found = valid_bundle(whole | {"shown": [whole["shown"][0] | {key: value}]}, "t", SEED)
+        found = bundle_problem(whole | {"shown": [whole["shown"][0] | {key: value}]}, "t", SEED)
         assert found is None or isinstance(found, str)
 
 
 def test_no_depth_is_too_deep():
     value = nested(100_000)
-    assert valid_bundle(value, "t", SEED) == "the evidence hasn't exactly the keys that it should have"
-    assert valid_bundle(shown(value), "t", SEED) == "the evidence is nested too deep"
+    assert bundle_problem(value, "t", SEED) == "the evidence hasn't exactly the keys that it should have"
+    assert bundle_problem(shown(value), "t", SEED) == "the evidence is nested too deep"
 
 
 GOOD = bundle(True, 1, 0.5, "a", [1, (2,)], {"k": 1}, torch.ones(2, 2), ValueError)
@@ -146,7 +146,7 @@ def replaced(value, path, new):
 def test_one_changed_place_is_refused_or_can_be_compared(path, new):
     """The judge goes on with what passes, so that must never raise there."""
     changed = replaced(GOOD, path, new)
-    if valid_bundle(changed, "t", SEED) is None:
+    if bundle_problem(changed, "t", SEED) is None:
         assert 0 <= share(changed, GOOD) <= 1
         assert len(compared(changed, GOOD).parts) == len(GOOD["shown"])
 
@@ -230,7 +230,7 @@ def shown(value, **extra):
     ],
 )
 def test_what_is_refused(data):
-    found = valid_bundle(data, "t", SEED)
+    found = bundle_problem(data, "t", SEED)
     assert isinstance(found, str) and len(found) < 100
 
 
@@ -252,22 +252,22 @@ def test_weights_are_strict(change):
     """Three float32 numbers are 12 bytes, 16 characters."""
     good = {"name": "w", "shape": [3, 1], "float32": base64.b64encode(bytes(12)).decode()}
     value = lambda *tensors: shown({"kind": "weights", "tensors": list(tensors)})  # noqa: E731
-    assert valid_bundle(value(good), "t", SEED) is None
-    assert valid_bundle(value(good | change), "t", SEED)
-    assert valid_bundle(value(good, good), "t", SEED) == "a weight is there twice"
+    assert bundle_problem(value(good), "t", SEED) is None
+    assert bundle_problem(value(good | change), "t", SEED)
+    assert bundle_problem(value(good, good), "t", SEED) == "a weight is there twice"
 
 
 def test_counts_are_bounded_before_they_are_decoded():
     huge = {"name": "w", "shape": [2**20, 2], "float32": ""}
-    assert "too many weights" in valid_bundle(shown({"kind": "weights", "tensors": [huge]}), "t", SEED)
+    assert "too many weights" in bundle_problem(shown({"kind": "weights", "tensors": [huge]}), "t", SEED)
     long = shown({"kind": "tensor", "dtype": "bool", "shape": [100_001], "values": [True] * 100_001})
-    assert "too many" in valid_bundle(long, "t", SEED)
+    assert "too many" in bundle_problem(long, "t", SEED)
     with pytest.raises(TooLarge, match="2,000,000 weights"):
         Recorder().weights({"w": torch.zeros(MAX_MEASURED + 1)})
     with pytest.raises(TooLarge, match="10,000"):
         Recorder().weights({str(i): torch.zeros(0) for i in range(10_001)})
     largest = Recorder().weights({"w": torch.zeros(MAX_MEASURED)})
-    assert valid_bundle(shown(largest), "t", SEED) is None
+    assert bundle_problem(shown(largest), "t", SEED) is None
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_weights_are_measured_not_compared():
     assert compare(value, value) is not None
 
 
-@pytest.mark.parametrize("module", ["judging.job", "judging.replay", "authoring.prove", "running.grader"])
+@pytest.mark.parametrize("module", ["judging.job", "judging.replay", "authoring.validate", "running.grader"])
 def test_the_judge_needs_no_torch_and_no_grammar_of_addresses(module):
     """Each would cost every process of a run a second or two."""
     slow = ["torch", "lark"]
