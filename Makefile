@@ -1,15 +1,15 @@
-# `make` lists the targets. Those that need the environment make it first, in .venv, and only once.
+# `make` lists the targets. Targets that need the environment first create it in .venv, once.
 
 VENV = .venv
 BIN = $(VENV)/bin
 ARGS =
 
-# The Python to build .venv with, and the index to take torch from; both are found where they aren't given.
+# The Python for .venv, and the package index for torch. Both are detected if not set.
 PYTHON =
 TORCH_INDEX =
 TORCH_CPU = https://download.pytorch.org/whl/cpu
 
-# Where the course is hosted, e.g. https://github.com/somebody/txlib: the website then has links to Colab and Binder.
+# The address of your copy, e.g. https://github.com/somebody/txlib: the website then links to Colab and Binder.
 REPOSITORY =
 
 .DEFAULT_GOAL = help
@@ -21,41 +21,41 @@ help: ## List the targets
 lab: $(VENV)/installed-lab ## Open the course in JupyterLab (on a server: make lab ARGS=--no-browser)
 	@$(BIN)/txcourse lab $(ARGS)
 
-lab-author: $(VENV)/installed-lab ## The same for authors: the course itself, each .py paired with its .ipynb
+lab-author: $(VENV)/installed-lab ## Open the course itself, for authors: each .py is paired with its .ipynb
 	@$(BIN)/txcourse lab --author $(ARGS)
 
-update: $(VENV)/installed-lab ## Bring in the newest version of the course; what you have done stays
+update: $(VENV)/installed-lab ## Fetch the newest version of the course; your work stays
 	@$(BIN)/txcourse update
 
-# As many processes as the machine has room for (tests/conftest.py), with a thread each.
+# As many processes as cores and memory allow (tests/conftest.py), one thread each.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
-test: $(VENV)/installed-dev ## Look over the code, then run every test, lessons and exercises too
+test: $(VENV)/installed-dev ## Check the code, then run every test, lesson and exercise
 	@$(MAKE) --no-print-directory lint ARGS=
 	$(PYTEST) $(ARGS)
 
-test-fast: $(VENV)/installed-dev ## Run the library's tests that take no minutes
+test-fast: $(VENV)/installed-dev ## Run the library's fast tests
 	$(PYTEST) -m "not slow" $(or $(ARGS),tests/txlib tests/test_imports.py)
 
-lint: $(VENV)/installed-dev ## Look over the code: style, layout, types
+lint: $(VENV)/installed-dev ## Check the code: style, formatting, types
 	$(BIN)/ruff check . $(ARGS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb (one: ARGS=notebooks/03_attention.py)
+notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb (only one: ARGS=notebooks/03_attention.py)
 	$(BIN)/python -m txcourse.build $(ARGS)
 
-exercises: $(VENV)/installed-lab ## Release solutions/ to exercises/
+exercises: $(VENV)/installed-lab ## Make exercises/ from solutions/
 	$(BIN)/txgrade release $(if $(ARGS),$(ARGS),solutions/*.py)
 
-site: $(VENV)/installed-site ## Make the course a website, in build/site/html: it needs no server and no network
+site: $(VENV)/installed-site ## Build the website in build/site/html; it needs no server and no network
 	@$(BIN)/python -m txcourse.site $(REPOSITORY)
 
 clean: ## Remove .venv and caches; your notebooks, progress and trained models stay
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Each of the three holds the one before it.
+# Each of the three includes the one before it.
 PROJECTS = pyproject.toml txgrade/pyproject.toml txcourse/pyproject.toml constraints.txt
 
 $(VENV)/installed-lab: $(PROJECTS) | $(BIN)/python
@@ -70,8 +70,8 @@ $(VENV)/installed-dev: $(PROJECTS) | $(BIN)/python
 	$(call install,-e ".[dev]" -e "./txgrade[cluster]" -e "./txcourse[site]")
 	@touch $@ $(VENV)/installed-site $(VENV)/installed-lab
 
-# torch first, by itself: on Linux without an NVIDIA GPU the index of PyTorch, if it can be reached, has a torch
-# without CUDA, a tenth of the size. What is installed already is left alone.
+# Install torch first. On Linux without an NVIDIA GPU, PyTorch's own index, if reachable, has a build without CUDA
+# that is a tenth of the size. pip keeps packages that are already installed.
 define install
 	@echo "Installing into $(VENV). The first time takes some minutes and 2 GB of disk."
 	@index="$(TORCH_INDEX)"; \
@@ -83,7 +83,7 @@ define install
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt $(1)
 endef
 
-# Where Debian's python3 comes without ensurepip, its pip can still fill the new environment.
+# Debian's python3 may lack ensurepip; its own pip can still fill the new environment.
 $(BIN)/python:
 	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
 	    $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null || continue; \
@@ -96,5 +96,5 @@ $(BIN)/python:
 	    exit 1; \
 	done; \
 	echo "make: no Python 3.11 to 3.14 found (python3 is `python3 --version 2>&1`)." >&2; \
-	echo "Install one from https://www.python.org, or say where it is: make lab PYTHON=/path/to/python3.13" >&2; \
+	echo "Install one from https://www.python.org, or name it: make lab PYTHON=/path/to/python3.13" >&2; \
 	exit 1
