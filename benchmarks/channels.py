@@ -2,7 +2,7 @@
 
     python benchmarks/channels.py
 
-Both are sealed kernels under one warm parent, at the same time. They agree on a clock: in each slot the sender does
+Both are sealed kernels under one zygote, at the same time. They agree on a clock: in each slot the sender does
 something or nothing, and the receiver says which. Of what it gets right, the information is counted: a receiver that
 guesses gets 0. Somebody who tries harder, in C, will get more. Every way that is closed has a test instead
 (`tests/txgrade/sandbox/test_channels.py`).
@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from txgrade.sandbox import Limits, Nursery
+from txgrade.sandbox import Limits, Zygote
 from txgrade.sandbox.kernel import Cell, Kernel
 
 BITS = 200
@@ -135,8 +135,8 @@ def _unmapped_size(path: Path) -> int:
 
 def main() -> None:
     table = {}
-    with Nursery(["numpy"]) as nursery:
-        os.environ["TXGRADE_NURSERY"] = str(nursery.address)
+    with Zygote(["numpy"]) as zygote:
+        os.environ["TXGRADE_ZYGOTE"] = str(zygote.address)
         for name in WAYS:
             table[name] = by_the_clock(name)
         table["pages in memory, by how long a read takes"] = by_the_page_cache()

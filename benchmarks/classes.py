@@ -37,7 +37,7 @@ from txlib.plots import Picture, lines
 
 CORES = os.cpu_count() or 1
 SEEDS = "17,42"
-PACKAGES = ("distributed", "ipykernel", "jupyter-client", "papermill", "nbval", "torch", "txlib-course")
+PACKAGES = ("distributed", "ipykernel", "jupyter-client", "papermill", "nbval", "torch", "txgrade")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Class:
         with contextlib.ExitStack() as stack:
             cluster = stack.enter_context(Cluster(workers, self.folder)) if by == "dask" else None
             words += ["--scheduler", cluster.address] if cluster else ["--jobs", str(workers)]
-            command = [sys.executable, "-m", "txlib.cli", "grade", *words]
+            command = [sys.executable, "-m", "txgrade", "grade", *words]
             said = stack.enter_context(tempfile.TemporaryFile("w+"))
             grader = subprocess.Popen(command, cwd=self.folder, stdout=said, stderr=said)
             stack.callback(lambda: grader.poll() is None and grader.kill())

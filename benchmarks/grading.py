@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE / "assignment" / "attention.py"
 NAME = "attention"
 LIMIT = 0.8  # seconds a submission on two cores
-PACKAGES = ("nbgrader", "nbconvert", "ipykernel", "jupyter-client", "papermill", "nbval", "torch", "txlib-course")
+PACKAGES = ("nbgrader", "nbconvert", "ipykernel", "jupyter-client", "papermill", "nbval", "torch", "txgrade")
 
 # The same tests as asserts.
 ASSERTS = {
@@ -100,11 +100,11 @@ def main() -> None:
     if importlib.util.find_spec("nbgrader") is None:
         raise SystemExit('nbgrader is missing; in the course\'s folder: pip install -c constraints.txt -e ".[bench]"')
     with tempfile.TemporaryDirectory() as folder:
-        peer, ours = Peer(Path(folder, "nbgrader")), Ours(Path(folder, "txlib"))
+        peer, ours = Peer(Path(folder, "nbgrader")), Ours(Path(folder, "txgrade"))
         measured = in_turns(
             {
                 "nbgrader": lambda: seconds(peer.grade) / len(SUBMISSIONS),
-                "txlib": lambda: seconds(ours.grade) / len(SUBMISSIONS),
+                "txgrade": lambda: seconds(ours.grade) / len(SUBMISSIONS),
             },
             options.rounds,
         )
@@ -115,7 +115,7 @@ def main() -> None:
             "grading a submission, feedback included",
             "s",
             median(measured["nbgrader"]),
-            median(measured["txlib"]),
+            median(measured["txgrade"]),
             LIMIT,
         )
     ]
@@ -177,7 +177,7 @@ class Ours:
     def grade(self) -> None:
         self.round += 1  # a new folder: nothing is known of earlier rounds
         command(
-            "txlib.cli",
+            "txgrade",
             "grade",
             "--assignment",
             f"solutions/{SOURCE.name}",
@@ -189,14 +189,14 @@ class Ours:
         )
         pages = list(self.folder.glob(f"results-{self.round}/feedback/*.html"))
         if len(pages) != len(SUBMISSIONS):
-            raise SystemExit(f"txlib made {len(pages)} pages of {len(SUBMISSIONS)}")
+            raise SystemExit(f"txgrade made {len(pages)} pages of {len(SUBMISSIONS)}")
 
     def check_scores(self) -> None:
         with open(self.folder / f"results-{self.round}" / "grades.csv", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        compare_scores("txlib", {row["submission"]: float(row["score"]) for row in rows})
+        compare_scores("txgrade", {row["submission"]: float(row["score"]) for row in rows})
         if {row["isolation"] for row in rows} != {"sealed"}:
-            raise SystemExit("txlib did not grade in a sealed sandbox: the times mean nothing")
+            raise SystemExit("txgrade did not grade in a sealed sandbox: the times mean nothing")
 
 
 def with_asserts() -> object:

@@ -89,7 +89,7 @@ class Watch(threading.Thread):
         while not self.over.wait(0.2):
             with contextlib.suppress(OSError):
                 kernels = (
-                    Path(os.environ["TXGRADE_NURSERY"]).parent if "TXGRADE_NURSERY" in os.environ else Path("nothing")
+                    Path(os.environ["TXGRADE_ZYGOTE"]).parent if "TXGRADE_ZYGOTE" in os.environ else Path("nothing")
                 )
                 self.written = max(self.written, sum(each.lstat().st_size for each in kernels.rglob("*")))
             with contextlib.suppress(psutil.Error):

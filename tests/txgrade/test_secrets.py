@@ -16,7 +16,7 @@ from attacks import RIGHT, SOURCE, WRONG, corpus
 from txgrade.authoring.read import read_assignment
 from txgrade.judging import job as jobs
 from txgrade.judging.execute import LEAST, execute
-from txgrade.judging.job import Disturbed, Job, grade_submission
+from txgrade.judging.job import Job, Preempted, grade_submission
 from txgrade.judging.reference import make_reference, record_known
 from txgrade.pages.feedback import feedback_page
 from txgrade.sandbox import Limits, probe
@@ -167,11 +167,11 @@ def test_a_time_out_that_others_caused_is_no_grade(monkeypatch):
     slow = RIGHT | {"target": "import time\n\ntime.sleep(60)\n"}
     with graders(SOURCE, (5,), Limits(cell_seconds=2, notebook_seconds=8)) as graded:
         monkeypatch.setattr(Kernel, "starved", lambda self, seconds, least: least >= LEAST)
-        with pytest.raises(Disturbed):
+        with pytest.raises(Preempted):
             graded(slow, by_itself=False)
         assert graded(slow, by_itself=True).tasks["target"].verdict == "timeout"
         monkeypatch.setattr(Kernel, "starved", lambda self, seconds, least: True)
-        with pytest.raises(Disturbed):
+        with pytest.raises(Preempted):
             graded(slow, by_itself=True)
 
 

@@ -32,7 +32,7 @@ class Executed:
     stopped_at: str | None = None  # the cell at which it ended
     seconds: float = 0.0  # that its cells took
     late: bool = False  # whether it ended because a cell, or the notebook, took too long
-    disturbed: bool = False  # whether it might not have, but for others: its kernel waited for a processor
+    preempted: bool = False  # whether it might not have, but for others: its kernel waited for a processor
 
 
 class Stop(Exception):
@@ -53,7 +53,7 @@ def execute(
 ) -> Executed:
     """Run a notebook in a fresh kernel, in what is left of its time. Never raises for anything that its cells do.
 
-    A cell out of time is `disturbed` where the kernel got less than the share `least` of the time and waited for more.
+    A cell out of time is `preempted` where the kernel got less than the share `least` of the time and waited for more.
 
     With a seed, papermill injects what of it may enter a kernel, and what the grader drew for the checks'
     `show.private`, by task. A cell that raises doesn't end the run; a cell out of time, a dead kernel and too much
@@ -88,7 +88,7 @@ def execute(
         run.at if stopped else None,
         run.seconds,
         bool(stopped and stopped.late),
-        run.disturbed,
+        run.preempted,
     )
 
 
@@ -99,7 +99,7 @@ class _Run:
         self.limits, self.most, self.least, self.interrupt = limits, most, least, interrupt
         self.outputs: dict[str, list] = {}
         self.at: str | None = None
-        self.seconds, self.disturbed = 0.0, False
+        self.seconds, self.preempted = 0.0, False
 
     def cells(self, cells: list) -> None:
         with Kernel(self.limits) as kernel:
@@ -126,7 +126,7 @@ class _Run:
             raise Stop(str(reason)) from None
         finally:
             if ran.late:
-                self.disturbed = kernel.starved(time.monotonic() - began, self.least)
+                self.preempted = kernel.starved(time.monotonic() - began, self.least)
             self.outputs[cell.id] = _finished(ran)
 
 

@@ -38,7 +38,7 @@ class Job:
     by_itself: bool = False  # whether nothing else is graded meanwhile
 
 
-class Disturbed(RuntimeError):
+class Preempted(RuntimeError):
     """A time-out that others may have caused: the kernel waited for a processor. To be graded again by itself."""
 
 
@@ -48,7 +48,7 @@ def grade_submission(job: Job, begin: Callable[[int | float], None] = lambda sec
     `begin(seconds)` is told of each part of the work, and for how long that may go on.
 
     Raises:
-        Disturbed, NoKernel: it was the machine, and not the submission.
+        Preempted, NoKernel: it was the machine, and not the submission.
     """
     assignment, submission = job.assignment, job.submission
     result = Result(
@@ -123,8 +123,8 @@ class _Submission:
             STARVED if job.by_itself else LEAST,
             job.reference.private_values.get(seed),
         )
-        if executed.disturbed:
-            raise Disturbed("it ran out of time while its kernel waited for a processor")
+        if executed.preempted:
+            raise Preempted("it ran out of time while its kernel waited for a processor")
         self.left[seed] -= executed.seconds
         self.begin(MEASURE if any(task.kind == "measured" for task in self.assignment.tasks) else 0)
         return Run(seed, executed, only, _shares(job, executed, seed, only), secret, self.answers)

@@ -74,7 +74,7 @@ def outcome(assignment: Assignment, task: GradedTask, run: Run, reference: Refer
     if outcome.verdict == "right" and not check.passed:
         outcome = Outcome("invalid", lines=(NO_PASS,), malformed=NO_PASS)
     outcome = replace(outcome, points=min(outcome.points, task.points))
-    return _told(task, outcome) if run.secret else _caused(assignment, task, run, outcome)
+    return _redact(task, outcome) if run.secret else _caused(assignment, task, run, outcome)
 
 
 def quoted_outcome(assignment: Assignment, task: GradedTask, run: Run, reference: Reference) -> Outcome:
@@ -155,7 +155,7 @@ def _caused(assignment: Assignment, task: GradedTask, run: Run, outcome: Outcome
     return outcome
 
 
-def _told(task: GradedTask, outcome: Outcome) -> Outcome:
+def _redact(task: GradedTask, outcome: Outcome) -> Outcome:
     """What may leave a run that held a secret: the points, and which of the author's sentences applies, if one does.
 
     Nothing else that student code can choose: not how it failed, where, with which values or names, or how late. So

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from txgrade.judging.job import Disturbed, Job, grade_submission
+from txgrade.judging.job import Job, Preempted, grade_submission
 from txgrade.records.result import Result
 from txgrade.running.pool import Failed, Progress, in_words
 from txgrade.running.workspace import workspace
@@ -137,7 +137,7 @@ def _by_workers(jobs: list[tuple[int, Job]], client: "Client") -> Iterator[tuple
 
 
 def grade_on_cluster(job: Job) -> Result:
-    """The job as a cluster's worker does it: one at a time in its process, with a warm parent of its own for kernels.
+    """The job as a cluster's worker does it: one at a time in its process, with a zygote of its own for kernels.
 
     Raises:
         ValueError: this machine has no sealed sandbox, and the submissions are not to be trusted.
@@ -148,7 +148,7 @@ def grade_on_cluster(job: Job) -> Result:
         job = replace(job, isolation=isolation)
         try:
             return grade_submission(job)
-        except (Disturbed, NoKernel):
+        except (Preempted, NoKernel):
             return grade_submission(replace(job, by_itself=True))
 
 
@@ -157,7 +157,7 @@ _warm: tuple[threading.Thread, tuple] | None = None  # and the data of the assig
 
 
 def _keep_warm(job: Job, isolation: str) -> None:
-    """Start the warm parent, in a thread that stays: on Linux it dies with the thread that started it."""
+    """Start the zygote, in a thread that stays: on Linux it dies with the thread that started it."""
     global _warm
     assignment = job.assignment
     if _warm is not None:

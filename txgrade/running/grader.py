@@ -103,9 +103,9 @@ def grade(
         _sweep(out)
         results: list[Result] = []
         ungraded: list[Submission] = []
-        handed_in = find_submissions(folder, as_written.name, roster)
-        for each in handed_in:
-            submission = reader.read(each)
+        files = find_submissions(folder, as_written.name, roster)
+        for file in files:
+            submission = reader.read(file)
             known = book.find(submission.name, submission.hash, as_written.hash, environment, seeds, isolation)
             if known and _is_same(known, submission):
                 results.append(known)
@@ -145,7 +145,7 @@ def grade(
             results.append(result)
             watch(name, "graded", reviewed)
         results = sorted(map(book.with_reviews, results), key=lambda result: result.submission)
-        missing = roster.missing((each.given, each.number) for each in handed_in) if roster else []
+        missing = roster.missing((file.file_name, file.number) for file in files) if roster else []
         write_reports(out, results, graded_by, missing, pages_for)
         graded_ever = {each.submission for each in book.latest(graded_by.hash)}
         _remove_withdrawn(out, graded_ever - {each.submission for each in results})
@@ -156,7 +156,7 @@ def grade(
 def describe_environment() -> str:
     """The versions that can change a number."""
     versions = [f"Python {platform.python_version()}", platform.machine()]
-    for package in ("txgrade", "txlib-course", "torch", "numpy", "ipykernel", "nbval", "papermill"):
+    for package in ("txgrade", "torch", "numpy", "ipykernel", "nbval", "papermill"):
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
     return ", ".join(versions)

@@ -1,5 +1,5 @@
-"""Forks a kernel off the warm parent, in three steps: a child that makes the namespaces and waits, the first process in
-them, which buries what dies there, and from that, without any rights, the kernel.
+"""Forks a kernel off the zygote, in three steps: a child that makes the namespaces and waits, the first process in
+them, which reaps what dies there, and from that, without any rights, the kernel.
 """
 
 import contextlib
@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from txgrade.sandbox import enclosure, filter, groups, proc
+from txgrade.sandbox import filter, groups, jail, proc
 from txgrade.sandbox.limits import Limits
 
 
 class Forked(NamedTuple):
-    """The child that waits for a kernel, and the first process of its namespace, by the warm parent's numbers."""
+    """The child that waits for a kernel, and the first process of its namespace, by the zygote's numbers."""
 
     waiter: int
     init: int
@@ -26,7 +26,7 @@ class Plan(NamedTuple):
     """What a kernel is to become."""
 
     kind: str  # "cells" or "probe"
-    root: bool  # whether the warm parent is root's
+    root: bool  # whether the zygote is root's
     uid: int  # whose the kernel will be
     limits: Limits
     group: groups.Group | None
@@ -60,14 +60,14 @@ def _wait_outside(plan: Plan, writing: int) -> None:
     """In the first child: make the namespaces, start their first process, wait for it. Never returns."""
     status = 1
     try:
-        enclosure.die_with_parent()
+        jail.die_with_parent()
         bound = "watched"
         if plan.group is not None:
             with contextlib.suppress(OSError):
                 plan.group.join()
                 bound = "grouped"
-        enclosure.unshare(plan.root)
-        enclosure.furnish(plan.uid, plan.limits, plan.tmp_holds_binds, plan.places)
+        jail.unshare(plan.root)
+        jail.furnish(plan.uid, plan.limits, plan.tmp_holds_binds, plan.places)
         init = os.fork()
         if init == 0:
             os.close(writing)
@@ -84,15 +84,15 @@ def _wait_outside(plan: Plan, writing: int) -> None:
 
 
 def _first_process(plan: Plan) -> None:
-    """Process 1 of the new namespace: starts the kernel, buries what that leaves behind. Never returns."""
+    """Process 1 of the new namespace: starts the kernel, reaps what that leaves behind. Never returns."""
     status = 1
     try:
-        enclosure.die_with_parent()
+        jail.die_with_parent()
         pipes = _close_everything_but(plan.pipes)
         stand_in = os.open("/proc", os.O_PATH)
-        enclosure.mount("proc", "/proc", "proc", enclosure.MS_NOSUID | enclosure.MS_NODEV | enclosure.MS_NOEXEC)
+        jail.mount("proc", "/proc", "proc", jail.MS_NOSUID | jail.MS_NODEV | jail.MS_NOEXEC)
         os.setsid()
-        enclosure.leave_keyring()
+        jail.leave_keyring()
         with contextlib.suppress(OSError):  # where the machine runs out of memory, this goes first
             Path("/proc/self/oom_score_adj").write_text("1000")
         ours, theirs = socket.socketpair()
@@ -100,11 +100,11 @@ def _first_process(plan: Plan) -> None:
         if kernel == 0:
             ours.close()
             os.close(stand_in)
-            enclosure.give_up_rights(plan.root, plan.uid)
-            os.chdir(enclosure.start_folder(plan.places))
+            jail.give_up_rights(plan.root, plan.uid)
+            os.chdir(jail.start_folder(plan.places))
             _reseed()
-            enclosure.set_limits(plan.limits)
-            filter.install(enclosure.libc)
+            jail.set_limits(plan.limits)
+            filter.install(jail.libc)
             _run(plan.kind, theirs, pipes)
         for descriptor in (theirs.detach(), *pipes):
             os.close(descriptor)
@@ -137,7 +137,7 @@ def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
 
 
 def _close_everything_but(pipes: list[int]) -> list[int]:
-    """No file, socket or terminal of the warm parent's stays open: not its log, nor other kernels' leases."""
+    """No file, socket or terminal of the zygote's stays open: not its log, nor other kernels' leases."""
     nothing = os.open(os.devnull, os.O_RDWR)
     kept = [fcntl.fcntl(pipe, fcntl.F_DUPFD, 100) for pipe in pipes]
     for number in (0, 1, 2):

@@ -3,8 +3,8 @@
 A control group counts all that a kernel's processes take, files in memory included, and nothing gets past its limit.
 However many processes a kernel starts, together they weigh as one when the processor is short.
 
-Outside, `nursery.py` makes a group in each hierarchy (one in version 2 of control groups, several in version 1), in
-which each kernel gets one; the warm parent does the rest. Where there is none, `watching.py` looks instead.
+Outside, `zygote.py` makes a group in each hierarchy (one in version 2 of control groups, several in version 1), in
+which each kernel gets one; the zygote does the rest. Where there is none, `watching.py` looks instead.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ def weigh(groups: list[Path], kernels: int) -> None:
 
 
 class Group:
-    """The control groups of one kernel. Memory counts from when it was forked: the warm parent's is not its own.
+    """The control groups of one kernel. Memory counts from when it was forked: the zygote's is not its own.
 
     Raises:
         OSError: none can be made.

@@ -21,9 +21,9 @@ from uuid import uuid4
 
 from txgrade.sandbox import leftovers
 from txgrade.sandbox.limits import Limits
-from txgrade.sandbox.nursery import Lease, Nursery, cpu_seconds, start_kernel, waited_seconds
 from txgrade.sandbox.plain import cpu_seconds_of, start_plain
 from txgrade.sandbox.probe import probe
+from txgrade.sandbox.zygote import Lease, Zygote, cpu_seconds, start_kernel, waited_seconds
 
 START = 60  # seconds until a kernel has to be there
 LAST_WORDS = 2  # seconds to learn why a kernel ended
@@ -63,7 +63,7 @@ class Cell:
 
 
 class Kernel:
-    """One kernel. With `$TXGRADE_NURSERY` it is forked from the warm parent there, else it has one of its own.
+    """One kernel. With `$TXGRADE_ZYGOTE` it is forked from the zygote there, else it has one of its own.
 
     Below the level `sealed` it does not start, unless `$TXGRADE_TRUST_SUBMISSIONS` is 1: then it is a plain process
     with limits, in a home of its own.
@@ -145,9 +145,9 @@ class Kernel:
         inside = (taken, given)
         self._open = {*inside, self._requests, self._messages}
         os.set_blocking(self._requests, False)
-        address = os.environ.get("TXGRADE_NURSERY")
+        address = os.environ.get("TXGRADE_ZYGOTE")
         if address is None and probe().level == "sealed":
-            address = str(self._stack.enter_context(Nursery()).address)
+            address = str(self._stack.enter_context(Zygote()).address)
         if address is None:
             folder = leftovers.make_folder()
             self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -218,7 +218,7 @@ class Kernel:
         return f"the kernel died: {reason or 'it used up the memory or the time, or called exit'}"
 
     def _last_words(self) -> dict:
-        """How it ended, as the warm parent says; nothing where that is not known."""
+        """How it ended, as the zygote says; nothing where that is not known."""
         if self._lease is not None and not self._ended:
             self._ended = self._lease.read(LAST_WORDS) or {}
         return self._ended

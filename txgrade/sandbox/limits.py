@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 class Limits:
     """Bounds on one kernel and all its processes. Sizes are in MB (2**20 bytes)."""
 
-    memory_mb: int = 4096  # beyond what the warm parent already holds
+    memory_mb: int = 4096  # beyond what the zygote already holds
     cpu_seconds: int = 600  # of all its processes together
     processes: int = 32  # threads count too
     open_files: int = 512

@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from txgrade.sandbox.enclosure import HOME, set_limits, start_folder
+from txgrade.sandbox.jail import HOME, set_limits, start_folder
 from txgrade.sandbox.limits import Limits
-from txgrade.sandbox.nursery import SandboxError
 from txgrade.sandbox.probe import probe
 from txgrade.sandbox.view import PACKAGE
+from txgrade.sandbox.zygote import SandboxError
 
 
 def start_plain(home: Path, limits: Limits, pipes: tuple[int, int]) -> subprocess.Popen:

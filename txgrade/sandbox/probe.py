@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from txgrade.sandbox.limits import Limits
-from txgrade.sandbox.nursery import Nursery, SandboxError, start_kernel
 from txgrade.sandbox.view import PACKAGE
+from txgrade.sandbox.zygote import SandboxError, Zygote, start_kernel
 
 CANARY = ".txgrade-probe-"
 
@@ -40,14 +40,14 @@ def probe() -> Probe:
     if os.name != "posix":
         return Probe("none", ("this system has no sandbox; on Windows use WSL2",))
     try:
-        with Nursery() as nursery:
-            holes = _holes(nursery)
+        with Zygote() as zygote:
+            holes = _holes(zygote)
     except (SandboxError, OSError) as reason:
         return Probe("limits-only", (str(reason),))
     return Probe("limits-only", tuple(holes)) if holes else Probe("sealed")
 
 
-def _holes(nursery: Nursery) -> list[str]:
+def _holes(zygote: Zygote) -> list[str]:
     """Put things in place that must stay out of reach, and let the probe reach for them."""
     words, abstract = secrets.token_hex(8), f"txgrade-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
@@ -70,10 +70,10 @@ def _holes(nursery: Nursery) -> list[str]:
             "locked": str(Path(__file__)),
             "process": {"words": words, "pid": process.pid},
         }
-        return _reached_inside(nursery, targets)
+        return _reached_inside(zygote, targets)
 
 
-def visible_inside(nursery: Nursery, folders: Iterable[Path]) -> list[Path]:
+def visible_inside(zygote: Zygote, folders: Iterable[Path]) -> list[Path]:
     """Those of the folders that a kernel could look into. A file is planted in each for it to find.
 
     Where none can be planted, any that is there already will do.
@@ -87,16 +87,16 @@ def visible_inside(nursery: Nursery, folders: Iterable[Path]) -> list[Path]:
                 canaries[str(folder)] = [planted.name]
             except OSError:
                 canaries[str(folder)] = [str(path) for path in folder.iterdir()] if folder.is_dir() else []
-        return sorted(map(Path, _reached_inside(nursery, {"canaries": canaries})))
+        return sorted(map(Path, _reached_inside(zygote, {"canaries": canaries})))
 
 
-def _reached_inside(nursery: Nursery, targets: dict) -> list[str]:
+def _reached_inside(zygote: Zygote, targets: dict) -> list[str]:
     """What `probe_inside.py` can reach in a sandbox, of the targets."""
     with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as told:
         json.dump(targets, asked)
         asked.seek(0)
         files, name = (asked.fileno(), told.fileno()), f"probe-{secrets.token_hex(4)}"
-        with start_kernel(nursery.address, "probe", name, Limits(), files) as lease:
+        with start_kernel(zygote.address, "probe", name, Limits(), files) as lease:
             ended = lease.read(30)
         told.seek(0)
         try:

@@ -9,10 +9,10 @@ its first process only; the children that it starts see those, too.
 import sys
 from pathlib import Path
 
-from txgrade.sandbox.enclosure import MS_BIND, mount, unmount
+from txgrade.sandbox.jail import MS_BIND, mount, unmount
 
 KERNEL = 2  # the kernel's number in its own namespace; number 1 waits for it
-FACTS = ("cpuinfo", "meminfo", "stat", "filesystems", "version")  # as they were when the warm parent was started
+FACTS = ("cpuinfo", "meminfo", "stat", "filesystems", "version")  # as they were when the zygote was started
 STILL = {"loadavg": "0.00 0.00 0.00 1/1 1\n", "uptime": "0.00 0.00\n"}
 ITSELF: tuple[str, ...] = ("cmdline", "comm", "environ", "io", "limits", "maps", "mem", "mountinfo", "mounts")
 ITSELF += ("oom_score_adj", "stat", "statm", "status", "fd")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from txgrade.paths import PACKAGES, course_table
-from txgrade.sandbox import enclosure
+from txgrade.sandbox import jail
 
 PACKAGE = (PACKAGES / "txgrade").resolve()
 # Below a root, such as /usr or a virtual environment's folder: programs, libraries, fonts, time zones, terminals.
@@ -21,7 +21,7 @@ LINKS = ("bin", "sbin", "lib", "lib32", "lib64")  # of the root folder: into /us
 FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/fonts")
 CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "CHOWN", "DAC_OVERRIDE", "KILL", "SYS_PTRACE", "SYS_NICE")
 PASSWD = "root:x:0:0:root:/:/bin/false\n" + (
-    f"learner:x:{os.getuid()}:{os.getgid()}:learner:{enclosure.HOME}:/bin/false\n" if os.getuid() else ""
+    f"learner:x:{os.getuid()}:{os.getgid()}:learner:{jail.HOME}:/bin/false\n" if os.getuid() else ""
 )
 
 
@@ -37,7 +37,7 @@ def binds() -> list[Path]:
 
 
 def arguments(folder: Path, groups: list[Path], data: list[Path], binds: list[Path], root: bool) -> list[str]:
-    """bubblewrap's. `folder` and the control groups are the warm parent's own: kernels don't see them.
+    """bubblewrap's. `folder` and the control groups are the zygote's own: kernels don't see them.
 
     The assignment's data lie in that folder, too, until each kernel binds them to where its cells look for them.
     """
@@ -61,11 +61,11 @@ def arguments(folder: Path, groups: list[Path], data: list[Path], binds: list[Pa
     for file in FILES:
         words += ["--ro-bind-try", file, file]
     words += ["--ro-bind", str(folder / "passwd"), "/etc/passwd", "--proc", "/proc", "--dev", "/dev"]
-    words += ["--dir", enclosure.HOME, "--bind", str(folder), enclosure.RUN]
+    words += ["--dir", jail.HOME, "--bind", str(folder), jail.RUN]
     for number, group in enumerate(groups):
-        words += ["--bind", str(group), f"{enclosure.RUN}/groups/{number}"]
+        words += ["--bind", str(group), f"{jail.RUN}/groups/{number}"]
     for number, path in enumerate(data):
-        words += ["--ro-bind", str(path), f"{enclosure.RUN}/data/{number}"]
+        words += ["--ro-bind", str(path), f"{jail.RUN}/data/{number}"]
     for path in binds:
         words += ["--ro-bind", str(path), str(path)]
     words += ["--remount-ro", "/", "--remount-ro", "/dev"]  # an ordinary user would own them
@@ -75,7 +75,7 @@ def arguments(folder: Path, groups: list[Path], data: list[Path], binds: list[Pa
 
 
 def _environment() -> dict[str, str]:
-    home = enclosure.HOME
+    home = jail.HOME
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "HOME": home,

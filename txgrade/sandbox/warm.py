@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from txgrade.sandbox import Limits, Nursery, probe
+from txgrade.sandbox import Limits, Zygote, probe
 from txgrade.sandbox.probe import visible_inside
 
 
@@ -34,7 +34,7 @@ def warm_kernels(
     hidden: Iterable[Path] = (),
     data: Mapping[str, Path] | None = None,
 ) -> Iterator[None]:
-    """Within the block, kernels come from a warm parent that holds the `modules`.
+    """Within the block, kernels come from a zygote that holds the `modules`.
 
     `data` are an assignment's, by place, as its cells name them: each kernel can read them there.
 
@@ -52,13 +52,13 @@ def warm_kernels(
         if isolation != "sealed":
             yield
             return
-        with Nursery(modules, data=data) as nursery:
-            if seen := visible_inside(nursery, hidden):
+        with Zygote(modules, data=data) as zygote:
+            if seen := visible_inside(zygote, hidden):
                 raise ValueError(
                     f"{seen[0]} could be read inside the sandbox, since it lies below a folder that Python or the "
                     "system needs there: move it, e.g. into your home"
                 )
-            os.environ["TXGRADE_NURSERY"] = str(nursery.address)
+            os.environ["TXGRADE_ZYGOTE"] = str(zygote.address)
             yield
     finally:
         os.environ.clear()

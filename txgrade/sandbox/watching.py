@@ -1,7 +1,7 @@
 """Keeps kernels in bounds where no control group does: by looking at their processes ten times a second.
 
 Looking sees what processes map and hold open, and misses shared memory that is hidden from both; when that fills the
-machine, Linux ends the kernel first (`oom_score_adj`, see `warm_parent.py`). It misses processes that live shorter than
+machine, Linux ends the kernel first (`oom_score_adj`, in `fork.py`). It misses processes that live shorter than
 a look takes to come round again.
 """
 

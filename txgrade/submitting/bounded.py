@@ -1,7 +1,7 @@
 """Reads submissions in a process of its own, bounded in time and memory: whatever is in a file, the grader goes on.
 
-One process reads them all. A file on which it needs too much ends it, and the next file gets a new one. On its pipes
-it is sent the assignment as a line of JSON, then one for each file, and answers each with a line of JSON.
+One process reads them all. If a file takes too much, the process ends, and the next file gets a new one. Its pipes
+carry JSON, a line each: first the assignment, then a `SubmissionFile` in and a `Submission` out.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -20,19 +20,19 @@ from typing import IO, Any
 from txgrade.authoring.assignment import Assignment, GradedTask
 from txgrade.notebook_runner import environment
 from txgrade.records.result import Note
-from txgrade.submitting.finding import HandedIn
+from txgrade.submitting.finding import SubmissionFile
 from txgrade.submitting.reading import Submission, read_submission
 
-SECONDS = 2  # of processor time that a file may take
+CPU_SECONDS = 2  # that a file may take
 MEMORY_MB = 300  # that the process may hold, Python itself included; bounded on Linux only
-PATIENCE = 60  # seconds until a folder that doesn't answer is given up
+REPLY_SECONDS = 60  # until a folder that doesn't answer is given up
 
 
 class BoundedReader:
     """Reads submissions to one assignment; use it in a `with` block."""
 
     def __init__(self, assignment: Assignment):
-        self._assignment = _written(assignment)
+        self._assignment = _as_line(replace(assignment, data=()))
         self._process: subprocess.Popen | None = None
         self._requests: IO[bytes]
         self._replies: IO[bytes]
@@ -44,22 +44,19 @@ class BoundedReader:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop()
 
-    def read(self, handed_in: HandedIn) -> Submission:
-        """What `read_submission` gives; `too much` where it would take more than the bounds allow."""
-        if handed_in.problem:
-            return Submission(handed_in.name, handed_in.problem, {}, handed_in.notes)
+    def read(self, file: SubmissionFile) -> Submission:
+        """Return what `read_submission` does, or `too much` if that takes more than the bounds allow."""
         for _ in range(2):  # a process may have been killed for another reason
             if self._process is None:
                 self._start()
-            reply = self._ask({"path": os.fspath(handed_in.path)})
+            reply = self._ask(_as_line(file))
             if reply is not None:
                 if reply["status"] == "too much":
-                    self._stop()  # its memory may be in pieces
-                notes = tuple(Note(**note) for note in reply.pop("notes"))
-                return Submission(name=handed_in.name, notes=(*handed_in.notes, *notes), **reply)
+                    self._stop()  # its memory may be fragmented
+                return Submission(**reply | {"notes": _notes(reply)})
             if self._stop() == -signal.SIGPROF:
                 break
-        return Submission(handed_in.name, "too much", {}, handed_in.notes)
+        return Submission(file.name, "too much", {}, file.notes)
 
     def _start(self) -> None:
         process = subprocess.Popen(
@@ -73,11 +70,11 @@ class BoundedReader:
         self._requests.write(self._assignment)
         self._requests.flush()
 
-    def _ask(self, request: dict) -> dict | None:
-        """The reply, or None where there will be none."""
-        received, deadline = bytearray(), time.monotonic() + PATIENCE
+    def _ask(self, request: bytes) -> dict | None:
+        """Return the reply, or None if there will be none."""
+        received, deadline = bytearray(), time.monotonic() + REPLY_SECONDS
         try:
-            self._requests.write(json.dumps(request).encode() + b"\n")
+            self._requests.write(request)
             self._requests.flush()
         except OSError:
             return None
@@ -93,7 +90,7 @@ class BoundedReader:
         return json.loads(received)
 
     def _stop(self) -> int:
-        """End the process; returns how it ended."""
+        """End the process; return how it ended."""
         if self._process is None:
             return 0
         with contextlib.suppress(BrokenPipeError):
@@ -109,28 +106,31 @@ class BoundedReader:
 
 
 def main() -> None:
-    """Serve: whatever isn't foreseen ends this process, and is the parent's to say."""
+    """Serve. Anything unforeseen ends this process, and the parent reports it."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     sys.stdout = sys.stderr
-    assignment = _read(next(requests))
+    assignment = _read_assignment(next(requests))
     _bound_memory()
     for line in requests:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process
-        submission = asdict(read_submission(HandedIn("", Path(json.loads(line)["path"])), assignment))
-        del submission["name"]
-        reply = json.dumps(submission).encode()
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
+        values = json.loads(line)
+        file = SubmissionFile(**values | {"path": Path(values["path"]), "notes": _notes(values)})
+        reply = _as_line(read_submission(file, assignment))
         signal.setitimer(signal.ITIMER_PROF, 0)
-        replies.write(reply + b"\n")
+        replies.write(reply)
         replies.flush()
 
 
-def _written(assignment: Assignment) -> bytes:
-    """An assignment as a line of JSON."""
-    return json.dumps(asdict(assignment) | {"path": os.fspath(assignment.path), "data": ()}).encode() + b"\n"
+def _as_line(data: Any) -> bytes:
+    """Return a dataclass as a line of JSON, in which tuples are lists and paths are texts."""
+    return json.dumps(asdict(data), default=os.fspath).encode() + b"\n"
 
 
-def _read(line: bytes) -> Assignment:
-    """The assignment that `_written` wrote; JSON makes lists of tuples."""
+def _notes(values: dict) -> tuple[Note, ...]:
+    return tuple(Note(**note) for note in values["notes"])
+
+
+def _read_assignment(line: bytes) -> Assignment:
     import nbformat
 
     values = json.loads(line)
@@ -144,7 +144,7 @@ def _with_tuples(value: Any) -> Any:
 
 
 def _bound_memory() -> None:
-    """Let the process grow to `MEMORY_MB`, where the system says how large it is."""
+    """Let the process grow to `MEMORY_MB`, on systems that tell how large it is."""
     if sys.platform != "linux":
         return
     import resource

@@ -17,7 +17,7 @@ from txgrade.authoring.nbgrader import HIDDEN_TESTS, cut
 from txgrade.authoring.variants import variant_of
 from txgrade.records.result import Note
 from txgrade.source import names_given, names_used
-from txgrade.submitting.finding import HandedIn
+from txgrade.submitting.finding import SubmissionFile
 from txgrade.submitting.notebook import (
     MAGIC,
     MAX_RECEIPT,
@@ -47,19 +47,19 @@ class Submission:
     submitted: str | None = None  # UTC, ISO 8601
 
 
-def read_submission(handed_in: HandedIn, assignment: Assignment) -> Submission:
+def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
     """Read one submission. Whatever is in the file, it comes back with a status."""
     digest, submitted = "", None
     try:
-        if handed_in.problem:
-            raise Unreadable(handed_in.problem)
-        data, submitted = read_file(handed_in.path)
+        if file.problem:
+            raise Unreadable(file.problem)
+        data, submitted = read_file(file.path)
         digest = hashlib.sha256(data).hexdigest()
         answers, notes = _answers(read_cells(data), assignment)
     except Unreadable as reason:
-        return Submission(handed_in.name, reason.status, {}, (*handed_in.notes, *reason.notes), digest, submitted)
-    received = _received(handed_in.path, digest) or submitted
-    return Submission(handed_in.name, "graded", answers, (*handed_in.notes, *notes), digest, received)
+        return Submission(file.name, reason.status, {}, (*file.notes, *reason.notes), digest, submitted)
+    received = _received(file.path, digest) or submitted
+    return Submission(file.name, "graded", answers, (*file.notes, *notes), digest, received)
 
 
 def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str], list[Note]]:

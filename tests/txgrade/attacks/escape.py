@@ -148,7 +148,7 @@ for number in numbers - {mine}:
 
 @attack(knows=("host",))
 def inherited_descriptors(host: dict) -> str:
-    """Writes to every descriptor and socket that it was born with, and speaks to the warm parent, if it is there."""
+    """Writes to every descriptor and socket that it was born with, and speaks to the zygote, if it is there."""
     return escaping(
         host,
         """

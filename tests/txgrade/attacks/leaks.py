@@ -291,7 +291,7 @@ for entry in Path("/proc").glob("[0-9]*"):
     except OSError:
         pass
 
-# objects: whatever a warm parent left behind
+# objects: whatever a zygote left behind
 for each in gc.get_objects():
     seen["objects"] += 1
     if isinstance(each, (dict, list, tuple)) and len(each) < 1000:

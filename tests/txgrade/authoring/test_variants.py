@@ -22,7 +22,7 @@ from txgrade.authoring.variants import PLACE, is_variant, settle
 from txgrade.evidence.recordings import first_difference
 from txgrade.sandbox import probe
 from txgrade.source import names_used
-from txgrade.submitting.finding import HandedIn
+from txgrade.submitting.finding import SubmissionFile
 from txgrade.submitting.reading import read_submission
 
 SHIPPED = [
@@ -225,11 +225,10 @@ def test_another_variant_s_notebook_is_told(two, tmp_path):
     solutions = two[7].parents[1] / "solutions"
     assignments = {seed: read_assignment(solutions / f"03_sample_variant_{seed}.py") for seed in two}
     answered(two[7], path := tmp_path / "ada.ipynb", "WIDTH")
-    kinds = [
-        [note.kind for note in read_submission(HandedIn("ada", path), each).notes] for each in assignments.values()
-    ]
+    file = SubmissionFile("ada", path)
+    kinds = [[note.kind for note in read_submission(file, each).notes] for each in assignments.values()]
     assert kinds[0] == [] and "other variant" in kinds[1]
-    (note,) = (each for each in read_submission(HandedIn("ada", path), assignments[8]).notes if "other" in each.kind)
+    (note,) = (each for each in read_submission(file, assignments[8]).notes if "other" in each.kind)
     assert note.text == "the notebook was made with variant 7, and is judged by variant 8" and note.review
 
 

@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from txgrade.sandbox import Limits, Nursery
+from txgrade.sandbox import Limits, Zygote
 from txgrade.sandbox.kernel import Cell, Kernel
 from txgrade.sandbox.syscall_numbers import numbers
 
@@ -14,7 +14,7 @@ JOIN_SESSION_KEYRING = 1
 
 
 class SealedKernel:
-    """One sealed kernel under a warm parent, and what its cells print."""
+    """One sealed kernel under a zygote, and what its cells print."""
 
     def __init__(self) -> None:
         self.kernel, self.number = Kernel(LIMITS), 0
@@ -31,13 +31,13 @@ class SealedKernel:
 
 @pytest.fixture(scope="module")
 def warm():
-    """A warm parent, started by a process that has a session keyring as a login shell has one."""
+    """A zygote, started by a process that has a session keyring as a login shell has one."""
     call = numbers(platform.machine()).get("keyctl")
     if call is not None:
         ctypes.CDLL(None).syscall(call, JOIN_SESSION_KEYRING, None)
-    with pytest.MonkeyPatch.context() as patch, Nursery(["numpy", "torch"]) as nursery:
-        patch.setenv("TXGRADE_NURSERY", str(nursery.address))
-        yield nursery
+    with pytest.MonkeyPatch.context() as patch, Zygote(["numpy", "torch"]) as zygote:
+        patch.setenv("TXGRADE_ZYGOTE", str(zygote.address))
+        yield zygote
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from txgrade.sandbox import Nursery, groups, leftovers, owners, probe
+from txgrade.sandbox import Zygote, groups, leftovers, owners, probe
 from txgrade.sandbox.view import PACKAGE
 
 pytestmark = pytest.mark.slow
@@ -18,13 +18,13 @@ sealed = pytest.mark.skipif(probe().level != "sealed", reason=f"no sealed sandbo
 
 GRADER = """
 import os, sys, time
-from txgrade.sandbox import Limits, Nursery
+from txgrade.sandbox import Limits, Zygote
 from txgrade.sandbox.kernel import Cell, Kernel
 
 print("started", flush=True)
-with Nursery() as nursery:
+with Zygote() as zygote:
     print("warm", flush=True)
-    os.environ["TXGRADE_NURSERY"] = str(nursery.address)
+    os.environ["TXGRADE_ZYGOTE"] = str(zygote.address)
     with Kernel(Limits()) as kernel:
         kernel.run("import os\\nif os.fork() == 0:\\n    os.setsid()\\n    while True: pass", 0, 20, Cell())
         print("busy", flush=True)
@@ -57,7 +57,7 @@ def test_nothing_stays_after_a_kill(moment):
             assert len(family) >= 6 and all_left(grader.pid)  # so that there is something to sweep
         grader.send_signal(signal.SIGKILL)
     assert psutil.wait_procs(family, timeout=10)[1] == []
-    with Nursery():
+    with Zygote():
         assert all_left(grader.pid) == []
         assert all_left(os.getpid())
 
@@ -65,10 +65,10 @@ def test_nothing_stays_after_a_kill(moment):
 @sealed
 def test_a_sandbox_that_was_started_by_a_dying_grader_ends_itself():
     """bubblewrap asks to die with its parent; it may be too late to ask."""
-    with Nursery() as nursery:
-        warm_parent = psutil.Process(nursery._process.pid).children(recursive=True)
-        nursery._process.stdin.close()  # as it is when the grader is gone
-        assert psutil.wait_procs(warm_parent, timeout=10)[1] == []
+    with Zygote() as zygote:
+        zygote_process = psutil.Process(zygote._process.pid).children(recursive=True)
+        zygote._process.stdin.close()  # as it is when the grader is gone
+        assert psutil.wait_procs(zygote_process, timeout=10)[1] == []
 
 
 def test_the_living_are_spared(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from txgrade.sandbox import Limits, Nursery, groups, probe
+from txgrade.sandbox import Limits, Zygote, groups, probe
 from txgrade.sandbox.kernel import Cell, Gone, Kernel
 from txgrade.sandbox.watching import Watched, process_namespace
 
@@ -21,16 +21,16 @@ WAIT = "for _ in range(4): os.wait()\n"
 
 
 @pytest.fixture(scope="module", params=["groups", "looking"])
-def nursery(request):
+def zygote(request):
     """With control groups where this user has any; and without, as most ordinary users are."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "looking":
             patch.setattr(groups, "make_groups", lambda: [])
-        with Nursery() as nursery:
-            if request.param == "groups" and not nursery._groups:
+        with Zygote() as zygote:
+            if request.param == "groups" and not zygote._groups:
                 pytest.skip("this user may make no control groups (cgroups)")
-            patch.setenv("TXGRADE_NURSERY", str(nursery.address))
-            yield nursery
+            patch.setenv("TXGRADE_ZYGOTE", str(zygote.address))
+            yield zygote
 
 
 def printed(kernel, code, number):
@@ -39,7 +39,7 @@ def printed(kernel, code, number):
     return "".join(output.get("text", "") for output in cell.outputs)
 
 
-def test_time_is_the_sum_over_all_processes(nursery):
+def test_time_is_the_sum_over_all_processes(zygote):
     with Kernel(Limits()) as kernel:
         before = kernel.cpu_seconds()
         printed(kernel, FAMILY + WAIT + "time = __import__('time'); time.sleep(0.3)", 0)
@@ -47,7 +47,7 @@ def test_time_is_the_sum_over_all_processes(nursery):
     assert 1.9 < used < 4
 
 
-def test_sleeping_takes_none(nursery):
+def test_sleeping_takes_none(zygote):
     with Kernel(Limits()) as kernel:
         printed(kernel, "1", 0)
         before = kernel.cpu_seconds()
@@ -55,7 +55,7 @@ def test_sleeping_takes_none(nursery):
         assert kernel.cpu_seconds() - before < 0.5
 
 
-def test_the_limit_is_of_all_together(nursery):
+def test_the_limit_is_of_all_together(zygote):
     """No process of them comes near it; each lives long enough to be seen."""
     forever = FAMILY.replace("0.5", "2.5") + WAIT
     with Kernel(Limits(cpu_seconds=4, processes=100)) as kernel:
@@ -64,7 +64,7 @@ def test_the_limit_is_of_all_together(nursery):
         assert kernel.cpu_seconds() >= 4  # also when it is gone
 
 
-def test_a_family_weighs_as_much_as_one(nursery):
+def test_a_family_weighs_as_much_as_one(zygote):
     """Two kernels on one core, one of them with twenty processes: the other gets its half, give or take."""
     core = min(os.sched_getaffinity(0))
     pin = f"import os; os.sched_setaffinity(0, [{core}])\n"

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from txgrade.judging.execute import execute
-from txgrade.sandbox import Limits, Nursery, SandboxError, probe
+from txgrade.sandbox import Limits, SandboxError, Zygote, probe
 from txgrade.sandbox.kernel import Cell, Kernel
 from txgrade.sandbox.probe import waiting_process
 from txgrade.sandbox.probe_inside import attempts
@@ -33,14 +33,14 @@ needs_tmp = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def nursery():
-    with pytest.MonkeyPatch.context() as patch, Nursery(["numpy", "torch"]) as nursery:
-        patch.setenv("TXGRADE_NURSERY", str(nursery.address))
-        yield nursery
+def zygote():
+    with pytest.MonkeyPatch.context() as patch, Zygote(["numpy", "torch"]) as zygote:
+        patch.setenv("TXGRADE_ZYGOTE", str(zygote.address))
+        yield zygote
 
 
 @pytest.fixture
-def run(nursery):
+def run(zygote):
     """Run cells in one sealed kernel; returns what each printed, or the error it raised, and how the run ended."""
 
     def run(*cells, limits=LIMITS):
@@ -168,12 +168,12 @@ def test_forks_count_what_they_share_once(run):
         "import os, time\nfor _ in range(5):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n"
         "time.sleep(1)\nprint('fine')"
     )
-    assert one(run, code) == "fine"  # six times the warm parent's 150 MB, in 300
+    assert one(run, code) == "fine"  # six times the zygote's 150 MB, in 300
 
 
-def test_hidden_memory_is_counted(run, nursery):
+def test_hidden_memory_is_counted(run, zygote):
     """Shared memory that no process has in its tables any more: only a control group sees it."""
-    if not nursery._groups:
+    if not zygote._groups:
         pytest.skip("this user may make no control groups (cgroups)")
     hide = (
         "import mmap\nheld = []\nfor _ in range(16):\n    held.append(mmap.mmap(-1, 2**26))\n"
@@ -248,18 +248,18 @@ def test_no_namespace_can_be_made_inside(run):
     assert Path("/proc/sys/user/max_user_namespaces").read_text() == before  # the machine's own stays
 
 
-def test_a_request_that_makes_no_sense_hurts_nobody(run, nursery):
-    from txgrade.sandbox.nursery import Lease
+def test_a_request_that_makes_no_sense_hurts_nobody(run, zygote):
+    from txgrade.sandbox.zygote import Lease
 
     nonsense = ({}, {"limits": "{}"}, {"preload": ["antigravity"]}, {"kernel": "nowhere", "limits": "{}"})
     without_pipes = ({"cells": "x", "limits": "{}"}, {"probe": "x", "limits": "{}"})
     limitless = ({"cells": "x"}, {"cells": "x", "limits": "nonsense"}, {"cells": "x", "limits": "[1]"})
     for request in (*nonsense, *without_pipes, *limitless):
-        with Lease.ask(nursery.address, request) as lease:
+        with Lease.ask(zygote.address, request) as lease:
             assert "ended" in lease.read(10)
     for line in (b"[]\n", b"7\n", b"null\n", b"nonsense\n", b"\xff\n"):
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(nursery.address))
+            client.connect(str(zygote.address))
             client.sendall(line)
             assert "ended" in Lease(client).read(10)
     assert one(run, "print('fine')") == "fine"
@@ -280,7 +280,7 @@ def test_a_kernel_survives_an_interrupt(run):
     assert run(code, "print('fine')") == (["interrupted", "fine"], None)
 
 
-def test_many_at_once(run, nursery):
+def test_many_at_once(run, zygote):
     from concurrent.futures import ThreadPoolExecutor
 
     def start(number):
@@ -305,20 +305,20 @@ def survivors(family):
     return psutil.wait_procs(family, timeout=10)[1]
 
 
-def test_no_orphan_is_left_by_a_kernel(run, nursery):
-    outer = psutil.Process(nursery._process.pid)
+def test_no_orphan_is_left_by_a_kernel(run, zygote):
+    outer = psutil.Process(zygote._process.pid)
     run(LEAVE)
-    own = 2  # bubblewrap's first process, and the warm parent
+    own = 2  # bubblewrap's first process, and the zygote
     assert survivors(outer.children(recursive=True)[own:]) == []
     assert len(outer.children(recursive=True)) == own
 
 
 STARTER = """
 import os, sys, time
-from txgrade.sandbox import Limits, Nursery
+from txgrade.sandbox import Limits, Zygote
 from txgrade.sandbox.kernel import Cell, Kernel
-nursery = Nursery(); nursery.start()
-os.environ["TXGRADE_NURSERY"] = str(nursery.address)
+zygote = Zygote(); zygote.start()
+os.environ["TXGRADE_ZYGOTE"] = str(zygote.address)
 kernel = Kernel(Limits())
 kernel.run({leave!r}, 0, 30, Cell())
 print("ready", flush=True)
@@ -326,17 +326,17 @@ time.sleep(600)
 """
 
 
-def test_no_orphan_survives_a_killed_client(nursery, run):
-    """A worker of the grader's that did not make the nursery: its kernel goes, the nursery stays."""
-    client = STARTER.replace("nursery = Nursery(); nursery.start()\n", "").replace("nursery.address", "sys.argv[1]")
+def test_no_orphan_survives_a_killed_client(zygote, run):
+    """A worker of the grader's that did not make the zygote: its kernel goes, the zygote stays."""
+    client = STARTER.replace("zygote = Zygote(); zygote.start()\n", "").replace("zygote.address", "sys.argv[1]")
     worker = subprocess.Popen(
-        [sys.executable, "-c", client.format(leave=LEAVE), str(nursery.address)],
+        [sys.executable, "-c", client.format(leave=LEAVE), str(zygote.address)],
         text=True,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)},
     )
     assert worker.stdout.readline() == "ready\n"
-    own, family = 2, psutil.Process(nursery._process.pid).children(recursive=True)
+    own, family = 2, psutil.Process(zygote._process.pid).children(recursive=True)
     assert len(family) >= own + 4
     worker.kill()
     worker.wait()
@@ -354,18 +354,18 @@ def test_no_orphan_survives_a_killed_grader(target):
     )
     assert grader.stdout.readline() == "ready\n"
     family = psutil.Process(grader.pid).children(recursive=True)
-    assert len(family) >= 7  # bubblewrap's two, the warm parent, the kernel's three, and what that left behind
+    assert len(family) >= 7  # bubblewrap's two, the zygote, the kernel's three, and what that left behind
     os.kill(grader.pid if target == "grader" else family[0].pid, signal.SIGKILL)
-    left = survivors(family[target == "bubblewrap" :])  # the victim itself waits for the grader to bury it
+    left = survivors(family[target == "bubblewrap" :])  # the victim itself waits for the grader to reap it
     grader.kill()
     grader.wait()
     grader.stdout.close()
     assert left == []
 
 
-def test_cold_without_a_nursery(monkeypatch):
+def test_cold_without_a_zygote(monkeypatch):
     """papermill, in a kernel that has an outer sandbox of its own."""
-    monkeypatch.delenv("TXGRADE_NURSERY", raising=False)
+    monkeypatch.delenv("TXGRADE_ZYGOTE", raising=False)
     before = psutil.Process().children(recursive=True)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import os\nprint(os.getcwd())", id="where")])
     executed = execute(notebook, None, Limits())
@@ -378,7 +378,7 @@ def test_less_than_sealed_is_refused(monkeypatch):
     from txgrade.sandbox import kernel as kernels
     from txgrade.sandbox.kernel import NoKernel
 
-    monkeypatch.delenv("TXGRADE_NURSERY", raising=False)
+    monkeypatch.delenv("TXGRADE_ZYGOTE", raising=False)
     for module in (plain, kernels):
         monkeypatch.setattr(module, "probe", lambda: Probe("limits-only", ("bubblewrap is not installed",)))
     refused = "SandboxError: a kernel can't be sealed here .bubblewrap is not installed.*Install bubblewrap"
@@ -394,7 +394,7 @@ def test_less_than_sealed_is_refused(monkeypatch):
 def test_without_bubblewrap_it_says_so(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SandboxError, match="bubblewrap is not installed"):
-        Nursery().start()
+        Zygote().start()
 
 
 @pytest.mark.parametrize("limits", [{"memory_mb": 0}, {"cell_seconds": -1}, {"processes": True}])

@@ -13,8 +13,8 @@ import pytest
 
 from txgrade.authoring.read import read_assignment
 from txgrade.submitting import bounded
-from txgrade.submitting.bounded import MEMORY_MB, SECONDS, BoundedReader
-from txgrade.submitting.finding import HandedIn, find_submissions
+from txgrade.submitting.bounded import CPU_SECONDS, MEMORY_MB, BoundedReader
+from txgrade.submitting.finding import SubmissionFile, find_submissions
 from txgrade.submitting.notebook import MAX_BYTES
 from txgrade.submitting.reading import read_submission
 
@@ -49,7 +49,7 @@ def put(tmp_path):
     def put(content):
         path = tmp_path / "ada.ipynb"
         path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-        return HandedIn("ada", path)
+        return SubmissionFile("ada", path)
 
     return put
 
@@ -58,9 +58,9 @@ def test_what_is_read_apart_is_what_is_read_here(reader, assignment, filled, put
     for content in (filled, "", "{", "[]", json.dumps(filled).replace("torch", "\\ud800"), filled | {"cells": []}):
         found = put(content)
         assert reader.read(found) == read_submission(found, assignment)
-    gone = HandedIn("gone", found.path.with_name("gone.ipynb"))
+    gone = SubmissionFile("gone", found.path.with_name("gone.ipynb"))
     assert reader.read(gone) == read_submission(gone, assignment)
-    several = HandedIn("dan", found.path, "several notebooks")
+    several = SubmissionFile("dan", found.path, "several notebooks")
     assert reader.read(several) == read_submission(several, assignment)
 
 
@@ -129,7 +129,7 @@ def test_every_file_is_read_within_its_bounds(reader, filled, put, monkeypatch, 
     assert submission.status != "graded" or submission.answers["causal-mask"] == ANSWER
     assert time.process_time() - own < 1, "it is not the grader that reads"
     reader._stop()
-    assert _spent() - spent < SECONDS + 2  # its start included
+    assert _spent() - spent < CPU_SECONDS + 2  # its start included
     assert max(peaks, default=0) <= MEMORY_MB * 1024
     assert reader.read(put(filled)).answers["causal-mask"] == ANSWER
 
@@ -172,7 +172,7 @@ def test_nothing_that_lies_about_is_imported(assignment, filled, put, tmp_path, 
 
 def test_a_folder_that_does_not_answer_is_given_up(reader, filled, put, monkeypatch):
     reader.read(put(filled))
-    monkeypatch.setattr(bounded, "PATIENCE", 5)
+    monkeypatch.setattr(bounded, "REPLY_SECONDS", 5)
     os.kill(reader._process.pid, signal.SIGSTOP)
     first = reader._process.pid
     assert reader.read(put(filled)).status == "graded"  # by the next one

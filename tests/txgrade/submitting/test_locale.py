@@ -18,9 +18,11 @@ import json, sys
 from txgrade.records.people import Roster
 from txgrade.submitting.finding import find_submissions
 roster = Roster.of(["Zo\u00eb", "zo"], ["\u540d\u524d"], ["Bob"])
-found = find_submissions(sys.argv[1], "03_sample", roster)
-names = [(each.name, each.given, each.path.read_text("utf-8"), [note.kind for note in each.notes]) for each in found]
-print(json.dumps([names, roster.missing((each.given, each.number) for each in found), sys.getfilesystemencoding()]))
+files = find_submissions(sys.argv[1], "03_sample", roster)
+kinds = {file.name: [note.kind for note in file.notes] for file in files}
+names = [(file.name, file.file_name, file.path.read_text("utf-8"), kinds[file.name]) for file in files]
+missing = roster.missing((file.file_name, file.number) for file in files)
+print(json.dumps([names, missing, sys.getfilesystemencoding()]))
 """
 WRITE = r"""
 import sys
@@ -65,7 +67,7 @@ def test_handing_in_is_the_same(course, tmp_path):
     path, inbox = tmp_path / course.exercise.name, tmp_path / "übung"
     nbformat.write(notebook, path)
     inbox.mkdir()
-    options = ("-m", "txlib.cli", "submit", path, "--to", inbox, "--name", "Zoë")
+    options = ("-m", "txgrade", "submit", path, "--to", inbox, "--name", "Zoë")
     said = [run(locale, *options) for locale in ("C", "UTF-8", "POSIX")]
     assert [status for status, *_ in said] == [0, 0, 0], said
     first, *again = [words for _, words, _ in said]
@@ -74,6 +76,6 @@ def test_handing_in_is_the_same(course, tmp_path):
     assert [folder.name for folder in inbox.iterdir()] == ["Zoë"]
     for locale in LOCALES:
         status, words, error = run(
-            locale, "-m", "txlib.cli", "submit", "--verify", inbox / "Zoë" / "03_sample.receipt.json"
+            locale, "-m", "txgrade", "submit", "--verify", inbox / "Zoë" / "03_sample.receipt.json"
         )
         assert status == 0 and "it is what lies there now" in words, error

@@ -47,7 +47,7 @@ def put(inbox, *names, folder=False):
 
 def found(inbox, roster=None):
     with at_most(10):
-        return {each.given: each for each in find_submissions(inbox, "03_sample", roster)}
+        return {each.file_name: each for each in find_submissions(inbox, "03_sample", roster)}
 
 
 def kinds(each):
@@ -72,7 +72,8 @@ def test_two_files_of_one_learner_s_are_one_person_s(tmp_path):
         [note] = everybody[name].notes
         assert note.kind == "same person" and note.review
         assert (
-            note.text == f"the same learner's (number 12345) as `{other}.ipynb`: none of them counts until one is left"
+            note.text
+            == f"the same learner's (number 12345) as `{other}.ipynb`: none of them counts until only one is left"
         )
     bob = everybody[LATE[1]]
     assert (bob.name, bob.notes, bob.number) == (LATE[1], (), "12346")
@@ -173,7 +174,7 @@ def test_every_submission_has_one_name_of_its_own(names, people):
     assert len({person(each.name) for each in submissions}) == len(submissions)
     for each in submissions:
         assert safe_name(each.name) == each.name
-        if {note.kind for note in each.notes} >= {"same person"} and each.name != safe_name(each.given):
+        if {note.kind for note in each.notes} >= {"same person"} and each.name != safe_name(each.file_name):
             assert not lms_of(each.name), "a name made here is read as a file's"
         assert unicodedata.is_normalized("NFC", each.name)
 

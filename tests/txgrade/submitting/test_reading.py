@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from txgrade.authoring.read import read_assignment
 from txgrade.records.people import safe_name
-from txgrade.submitting.finding import HandedIn, find_submissions
+from txgrade.submitting.finding import SubmissionFile, find_submissions
 from txgrade.submitting.notebook import MAX_BYTES, STATUSES
 from txgrade.submitting.reading import read_submission
 
@@ -61,7 +61,7 @@ def read(assignment, tmp_path):
         if not isinstance(content, bytes):
             content = (content if isinstance(content, str) else json.dumps(content)).encode()
         path.write_bytes(content)
-        return read_submission(HandedIn("ada", path), assignment)
+        return read_submission(SubmissionFile("ada", path), assignment)
 
     return read
 
@@ -166,7 +166,7 @@ def test_a_large_file_is_not_even_read(read, assignment, tmp_path):
     with path.open("wb") as file:
         file.truncate(50 * 2**20)
     start = time.process_time()
-    assert read_submission(HandedIn("bob", path), assignment).status == "too large"
+    assert read_submission(SubmissionFile("bob", path), assignment).status == "too large"
     assert time.process_time() - start < 0.05
     assert read(b"[" + b" " * (MAX_BYTES - 2) + b"]").status == "not a notebook"
     assert read(b"[" + b" " * (MAX_BYTES - 1) + b"]").status == "too large"
@@ -424,7 +424,7 @@ def test_another_exercise_is_named(read, edited):
     block = read_assignment("solutions/06_block.py")
     path = Path(os.environ["TXGRADE_HOME"]).with_name("heads.ipynb")
     path.write_text(heads.replace("unfuse", block.tasks[0].id), encoding="utf-8")
-    submission = read_submission(HandedIn("eve", path), block)  # both have a task of that name
+    submission = read_submission(SubmissionFile("eve", path), block)  # both have a task of that name
     assert submission.status == "other exercise" and "Heads" in submission.notes[0].text.title()
 
 
@@ -602,8 +602,8 @@ def test_things_that_are_no_files(tmp_path, assignment):
         found = find_submissions(tmp_path)
         assert [each.name for each in found] == ["cy", "pipe", "s"]
         assert {read_submission(each, assignment).status for each in found} == {"unreadable"}
-    assert read_submission(HandedIn("zero", Path("/dev/zero")), assignment).status == "unreadable"
-    assert read_submission(HandedIn("gone", tmp_path / "gone.ipynb"), assignment).status == "unreadable"
+    assert read_submission(SubmissionFile("zero", Path("/dev/zero")), assignment).status == "unreadable"
+    assert read_submission(SubmissionFile("gone", tmp_path / "gone.ipynb"), assignment).status == "unreadable"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -626,7 +626,7 @@ def test_a_receipt_says_when(tmp_path, assignment, filled):
     os.utime(path, (1_000_000_000, 1_000_000_000))
 
     def submitted():
-        return read_submission(HandedIn("ada", path), assignment).submitted
+        return read_submission(SubmissionFile("ada", path), assignment).submitted
 
     written = "2001-09-09T01:46:40+00:00"
     assert submitted() == written
@@ -664,7 +664,7 @@ def test_dates_that_no_calendar_has(filled, assignment, tmp_path, seconds, said)
         os.utime(path, (seconds, seconds))
         if path.stat().st_mtime != seconds:
             pytest.skip("this file system keeps no such date")
-        assert read_submission(HandedIn("ada", path), assignment).submitted == said
+        assert read_submission(SubmissionFile("ada", path), assignment).submitted == said
 
 
 # Anything at all

@@ -131,7 +131,7 @@ def test_the_folder_that_the_docs_describe(answer, inbox, assignment):
 
 @as_root
 def test_the_command_takes_a_folder_that_learners_may_not_list(answer, inbox):
-    from txlib.cli import app
+    from txgrade.cli import app
 
     options = ["submit", str(answer()), "--to", str(inbox), "--name", "ada"]
     assert as_user(ADA, lambda: app(options, standalone_mode=False)) == [None, None]

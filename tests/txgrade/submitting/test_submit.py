@@ -414,7 +414,7 @@ def test_a_receipt_leads_nowhere_else(answer, inbox, tmp_path):
 
 def command(*options):
     return subprocess.run(
-        [sys.executable, "-m", "txlib.cli", "submit", *map(str, options)],
+        [sys.executable, "-m", "txgrade", "submit", *map(str, options)],
         capture_output=True,
         text=True,
         env=os.environ | {"TXGRADE_SUBMIT_TO": ""},
@@ -427,7 +427,7 @@ def test_the_command(answer, inbox):
     assert command("--verify", inbox / "ada" / "03_sample.receipt.json").stdout.endswith("what it names.\n")
     for options in ((), (answer(),), (answer(), "--to", inbox / "missing"), ("--verify", answer())):
         run = command(*options)
-        assert run.returncode == 2 and run.stderr.startswith("txlib: ") and run.stderr.count("\n") == 1, run.stderr
+        assert run.returncode == 2 and run.stderr.startswith("txgrade: ") and run.stderr.count("\n") == 1, run.stderr
 
 
 def in_a_kernel(*sources, **environment):
@@ -511,6 +511,6 @@ import txgrade
 txgrade.load_ipython_extension(shell)
 new = {name.split(".")[0] for name in set(sys.modules) - before}
 assert "submit" in shell.magics_manager.magics["line"]
-assert new <= {"txlib"}, new
+assert new <= {"txgrade"}, new
 """
     subprocess.run([sys.executable, "-c", code], check=True)

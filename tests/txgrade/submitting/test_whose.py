@@ -35,7 +35,7 @@ def put(tmp_path, monkeypatch):
 def found(inbox, roster=None):
     """For each submission, by its folder's name: its own, and what is noted, with `!` where somebody has to look."""
     return {
-        each.given: (each.name, {note.kind + "!" * note.review for note in each.notes})
+        each.file_name: (each.name, {note.kind + "!" * note.review for note in each.notes})
         for each in find_submissions(inbox, "03_sample", roster)
     }
 
@@ -112,7 +112,7 @@ ROSTER = Roster.of(["Lovelace, Ada", "ada", "1001"], ["Rose, Bob", "bob", "1002"
 
 
 def missing(inbox):
-    return ROSTER.missing((each.given, each.number) for each in find_submissions(inbox, "03_sample", ROSTER))
+    return ROSTER.missing((each.file_name, each.number) for each in find_submissions(inbox, "03_sample", ROSTER))
 
 
 def test_a_roster_says_who_is_one(put):

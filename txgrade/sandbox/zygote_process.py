@@ -25,7 +25,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from txgrade.sandbox import enclosure, filter, groups, watching
+from txgrade.sandbox import filter, groups, jail, watching
 from txgrade.sandbox.fork import Plan, fork
 from txgrade.sandbox.limits import Limits
 
@@ -86,17 +86,17 @@ class Kernel:
         return f"the limit of {limits.notebook_seconds:g} s" if time.monotonic() > self.deadline else ""
 
 
-class WarmParent:
-    """The loop that serves requests, watches kernels, and buries them."""
+class ZygoteProcess:
+    """The loop that serves requests, watches kernels, and reaps them."""
 
     def __init__(self, root: bool, tmp_holds_binds: bool, places: list[str]):
         self.root, self.tmp_holds_binds, self.places = root, tmp_holds_binds, places
         self.kernels: dict[int, Kernel] = {}  # by waiter
-        self.groups = sorted(Path(enclosure.RUN, "groups").iterdir())
-        self.next_uid = enclosure.FIRST_UID + int.from_bytes(os.urandom(3), "big")
+        self.groups = sorted(Path(jail.RUN, "groups").iterdir())
+        self.next_uid = jail.FIRST_UID + int.from_bytes(os.urandom(3), "big")
         self.selector = selectors.DefaultSelector()
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(f"{enclosure.RUN}/control")
+        self.listener.bind(f"{jail.RUN}/control")
         self.listener.listen(64)
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.selector.register(sys.stdin, selectors.EVENT_READ)  # which the grader holds, and never writes to
@@ -111,7 +111,7 @@ class WarmParent:
                     os._exit(1)
                 elif isinstance(key.fileobj, socket.socket):
                     self._read(key.fileobj, key.data)
-            self._bury()
+            self._reap()
             for kernel in self.kernels.values():
                 if reason := kernel.excess():
                     self._kill(kernel, reason)
@@ -131,7 +131,7 @@ class WarmParent:
             try:
                 self._answer(client, json.loads(line), pipes)
             except (LookupError, OSError, TypeError, ValueError) as reason:  # one client's mistake hurts no other
-                _send(client, {"ended": f"the warm parent could not do it: {reason}"})
+                _send(client, {"ended": f"the zygote could not do it: {reason}"})
         for pipe in pipes:
             os.close(pipe)
 
@@ -175,7 +175,7 @@ class WarmParent:
         with contextlib.suppress(ProcessLookupError):
             os.kill(kernel.init, signal.SIGKILL)  # with it everything in its namespace
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         while self.kernels:
             try:
                 waiter, status = os.waitpid(-1, os.WNOHANG)
@@ -227,12 +227,12 @@ def _send(client: socket.socket, message: dict) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    enclosure.die_with_parent()
-    enclosure.leave_keyring()
+    jail.die_with_parent()
+    jail.leave_keyring()
     filter.compiled()  # once, for all kernels
     settings = json.loads(arguments[0])
     _preload([*KERNEL, *settings["modules"]])
-    WarmParent(settings["root"], settings["tmp_holds_binds"], settings["places"]).serve()
+    ZygoteProcess(settings["root"], settings["tmp_holds_binds"], settings["places"]).serve()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts the outer sandbox with the warm parent in it, and asks it for kernels."""
+"""Starts the outer sandbox with the zygote in it, and asks it for kernels."""
 
 import contextlib
 import json
@@ -23,8 +23,8 @@ class SandboxError(ValueError):
     """The sandbox could not be made. The message says what to do."""
 
 
-class Nursery:
-    """A warm parent for sealed kernels. Dies with the process that made it, and all kernels with it.
+class Zygote:
+    """A zygote for sealed kernels. Dies with the process that made it, and all kernels with it.
 
     Make it in a thread that stays: Linux counts a thread's end as the parent's death.
 
@@ -41,10 +41,10 @@ class Nursery:
 
     @property
     def address(self) -> Path:
-        """Where kernels are asked for: what `$TXGRADE_NURSERY` is set to."""
+        """Where kernels are asked for: what `$TXGRADE_ZYGOTE` is set to."""
         return self.folder / "control"
 
-    def __enter__(self) -> "Nursery":
+    def __enter__(self) -> "Zygote":
         self.start()
         return self
 
@@ -113,7 +113,7 @@ class Nursery:
             *view.arguments(self.folder, self._groups, list(self.data.values()), binds, root),
             sys.executable,
             "-m",
-            "txgrade.sandbox.warm_parent",
+            "txgrade.sandbox.zygote_process",
             json.dumps(settings),
         ]
 
@@ -134,7 +134,7 @@ def waited_seconds(address: Path | str, name: str) -> float:
 
 
 class Lease:
-    """A connection to a warm parent. As long as it is open, the kernel may live."""
+    """A connection to a zygote. As long as it is open, the kernel may live."""
 
     def __init__(self, client: socket.socket):
         self._client, self._received = client, b""
@@ -152,7 +152,7 @@ class Lease:
             socket.send_fds(client, [json.dumps(request).encode() + b"\n"], pipes)
         except OSError as reason:
             client.close()
-            raise SandboxError(f"no warm parent answers at {address}: {reason}") from reason
+            raise SandboxError(f"no zygote answers at {address}: {reason}") from reason
         return cls(client)
 
     def read(self, timeout: int | float) -> dict | None:
@@ -164,7 +164,7 @@ class Lease:
                 return None
             data = self._client.recv(1 << 16)
             if not data:
-                return {"ended": "the warm parent is gone"}
+                return {"ended": "the zygote is gone"}
             self._received += data
         line, self._received = self._received.split(b"\n", 1)
         return json.loads(line)
@@ -189,5 +189,5 @@ def start_kernel(address: Path | str, kind: str, name: str, limits: Limits, pipe
     answer = lease.read(START)
     if not answer or "started" not in answer:
         lease.close()
-        raise SandboxError(f"no sealed kernel: {answer['ended'] if answer else 'the warm parent does not answer'}")
+        raise SandboxError(f"no sealed kernel: {answer['ended'] if answer else 'the zygote does not answer'}")
     return lease

@@ -1,6 +1,6 @@
 """What a forked child does to itself before it becomes a kernel (Linux only).
 
-After `enclose` a process is alone: namespaces of its own for mounts, processes, network and shared memory, an empty
+A jailed process is alone: namespaces of its own for mounts, processes, network and shared memory, an empty
 home, no rights, and limits. The child of a root process also becomes a user that nobody else is.
 """
 
@@ -17,7 +17,7 @@ from txgrade.sandbox.limits import Limits
 from txgrade.sandbox.syscall_numbers import numbers
 
 HOME = "/learner"  # inside: the private home, and where a kernel starts
-RUN = "/run/txgrade"  # inside, until hidden: the warm parent's folder
+RUN = "/run/txgrade"  # inside, until hidden: the zygote's folder
 FILES = 50_000  # in home, /tmp and /dev/shm together
 TERMINALS = 16
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # as bubblewrap's `--dev` makes them
@@ -38,7 +38,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(root: bool) -> None:
-    """Leave the namespaces of the warm parent. An ordinary user needs a user namespace to be allowed the others."""
+    """Leave the namespaces of the zygote. An ordinary user needs a user namespace to be allowed the others."""
     uid, gid = os.getuid(), os.getgid()
     _call(libc.unshare, NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWPID | NEWNET | (0 if root else NEWUSER))
     if not root:
@@ -51,7 +51,7 @@ def start_folder(places: list[str]) -> str:
 
 
 def furnish(uid: int, limits: Limits, tmp_holds_binds: bool, places: list[str]) -> None:
-    """Mounts: an empty home, an empty /tmp; the warm parent's folder disappears.
+    """Mounts: an empty home, an empty /tmp; the zygote's folder disappears.
 
     The assignment's data go to their places, seen from where the kernel starts.
 
@@ -124,7 +124,7 @@ def leave_keyring() -> None:
 
 
 def set_limits(limits: Limits, alone: bool = True) -> None:
-    """What the system itself enforces, of each process; `warm_parent.py` bounds all of them together.
+    """What the system itself enforces, of each process; `zygote_process.py` bounds all of them together.
 
     The number of processes is counted by user: it is only limited where this process is its user's first.
     """
