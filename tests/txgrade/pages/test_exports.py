@@ -316,7 +316,7 @@ def test_who_is_left_out_is_said(out, tmp_path, capsys):
     for to in ("gradescope", "canvas"):
         command.export(to, out, roster)
         said = capsys.readouterr().err
-        assert said.startswith("txlib: ") and f"left out, see {to}-left-out.csv" in said and said.count("\n") == 1
+        assert said.startswith("txgrade: ") and f"left out, see {to}-left-out.csv" in said and said.count("\n") == 1
         assert "Žofia Nováková (handed in from the account `mallory`)" in said
         assert "mallory" in (out / f"{to}-left-out.csv").read_text("utf-8")
     assert not (out / "gradescope" / "Žofia Nováková" / "results.json").exists()
