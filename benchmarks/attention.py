@@ -1,16 +1,16 @@
-"""Attention of ours and of others, in turns: time forward and with backward, and memory. On a CPU, one thread's time.
+"""Compare our attention with others', in turns: time forward and with backward, and memory. On a CPU, one thread.
 
     python benchmarks/attention.py [layers] [window] … [--lengths 1024 16384] [--memory 16384] [--rounds 15]
                                    [--device cuda] [--save]
 
-A case is a function of the length, with `@case` above it: it makes the inputs, our way, and the peers' ways, which are
-called alike. The last line of each says how long our matrix products alone would take at the speed of one large
-product: the ratio is our share of what the machine can do. So a new mechanism, or a new peer, is some lines here:
+A case is a function of the length, decorated with `@case`. It makes the inputs, our version, and the peers' versions,
+which have the same signature. The last line of each says how long our matrix products alone would take at the speed of
+one large product: the ratio is the fraction of the machine's speed that we reach. To add a mechanism or a peer:
 
     @case(lengths=(1024, 4096))
     def mine(length):
         \"\"\"What is compared.\"\"\"
-        yield Case("mine", qkv(length), ours=MyAttention(), peers={"somebody": Peer(their_function, {FORWARD: 2})})
+        yield Case("mine", qkv(length), ours=MyAttention(), peers={"theirs": Peer(their_function, {FORWARD: 2})})
 """
 
 import argparse

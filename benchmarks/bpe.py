@@ -1,10 +1,10 @@
-"""Byte-pair encoding: training to 4096 tokens and encoding, beside Hugging Face's tokenizers (Rust), one thread each.
+"""Compare byte-pair encoding with Hugging Face's tokenizers (Rust): training to 4096 tokens, and encoding. One thread.
 
     python benchmarks/bpe.py [--rounds 3] [--save]
 
-CPU seconds, because wall-clock time on a busy machine says little. The text is the embedded plays of Shakespeare: 1 MB
-of them, and 10 MB by repeating them with some words spelt backwards. Both encode with the same merges and a fresh
-encoder, and must give the same ids.
+It measures CPU seconds, because wall-clock time on a busy machine says little. The text is the bundled plays of
+Shakespeare: 1 MB of them, and 10 MB by repeating them with some words spelled backward. Both encode with the same
+merges and a fresh encoder, and must give the same ids.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def text_of(size: int) -> str:
-    """Plays, then the plays again with every seventh word spelt backwards, so that new words keep coming."""
+    """Plays, then the plays again with every seventh word spelled backward, so that new words keep coming."""
     words = "\n".join(plays().values()).split(" ")
     text, step = "", 0
     while len(text) < size:

@@ -1,10 +1,10 @@
-"""What still passes between two sandboxes: bits per second of a simple sender and receiver, for each way that is known.
+"""Measure what still passes between two sandboxes: bits per second of a simple sender and receiver, channel by channel.
 
     python benchmarks/channels.py
 
 Both are sealed kernels under one zygote, at the same time. They agree on a clock: in each slot the sender does
-something or nothing, and the receiver says which. Of what it gets right, the information is counted: a receiver that
-guesses gets 0. Somebody who tries harder, in C, will get more. Every way that is closed has a test instead
+something or nothing, and the receiver says which. The result counts the information that arrives: a receiver
+that guesses gets 0. A more determined sender, written in C, will get more. Every closed channel has a test instead
 (`tests/txgrade/sandbox/test_channels.py`).
 """
 

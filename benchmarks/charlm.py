@@ -1,12 +1,12 @@
-"""A character model of tiny Shakespeare after equal CPU time: GPT-2's recipe and `txlib train shakespeare`, one thread.
+"""Compare GPT-2's recipe with `txlib train shakespeare` on characters of tiny Shakespeare: equal CPU time, one thread.
 
     python benchmarks/charlm.py [--seconds 20] [--rounds 1] [--save]
 
 The setting is the one that nanoGPT's README gives for a CPU: 4 layers, 4 heads, width 128, context 64, 0.80 million
-parameters. The peer is that recipe with our modules (GPT-2's block without biases, AdamW at 1e-3 falling along a cosine
+parameters. The peer is that recipe with our modules (GPT-2's block without biases, AdamW at 1e-3 with a cosine schedule
 to 1e-4, 100 steps of warm-up, weight decay 0.1, 2000 batches of 12 random windows, float32); ours is the preset
 `small`, given as many CPU seconds as the peer took. The loss is the mean over all windows of 64 characters in the last
-tenth of the text. Without $TXLIB_DATA/tinyshakespeare, the embedded plays take its place.
+tenth of the text. Without $TXLIB_DATA/tinyshakespeare, it uses the bundled plays.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""A whole class graded: how long it takes by how many processes, and that nothing is lost where they are killed.
+"""Grade a whole class: measure the time by number of processes, and check that nothing is lost when they are killed.
 
     python benchmarks/grading.py --class 20 100 [--workers 1 2 4] [--kill 5] [--keep FOLDER] [--save]
 
-The class is made up, the same each time: right answers in two wordings, the usual mistakes, half-empty and empty
-notebooks, a kernel that is ended from inside, files that are no notebooks. It is graded by the processes of this
-machine, and by so many workers of a Dask cluster on it, on the same two seeds. With `--kill 5` there is one more run by
-the most workers: after each five grades one of them gets kill -9, and another takes its place; half-way the grader
-itself does, and is started again. All runs must come to the same gradebook, with one row a submission, and to the
-scores that the answers deserve.
+The class is artificial and the same each time: right answers in two wordings, the usual mistakes, half-empty and empty
+notebooks, a kernel that is ended from inside, files that are not notebooks. Local processes grade it, and then Dask
+clusters on this machine with each number of workers, on the same two seeds. `--kill 5` adds a run with the most
+workers: after every five grades one of them gets kill -9 and is replaced; halfway through, so does the grader itself,
+which is then restarted. All runs must end with the same gradebook, with one row per submission, and with the scores
+that the answers deserve.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What every benchmark here does: run a peer and ours in turns, take medians, print one table, keep one JSON file."""
+"""Run a peer and ours in turns, take medians, print one table, write one JSON file: the base of all benchmarks."""
 
 import json
 import os

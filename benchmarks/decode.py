@@ -1,10 +1,10 @@
-"""Tokens a second of a decoder of GPT-2's smallest shape, one text at a time: `transformers` and ours, one thread.
+"""Compare tokens per second with `transformers`, for a decoder of GPT-2's smallest shape, one text, one thread.
 
     python benchmarks/decode.py [--tokens 64] [--rounds 7] [--save]
 
-Both have the same random weights, loaded from the same folder, and write greedily behind the same 16 tokens, each with
-its cache; in float32 they must write the same. Ours runs in float32, and after `pack_weights` with each weight in 16
-and in 8 bits. All weights are read for each token, so the machine's reading speed is the limit: it is measured too.
+Both have the same random weights, loaded from the same folder, and continue the same 16 tokens greedily, each with
+its cache; in float32 they must write the same text. Ours runs in float32, and after `pack_weights` with each weight in
+16 and in 8 bits. Each token reads all weights, so memory bandwidth is the limit: it is measured too.
 """
 
 import argparse

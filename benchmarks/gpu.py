@@ -1,17 +1,19 @@
-"""Training, attention and decoding on a GPU: peers and ours in turns, and what share of the machine's speed that is.
+"""Compare training, attention and decoding on a GPU with peers, in turns, and report the fraction of the GPU's speed.
 
     python benchmarks/gpu.py [train] [attention] [translate] [decode] [--rounds 3] [--save]
 
-Each case is saved as soon as it is measured, into a file of its own; where one fails, its trace is printed, the others
-are measured, and the exit status is 1. The first calls compile: all four take a quarter of an hour, each a few minutes.
+Each case is saved as soon as it is measured, into a separate file. If one fails, its trace is printed, the others
+are still measured, and the exit status is 1. The first calls compile: all four take a quarter of an hour, each a few
+minutes.
 
-train      a step of GPT-2 small (124 M weights), bf16, blocks compiled, beside `transformers`' model, compiled whole
-attention  causal, and in a window of 256: our Triton kernels beside torch's flash kernel and FlexAttention, compiled
-translate  a step of the paper's base Transformer beside one made of `nn.Transformer`
-decode     GPT-2 small writing, one text and 64: beside `transformers`; a cache that grows, a static one, CUDA graphs
+train      a step of GPT-2 small (124 M weights), bf16, blocks compiled; against `transformers`' model, compiled whole
+attention  causal, and in a window of 256: our Triton kernels against torch's flash kernel and FlexAttention, compiled
+translate  a step of the paper's base Transformer against one made of `nn.Transformer`
+decode     GPT-2 small generating one text and 64, against `transformers`; a growing cache, a static one, CUDA graphs
 
-Operations are the model's (see `txlib.training.profile`), the peak is a data sheet's or a measured product's. Without a
-GPU the same runs with small models and without compilers, to show that it runs: the numbers say nothing about a GPU.
+Operations are those of the model (see `txlib.training.profile`); the peak comes from a data sheet or a measured
+product. Without a GPU it uses small models and no compilers, only to show that it runs: the numbers say nothing about a
+GPU.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Seconds a submission: `txgrade grade` beside nbgrader, the same assignment, the same ten answers.
+"""Compare seconds per submission: `txgrade grade` against nbgrader, on the same assignment and the same ten answers.
 
     python benchmarks/grading.py [--rounds 3] [--save]
     python benchmarks/grading.py --class 20 100 1000 [--workers 1 2 4] [--kill 5] [--save]
@@ -6,7 +6,7 @@
 Both start from nothing and end with feedback pages: `nbgrader autograde` and `generate_feedback` (one submission at a
 time; its tests are asserts in the learner's kernel), and `txgrade grade` (two seeds, sealed, as many processes as it
 chooses). The assignment has an import, three answers and three tests. Both must give the scores that the answers
-deserve. With `--class`, `txgrade grade` alone is measured, with classes of these sizes: see `classes.py`.
+deserve. `--class` measures `txgrade grade` alone, with classes of these sizes: see `classes.py`.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-"""Liu et al. 2018, Table 4, re-run small: who makes use of a long input? Equal CPU time, one thread.
+"""Re-run Table 4 of Liu et al. (2018) at small size: which models use a long input? Equal CPU time, one thread.
 
     python benchmarks/long_text.py [--data plays] [--seconds 120] [--lengths 128 512 2048] [--out DIR] [--save]
 
-Recurrent sequence to sequence with attention, the Transformer with encoder and decoder (T-ED), the decoder alone, which
-reads source, separator and target as one text (T-D), and the one whose layers are local and memory-compressed in turns
-(T-DMCA), without and with experts. Each learns for so many seconds at each length of the input.
+The models are recurrent sequence to sequence with attention, the Transformer with encoder and decoder (T-ED), the
+decoder alone, which reads source, separator and target as one text (T-D), and a decoder with alternating local and
+memory-compressed layers (T-DMCA), without and with experts. Each trains for the same time at each input length.
 
-`plays`: write on a play of Shakespeare's that nobody has seen, from the tokens before it. `aclsum`: summaries of the
+`plays`: continue an unseen play of Shakespeare from the tokens before it. `aclsum`: summaries of the
 challenge, the approach or the outcome of a paper, from its abstract, introduction and conclusion;
-`pip install --no-deps aclsum` brings 250 papers. Only there is ROUGE-L measured: a scene may go on in many ways.
+`pip install --no-deps aclsum` installs 250 papers. ROUGE-L is measured only there: a scene may continue in many ways.
 
-Every run that is finished is kept in --out: the same command goes on.
+--out keeps every finished run, so the same command continues.
 """
 
 import argparse

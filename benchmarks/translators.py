@@ -1,16 +1,16 @@
-"""Eight translators of one size after equal CPU time: recurrent, convolutional, Transformers; one thread.
+"""Compare eight translators of one size after equal CPU time: recurrent, convolutional, Transformers; one thread.
 
     python benchmarks/translators.py [--seconds 300] [--seeds 3] [--data multi30k] [--out runs/translators] [--save]
 
-All have the parameters of the preset `tiny` (± 10 %), the same sentences, batches and vocabulary, and the training of
+All have the parameters of the preset `tiny` (± 10%), the same sentences, batches and vocabulary, and the training of
 `txlib train translation --model …`: Muon for the matrices in their layers, but Adam for ConvS2S. `paper` is the
-Transformer with all that Vaswani et al. (2017) chose: post-norm, sinusoids, Adam and their schedule. First each is
-timed, in turns, on batches from all of an epoch, to know how many steps fit into the seconds: let the machine be quiet
-for that minute. What follows depends on the steps, and not on the clock. BLEU is sacrebleu's on the test sentences;
-training FLOPs are counted on one batch in sixteen of an epoch and scaled to the tokens trained on. Stopped, the same
-command goes on.
+Transformer with all choices of Vaswani et al. (2017): post-norm, sinusoids, Adam and their schedule. First each is
+timed, in turns, on batches from a whole epoch, to compute how many steps fit into the seconds: keep the machine idle
+during that minute. The rest depends on the steps, not on the clock. BLEU is sacrebleu's on the test sentences;
+training FLOPs are counted on one batch in sixteen of an epoch and scaled to the tokens trained on. After an
+interruption, the same command continues.
 
-The sentences are Multi30k's in $TXLIB_DATA, else those of the games that come along.
+The sentences are Multi30k's in $TXLIB_DATA, else those of the bundled games.
 """
 
 import argparse

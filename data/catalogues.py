@@ -1,7 +1,7 @@
-"""Sentence pairs from the message catalogues of free games: the part that every `data/*/build.py` shares.
+"""Extract sentence pairs from the message catalogs of free games: the common part of the games' `build.py`.
 
-A catalogue (`.mo`, GNU gettext) maps each English message to its translation. A message is often a whole paragraph:
-it is cut into sentences, and kept as pairs only where both languages have the same number of them.
+A catalog (`.mo`, GNU gettext) maps each English message to its translation. A message is often a whole paragraph:
+it is split into sentences, and kept as pairs only if both languages have the same number of them.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Writes far_away.json: what the readers of lesson 20 find out from how far away, three seeds each.
+"""Write far_away.json: from how far away the models of lesson 20 still find information, three seeds each.
 
     python data/far_away.py 0 1 2
 
-`recorded.py` says how.
+`recorded.py` does the work.
 """
 
 from functools import partial

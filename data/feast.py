@@ -1,8 +1,8 @@
-"""Writes feast.json: how many guests each mechanism of lesson 21 remembers, three seeds each.
+"""Write feast.json: how many guests each mechanism of lesson 21 remembers, three seeds each.
 
     python data/feast.py 0 1 2
 
-`recorded.py` says how.
+`recorded.py` does the work.
 """
 
 from recorded import Runs, record_seeds

@@ -1,8 +1,8 @@
-"""Writes flocks.json: what the models of lesson 18 find in sets of each size, three seeds each.
+"""Write flocks.json: what the models of lesson 18 find in sets of each size, three seeds each.
 
     python data/flocks.py 0 1 2
 
-`recorded.py` says how.
+`recorded.py` does the work.
 """
 
 import torch

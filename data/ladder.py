@@ -1,8 +1,8 @@
-"""Writes ladder.json: what unseen text costs the small GPTs of lesson 23, by size and budget, three seeds each.
+"""Write ladder.json: the loss of lesson 23's small GPTs on unseen text, by size and budget, three seeds each.
 
     python data/ladder.py 0 1 2
 
-It takes about four CPU-minutes per seed. `recorded.py` says how.
+It takes about four CPU-minutes per seed. `recorded.py` does the work.
 """
 
 import time

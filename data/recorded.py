@@ -1,7 +1,7 @@
-"""Runs that take too long for a lesson: the part that their scripts, such as rumours.py and flocks.py, share.
+"""Record runs that take too long for a lesson: the common part of scripts such as rumours.py and flocks.py.
 
-Each runs its lesson's own cells that are tagged `recorded`, so that the models are those that stand there, and keeps
-what comes out beside itself. Stopped and started again, it goes on with the runs that are missing.
+Each script runs those cells of its lesson that are tagged `recorded`, so the models are the lesson's own, and writes
+the results into its folder. After an interruption it continues with the missing runs.
 """
 
 import json

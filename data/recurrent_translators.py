@@ -1,9 +1,9 @@
-"""Makes the translators of lesson 02, from the embedded sentence pairs: checkpoints/games-*-rnn*.
+"""Train the translators of lesson 02 on the bundled sentence pairs: checkpoints/games-*-rnn*.
 
     python data/recurrent_translators.py
 
-Each is a run of the translation recipe with a recurrent model, in runs/; what is kept is its `model` folder, with the
-weights in half precision. Runs that are there are not made again, and those that were stopped go on.
+Each is a run of the translation recipe with a recurrent model, in runs/. The script keeps its `model` folder, with the
+weights in half precision. It skips finished runs, and resumes interrupted ones.
 """
 
 import shutil

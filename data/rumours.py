@@ -1,8 +1,8 @@
-"""Writes rumours.json: how far the models of lesson 15 follow a chain, three seeds each.
+"""Write rumours.json: how far the models of lesson 15 follow a chain, three seeds each.
 
     python data/rumours.py 0 1 2
 
-`recorded.py` says how.
+`recorded.py` does the work.
 """
 
 import time

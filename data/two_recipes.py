@@ -1,8 +1,8 @@
-"""Writes checkpoints/games-de-en/recipes.json: how two finished runs of `txlib train translation` went.
+"""Write checkpoints/games-de-en/recipes.json: the course of two finished runs of `txlib train translation`.
 
     python data/two_recipes.py runs/tiny runs/paper
 
-It keeps what `model/result.json` says of each, and from `metrics.csv` the training loss, as means of 50 steps.
+It copies each run's `model/result.json`, and from `metrics.csv` the training loss as means of 50 steps.
 """
 
 import csv

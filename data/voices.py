@@ -1,8 +1,10 @@
-"""Writes voices.json: what a note costs the models of lesson 17, three seeds each.
+"""Write voices.json: the loss per note of the models of lesson 17, three seeds each.
 
     python data/voices.py 0 1 2
 
-`recorded.py` says how. "positions" compares distances with places, "keys" training in one key with training in all.
+`recorded.py` does the work.
+
+"positions" compares distances with positions, "keys" training in one key with training in all.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Writes wardrobe.json: how well the networks of lesson 16 tell clothes apart, three seeds each.
+"""Write wardrobe.json: how well the networks of lesson 16 classify clothes, three seeds each.
 
     python data/wardrobe.py 0 1 2
 
-`recorded.py` says how.
+`recorded.py` does the work.
 """
 
 import time
