@@ -85,7 +85,7 @@ def ours(train_ids: torch.Tensor, unseen: torch.Tensor, vocabulary: int, seconds
     def run(steps: int) -> tuple[GPT, float]:
         torch.manual_seed(seed)
         model = make_model(preset, vocabulary)
-        batches = window_batches(train_ids, preset.context, preset.batch_tokens // preset.context, seed=seed)
+        batches = window_batches(train_ids, preset.context, preset.batch_size // preset.context, seed=seed)
         progress = train(model, batches, window_loss, preset.training, steps=steps, quiet=True)
         return model, progress.cpu_seconds
 

@@ -35,7 +35,8 @@ from txlib import plots
 from txlib.data import Batch, Splits
 from txlib.generation import Translator
 from txlib.models.pretrained import load_pretrained
-from txlib.recipes import Translation, run
+from txlib.recipes import run
+from txlib.recipes.translation import Translation
 from txlib.recipes.translators import TRANSLATORS
 from txlib.text import Tokenizer, load_tokenizer
 from txlib.training import optimizers

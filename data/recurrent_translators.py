@@ -7,7 +7,7 @@ weights in half precision. It skips finished runs, and resumes interrupted ones.
 """
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
@@ -25,7 +25,6 @@ RUNS = Path(__file__).parents[1] / "runs"
 STEPS = 5_000
 
 
-@dataclass(frozen=True, kw_only=True)
 class Recurrent(Translation):
     """A recurrent encoder–decoder, with one context vector or with attention."""
 
@@ -35,7 +34,7 @@ class Recurrent(Translation):
     @property
     def chosen(self) -> Preset:
         tiny = PRESETS["tiny"]
-        return replace(tiny, block=replace(tiny.block, d_model=160, dropout=0.15), batch_tokens=2_000)
+        return replace(tiny, block=replace(tiny.block, d_model=160, dropout=0.15), batch_size=2_000)
 
     def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
         """Of the preset's own width, not of its Transformer's size."""

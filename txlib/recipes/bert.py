@@ -5,7 +5,7 @@ What is saved is a folder as `transformers` writes it; `txlib finetune bert` bui
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -29,11 +29,21 @@ _MUON = TrainConfig(lr=3e-3, muon_lr=0.015, warmup=100, checkpoint_every=200, va
 _PAPER = TrainConfig(lr=1e-4, weight_decay=0.01, warmup=10_000, checkpoint_every=1000, validate_every=5000)
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(_SMALL, 4, 4_096, 4_000, _MUON, minutes=45.0, context=256),
-    "small": Preset(
-        replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1), 4, 4_096, 8_000, _MUON, minutes=240.0, context=256
+    "tiny": Preset(
+        block=_SMALL, layers=4, vocab_size=4_096, batch_size=4_000, context=256, training=_MUON, minutes=45.0
     ),
-    "base": Preset(BERT["base"].block, 12, 16_384, 131_072, _PAPER, minutes=720.0),
+    "small": Preset(
+        block=replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1),
+        layers=4,
+        vocab_size=4_096,
+        batch_size=8_000,
+        context=256,
+        training=_MUON,
+        minutes=240.0,
+    ),
+    "base": Preset(
+        block=BERT["base"].block, layers=12, vocab_size=16_384, batch_size=131_072, training=_PAPER, minutes=720.0
+    ),
 }
 """`tiny` made the checkpoint that comes with the course, `small` is for a night on a laptop; `base` is the paper's
 model and schedule, for a GPU, with a vocabulary that suits the text that comes with the course."""
@@ -46,7 +56,6 @@ class Documents(NamedTuple):
     validation: dict[str, list[list[str]]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PreTraining(Recipe[Documents, BertForPreTraining]):
     """Train a BERT on all the English text of the course."""
 
@@ -78,7 +87,7 @@ class PreTraining(Recipe[Documents, BertForPreTraining]):
         self, splits: Documents, tokenizer: Tokenizer, part: str = "train"
     ) -> Callable[[int], Sequence[BatchDict]]:
         documents = encode(getattr(splits, part), tokenizer)
-        return pair_batches(documents, tokenizer, self.chosen.context, self.chosen.batch_tokens, seed=self.seed)
+        return pair_batches(documents, tokenizer, self.chosen.context, self.chosen.batch_size, seed=self.seed)
 
     def loss(self, model: BertForPreTraining, batch: BatchDict) -> tuple[Tensor, int]:
         return pretraining_loss(model, batch)

@@ -1,7 +1,6 @@
 """Fine-tuning: one pre-trained BERT, and a new last layer for each task (Devlin et al. 2019, §4)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from txlib.training import TrainConfig
 BATCH_TOKENS = 2_000
 
 
-@dataclass(frozen=True, kw_only=True)
 class FineTuning(Recipe[Splits, nn.Module]):
     """Train a BERT for a task and measure it."""
 

@@ -9,7 +9,7 @@ same 1.58 nats per character of tiny Shakespeare with the preset `small` in abou
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +50,38 @@ _MUON = TrainConfig(lr=4e-3, muon_lr=0.02, warmup=40, checkpoint_every=200, vali
 _LONG = replace(_MUON, lr=3e-3)
 
 PRESETS: dict[str, Preset] = {
-    "small": Preset(_llama(128, 4, 328), 4, 1_024, 32 * 64, _MUON, minutes=2.3, context=64),
-    "medium": Preset(_llama(256, 4, 688, 0.1), 6, 2_048, 16 * 256, _LONG, minutes=30.0, context=256),
+    "small": Preset(
+        block=_llama(128, 4, 328),
+        layers=4,
+        vocab_size=1_024,
+        batch_size=32 * 64,
+        context=64,
+        training=_MUON,
+        minutes=2.3,
+    ),
+    "medium": Preset(
+        block=_llama(256, 4, 688, 0.1),
+        layers=6,
+        vocab_size=2_048,
+        batch_size=16 * 256,
+        context=256,
+        training=_LONG,
+        minutes=30.0,
+    ),
     "large": Preset(
-        _llama(384, 6, 1024, 0.2), 6, 4_096, 64 * 256, replace(_LONG, warmup=100), minutes=3.0, context=256
+        block=_llama(384, 6, 1024, 0.2),
+        layers=6,
+        vocab_size=4_096,
+        batch_size=64 * 256,
+        context=256,
+        training=replace(_LONG, warmup=100),
+        minutes=3.0,
     ),
 }
 """`small` (0.80 million parameters) is for minutes on one core, `medium` for half an hour of a laptop, `large` for a
 GPU. `small` and `large` have the sizes of nanoGPT's two settings for characters, so that losses can be compared."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Language(Recipe[Texts, GPT]):
     """Train a language model that writes plays, or on a text of your own."""
 
@@ -102,7 +123,7 @@ class Language(Recipe[Texts, GPT]):
     ) -> Callable[[int], Sequence[Tensor]]:
         ids = torch.tensor(tokenizer.encode(getattr(splits, part)))
         context = self.chosen.context
-        return window_batches(ids, context, self.chosen.batch_tokens // context, seed=self.seed)
+        return window_batches(ids, context, self.chosen.batch_size // context, seed=self.seed)
 
     def inputs(self, batch: Tensor) -> dict[str, Tensor]:
         return {"input_ids": batch[:, :-1]}

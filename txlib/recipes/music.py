@@ -49,14 +49,29 @@ _MUON = TrainConfig(lr=4e-3, muon_lr=0.02, warmup=40, checkpoint_every=100, vali
 _GRID = GridTokenizer()
 
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(_block(128, 4, 0.1), 3, len(_GRID), 16 * 256, _MUON, minutes=5.0, context=256),
-    "small": Preset(_block(256, 8, 0.2), 6, len(_GRID), 16 * 512, replace(_MUON, lr=3e-3), minutes=20.0, context=512),
+    "tiny": Preset(
+        block=_block(128, 4, 0.1),
+        layers=3,
+        vocab_size=len(_GRID),
+        batch_size=16 * 256,
+        context=256,
+        training=_MUON,
+        minutes=5.0,
+    ),
+    "small": Preset(
+        block=_block(256, 8, 0.2),
+        layers=6,
+        vocab_size=len(_GRID),
+        batch_size=16 * 512,
+        context=512,
+        training=replace(_MUON, lr=3e-3),
+        minutes=20.0,
+    ),
 }
 """`tiny` (0.7 million parameters, four bars in sight) is for minutes on one core, `small` (5.5 million, eight bars) for
 a GPU."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Music(Recipe[Splits, MusicTransformer]):
     """Train a Music Transformer on Bach's chorales."""
 
@@ -84,7 +99,7 @@ class Music(Recipe[Splits, MusicTransformer]):
 
     def make_batches(self, splits: Splits, tokenizer: None, part: str = "train") -> Callable[[int], Sequence[Tensor]]:
         context = self.chosen.context
-        size = max(1, self.chosen.batch_tokens // context)
+        size = max(1, self.chosen.batch_size // context)
         return piece_batches(getattr(splits, part), context, size, transpose=self.transpose, seed=self.seed)
 
     def inputs(self, batch: Tensor) -> dict[str, Tensor]:

@@ -7,7 +7,6 @@ whether the verse is in today's English, is an output query.
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +29,7 @@ _SMALL = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", dropout=0
 _ADAM = TrainConfig(lr=3e-3, weight_decay=0.01, checkpoint_every=200, validate_every=250)
 
 PRESETS: dict[str, Preset] = {
-    "small": Preset(_SMALL, 2, 262, 6_000, _ADAM, minutes=1.0, context=160),
+    "small": Preset(block=_SMALL, layers=2, vocab_size=262, batch_size=6_000, context=160, training=_ADAM, minutes=1.0),
 }
 """`small` (0.18 million parameters) is for a minute of one core."""
 
@@ -42,7 +41,6 @@ class Sources(NamedTuple):
     verses: Splits
 
 
-@dataclass(frozen=True, kw_only=True)
 class Arrays(Recipe[Sources, PerceiverClassifier]):
     """Train a Perceiver on pixels, on bytes, or on both at once."""
 
@@ -96,7 +94,7 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
         modern = torch.arange(len(pairs)) % 2  # of each pair one side, in turns
         texts = [pair[side] for pair, side in zip(pairs, modern.tolist(), strict=True)]
         ids = [each[: self.chosen.context] for each in tokenizer.encode_batch(texts, special_tokens=False)]
-        size = self.chosen.batch_tokens
+        size = self.chosen.batch_size
 
         def plan(epoch: int) -> list[Rows]:
             """Of each batch, which digits and which verses."""

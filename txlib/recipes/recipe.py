@@ -1,72 +1,114 @@
-"""What is particular to one kind of training: the rest is `run`."""
+"""What is particular to one kind of training; the rest is `run`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from torch import Tensor, nn
 
+from txlib.devices import to_device
+from txlib.hints import did_you_mean
 from txlib.layers import BlockConfig
 from txlib.text import Tokenizer
 from txlib.training import TrainConfig
-from txlib.training.checkpoints import read_json
 
-Chosen = TypeVar("Chosen")
+Entry = TypeVar("Entry")
 Data = TypeVar("Data")
 Model = TypeVar("Model", bound=nn.Module)
-Show = Callable[[Sequence, str], Iterable]  # goes through items, with a progress bar that says what is done
+Show = Callable[[Sequence, str], Iterable]  # iterates over items, with a progress bar of that title
+
+RECIPES: dict[str, type["Recipe"]] = {}
+"""By command, e.g. "train bert": every subclass of `Recipe` that names a command of its own."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset:
     """A model's shape and how to train it.
 
     Args:
         block, layers: the model; the same number of blocks in encoder and decoder, where it has both.
-        vocab_size: of the byte-pair encoding, special tokens included.
-        batch_tokens: tokens of a batch, padding included.
         training: rates, warm-up, averaging.
-        minutes: length of a run when the caller does not say; about right for the hardware that the preset is for.
-        context: tokens that the model sees at a time, at most.
+        minutes: default length of a run, for the hardware that the preset is meant for.
+        batch_size: of a batch: tokens, padding included; examples, for pictures and sets. 0: the recipe decides.
+        vocab_size: of the byte-pair encoding, special tokens included.
+        context: most tokens that the model sees at a time.
+        sizes: of the model, that only this recipe's models have.
     """
 
     block: BlockConfig
     layers: int
-    vocab_size: int
-    batch_tokens: int
     training: TrainConfig
     minutes: float
+    batch_size: int = 0
+    vocab_size: int = 0
     context: int = 512
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """One of the models that a recipe can train.
+
+    Args:
+        about: for help and tables.
+        make: returns the model before training; its arguments are the recipe's choice.
+        training: what is trained differently from the preset.
+    """
+
+    about: str
+    make: Callable[..., nn.Module]
+    training: Mapping[str, Any] = field(default_factory=dict)
 
 
 def option(default: Any, about: str) -> Any:
-    """A recipe's field that is an option of the command, with its help."""
+    """Return the default of a recipe's field that is an option of the command, with its help."""
     return field(default=default, metadata={"help": about})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe(Generic[Data, Model]):
-    """A kind of training; its fields are what a user can choose, its docstring's first paragraph is the command's help.
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _Options:
+    """Makes a dataclass of every subclass."""
 
-    `Recipe[Data, Model]` says what its data are, often `Splits`, and its model.
+    def __init_subclass__(cls, **keywords: Any):
+        super().__init_subclass__(**keywords)
+        dataclass(frozen=True, kw_only=True)(cls)
 
-    What a subclass has to say: where the data are (`load`), how they become tokens (`make_tokenizer`), which model
-    (`make_model`), its batches and loss, and how good it is in the end (`measure`). One that does not read text leaves
-    `make_tokenizer` out, and gets None as tokenizer.
 
-    command: what comes after `txlib`, e.g. "train bert"; presets: by name, where there are some: `Preset`s, or others
-    with `training` and `minutes`.
+class Recipe(_Options, Generic[Data, Model]):
+    """A kind of training, and a dataclass: its fields are the command's options, the first paragraph of its docstring
+    is the command's help.
+
+    `Recipe[Data, Model]` names the type of its data, often `Splits`, and its model.
+
+    A subclass says where the data are (`load`), how they become tokens (`make_tokenizer`), which model to train
+    (`make_model`), its batches and loss, and how good it is in the end (`measure`). One that does not read text omits
+    `make_tokenizer`, and gets None as tokenizer.
+
+    command: the words after `txlib`, e.g. "train bert", "train" and the class's name by default. Naming it registers
+    the recipe in `RECIPES`.
+    presets: by name.
     """
 
-    command: ClassVar[str]
-    presets: ClassVar[Mapping[str, Any]] = {}
+    command: ClassVar[str] = ""
+    presets: ClassVar[Mapping[str, Preset]] = {}
 
     seed: int = option(0, "Where the random numbers start.")
 
+    def __init_subclass__(cls, **keywords: Any):
+        super().__init_subclass__(**keywords)
+        if "command" in vars(cls):
+            other = RECIPES.get(cls.command)
+            if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ValueError(
+                    f"{cls.__name__} and {other.__name__} are both `txlib {cls.command}`; choose another command"
+                )
+            RECIPES[cls.command] = cls
+        elif not cls.command:
+            cls.command = f"train {cls.__name__.lower()}"
+
     @property
-    def chosen(self) -> Any:
-        """The preset, where there is a field for it.
+    def chosen(self) -> Preset:
+        """The preset that the field `preset` names.
 
         Raises:
             ValueError: when it is unknown.
@@ -75,68 +117,63 @@ class Recipe(Generic[Data, Model]):
 
     @property
     def training(self) -> TrainConfig:
-        """How to train."""
+        """How to train; a recipe without presets defines it."""
         return replace(self.chosen.training, seed=self.seed)
 
     @property
     def default_minutes(self) -> float:
-        """Length of a run when the caller does not say."""
+        """Length of a run by default."""
         return self.chosen.minutes
 
     @property
     def folder_name(self) -> str:
-        """Of a run, in `runs/`, when the caller does not say."""
-        raise NotImplementedError
+        """Name of a run's folder in `runs/` by default."""
+        return self.command.partition(" ")[2]
 
     def check(self) -> None:
-        """Refuse options that are wrong, before anything slow.
-
-        Raises:
-            ValueError: naming the option, its value and what can be chosen.
-        """
+        """Raise a ValueError for wrong options, before anything slow: the option, its value, what can be chosen."""
         _ = self.training
 
     def load(self) -> Data:
-        """The data: what to train on, to validate with and to test on."""
+        """Return the data to train, validate and test with."""
         raise NotImplementedError
 
     def make_tokenizer(self, splits: Data) -> Tokenizer | None:
-        """What turns texts into tokens; it is saved with the run and with the model. None where there is no text."""
+        """Return the tokenizer, which is saved with the run and with the model; None if there is no text."""
         return None
 
     def make_model(self, splits: Data, tokenizer: Any) -> Model:
-        """The model before training; random numbers have been seeded."""
+        """Return the model before training; random numbers have been seeded."""
         raise NotImplementedError
 
     def make_batches(self, splits: Data, tokenizer: Any, part: str = "train") -> Callable[[int], Sequence[Any]]:
-        """The batches that `train` wants, of one of the splits."""
+        """Return the batches of an epoch of one of the splits, as a function of the epoch."""
         raise NotImplementedError
 
     def inputs(self, batch: Any) -> dict[str, Tensor]:
-        """The model's arguments in a batch whose size decides how much memory training takes."""
+        """Return the model's arguments whose size decides how much memory training needs."""
         return {"input_ids": batch["input_ids"]}
 
     def loss(self, model: Model, batch: Any) -> tuple[Tensor, Tensor | int]:
-        """The loss that `train` wants: a sum, and over how many."""
+        """Return the loss of a batch as a sum, and over how many."""
         raise NotImplementedError
 
     def make_validation(self, splits: Data, tokenizer: Any) -> Callable[[Model], float]:
-        """What `train` calls now and then: the mean loss on the validation split, unless a recipe knows better."""
+        """Return a function that measures a model in between: the mean loss on the validation split by default."""
         batches = self.make_batches(splits, tokenizer, "validation")(0)
 
         def mean_loss(model: Model) -> float:
             device, total, count = next(model.parameters()).device, 0.0, 0
             for batch in batches:
-                loss, number = self.loss(model, batch.to(device))
-                number = int(number)
-                if number:
+                loss, number = self.loss(model, to_device(batch, device))
+                if number := int(number):
                     total, count = total + float(loss), count + number
             return total / max(count, 1)
 
         return mean_loss
 
     def measure(self, model: Model, splits: Data, tokenizer: Any, loss: float, show: Show) -> dict[str, Any]:
-        """How good the trained model is.
+        """Return how good the trained model is, by name.
 
         Args:
             loss: of the last validation.
@@ -144,26 +181,17 @@ class Recipe(Generic[Data, Model]):
         return {}
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
-        """What to tell a user in the end, with a command to go on with."""
+        """Return what to print in the end, with a command to continue with."""
         return f"Validation loss {result['validation_loss']:.3f}; the model is in {out}/model"
 
 
-def choose(table: Mapping[str, Chosen], name: str, what: str = "preset") -> Chosen:
-    """The preset of that name, or the entry of another table.
+def choose(table: Mapping[str, Entry], name: str, what: str = "preset") -> Entry:
+    """Return the entry of that name.
 
     Raises:
-        ValueError: when there is none.
+        ValueError: there is none.
     """
     if name not in table:
-        raise ValueError(f"{what} {name!r} is unknown; choose one of {', '.join(table)}")
+        hint = did_you_mean(name, table).partition(";")[2]
+        raise ValueError(f"{what} {name!r} is unknown; choose one of {', '.join(table)}{hint and f' ({hint.strip()})'}")
     return table[name]
-
-
-def runs_beside(out: Path | str, score: str, *, most_first: bool = True, **settings: Any) -> list[dict[str, Any]]:
-    """The results of all finished runs in the folder of `out` that have such a score and these settings, the best
-    first."""
-    results = [read_json(path) for path in Path(out).absolute().parent.glob("*/model/result.json")]
-    alike = [
-        each for each in results if score in each and all(each.get(name) == value for name, value in settings.items())
-    ]
-    return sorted(alike, key=lambda result: result[score], reverse=most_first)

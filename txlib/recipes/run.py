@@ -1,8 +1,8 @@
-"""One run for every recipe: plan, start, train, measure, save; stopped at any moment, it goes on."""
+"""One run for every recipe: plan, start, train, measure, save. A run that was stopped at any moment can be resumed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from txlib.hints import did_you_mean
 from txlib.models.pretrained import save_pretrained
 from txlib.models.sizes import parameters
 from txlib.recipes.recipe import Recipe
-from txlib.text import load_tokenizer
+from txlib.text import Tokenizer, load_tokenizer
 from txlib.training import CheckpointError, Progress, TrainConfig, train
 from txlib.training.blocks import blocks_of, check_fp8
 from txlib.training.checkpoints import (
@@ -49,41 +50,37 @@ def run(
     quiet: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train by a recipe, measure what came out, and save both.
+    """Train by a recipe, evaluate the model, and save both.
 
-    Before anything is written, the memory that the run will take is estimated, and printed unless `quiet`. Processes
-    that `torchrun` has started all call it alike; the first of them prepares, prints, measures and saves.
+    First the memory that the run needs is estimated, and printed unless `quiet`. All processes that `torchrun` has
+    started call it with the same arguments; the first of them prepares, prints, evaluates and saves.
 
     Args:
         kind: the recipe.
-        out: a folder that gets `run/`, how the run was started; `checkpoints/` and `metrics.csv`, the way so far; and
-            in the end `model/`, which `load_pretrained` and, where there is text, `load_tokenizer` read.
-        minutes, steps: length of the training, one of them; the recipe's own minutes unless given. Measuring comes on
-            top.
-        resume: go on with the run in `out`, as it was started. On a CPU it ends as if it had never been stopped.
-        parallel: "ddp", "fsdp" or "tp", for several processes; see `TrainConfig`.
+        out: a folder that gets `run/`, how the run was started; `checkpoints/` and `metrics.csv`, the progress; and
+            in the end `model/`, which `load_pretrained` and, for text, `load_tokenizer` read.
+        minutes, steps: length of the training without the evaluation, one of them; by default the recipe's minutes.
+        resume: continue the run in `out`, as it was started. On a CPU it ends as if it had never been stopped.
         precision: see `TrainConfig`; "auto" leaves it to the recipe.
-        compile, checkpoint_activations: see `TrainConfig`; like `parallel` they may change when a run goes on.
+        parallel, compile, checkpoint_activations: see `TrainConfig`; they may change when a run is resumed.
         profile: print where the time goes, and keep a trace; see `train`.
         options: the recipe's; when a run is resumed, they must be those that it was started with.
 
     Returns:
-        what is also written to `model/result.json`: what the recipe measures, the validation loss, times, options; on
+        what is also written to `model/result.json`: the recipe's measures, the validation loss, times, options; on
         ranks other than the first, nothing.
 
     Raises:
-        ValueError: for options that are wrong or contradict the run, a folder that holds another run or where one is at
-            work, or too little memory; nothing is written then.
+        ValueError: for options that are wrong or contradict the run, a folder that holds another run or is in use, or
+            too little memory; nothing is written then.
         CheckpointError: when there is nothing to resume, or it is damaged.
         KeyboardInterrupt: on Ctrl-C, when the current step is finished and saved.
     """
     out = Path(out)
-    known = [each.name for each in fields(kind)]
-    if wrong := [name for name in options if name not in known]:
-        raise ValueError(f"{kind.__name__} has no option {wrong[0]!r}; it has {', '.join(known)}")
+    check_options(kind, options)
     context = DistributedContext.current()
     if not context.is_main:
-        context.barrier()  # for the first, who has checked everything and written down how the run was started
+        context.barrier()  # until the first has checked everything and written how the run was started
         resume, quiet = True, True
     with ExitStack() as stack:
         if resume:
@@ -100,64 +97,105 @@ def run(
             compile=compile,
             checkpoint_activations=checkpoint_activations,
         )
-        splits = recipe.load()
-        tokenizer: Any
-        if resume:
-            tokenizer = load_tokenizer(out / "run") if (out / "run" / TOKENIZER).exists() else None
-        else:
-            tokenizer = recipe.make_tokenizer(splits)
-        torch.manual_seed(recipe.seed)
-        model = recipe.make_model(splits, tokenizer)
-        batches = recipe.make_batches(splits, tokenizer)
+        setup = Setup.of(recipe, out, resume)
         if context.is_main:
             if precision == "fp8":
                 check_fp8(torch.device(device))
-            estimate_memory(recipe, training, model, batches, device, context, quiet=quiet)
+            estimate_memory(recipe, training, setup.model, setup.batches, device, context, quiet=quiet)
         if not resume:
             out.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_lock(out))
-            require_new(out)
-            with atomic_directory(out / "run", sums=True) as folder:
-                write_json(folder / "settings.json", settings)
-                if tokenizer is not None:
-                    tokenizer.save(folder / TOKENIZER)
+            save_settings(out, settings, setup.tokenizer)
         if context.is_main:
             context.barrier()
-
         progress = train(
-            model.to(device),
-            batches,
+            setup.model.to(device),
+            setup.batches,
             recipe.loss,
             training,
             steps=settings["steps"],
             minutes=settings["minutes"],
             out=out,
             resume=bool(Checkpoints(out / "checkpoints").all()),  # it may have been killed before the first
-            validate=recipe.make_validation(splits, tokenizer),
+            validate=recipe.make_validation(setup.splits, setup.tokenizer),
             quiet=quiet,
             profile=profile,
         )
         if not context.is_main:
             return {}
-        loss = progress.validation[-1][1]
-        if not quiet:
-            print(f"Trained {progress.step} steps in {progress.seconds:.0f} s; now it is measured.", flush=True)
-        measured = recipe.measure(model, splits, tokenizer, loss, no_show if quiet else show_progress)
-        result = {**summary(settings, model, progress), **measured, "validation_loss": loss}
-        if context.is_distributed:
-            result |= {"processes": context.world_size, "parallel": parallel}
-        with atomic_directory(out / "model") as folder:
-            save_pretrained(model, folder)
-            if tokenizer is not None:
-                tokenizer.save(folder / TOKENIZER)
-            write_json(folder / "result.json", result)
+        processes = {"processes": context.world_size, "parallel": parallel} if context.is_distributed else {}
+        return evaluate_and_save(recipe, setup, out, settings, progress, processes, quiet=quiet)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a recipe made before training."""
+
+    splits: Any
+    tokenizer: Tokenizer | None
+    model: nn.Module
+    batches: Callable[[int], Sequence[Any]]
+
+    @classmethod
+    def of(cls, recipe: Recipe, out: Path, resume: bool) -> "Setup":
+        """Load the data, make tokenizer, model and batches; a resumed run has its tokenizer already."""
+        splits = recipe.load()
+        if resume:
+            tokenizer = load_tokenizer(out / "run") if (out / "run" / TOKENIZER).exists() else None
+        else:
+            tokenizer = recipe.make_tokenizer(splits)
+        torch.manual_seed(recipe.seed)
+        return cls(splits, tokenizer, recipe.make_model(splits, tokenizer), recipe.make_batches(splits, tokenizer))
+
+
+def evaluate_and_save(
+    recipe: Recipe,
+    setup: Setup,
+    out: Path,
+    settings: Mapping[str, Any],
+    progress: Progress,
+    processes: Mapping[str, Any],
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Measure the trained model, write `model/`, and return the result."""
+    loss = progress.validation[-1][1]
+    if not quiet:
+        print(f"Trained {progress.step} steps in {progress.seconds:.0f} s; now it is measured.", flush=True)
+    show = (lambda items, title: items) if quiet else show_progress
+    scores = recipe.measure(setup.model, setup.splits, setup.tokenizer, loss, show)
+    result = {**summary(settings, setup.model, progress), **scores, "validation_loss": loss, **processes}
+    with atomic_directory(out / "model") as folder:
+        save_pretrained(setup.model, folder)
+        if setup.tokenizer is not None:
+            setup.tokenizer.save(folder / TOKENIZER)
+        write_json(folder / "result.json", result)
     return result
+
+
+def save_settings(out: Path, settings: dict[str, Any], tokenizer: Tokenizer | None) -> None:
+    """Write `run/`: how the run was started."""
+    require_new(out)
+    with atomic_directory(out / "run", sums=True) as folder:
+        write_json(folder / "settings.json", settings)
+        if tokenizer is not None:
+            tokenizer.save(folder / TOKENIZER)
+
+
+def check_options(kind: type[Recipe], options: Mapping[str, Any]) -> None:
+    """Raise a ValueError for an option that the recipe does not have."""
+    names = [field.name for field in fields(kind)]
+    for name in options:
+        if name not in names:
+            raise ValueError(
+                f"{kind.__name__} has no option {name!r}; it has {', '.join(names)}{did_you_mean(name, names)}"
+            )
 
 
 def new_settings(
     kind: type[Recipe], out: Path, options: Mapping[str, Any], minutes: float | None, steps: int | None
 ) -> dict[str, Any]:
-    """What a new run is started with, all of it; it is checked before anything slow.
+    """Return everything that a new run is started with, checked before anything slow.
 
     Raises:
         ValueError: for wrong options, no length, and a folder that cannot be a new run's.
@@ -171,11 +209,11 @@ def new_settings(
     return {"recipe": kind.command, "options": asdict(recipe), "minutes": minutes, "steps": steps}
 
 
-def stored_settings(kind: type[Recipe], out: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run in a folder was started with.
+def stored_settings(kind: type[Recipe], out: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the run in a folder was started with.
 
     Args:
-        given: options that the caller names again; None is not given.
+        repeated: options that the caller names again; None: not named.
 
     Raises:
         CheckpointError: there is no run, or it is damaged, or an older txlib's.
@@ -187,19 +225,19 @@ def stored_settings(kind: type[Recipe], out: Path, given: Mapping[str, Any]) -> 
     command, options = settings.get("recipe", kind.command), settings.get("options", {})
     if command != kind.command:
         raise ValueError(f"{out} holds a run of `txlib {command}`, not of `txlib {kind.command}`")
-    if options.keys() != {each.name for each in fields(kind)}:
+    if options.keys() != {field.name for field in fields(kind)}:
         raise CheckpointError(f"{out} was started by another version of txlib; finish it with that, or start anew")
     verify(out / "run")
     stored = {**options, "minutes": settings["minutes"], "steps": settings["steps"]}
-    other = [name for name, value in given.items() if value is not None and value != stored[name]]
-    if other:
-        then, now = (", ".join(f"{name}={values[name]}" for name in other) for values in (stored, given))
+    changed = [name for name, value in repeated.items() if value is not None and value != stored[name]]
+    if changed:
+        then, now = (", ".join(f"{name}={values[name]}" for name in changed) for values in (stored, repeated))
         raise ValueError(f"{out} was started with {then}, not {now}: leave that out to go on, or start another run")
     return settings
 
 
 def require_new(out: Path) -> None:
-    """Refuse a folder that holds a run already."""
+    """Raise a ValueError for a folder that already holds a run."""
     if (out / "run").exists():
         raise ValueError(f"{out} already holds a run; resume it (--resume), delete it, or choose another folder")
 
@@ -214,19 +252,12 @@ def estimate_memory(
     *,
     quiet: bool = False,
 ) -> None:
-    """Say what training on the largest batch of the first epoch will hold.
+    """Print how much memory training on the largest batch of the first epoch needs.
 
     Raises:
         ValueError: when it does not fit; the message says what would. Also when a rank would never have a row.
     """
-    inputs: dict[str, Tensor] | None = None
-    numbers = rows = 0  # at most in a batch
-    for each in map(recipe.inputs, batches(0)):
-        rows = max(rows, *map(len, each.values()))
-        if (size := sum(map(Tensor.numel, each.values()))) > numbers:
-            inputs, numbers = each, size
-    if inputs is None:
-        raise ValueError("there are no batches to train on: the corpus is empty, or all of it was filtered out")
+    inputs, rows = largest_inputs(recipe, batches)
     if rows < data_parallel_group(context, training.parallel).world_size:
         raise ValueError(
             f"{context.world_size} processes share out the rows of each batch, and none of the first epoch has more "
@@ -241,26 +272,43 @@ def estimate_memory(
         bf16=uses_bf16(training, torch.device(device)),
         world_size=context.world_size,
     )
-    now: dict[str, Any] = {
+    current: dict[str, Any] = {
         "checkpoint_activations": training.checkpoint_activations,
         "parallel": training.parallel,
     }
-    ways: dict[str, dict[str, Any]] = {}
+    alternatives: dict[str, dict[str, Any]] = {}
     if training.checkpoint_activations == "none" and blocks_of(model):
-        ways["--checkpoint-activations blocks"] = {"checkpoint_activations": "blocks"}
+        alternatives["--checkpoint-activations blocks"] = {"checkpoint_activations": "blocks"}
     if training.parallel == "ddp" and context.is_distributed:
-        ways["--parallel fsdp"] = {"parallel": "fsdp"}
-    if len(ways) == 2:
-        ways[" ".join(ways)] = {"checkpoint_activations": "blocks", "parallel": "fsdp"}
-    memory = plan(**now)
-    instead = {words: partial(plan, **(now | way)) for words, way in ways.items()}
+        alternatives["--parallel fsdp"] = {"parallel": "fsdp"}
+    if len(alternatives) == 2:
+        alternatives[" ".join(alternatives)] = {"checkpoint_activations": "blocks", "parallel": "fsdp"}
+    memory = plan(**current)
+    instead = {flags: partial(plan, **(current | changes)) for flags, changes in alternatives.items()}
     memory.require(device, processes=context.world_size, instead=instead)
     if not quiet:
         print(f"Memory that training takes, at least:\n{memory}\n", flush=True)
 
 
+def largest_inputs(recipe: Recipe, batches: Callable[[int], Iterable[Any]]) -> tuple[dict[str, Tensor], int]:
+    """Return the model's inputs in the largest batch of the first epoch, and the most rows that a batch has.
+
+    Raises:
+        ValueError: there are no batches.
+    """
+    largest: dict[str, Tensor] | None = None
+    largest_size = rows = 0
+    for inputs in map(recipe.inputs, batches(0)):
+        rows = max(rows, *map(len, inputs.values()))
+        if (size := sum(map(Tensor.numel, inputs.values()))) > largest_size:
+            largest, largest_size = inputs, size
+    if largest is None:
+        raise ValueError("there are no batches to train on: the corpus is empty, or all of it was filtered out")
+    return largest, rows
+
+
 def summary(settings: Mapping[str, Any], model: nn.Module, progress: Progress) -> dict[str, Any]:
-    """How the run was started, and what it took."""
+    """Return how the run was started, and what it cost."""
     return {
         "recipe": settings["recipe"],
         **settings["options"],
@@ -272,7 +320,3 @@ def summary(settings: Mapping[str, Any], model: nn.Module, progress: Progress) -
         "parameters": parameters(model),
         "torch": torch.__version__,
     }
-
-
-def no_show(items: Sequence, what: str) -> Iterable:
-    return items

@@ -6,7 +6,7 @@ made the data, or expectation and maximisation.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,70 +27,63 @@ from txlib.data import (
     point_clouds,
 )
 from txlib.data.sets import HIGHEST
+from txlib.layers import BlockConfig
 from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetModel, SetTransformer, SetTransformerConfig
 from txlib.models.sizes import of_size, parameters
-from txlib.recipes.recipe import Recipe, Show, choose, option, runs_beside
+from txlib.recipes.leaderboard import COLUMNS, leaderboard
+from txlib.recipes.recipe import ModelChoice, Preset, Recipe, Show, choose, option
 from txlib.training import TrainConfig
 
 EPOCH = 100  # batches of generated sets
 HELD_OUT = 4  # batches to validate with, and as many to measure with
 
 
-@dataclass(frozen=True)
-class SetPreset:
-    """A model's shape and how to train it.
-
-    Args:
-        d_model, heads, layers, decoder_layers, points: of the Set Transformer, see its config; rivals have as many
-            parameters.
-        training: rates and warm-up.
-        minutes: length of a run when the caller does not say.
-        share: how large batches are, of what a task says.
-    """
-
-    d_model: int
-    heads: int
-    layers: int
-    decoder_layers: int
-    points: int
-    training: TrainConfig
-    minutes: float
-    share: float = 1.0
-
-
 _ADAM = TrainConfig(lr=3e-3, warmup=100, checkpoint_every=200, validate_every=500)
 
 PRESETS = {
-    "small": SetPreset(64, 4, 2, 1, 16, _ADAM, minutes=3.0),
-    "paper": SetPreset(128, 4, 3, 2, 32, replace(_ADAM, lr=5e-4), minutes=10.0),
+    "small": Preset(
+        block=BlockConfig(64, 4, 64), layers=2, sizes={"decoder_layers": 1, "points": 16}, training=_ADAM, minutes=3.0
+    ),
+    "paper": Preset(
+        block=BlockConfig(128, 4, 128),
+        layers=3,
+        sizes={"decoder_layers": 2, "points": 32},
+        training=replace(_ADAM, lr=5e-4),
+        minutes=10.0,
+    ),
 }
-"""`small` is for minutes on one core; `paper` is the network of the authors' code, for a GPU."""
+"""`small` is for minutes on one core; `paper` is the network of the authors' code, for a GPU. Width, heads and layers
+are the Set Transformer's; its rivals have as many parameters. Each task sets the batch size."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A model that reads sets.
+def _set_transformer(about: str, **options: Any) -> ModelChoice:
+    def make(d_model: int, preset: Preset, **sizes: int) -> SetModel:
+        config = SetTransformerConfig(
+            d_model=d_model,
+            heads=preset.block.heads,
+            layers=preset.layers,
+            **sizes | dict(preset.sizes) | options,
+        )
+        return SetTransformer(config)
 
-    Args:
-        about: for help and tables.
-        make: its class; options: of its config, beyond the preset's.
-    """
-
-    about: str
-    make: Callable[..., SetModel]
-    config: type
-    options: Mapping[str, Any] = field(default_factory=dict)
+    return ModelChoice(about, make)
 
 
-def _set_transformer(about: str, **options: Any) -> Kind:
-    return Kind(about, SetTransformer, SetTransformerConfig, options)
+def _deep_sets(about: str, **options: Any) -> ModelChoice:
+    def make(d_model: int, preset: Preset, **sizes: int) -> SetModel:
+        config = DeepSetsConfig(
+            d_model=d_model,
+            heads=preset.block.heads,
+            layers=preset.layers,
+            decoder_layers=preset.sizes["decoder_layers"],
+            **sizes | options,
+        )
+        return DeepSets(config)
+
+    return ModelChoice(about, make)
 
 
-def _deep_sets(about: str, **options: Any) -> Kind:
-    return Kind(about, DeepSets, DeepSetsConfig, options)
-
-
-MODELS: dict[str, Kind] = {
+MODELS: dict[str, ModelChoice] = {
     "isab": _set_transformer("elements see each other through points, pooled by attention"),
     "sab": _set_transformer("elements see each other, pooled by attention", points=None),
     "isab-mean": _set_transformer("elements see each other through points, pooled by their mean", pool="mean"),
@@ -230,7 +223,6 @@ class Digits(Task):
 TASKS: dict[str, type[Task]] = {"max": LargestNumber, "clusters": Clusters, "digits": Digits}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sets(Recipe[PictureSplits | None, SetModel]):
     """Train a model that reads sets: a Set Transformer, or Deep Sets."""
 
@@ -279,7 +271,7 @@ class Sets(Recipe[PictureSplits | None, SetModel]):
         self, splits: PictureSplits | None, tokenizer: None, part: str = "train"
     ) -> Callable[[int], Sequence[BatchDict]]:
         task = self.make_task(splits)
-        return task.batches(part, max(1, round(task.batch * self.chosen.share)), self.seed)
+        return task.batches(part, self.chosen.batch_size or task.batch, self.seed)
 
     def inputs(self, batch: BatchDict) -> dict[str, Tensor]:
         return {"inputs": batch["inputs"]}
@@ -312,35 +304,26 @@ def answer(model: SetModel, batch: BatchDict) -> Float[Tensor, "batch outputs nu
     return model(batch["inputs"], batch["attention_mask"]).logits
 
 
-def make_model(name: str, preset: SetPreset, task: Task, outputs: int) -> SetModel:
-    """The model whose number of parameters comes closest to that of the preset's Set Transformer.
+def make_model(name: str, preset: Preset, task: Task, outputs: int) -> SetModel:
+    """Return the model whose number of parameters comes closest to that of the preset's Set Transformer.
 
     Raises:
         ValueError: when no width comes within a tenth of it.
     """
 
-    def make(kind: Kind, width: int) -> SetModel:
-        sizes = {each: getattr(preset, each) for each in ("heads", "layers", "decoder_layers")}
-        points = {"points": preset.points} if kind.config is SetTransformerConfig else {}
-        config = kind.config(
-            task.d_in, task.d_out, outputs=outputs, d_model=width, **sizes | points | dict(kind.options)
-        )
-        return kind.make(config)
+    def make(name: str, d_model: int) -> Any:
+        return MODELS[name].make(d_model, preset, d_in=task.d_in, d_out=task.d_out, outputs=outputs)
 
     if name == "isab":
-        return make(MODELS[name], preset.d_model)
+        return make(name, preset.block.d_model)
     with torch.device("meta"):
-        aim = parameters(make(MODELS["isab"], preset.d_model))
-    return of_size(lambda width: make(MODELS[name], width), aim, preset.heads)
+        aim = parameters(make("isab", preset.block.d_model))
+    return of_size(lambda d_model: make(name, d_model), aim, preset.block.heads)
 
 
 def comparison(out: Path | str, result: Mapping[str, Any]) -> str:
-    """A table of all finished runs beside `out` with the same task, the best first."""
-    score, more = TASKS[result["task"]].score
-    same = {name: result[name] for name in ("recipe", "task", "clusters")}
-    line = "{:<20} {:<7} {:>10} {:>7} {:>8} {:>15}".format
-    lines = [line("model", "preset", "parameters", "steps", "CPU s", score.replace("_", " "))]
-    for each in runs_beside(out, score, most_first=more, **same):
-        size, steps, seconds = f"{each['parameters']:,}", f"{each['steps']:,}", f"{each['cpu_seconds']:,.0f}"
-        lines.append(line(each["model"], each["preset"], size, steps, seconds, f"{each[score]:.3f}"))
-    return "\n".join(lines)
+    """Return a table of all finished runs next to `out` with the same task, the best first."""
+    score, descending = TASKS[result["task"]].score
+    settings = {name: result[name] for name in ("recipe", "task", "clusters")}
+    columns = COLUMNS | {score.replace("_", " "): f"{{{score}:.3f}}"}
+    return leaderboard(out, score, columns, descending=descending, **settings)

@@ -1,7 +1,8 @@
 """The translation recipe: sentence pairs in, a translator and its BLEU out."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,8 +13,9 @@ from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models.outputs import auxiliary_loss
 from txlib.models.sizes import VASWANI
+from txlib.recipes.leaderboard import COLUMNS, Column, leaderboard
 from txlib.recipes.recipe import Preset, Recipe, Show, choose, option
-from txlib.recipes.translators import TRANSLATORS, comparison, make_translator, vocabulary
+from txlib.recipes.translators import TRANSLATORS, make_translator, vocabulary
 from txlib.text import Segmentation, Tokenizer
 from txlib.text.segmentation import check_bpe_dropout
 from txlib.training import TrainConfig, linear_cross_entropy, linear_divergence, noam
@@ -27,15 +29,25 @@ _FAST = BlockConfig(
 _MUON = TrainConfig(lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_every=50)
 _NOAM = TrainConfig(schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000)
 _NOAM_SOON = replace(_NOAM, lr=noam(4000, 192), warmup=400, average=0.98, checkpoint_every=50)
+_TINY = replace(_FAST, d_model=192, d_ff=768, dropout=0.1)
 _PAPER = replace(VASWANI["base"].block, d_model=192, heads=4, d_ff=768)
 
+
+def _of_vaswani(size: str, minutes: float) -> Preset:
+    block = VASWANI[size].block
+    training = replace(_NOAM, lr=noam(4000, block.d_model))
+    return Preset(block=block, layers=6, vocab_size=37_000, batch_size=50_000, training=training, minutes=minutes)
+
+
 PRESETS: dict[str, Preset] = {
-    "tiny": Preset(replace(_FAST, d_model=192, d_ff=768, dropout=0.1), 2, 4_000, 1_600, _MUON, minutes=10.0),
-    "course": Preset(replace(_FAST, d_model=192, d_ff=768, dropout=0.25), 3, 4_000, 2_000, _MUON, minutes=60.0),
-    "paper": Preset(_PAPER, 2, 4_000, 1_600, _NOAM_SOON, minutes=10.0),
-    "small": Preset(_FAST, 3, 8_000, 6_000, _MUON, minutes=20.0),
-    "base": Preset(VASWANI["base"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 512)), minutes=720.0),
-    "big": Preset(VASWANI["big"].block, 6, 37_000, 50_000, replace(_NOAM, lr=noam(4000, 1024)), minutes=5040.0),
+    "tiny": Preset(block=_TINY, layers=2, vocab_size=4_000, batch_size=1_600, training=_MUON, minutes=10.0),
+    "course": Preset(
+        block=replace(_TINY, dropout=0.25), layers=3, vocab_size=4_000, batch_size=2_000, training=_MUON, minutes=60.0
+    ),
+    "paper": Preset(block=_PAPER, layers=2, vocab_size=4_000, batch_size=1_600, training=_NOAM_SOON, minutes=10.0),
+    "small": Preset(block=_FAST, layers=3, vocab_size=8_000, batch_size=6_000, training=_MUON, minutes=20.0),
+    "base": _of_vaswani("base", minutes=720.0),
+    "big": _of_vaswani("big", minutes=5040.0),
 }
 """`tiny` is for a lesson; `paper` has its size and all that Vaswani et al. chose: post-norm, sinusoids, Adam, and their
 schedule with its own peak, reached after 400 steps. `course` made the translator that is bundled. `small` is for a
@@ -43,7 +55,6 @@ laptop; `base` and `big` are the paper's models and schedule, for a GPU. The tok
 target together."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Translation(Recipe[Splits, Any]):
     """Train a translator and measure its BLEU."""
 
@@ -86,7 +97,7 @@ class Translation(Recipe[Splits, Any]):
         self, splits: Splits, tokenizer: Tokenizer, part: str = "train"
     ) -> Callable[[int], Sequence[Batch]]:
         pairs, dropout = getattr(splits, part), self.bpe_dropout if part == "train" else 0.0
-        return pair_batches(pairs, tokenizer, self.chosen.batch_tokens, seed=self.seed, bpe_dropout=dropout)
+        return pair_batches(pairs, tokenizer, self.chosen.batch_size, seed=self.seed, bpe_dropout=dropout)
 
     def inputs(self, batch: Batch) -> dict[str, Tensor]:
         return {"input_ids": batch.input_ids, "decoder_input_ids": batch.decoder_input_ids}
@@ -109,6 +120,12 @@ class Translation(Recipe[Splits, Any]):
             f'Try it: txlib translate --model {out} "{example}"\n\n'
             f"All runs beside it on these sentences:\n{comparison(out, result['data'], result['pair'])}"
         )
+
+
+def comparison(out: Path | str, data: str, pair: str) -> str:
+    """Return a table of all finished runs next to `out` on these sentences, the best BLEU first."""
+    scores: dict[str, Column] = {"loss": "{validation_loss:.3f}", "BLEU": "{bleu:.1f}", "greedy": "{bleu_greedy:.1f}"}
+    return leaderboard(out, "bleu", COLUMNS | scores, data=data, pair=pair)
 
 
 EXAMPLES = {"de": "Guten Morgen!", "fr": "Bonjour !", "en": "Good morning!"}

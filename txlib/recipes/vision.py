@@ -6,7 +6,7 @@ A Vision Transformer is saved as `transformers` writes it. Models take pixels fr
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from txlib.layers import BlockConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.sizes import forward_flops, nearest_width
 from txlib.models.vit import ViTConfig, ViTForImageClassification
-from txlib.recipes.recipe import Recipe, Show, choose, option, runs_beside
+from txlib.recipes.leaderboard import COLUMNS, Column, leaderboard
+from txlib.recipes.recipe import ModelChoice, Preset, Recipe, Show, choose, option
 from txlib.training import TrainConfig
 
 Pixels = Float[Tensor, "batch channels height width"]
@@ -29,30 +30,14 @@ MEASURED = 500  # pictures at a time
 WIDTHS = range(4, 257, 4)  # of a rival's first stage: heads of even width
 
 
-@dataclass(frozen=True)
-class VisionPreset:
-    """A model's shape and how to train it.
-
-    Args:
-        block, layers: of the Vision Transformer.
-        batch: pictures in one.
-        training: rates and warm-up.
-        minutes: length of a run when the caller does not say.
-    """
-
-    block: BlockConfig
-    layers: int
-    batch: int
-    training: TrainConfig
-    minutes: float
-
-
 _TINY = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", position="learned", zero_output=True)
 _MUON = TrainConfig(lr=2e-3, muon_lr=0.01, warmup=50, checkpoint_every=200, validate_every=500)
 
 PRESETS = {
-    "tiny": VisionPreset(_TINY, 4, 100, _MUON, minutes=1.0),
-    "small": VisionPreset(replace(_TINY, d_model=128, d_ff=512, dropout=0.1), 6, 100, _MUON, minutes=15.0),
+    "tiny": Preset(block=_TINY, layers=4, batch_size=100, training=_MUON, minutes=1.0),
+    "small": Preset(
+        block=replace(_TINY, d_model=128, d_ff=512, dropout=0.1), layers=6, batch_size=100, training=_MUON, minutes=15.0
+    ),
 }
 """`tiny` (0.14 million parameters on clothes) is for a lesson, `small` (1.2 million) for a laptop."""
 
@@ -99,7 +84,6 @@ USUAL = {"digits": "shift,erase"}  # a digit in a mirror is none; elsewhere all 
 ALL = ",".join(VARIATIONS)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Vision(Recipe[PictureSplits, nn.Module]):
     """Train a model that says what pictures show, and measure its accuracy."""
 
@@ -143,7 +127,7 @@ class Vision(Recipe[PictureSplits, nn.Module]):
         return splits._replace(train=splits.train[: self.pictures])
 
     def make_model(self, splits: PictureSplits, tokenizer: None) -> nn.Module:
-        return MODELS[self.model](self.chosen, splits.train)
+        return MODELS[self.model].make(self.chosen, splits.train)
 
     def make_batches(
         self, splits: PictureSplits, tokenizer: None, part: str = "train"
@@ -151,7 +135,7 @@ class Vision(Recipe[PictureSplits, nn.Module]):
         pictures: Pictures = getattr(splits, part)
         if part != "train":
             return picture_batches(pictures, MEASURED)
-        return picture_batches(pictures, self.chosen.batch, self.variations, seed=self.seed)
+        return picture_batches(pictures, self.chosen.batch_size, self.variations, seed=self.seed)
 
     def inputs(self, batch: BatchDict) -> dict[str, Tensor]:
         return {"pixel_values": batch["pixel_values"]}
@@ -191,17 +175,17 @@ class Vision(Recipe[PictureSplits, nn.Module]):
         )
 
 
-def vision_transformer(preset: VisionPreset, pictures: Pictures) -> ViTForImageClassification:
+def vision_transformer(preset: Preset, pictures: Pictures) -> ViTForImageClassification:
     """An untrained model of the preset's shape, for such pictures."""
     _, channels, _, side = pictures.pixel_values.shape
     config = ViTConfig(side, PATCHES[side], preset.block, layers=preset.layers, channels=channels)
     return ViTForImageClassification(config, labels=len(pictures.names))
 
 
-def residual(**options: Any) -> Callable[[VisionPreset, Pictures], ConvNet]:
+def residual(**options: Any) -> Callable[[Preset, Pictures], ConvNet]:
     """A residual network with these options, as wide as lets it compute about as much as the Vision Transformer."""
 
-    def make(preset: VisionPreset, pictures: Pictures) -> ConvNet:
+    def make(preset: Preset, pictures: Pictures) -> ConvNet:
         common: dict[str, Any] = {
             "labels": len(pictures.names),
             "channels": pictures.pixel_values.shape[1],
@@ -220,14 +204,12 @@ def residual(**options: Any) -> Callable[[VisionPreset, Pictures], ConvNet]:
     return make
 
 
-MODELS: dict[str, Callable[[VisionPreset, Pictures], nn.Module]] = {
-    "vit": vision_transformer,
-    "conv": residual(),
-    "local": residual(spatial="attention", heads=2),
-    "hybrid": residual(non_local=(1,)),
+MODELS: dict[str, ModelChoice] = {
+    "vit": ModelChoice("a Vision Transformer", vision_transformer),
+    "conv": ModelChoice("convolutions", residual()),
+    "local": ModelChoice("local attention instead of convolutions", residual(spatial="attention", heads=2)),
+    "hybrid": ModelChoice("convolutions, and a non-local block after the second of 3 stages", residual(non_local=(1,))),
 }
-"""Beside the Vision Transformer: convolutions; local attention in their place; convolutions and a non-local block after
-the middle one of three stages."""
 
 
 def picture_batches(
@@ -266,12 +248,14 @@ def nearest_label(pixels: Pixels, known: Pictures) -> Int[Tensor, "batch"]:
 
 
 def comparison(out: Path | str, data: str) -> str:
-    """A table of all finished runs beside `out` on these pictures, the best first."""
-    line = "{:<7} {:<7} {:<17} {:>8} {:>10} {:>12} {:>7} {:>8} {:>9}".format
-    lines = [line("model", "preset", "augment", "pictures", "parameters", "operations", "steps", "CPU s", "accuracy")]
-    for each in runs_beside(out, "accuracy", recipe=Vision.command, data=data):
-        pictures = "all" if each["pictures"] is None else f"{each['pictures']:,}"
-        counts = (f"{each[name]:,.0f}" for name in ("parameters", "operations", "steps", "cpu_seconds"))
-        accuracy = f"{each['accuracy']:.1%}"
-        lines.append(line(each["model"], each["preset"], each["augment"], pictures, *counts, accuracy))
-    return "\n".join(lines)
+    """Return a table of all finished runs next to `out` on these pictures, the best first."""
+    columns: dict[str, Column] = {
+        "model": "{model}",
+        "preset": "{preset}",
+        "augment": "{augment}",
+        "pictures": lambda result: "all" if result["pictures"] is None else f"{result['pictures']:,}",
+        **COLUMNS,
+        "operations": "{operations:,.0f}",
+        "accuracy": "{accuracy:.1%}",
+    }
+    return leaderboard(out, "accuracy", columns, recipe=Vision.command, data=data)

@@ -12,9 +12,8 @@ from txlib.data import reviews, spans
 from txlib.data.pretraining import SPECIAL, corpus, encode, make_pairs, mask_tokens, pair_batches
 from txlib.labels import IGNORE_INDEX
 from txlib.models.pretrained import load_pretrained
-from txlib.recipes import PreTraining
 from txlib.recipes import run as run_recipe
-from txlib.recipes.bert import pretraining_loss
+from txlib.recipes.bert import PreTraining, pretraining_loss
 from txlib.text import load_tokenizer
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,6 @@ import multiprocessing
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,10 @@ import tiny
 from txlib.data import Splits
 from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import load_pretrained
-from txlib.recipes import RECIPES, PreTraining, Recipe, Vision, option, run
+from txlib.recipes import RECIPES, Recipe, option, run
+from txlib.recipes.bert import PreTraining
 from txlib.recipes.language import make_tokenizer, window_batches, window_loss
+from txlib.recipes.vision import Vision
 from txlib.text import load_tokenizer
 from txlib.training import CheckpointError, TrainConfig
 from txlib.training.distributed import DistributedContext
@@ -252,10 +253,9 @@ def test_a_step_needs_to_know_no_number(recipe, given):
 
 
 @pytest.fixture
-def lines_recipe(monkeypatch):
+def lines_recipe():
     """A recipe that txlib does not have: a language model of lines that are all alike."""
 
-    @dataclass(frozen=True, kw_only=True)
     class Lines(Recipe):
         """Train a model that says one line.
 
@@ -294,8 +294,8 @@ def lines_recipe(monkeypatch):
         def loss(self, model, batch):
             return window_loss(model, batch)
 
-    monkeypatch.setitem(RECIPES, "train lines", Lines)
-    return Lines
+    yield Lines
+    del RECIPES["train lines"]
 
 
 def test_a_new_recipe_is_a_command_with_its_options_and_help(lines_recipe, txlib, tmp_path, monkeypatch):

@@ -13,9 +13,8 @@ from txlib.labels import IGNORE_INDEX
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification
 from txlib.models.encoder import Encoder
 from txlib.models.pretrained import load_pretrained, save_pretrained
-from txlib.recipes import FineTuning
 from txlib.recipes import run as run_recipe
-from txlib.recipes.finetune import load_encoder
+from txlib.recipes.finetune import FineTuning, load_encoder
 from txlib.recipes.reading import LONGEST, Reader
 from txlib.recipes.tasks import named, overlap, words
 from txlib.text import load_tokenizer

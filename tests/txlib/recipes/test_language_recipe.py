@@ -11,10 +11,10 @@ import torch
 from txlib.models import GPT
 from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import count_parameters
-from txlib.recipes import Language
 from txlib.recipes import run as run_recipe
 from txlib.recipes.language import (
     PRESETS,
+    Language,
     bits_per_byte,
     make_model,
     make_tokenizer,

@@ -9,7 +9,7 @@ import torch
 
 from txlib.data import verses
 from txlib.labels import IGNORE_INDEX
-from txlib.recipes import Arrays
+from txlib.recipes.perceiver import Arrays
 from txlib.text import byte_tokenizer
 
 

@@ -14,9 +14,8 @@ from sacrebleu.metrics import BLEU
 from txlib.data import model_folder, padding_share, shipped, translation
 from txlib.generation import Translator
 from txlib.models.pretrained import load_pretrained, save_pretrained
-from txlib.recipes import Translation
 from txlib.recipes import run as run_recipe
-from txlib.recipes.translation import PRESETS, bleu, pair_batches
+from txlib.recipes.translation import PRESETS, Translation, bleu, pair_batches
 from txlib.text import Tokenizer, load_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -177,7 +176,7 @@ def test_pair_batches_give_each_pair_once_an_epoch(few_sentences):
 def test_non_padding_share_of_real_sentences_with_the_small_preset():
     pairs, small = translation("games").train, PRESETS["small"]
     tokenizer = Tokenizer.train([side for pair in pairs for side in pair], small.vocab_size)
-    assert 1 - padding_share(pair_batches(pairs, tokenizer, small.batch_tokens)(0)) >= 0.92
+    assert 1 - padding_share(pair_batches(pairs, tokenizer, small.batch_size)(0)) >= 0.92
 
 
 def test_presets_differ_in_size_as_their_names_say():

@@ -13,9 +13,9 @@ from txlib.generation import Translator
 from txlib.models import sizes as model_sizes
 from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import parameters
-from txlib.recipes import Translation, run
-from txlib.recipes.translation import PRESETS
-from txlib.recipes.translators import TRANSLATORS, comparison, make_translator
+from txlib.recipes import run
+from txlib.recipes.translation import PRESETS, Translation, comparison
+from txlib.recipes.translators import TRANSLATORS, make_translator
 from txlib.text import load_tokenizer
 
 VOCABULARY = {"vocab_size": 4000, "pad_id": 0, "bos_id": 1, "eos_id": 2}

@@ -13,8 +13,8 @@ from txlib.models import ConvNet, ViTForImageClassification
 from txlib.models.outputs import Output
 from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import forward_flops
-from txlib.recipes import Vision, run
-from txlib.recipes.vision import MODELS, erase, flip, nearest_label, picture_batches, shift
+from txlib.recipes import run
+from txlib.recipes.vision import MODELS, Vision, erase, flip, nearest_label, picture_batches, shift
 
 
 def chance(seed=0):

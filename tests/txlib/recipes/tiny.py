@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import tempfile
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,20 +37,15 @@ from txlib.data import translation as sentences
 from txlib.data.pretraining import corpus
 from txlib.layers import BlockConfig
 from txlib.models.pretrained import save_pretrained
-from txlib.recipes import (
-    Arrays,
-    FineTuning,
-    Language,
-    Music,
-    Preset,
-    PreTraining,
-    Recipe,
-    Sets,
-    Translation,
-    Vision,
-    run,
-)
-from txlib.recipes.sets import SetPreset
+from txlib.recipes import Preset, Recipe, run
+from txlib.recipes.bert import PreTraining
+from txlib.recipes.finetune import FineTuning
+from txlib.recipes.language import Language
+from txlib.recipes.music import Music
+from txlib.recipes.perceiver import Arrays
+from txlib.recipes.sets import Sets
+from txlib.recipes.translation import Translation
+from txlib.recipes.vision import Vision
 from txlib.training import TrainConfig, train
 
 CONFIG = TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2)
@@ -61,22 +56,28 @@ LLAMA = BlockConfig(
 BERT_BLOCK = replace(bert.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=32, dropout=0.1, attention_dropout=0.1)
 VIT = BlockConfig(16, 2, 32, activation="gelu", dropout=0.1, position="learned", zero_output=True)
 
+mini = partial(Preset, layers=1, training=CONFIG, minutes=0.01)
 MINI = {
-    Translation: Preset(BLOCK, 1, 400, 600, CONFIG, minutes=0.01),
-    Language: Preset(LLAMA, 1, 300, 32, CONFIG, minutes=0.01, context=8),
-    Music: Preset(
-        replace(music.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=24),
-        1,
-        music.PRESETS["tiny"].vocab_size,
-        64,
-        CONFIG,
-        minutes=0.01,
+    Translation: mini(block=BLOCK, vocab_size=400, batch_size=600),
+    Language: mini(block=LLAMA, vocab_size=300, batch_size=32, context=8),
+    Music: replace(
+        music.PRESETS["tiny"],
+        block=replace(music.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=24),
+        layers=1,
+        batch_size=64,
         context=16,
+        training=CONFIG,
+        minutes=0.01,
     ),
-    PreTraining: Preset(BERT_BLOCK, 1, 400, 1000, CONFIG, minutes=0.01, context=160),
-    Sets: SetPreset(16, 2, 1, 1, 3, replace(CONFIG, muon_lr=None), minutes=0.01, share=1 / 8),
-    Vision: vision.VisionPreset(VIT, 1, 16, CONFIG, minutes=0.01),
-    Arrays: Preset(replace(LLAMA, norm="layer", position=None), 1, 262, 400, CONFIG, minutes=0.01, context=40),
+    PreTraining: mini(block=BERT_BLOCK, vocab_size=400, batch_size=1000, context=160),
+    Sets: mini(
+        block=replace(BLOCK, d_model=16, heads=2),
+        sizes={"decoder_layers": 1, "points": 3},
+        training=replace(CONFIG, muon_lr=None),
+        batch_size=16,
+    ),
+    Vision: mini(block=VIT, batch_size=16),
+    Arrays: mini(block=replace(LLAMA, norm="layer", position=None), vocab_size=262, batch_size=400, context=40),
 }
 
 
@@ -164,7 +165,7 @@ def options(recipe: type[Recipe]) -> dict:
     if recipe is FineTuning:
         return {"model": str(untrained_bert()), "task": "tags", "lr": 1e-3}
     more = {Translation: {"bpe_dropout": 0.2, "r_drop": 1.0}, Vision: {"augment": "usual"}}
-    return {"preset": "mini", **more.get(recipe, {})}
+    return {"preset": "mini", **more.get(recipe, {})} if recipe in MINI else {}
 
 
 def run_by_two(recipe: type[Recipe], out: Path, engine: str, **options) -> dict:
