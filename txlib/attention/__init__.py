@@ -21,6 +21,7 @@ from txlib.attention.cache import (
     WindowKeyValueCache,
 )
 from txlib.attention.compressed import MemoryCompressedAttention, MemoryCompressedConfig
+from txlib.attention.conformance import MechanismReport, check_mechanism
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
@@ -59,7 +60,7 @@ from txlib.attention.masks import (
     summary_columns,
     window_2d,
 )
-from txlib.attention.mechanism import LayerContext, Mechanism, MechanismConfig, for_each_head
+from txlib.attention.mechanism import LayerContext, Mechanism, MechanismConfig, MechanismError, for_each_head
 from txlib.attention.multihead import MultiHeadAttention, recording
 from txlib.attention.relative import (
     AlibiBias,
@@ -114,6 +115,8 @@ __all__ = [
     "MaskLike",
     "Mechanism",
     "MechanismConfig",
+    "MechanismError",
+    "MechanismReport",
     "MemoryCache",
     "MemoryCompressedAttention",
     "MemoryCompressedConfig",
@@ -138,6 +141,7 @@ __all__ = [
     "block_local",
     "blocks",
     "causal",
+    "check_mechanism",
     "dilated",
     "documents",
     "strided_keys",

@@ -64,6 +64,10 @@ class LayerContext:
     shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
+class MechanismError(ValueError):
+    """A mechanism breaks its contract."""
+
+
 class Mechanism(Protocol):
     """See the top of this file."""
 
@@ -237,9 +241,39 @@ def without_autocast(x: Tensor) -> AbstractContextManager:
 
 
 def takes_bias(mechanism: nn.Module) -> bool:
-    """Whether a mechanism knows position biases."""
+    """Return whether a mechanism takes a position bias."""
     parameters = inspect.signature(mechanism.forward).parameters.values()
-    return any(each.name == "bias" or each.kind is each.VAR_KEYWORD for each in parameters)
+    return any(parameter.name == "bias" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def check_takes_mask(mechanism: nn.Module) -> None:
+    """Refuse a mechanism that can't be called as mechanism(q, k, v, mask).
+
+    Raises:
+        MechanismError: naming its parameters.
+    """
+    signature = inspect.signature(mechanism.forward)
+    try:
+        signature.bind("q", "k", "v", "mask")
+    except TypeError:
+        raise MechanismError(
+            f"{type(mechanism).__name__} takes {signature}, but is called as mechanism(q, k, v, mask); add "
+            "mask=None to its forward, and refuse masks that it can't honor with a ValueError"
+        ) from None
+
+
+def check_output(mechanism: nn.Module, out: Any, q: Tensor, v: Tensor) -> None:
+    """Refuse what a mechanism must not return.
+
+    Raises:
+        MechanismError: with the shape that was expected.
+    """
+    expected = (*q.shape[:3], v.shape[-1])
+    if not isinstance(out, Tensor) or out.shape != expected:
+        returned = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+        raise MechanismError(
+            f"{type(mechanism).__name__} returned {returned}, expected (batch, heads, query, value_dim) = {expected}"
+        )
 
 
 def mask_padded_queries(mask: MaskLike) -> MaskLike:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from txlib.attention.cache import AttentionCache, MemoryCache, StateCache
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, check_mask
-from txlib.attention.mechanism import check_dropout, takes_bias
+from txlib.attention.mechanism import check_dropout, check_output, check_takes_mask, takes_bias
 from txlib.attention.relative import PositionBias
 
 
@@ -150,7 +150,9 @@ class MultiHeadAttention(nn.Module):
             if isinstance(cache, StateCache):
                 raise ValueError("a state holds no keys to show weights of; decode without a cache: use_cache=False")
             self.attention_log.append(self.mechanism.weights(q, k, mask, **options).detach())
-        return self.mechanism(q, k, v, mask, **options)
+        out = self.mechanism(q, k, v, mask, **options)
+        check_output(self.mechanism, out, q, v)
+        return out
 
     def project(
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key memory_dim"] | None
@@ -220,6 +222,8 @@ def check_parts(
     check_dropout(dropout)
     if mechanism is not None and not isinstance(mechanism, nn.Module):
         raise TypeError(f"mechanism={mechanism!r} is no module; give an instance, such as DenseAttention()")
+    if mechanism is not None:
+        check_takes_mask(mechanism)
     if mechanism is not None and dropout:
         raise ValueError(f"dropout={dropout} beside a mechanism has no effect: give it to the mechanism")
     if position_bias is not None and mechanism is not None and not takes_bias(mechanism):
