@@ -29,6 +29,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from txlib import plots
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import batches_by_length, collate, shipped, translation
 from txlib.text import Tokenizer
@@ -341,7 +342,7 @@ expect("Gradient 20 tokens back, gated and trained", curves["gated, trained"][20
 # this lesson. From lesson 04 on it is the number of heads.)
 
 # %%
-plots.recurrent_translator(
+figures.recurrent_translator(
     "Die Orks haben die Menschen angegriffen !".split(),
     "The orcs have attacked the humans .".split(),
     title="All that the decoder knows of the sentence is one vector",
@@ -731,7 +732,7 @@ def tokens(ids):
 (source, target), = encode_pairs([our_pair])
 ours = look(attending, collate([(source, target)], BOS, EOS, PAD))[0]  # (target, source)
 at = tokens(target).index("orcs")
-plots.recurrent_translator(
+figures.recurrent_translator(
     tokens(source), tokens(target), weights=ours[at, : len(source)], step=at,
     title="For each word that it writes, the decoder mixes a context of its own",
     alt="The same two rows of states; the encoder's are now linked in both directions. From each encoder "
@@ -993,7 +994,7 @@ nets = {
     "recurrent": recurrent(9), "convolution, width 3": convolution(9, 3, [1, 1, 1, 1]),
     "dilated 1, 2, 4, width 3": convolution(9, 3, [1, 2, 4]), "attention": attention(9),
 }
-plots.reach(
+figures.reach(
     nets, sentence, title="How the last word gets to know the others, step by step",
     alt="Four graphs over nine words. Recurrent: a staircase of nine steps. Convolution of width 3: four "
     "layers, a triangle that just reaches the first word. Dilated convolution: three layers reach it. "

@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 
 from txlib import plots
+from txcourse import explore
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import translation
 
@@ -97,7 +98,7 @@ plots.heatmap(
 # see no sliders, run the cell.)
 
 # %%
-plots.explore.lookup(key, torch.arange(10.0, 51.0, 10.0), query[0], scale=4,
+explore.lookup(key, torch.arange(10.0, 51.0, 10.0), query[0], scale=4,
                      names=["0°", "30°", "60°", "90°", "120°"])
 
 # %% [markdown]
@@ -460,7 +461,7 @@ print("weight   ", "  ".join(f"{w:11.2f}" for w in power / power.sum()))
 
 # %% tags=["nbval-ignore-output"]
 v = v_table[[german_ids[word] for word in german]]          # (key, d)
-plots.explore.one_query(q, k, v, rows=english, columns=german, query="attacked")
+explore.one_query(q, k, v, rows=english, columns=german, query="attacked")
 
 # %% [markdown]
 # A figure can be lucky, so we count. Here are 40 common words with their translations. For each we ask which of *all*
@@ -610,7 +611,7 @@ plots.mask(
 # must the three rules be joined so that the first word sees the future, too, and no other word does?
 
 # %%
-plots.explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
+explore.masks(causal() & (sliding_window(2) | global_tokens([0])), length=12)
 
 # %% [markdown]
 # A rule of your own is one line. Here a word sees every other word of its past.

@@ -36,6 +36,7 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import attention, causal
+from txcourse import explore, figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import translation
 
@@ -391,7 +392,7 @@ look(one[0], "One head: one row for two neighbours",
 # them with one more projection.
 
 # %%
-plots.multihead(
+figures.multihead(
     4, title="Cut into strips: each head attends on its own",
     alt="From left to right: x is projected to Q, K and V; each is cut into four coloured "
     "strips; strips of one colour make one head's weight matrix and one narrow mixture; the "
@@ -839,7 +840,7 @@ draw(english_test.index("I am the king of this domain!"))
 
 # %% tags=["nbval-ignore-output"]
 number = english_test.index("I am the king of this domain!")
-plots.explore.heads(model.attend.weight[0], rows=words(english_test[number]),
+explore.heads(model.attend.weight[0], rows=words(english_test[number]),
                     columns=words(german_test[number]))
 
 # %% [markdown]

@@ -28,6 +28,7 @@ from torch import nn
 from txlib import plots
 from txlib.attention import MultiHeadAttention, attention, causal, sliding_window
 from txlib.data import translation
+from txcourse import explore, figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 
 # %% [markdown]
@@ -137,7 +138,7 @@ for number in (1, 4, 9):
 # section of its own. (Shaw's has a side door, too: it also adds to the values.)
 
 # %%
-plots.entrances(
+figures.entrances(
     title="Position can enter through three doors, and Shaw's side door",
     alt="A chain of five boxes: word vector, query and key, score, weight, average of values. "
     "Learned and sinusoidal positions add a vector between the first two. Rotary turns query and "
@@ -419,7 +420,7 @@ bucket = buckets(4, 1)                                             # (query, key
 by_bucket = 10 * torch.arange(1, 5)[:, None] + torch.arange(3)     # (query, bucket)
 picked = by_bucket.gather(1, bucket)                               # (query, key)
 steps = {"one per bucket": by_bucket, "which bucket?": bucket, "picked: one per key": picked}
-plots.rearranging(
+figures.rearranging(
     steps, {name: matrix % 10 for name, matrix in steps.items()}, format="{:d}",
     title="Few products, picked many times",
     alt="Three matrices. First four queries by three buckets: 10, 11, 12 in the first row, 40, "
@@ -497,7 +498,7 @@ steps = {"by distance": by_distance, "1 pad left": padded, "2 reshape": reshaped
     "3 drop first row": dropped}
 colours = {name: torch.where(matrix < 0, -1, matrix % 10) for name, matrix in steps.items()}
 colours["3 drop first row"][torch.ones(n, n).triu(1).bool()] = -2  # keys in the future: left over
-plots.rearranging(
+figures.rearranging(
     steps, colours, title="Pad, reshape, drop: every score lands under its key",
     alt="Four matrices. First, columns of equal distance 3, 2, 1, 0. Then a column of zeros on "
     "the left. Then the same numbers read row by row into 5 rows of 4. Then without the first "
@@ -562,7 +563,7 @@ def rotate(x):
 
 
 same = torch.tensor([1.0, 0.0] * 8).expand(6, 16)            # (n, d_k): one vector at six positions
-plots.turns(
+figures.turns(
     rearrange(rotate(same), "n (pair two) -> pair n two", two=2)[:4],
     title="Six positions, the first four of eight pairs: each turns at its own speed",
     alt="Four circles with arrows for positions 0 to 5. In the first the arrow goes most of the "
@@ -603,7 +604,7 @@ prove_equal(turned_q.norm(dim=-1), one_q.norm().expand(103),
 # no sliders, run the cell.)
 
 # %%
-plots.explore.rotary(one_q, one_k)
+explore.rotary(one_q, one_k)
 
 # %% [markdown]
 # The first pair turns by one radian per position, the last hardly at all. But in each pair, the angle between query and

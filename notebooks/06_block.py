@@ -31,6 +31,7 @@ from txlib import plots
 from txlib.attention import MultiHeadAttention, causal
 from txlib.data import translation
 from txlib.layers import sinusoidal
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 
 pairs = translation("games", max_words=12).train
@@ -66,7 +67,7 @@ with torch.no_grad():
 # Here are the vectors at four places, one row per word (the first 12 of 64 dimensions). Compare the rows.
 
 # %%
-plots.vectors(
+figures.vectors(
     {name: streams[depth][0, :, :12]
      for name, depth in {"input": 0, "layer 1": 1, "layer 2": 2, "layer 4": 4}.items()},
     rows=words, title="After a few attention layers, every word has the same vector",
@@ -151,7 +152,7 @@ with torch.no_grad():
 # stand.
 
 # %%
-plots.block()
+figures.block()
 
 # %% [markdown]
 # Here is what attention alone lacks, and what mends it. With that, the list is complete:

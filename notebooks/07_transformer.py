@@ -32,6 +32,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from txlib import plots
+from txcourse import explore, figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.devices import default_device
 from txlib.data import batches_by_length, collate, padding_share, shipped, translation
@@ -72,7 +73,7 @@ print(f"largest difference: {max(abs(g - e) for g, e in lengths)} words")
 # since lesson 03.
 
 # %%
-plots.encoder_decoder(
+figures.encoder_decoder(
     source="Die Orks haben die Menschen angegriffen!",
     shifted="<bos> The orcs have attacked the humans.",
     target="The orcs have attacked the humans. <eos>",
@@ -1017,7 +1018,7 @@ prove_equal(ours, theirs, what="BLEU of the trained model")
 # %%
 paper_block = BlockConfig(d_model=192, heads=4, d_ff=768, norm_first=False, position="sinusoidal")
 paper = LibraryTransformer(TransformerConfig(len(vocabulary), paper_block, 3, 3))
-plots.explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library})
+explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library})
 
 # %% [markdown]
 # Pre-norm has the same norms in other places, and one more on top of each stack. Positions have no box of their own in
@@ -1140,7 +1141,7 @@ table = [                     # BLEU en-de, en-fr; operations en-de, en-fr; None
 # As a picture (without ByteNet, whose cost was not given):
 
 # %%
-plots.costs(
+figures.costs(
     {
         "English to German": {name: (cost, score) for name, score, _, cost, _ in table if cost},
         "English to French": {name: (cost, score) for name, _, score, _, cost in table if cost},

@@ -30,6 +30,7 @@ from txlib.attention import causal
 from txlib.data import shakespeare
 from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position
 from txlib.layers.norm import make_norm
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.devices import default_device
 from txlib.training import optimizers, warmup_linear
@@ -137,7 +138,7 @@ for k in (2, 4, 6, 8, 12):
 # came before, and predicts what comes next. That is all of GPT (Radford et al. 2018).
 
 # %%
-plots.next_token(
+figures.next_token(
     "To be or", highlight=4, title="Every place predicts what comes next, from the past alone",
     alt="Seven boxes below, the characters of 'To be o'. Above them, 'o be or': the same text one place further on. "
     "Between, lines from each upper place to the same and all earlier lower places. Those of the fifth are thick.",

@@ -31,6 +31,7 @@ import torch
 import torch.nn.functional as F
 
 from txlib import plots
+from txcourse import explore, figures
 from txcourse.lesson import expect, gpt2, progress, prove_equal, show_source
 from txlib.data import shipped
 from txlib.models.pretrained import load_pretrained
@@ -159,7 +160,7 @@ def draw(logits, ids):
 
 
 drawn = decode(write("Alice was", draw, new=10))
-plots.choices(
+figures.choices(
     steps, title="Drawn, not always the likeliest: " + drawn.replace("\n", "⏎"),
     alt="Ten columns, one per step. Each lists the four likeliest next tokens with their "
     "probabilities, and the drawn one in a frame, which is sometimes not among the four. "
@@ -240,7 +241,7 @@ for T in (0.01, 1.0, 100.0, 1e6):
 # In between lie the temperatures that people use. The same twelve candidates at three of them:
 
 # %%
-plots.candidates(
+figures.candidates(
     {f"T = {T:g}": panel(z, temperature(z, T)) for T in (0.5, 0.8, 1.5)},
     title="A low temperature sharpens, a high one feeds the tail",
     alt="Three panels with the same twelve rows. At T = 0.5 the first tokens gain, and all "
@@ -352,7 +353,7 @@ for share in (0.4, 0.6, 0.8):
 
 # %%
 flat, peaked = next_logits("Alice was"), next_logits("The March")  # (vocab,) each
-plots.candidates(
+figures.candidates(
     {
         "flat, top-k 5": panel(flat, top_k(flat, 5)),
         "flat, top-p 0.8": panel(flat, top_p(flat, 0.8)),
@@ -420,7 +421,7 @@ for label, logits in orders.items():
 # after *Alice was*, and only one after *The March*? (If you see no dials, run the cell.)
 
 # %%
-plots.explore.sampling({"Alice was": flat, "The March": peaked}, [name(id) for id in range(V)])
+explore.sampling({"Alice was": flat, "The March": peaked}, [name(id) for id in range(V)])
 
 # %% [markdown]
 # ### 3.6 Three penalties, and a trap
@@ -486,7 +487,7 @@ for label, change in (("repetition 1.5", lambda z: penalise(z, written, 1.5)),
 # %%
 text = HUMAN + "Alice was"
 z, ids = next_logits(text), torch.tensor(encode(text))             # (vocab,), (length,)
-plots.candidates(
+figures.candidates(
     {
         "temperature 0.7": panel(z, temperature(z, 0.7)),
         "top-k 5": panel(z, top_k(z, 5)),

@@ -30,6 +30,7 @@ from txlib import load_pretrained, plots
 from txlib.attention import Mask, causal, full
 from txlib.data import pad, reviews, verses
 from txlib.layers import BlockConfig, LayerNorm, LearnedPosition, TokenEmbedding
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import shipped
 from txlib.devices import default_device
@@ -145,7 +146,7 @@ plots.bars(
 # - **BERT** (Devlin et al. 2019) is a Transformer without that mask: each word sees all words, in every layer.
 
 # %%
-plots.readers(
+figures.readers(
     title="ELMo joins two one-way readers at the end; BERT reads both ways in every layer",
     alt="Three small networks over four words, two layers each. GPT: arrows go from a word to "
     "itself and to those on its right. ELMo: two separate stacks, one with arrows to the right, "
@@ -374,7 +375,7 @@ print("real    ", *real[1].tolist(), "  (the second row is one sentence)")
 # $$h_i = \text{norm}\big(\text{token}(x_i) + \text{position}(i) + \text{segment}(s_i)\big)$$
 
 # %%
-plots.input_sum(
+figures.input_sum(
     [pieces.token(id) for id in example[0].tolist()], segments[0].tolist(),
     title="The input is a sum of three learned vectors",
     alt="Two lines of boxes, one for each sentence, three rows in each: the token, its segment, A "

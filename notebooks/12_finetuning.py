@@ -30,6 +30,7 @@ from torch import nn
 from txlib import load_pretrained, plots
 from txlib.attention import causal, full, recording
 from txlib.data import pad, reviews, sentence_pairs, spans, tags, verses
+from txcourse import explore, figures
 from txcourse.lesson import expect, minilm, progress, prove_equal, show_source
 from txlib.data import shipped
 from txlib.devices import default_device
@@ -128,7 +129,7 @@ drawings = {                                               # name: tokens; what 
     "multiple choice: one row per choice": ("[CLS] A [SEP] B₁ [SEP]", "2.3 . . . ."),
     "… and the next; softmax over the choices": ("[CLS] A [SEP] B₂ [SEP]", "−0.7 . . . ."),
 }
-plots.task_heads(
+figures.task_heads(
     {name: [["" if each == "." else each for each in row.split()] for row in rows]
      for name, rows in drawings.items()},
     title="One encoder, five tasks: only the last layer is new",
@@ -741,7 +742,7 @@ strongest = []
 for kind, values in kinds.items():
     layer, head = divmod(values.argmax().item(), values.shape[1])
     strongest.append(f"{kind}: layer {layer + 1}, head {head + 1} with {values.max():.2f}")
-plots.head_kinds(
+figures.head_kinds(
     kinds, title=f"{len(rows)} texts: what the heads of {name} look at",
     alt="Six maps, a row per layer and a column per head, the strongest circled. "
     + "; ".join(strongest),
@@ -772,7 +773,7 @@ print(f"a head that looks everywhere alike puts {even:.2f} on each token")
 # %% tags=["nbval-ignore-output"]
 ids = [ends[0], *tokens_of("The king's dress was unbelievable."), ends[1]]
 names = [token(id) for id in ids]
-plots.explore.all_heads(weights_of(ids), rows=names, columns=names, first=1)
+explore.all_heads(weights_of(ids), rows=names, columns=names, first=1)
 
 # %% [markdown]
 # ### 9.2 Grammar
@@ -936,7 +937,7 @@ print(f"the best single head changes correctly in {correctly.sum(dim=0).max()} p
 # You have now built all three. They are made of the same blocks, and differ in who may read whom:
 
 # %%
-plots.architectures(
+figures.architectures(
     ["das", "ist", "gut"], ["that", "is", "good"], title="Three architectures differ in who reads whom",
     alt="Three networks. Encoder: three words, each reads all three. Decoder: six words, each reads "
     "itself and those to its left. Encoder–decoder: three words that read each other, and three "

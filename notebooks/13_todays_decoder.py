@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from txlib import plots
 from txlib.data import reviews, shakespeare, verses
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import shipped
 
@@ -76,7 +77,7 @@ print(f"{len(header)} tensors, {numbers:,} numbers")
 # lesson 06. Only the parts have changed.
 
 # %%
-plots.decoders()
+figures.decoders()
 
 # %% [markdown]
 # Radford et al. (2019) made the left one, and the right one is the block of Llama 2 70B and Llama 3 (Touvron
@@ -514,7 +515,7 @@ print(f"for 2048 tokens: {cache_bytes(32, 32, 128, 2048) / 1e9:.2f} GB")
 # dimensions that turn together.)
 
 # %%
-plots.shared_heads(
+figures.shared_heads(
     8, (8, 2, 1), title="Fewer pairs of key and value: each is read by a group of queries",
     names=["8 pairs: multi-head", "2 pairs: grouped-query", "1 pair: multi-query"],
     alt="Three panels of eight query heads. Left, each has a key-value pair of its own. Middle, "

@@ -32,6 +32,7 @@ from txlib import plots
 from txlib.attention import MultiHeadAttention, causal
 from txlib.data import translation
 from txlib.layers import FeedForward, LayerNorm
+from txcourse import explore, figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 
 pairs = {language: translation("games", f"{language}-en") for language in ("de", "fr")}
@@ -92,7 +93,7 @@ sent = torch.stack([table[word] for word in words])                 # (tokens, d
 likely = (sent @ torch.randn(16, 4) / 2).softmax(dim=-1)            # (tokens, experts): a random router
 best = likely.topk(2).indices                                       # (tokens, 2)
 kept = torch.zeros_like(likely).scatter(1, best, likely.gather(1, best))
-plots.experts(
+figures.experts(
     kept / kept.sum(dim=-1, keepdim=True), words, title="Each token visits two of the four experts",
     alt="Six words on the left, four experts in the middle, the six words again on the right. From "
     "each word two lines "
@@ -273,7 +274,7 @@ print("kept:", room[:, 0].tolist())
 # %%
 taken = torch.zeros_like(likely).scatter(1, first, likely.gather(1, first))          # (tokens, experts)
 late = torch.zeros_like(likely).scatter(1, first, (~room).float()).bool()            # (tokens, experts)
-plots.experts(
+figures.experts(
     taken, words, dropped=late, title="Room for two tokens per expert: who comes late is dropped",
     alt="Six words, four experts, one choice each. Each expert takes at most two words. Dashed "
     "lines end at an expert "
@@ -604,7 +605,7 @@ for name in ("unbalanced", "balanced"):
         model(encode(sentence.ljust(n))[None])                      # (1, n): spaces after the end
     for block, layer in enumerate(mixtures(model), 1):
         routers[f"{name}, block {block}"] = layer.p[: len(sentence)]          # (34, experts)
-plots.explore.routing(routers, sentence)
+explore.routing(routers, sentence)
 
 # %% [markdown]
 # First come, first served: what stands late in the sentence is dropped, whatever it is worth.

@@ -99,9 +99,10 @@ for line in range(8):
 # Transformer.
 
 # %%
+from txcourse import figures
 from txlib import plots
 
-plots.recurrence(
+figures.recurrence(
     4, title="Four blocks once, or one block four times",
     alt="Left: a stack of four different blocks. Middle: one block with an arrow from its output back to its input, "
     "times four. Right: the same loop unrolled, four boxes of one colour; to each the signal of its step is added.",
@@ -468,7 +469,7 @@ for name, each, steps, rest in zip(("Iago", "Juliet", "Portia"), weight.tolist()
 # Each bar is one position, and its parts are the steps that it is made of:
 
 # %%
-plots.halting(
+figures.halting(
     weight.detach(), ("Iago", "Juliet", "Portia"), title="Each position is the weighted mean of its own steps",
     alt="Three bars from 0 to 1. Iago: one part, step 1. Juliet: 0.10, 0.30 and a hatched remainder of 0.60, step 3. "
     "Portia: 0.10, 0.20, 0.30 and a hatched remainder of 0.40, step 4.",
@@ -587,7 +588,7 @@ def one_rumour(seed):
 
 
 drawn = one_rumour(1)
-plots.ponder(
+figures.ponder(
     *drawn, title="Deep lines are mostly thought about longer",
     alt="A bar per person with the steps taken; after the name the depth. "
     + ", ".join(f"{name}: {steps:.0f}" for steps, name in zip(*drawn, strict=True)),
@@ -818,7 +819,7 @@ line = "If music be the food of love, play on;"
 with torch.no_grad():
     speaker(torch.tensor([[number[character] for character in line]]))
 taken = speaker.body.N[0].tolist()                                  # one number per character
-plots.ponder(
+figures.ponder(
     taken, list(line), title="Where a small reader of Shakespeare thinks longer",
     alt="A bar per character: " + ", ".join(f"{c!r} {steps:.0f}" for c, steps in zip(line, taken, strict=True)),
 )

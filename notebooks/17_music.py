@@ -30,6 +30,7 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import attention, block_local, causal
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import chorales
 from txlib.layers import FeedForward, LayerNorm
@@ -439,7 +440,7 @@ steps = {"by distance": by_distance, "1 pad left": padded, "2 drop 3, cut rows o
 colours = {name: torch.where(each < 0, -1, each % 10) for name, each in steps.items()}
 left_over = torch.ones(3, 6).triu(4).bool()          # keys in the future
 colours["2 drop 3, cut rows of 6"][left_over] = -2
-plots.rearranging(
+figures.rearranging(
     steps, colours, title="Three queries, the last of six keys: the same line, cut elsewhere",
     alt="Three matrices. By distance: rows 15 to 10, 25 to 20, 35 to 30. The same with a padded "
     "column on the left. Then 13 to 10 and two left-overs; 24 to 20 and one left-over; 35 to 30: "

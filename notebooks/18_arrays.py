@@ -31,6 +31,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.paths import DATA
 
@@ -108,7 +109,7 @@ for name, f in functions.items():
 # down.
 
 # %%
-plots.products(
+figures.products(
     {"SAB (§ 3)": [("n × n", 6, 6)], "PMA (§ 3)": [("k × n", 0.6, 6)],
      "ISAB (§ 3)": [("m × n", 1.5, 6), ("n × m", 6, 1.5)],
      "Perceiver (§ 5)": [("m × n", 1.5, 6), ("m × m", 1.5, 1.5)]},
@@ -586,7 +587,7 @@ polished = report("… and one round of EM", em(flocks, found, 1))
 # Four of the test sets, with the truth and what the network found, drawn at two standard deviations:
 
 # %%
-plots.clusters(
+figures.clusters(
     flocks[:4], {"truth": truth[1:], "network": tuple(each[:4] for each in found[1:])},
     title="Clusters found in one forward pass",
     alt="Four sets of 30 points in the plane, in up to three heaps. Solid circles show the true "

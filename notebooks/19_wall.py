@@ -26,6 +26,7 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import DenseConfig
+from txcourse import figures
 from txcourse.lesson import expect, prove_equal, show_source
 from txlib.data import shipped
 from txlib.data.shakespeare import plays
@@ -189,7 +190,7 @@ plots.lines(
 # $d$. The scores are a square, $n \times n$, for each head. To scale:
 
 # %%
-plots.areas(
+figures.areas(
     (128, 256, 512), 128, title="Double the length: the strip doubles, the square quadruples",
     alt="Three pairs of areas to scale, width 128. At 128 tokens strip and square are equal, 16,384 "
     "numbers each. At 256 tokens 32,768 and 65,536; at 512 tokens 65,536 and 262,144.",
@@ -893,7 +894,7 @@ for kilobytes in (4, 16, 64, 256):
 # place of the square:
 
 # %%
-plots.ways_round(
+figures.ways_round(
     title="Six ways round the square",
     alt="Six small squares of queries against keys. Fixed patterns: a band along the diagonal. "
     "Learnable patterns: scattered cells. Memory: a few full rows and columns. Recurrence: blocks "

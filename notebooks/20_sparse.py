@@ -29,6 +29,7 @@ from torch import nn
 
 from txlib import plots
 from txlib.attention import Mask, MultiHeadAttention
+from txcourse import explore
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import shakespeare, shipped
 from txlib.layers import FeedForward, LayerNorm
@@ -305,7 +306,7 @@ plots.lines(
 # the library's: the same idea, drawn in another way than above. If you see no sliders, run the cell.)
 
 # %%
-plots.explore.patterns()
+explore.patterns()
 
 # %% [markdown]
 # ## 4 How far does a stack see?
@@ -986,7 +987,7 @@ prove_equal(ours, theirs, what="Big Bird with random blocks, keys per query,")
 # queries together? (If you see no controls, run the cell.)
 
 # %%
-plots.explore.masks(library.strided(6), length=24)
+explore.masks(library.strided(6), length=24)
 
 # %% [markdown]
 # <details><summary>The answer</summary>

@@ -32,6 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import load_pretrained, plots
 from txlib.attention import MultiHeadAttention, recording
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.data import shakespeare, shipped, translation
 from txlib.text import BytePairEncoder, Tokenizer, load_tokenizer
@@ -72,7 +73,7 @@ def attention(q, k, v):                                             # (…, quer
 # Three ideas promise to do without. In each, something small stands where $n \times n$ numbers stood:
 
 # %%
-plots.products(
+figures.products(
     {"dense": [("P", 6, 6), ("v", 6, 1)], "low rank": [("P̄", 6, 1.6), ("F v", 1.6, 1)],
      "kernel": [("φ(q)", 6, 1.3), ("φ(k)ᵀ v", 1.3, 1)], "compressed": [("P", 6, 2), ("v", 2, 1)]},
     title="One product, four sizes",

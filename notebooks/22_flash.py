@@ -36,6 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import plots
+from txcourse import explore, figures
 from txcourse.lesson import expect, prove_equal, show_source
 from txlib.data import shakespeare, shipped
 
@@ -139,7 +140,7 @@ print(f"mask and softmax: {6 / (4 * d + 6):.0%} of the operations, {share:.0%} o
 
 # %% tags=["nbval-ignore-output"]
 seen = "; ".join(f"{name} at {x:.1f} per byte: {y:.2g} per second" for name, (x, y) in points.items())
-plots.roofline(
+figures.roofline(
     points, peak=peak, bandwidth=bandwidth,
     title="Mask and softmax sit under the slope: memory limits them",
     alt="Operations per second against operations per byte on logarithmic scales, with a roof that "
@@ -175,7 +176,7 @@ del score, weight, hidden, square, a, b, large, target             # a quarter o
 # %%
 walk = [(2, 0), (2, 1), (2, 2), (3, 0)]
 before = [(row, column) for row in range(2) for column in range(row + 1)]
-plots.tiles(
+figures.tiles(
     (4, 4), walk, ["first keys", "next keys", "the diagonal", "next queries"], done=before,
     title="One tile at a time; what is done is forgotten",
     alt="A causal 4 by 4 matrix of tiles, once for each step. One tile is at hand, from the first keys "
@@ -340,7 +341,7 @@ for columns in torch.arange(8).split(2):
     so_far = S[:, : columns[-1] + 1].softmax(dim=-1) @ v[: columns[-1] + 1]         # (1, d)
     torch.testing.assert_close(o / l, so_far)
 words = "; ".join(states).replace("\n", ", ")
-plots.tiles(
+figures.tiles(
     (1, 4), [(0, column) for column in range(4)], states,
     title="Each tile corrects the maximum and the sum",
     alt=f"Four steps along one row of four tiles; maximum and sum below each: {words}",
@@ -352,7 +353,7 @@ plots.tiles(
 # causal mask: which tiles does the walk leave out? (If you see no buttons, run the cell.)
 
 # %%
-plots.explore.flash(q[:8], k[:8], v[:8])
+explore.flash(q[:8], k[:8], v[:8])
 
 # %% [markdown]
 # Whatever the tiles, the last `o / l` of a query is the same.

@@ -42,6 +42,7 @@ torch.set_num_threads(1)                               # two processes will shar
 
 # %%
 from txlib import plots
+from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.devices import default_device
 from txlib.paths import DATA
@@ -399,7 +400,7 @@ expect("Of the others, lost", lost["the others"], 0.7, 1)
 # The same as histograms, in powers of two:
 
 # %% tags=["nbval-ignore-output"]
-plots.magnitudes(
+figures.magnitudes(
     {name: each.tolist() for name, each in parts.items()}, 2**-25, name="zero in float16",
     xlabel="size of a logit's gradient", title="float16 forgets the letters that did not come",
     alt="Two histograms over powers of two. The letter that came lies near two to the minus 20. "
@@ -788,7 +789,7 @@ for step in range(2 * (world - 1)):
         chunk = (rank - 1 - step) % world
         held[rank][chunk] = sent[rank - 1] | (held[rank][chunk] if step < world - 1 else set())
     history.append([[len(each) for each in row] for row in held])
-plots.ring(
+figures.ring(
     history, ["before", "add", "add", "add", "replace", "replace", "replace"],
     title="Three steps add up, three hand round what is whole",
     alt="Seven grids of 4 ranks by 4 chunks, each with how many ranks are summed up there. At "
@@ -984,7 +985,7 @@ def zero(N, world, stage):
 stages = {"data parallel": 0, "1: optimizer": 1, "2: and gradients": 2, "3: and weights": 3}
 ways = {name: [zero(6.74e9, 4, stage) for rank in range(4)] for name, stage in stages.items()}
 each = {name: sum(ranks[0].values()) for name, ranks in ways.items()}
-plots.shards(
+figures.shards(
     ways, title="Sharded rank by rank: 108 GB become 27",
     alt="Four panels, each with a bar for each of four ranks. GB per rank: "
     + "; ".join(f"{name} {size:.0f}" for name, size in each.items()),
@@ -1066,7 +1067,7 @@ for rank, (theirs, found, numbers) in enumerate(on_ranks([loss_sum, librarys, fu
 # other rank has.)
 
 # %%
-plots.split_network(
+figures.split_network(
     title="Columns first, then rows: one sum at the end",
     alt="Two rows, one per rank, from left to right. Each multiplies all of x by its half of the "
     "columns of W1, applies the GELU, and multiplies its half of the hidden numbers by its half of "
@@ -1239,7 +1240,7 @@ def gpipe(stages, micro):
 # The same batch, whole and in four pieces:
 
 # %%
-plots.pipeline(
+figures.pipeline(
     {"whole": gpipe(4, 1), "in 4 micro-batches": gpipe(4, 4)}, title="Smaller pieces, less waiting",
     alt="Two timetables of four stages; forward, then backward, which takes twice as long. With "
     "the batch whole, one stage works at a time and the others wait. In four micro-batches they "
@@ -1449,7 +1450,7 @@ for budget in recorded:
     best[budget] = math.exp(place), loss
 said = "; ".join(f"{budget}: lowest at {N:,.0f}, {loss:.2f} nats"
                  for budget, (N, loss) in best.items())
-plots.isoflops(
+figures.isoflops(
     points, curves, best, title="Each budget has a size of its own",
     alt="Four curves of loss against the number of parameters, one for each budget of operations, "
     f"each with a lowest point. {said}",

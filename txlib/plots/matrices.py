@@ -55,8 +55,8 @@ def heatmap(
     bar = diverging or not numbers if bar is None else bar
     with drawing():
         figure, (axes,) = panels(width=max(3.2, 1.6 + 0.7 * bool(bar) + size * width), height=1.3 + size * height)
-        image = _cells(axes, matrix, numbers=numbers, diverging=diverging, span=span)
-        _name_cells(axes, rows, columns, room=10 if size >= 0.9 else 2)
+        image = draw_cells(axes, matrix, numbers=numbers, diverging=diverging, span=span)
+        name_cells(axes, rows, columns, room=10 if size >= 0.9 else 2)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
         if bar:
@@ -93,8 +93,8 @@ def heads(
         width, height = margin + across * (0.4 + size * key), 0.4 + down * (1.2 + size * query)
         figure, all_axes = panels(count, width=width, height=height, columns=across, sharey=True)
         for head, axes in enumerate(all_axes):
-            image = _cells(axes, weights[head], numbers=numbers, limit=1.0)
-            _name_cells(axes, rows, columns)
+            image = draw_cells(axes, weights[head], numbers=numbers, limit=1.0)
+            name_cells(axes, rows, columns)
             axes.set_title(names[head] if names else f"head {head}", fontweight="normal", fontsize=11)
             axes.set(xlabel=xlabel, ylabel="" if head % across else ylabel)
         headline(figure, title)
@@ -149,7 +149,7 @@ def mask(
         return Picture(figure, alt)
 
 
-def _cells(
+def draw_cells(
     axes: Axes,
     matrix: Tensor,
     *,
@@ -183,7 +183,7 @@ def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes], label: s
     scale.ax.tick_params(length=0, labelsize=9)
 
 
-def _name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None, room: int = 2) -> None:
+def name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None, room: int = 2) -> None:
     """Names of rows and columns; those of columns stand upright if a line of one has more than `room` letters."""
     if columns is not None:
         longest = max(len(line) for name in columns for line in name.splitlines())

@@ -4,8 +4,8 @@ import pytest
 import torch
 from exploring import cells, number, said, slide
 
+from txcourse import explore
 from txlib.attention import attention_weights
-from txlib.plots import explore
 
 pytestmark = pytest.mark.slow
 

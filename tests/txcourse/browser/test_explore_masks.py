@@ -6,11 +6,11 @@ import pytest
 import torch
 from exploring import said, slide
 
+from txcourse import explore
+from txcourse.explore.masks import FAR, RULES
 from txlib import attention
 from txlib.attention import block_local, causal, dilated, full, global_tokens, sliding_window
 from txlib.attention.masks import strided_keys, summary_columns
-from txlib.plots import explore
-from txlib.plots.explore.masks import FAR, RULES
 
 pytestmark = pytest.mark.slow
 

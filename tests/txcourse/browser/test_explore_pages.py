@@ -7,13 +7,13 @@ import nbformat
 import pytest
 from exploring import said
 
+from txcourse import explore
 from txlib.attention import causal, sliding_window
-from txlib.plots import explore
 
 pytestmark = pytest.mark.slow
 
 SOURCE = """from txlib.attention import causal, sliding_window
-from txlib.plots import explore
+from txcourse import explore
 explore.masks(causal() & sliding_window(2), 12)"""
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from exploring import cells, number, said, slide
 
+from txcourse import explore
 from txlib.attention import MultiHeadAttention, attention, bigbird, causal, dilated, global_tokens
 from txlib.generation import Sampling
 from txlib.layers import BlockConfig, MixtureConfig, MixtureOfExperts, Rotary
 from txlib.models import Transformer, TransformerConfig
-from txlib.plots import explore
 
 pytestmark = pytest.mark.slow
 

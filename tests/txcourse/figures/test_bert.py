@@ -1,0 +1,71 @@
+"""The figures of lessons 11 and 12."""
+
+import pytest
+import torch
+
+from txcourse import figures
+from txlib.attention import causal, full
+
+
+def arrows(axes):
+    return sum(getattr(text, "arrow_patch", None) is not None for text in axes.texts)
+
+
+def test_readers_draws_an_arrow_for_all_that_is_read():
+    figure = figures.readers(words=3, title="A title", alt="A description")
+    gpt, elmo, bert = figure.axes
+
+    assert arrows(gpt) == 2 * 6  # two layers; word j reads the words up to j
+    assert arrows(bert) == 2 * 9
+    assert arrows(elmo) == 2 * 2 * (3 + 2) + 2  # two readers, two layers: up and along; and the two that are joined
+    assert figure.alt == "A description"
+
+
+def test_the_input_is_drawn_as_three_rows():
+    (axes,) = figures.input_sum(["[CLS]", "dog", "[SEP]", "cat"], [0, 0, 0, 1], title="", alt="").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert [text for text in texts if text in ("A", "B")] == ["A", "A", "A", "B"]
+    assert [text for text in texts if text.isdigit()] == ["0", "1", "2", "3"]
+    assert texts.count("+") == 2 * 4
+
+
+def test_a_long_input_has_a_row_of_boxes_for_each_segment():
+    (axes,) = figures.input_sum(["token"] * 20, [0] * 8 + [1] * 12, title="", alt="").axes
+    drawn = [text for text in axes.texts if text.get_text() == "token" and text.get_ha() == "center"]
+    heights = [text.get_position()[1] for text in drawn]
+    assert len(set(heights[:8])) == len(set(heights[8:])) == 1 and heights[0] > heights[8]
+
+
+def test_head_kinds_circles_the_strongest_head():
+    values = torch.zeros(2, 3)
+    values[1, 2] = 0.5
+    axes, scale = figures.head_kinds({"next": values}, title="", alt="").axes
+    (circle,) = axes.patches
+    assert circle.center == (2, 1)
+    assert axes.images[0].get_clim() == (0, 1)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
+    assert scale.get_ylim() == (0, 1)  # the colours say which number they are
+
+
+@pytest.mark.parametrize("words", [2, 6])
+def test_readers_fits_its_words(words):
+    for axes in figures.readers(words=words, title="", alt="").axes:
+        low, high = axes.get_xlim()
+        assert all(low < circle.center[0] < high for circle in axes.patches)
+
+
+def test_a_head_is_drawn_where_it_reads():
+    tasks = {"tags": (["[CLS]", "Rome"], ["", "name"]), "label": (["[CLS]", "yes"], ["good", ""])}
+    tags, label = figures.task_heads(tasks, title="", alt="").axes
+    assert arrows(tags) == arrows(label) == 2 + 1  # into the encoder; out of it
+    heights = {text.get_text(): text.get_position() for text in tags.texts}
+    assert heights["name"][1] > heights["the pre-trained encoder"][1] > heights["Rome"][1]
+    assert heights["name"][0] == heights["Rome"][0]
+
+
+def test_three_architectures_read_as_their_masks_say():
+    figure = figures.architectures(["a", "b"], ["c", "d", "e"], title="", alt="A description")
+    encoder, decoder, both = figure.axes
+    assert arrows(encoder) == full().pairs(2)
+    assert arrows(decoder) == causal().pairs(5)
+    assert arrows(both) == full().pairs(2) + causal().pairs(3) + 3 * 2 + 3  # and cross-attention, and upwards

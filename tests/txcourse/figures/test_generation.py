@@ -1,0 +1,25 @@
+"""Figures of writing: each choice has its frame, each sampler its bars."""
+
+from txcourse import figures
+
+
+def test_choices_frame_what_was_chosen():
+    steps = [({"a": 0.7, "b": 0.2}, "b"), ({"c": 0.995, "d": 0.004}, "c")]
+    (axes,) = figures.choices(steps, title="Drawn", alt="").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["a\n70%", "b\n20%", "c\n100%", "d\n0.4%"]
+    assert [text.get_text()[0] for text in axes.texts if text.get_fontweight() == "bold"] == ["b", "c"]
+    framed = [patch.get_linewidth() > 1 for patch in axes.patches]
+    assert framed == [False, True, True, False]
+
+
+def test_candidates_draw_before_and_after_and_name_tokens_once():
+    same = ["x", "y"], [0.6, 0.4], [1.0, 0.0]
+    other = ["z", "y"], [0.5, 0.5], [0.5, 0.5]
+    picture = figures.candidates({"one": same, "two": same, "three": other}, title="What a filter does", alt="Bars")
+    assert [axes.get_title(loc="left") for axes in picture.axes] == ["one", "two", "three"]
+    names = [[label.get_text() for label in axes.get_yticklabels()] for axes in picture.axes]
+    assert names == [["x", "y"], [], ["z", "y"]]
+    assert [bar.get_width() for bar in picture.axes[0].patches] == [0.6, 0.4, 1.0, 0.0]
+    assert len({axes.get_xlim() for axes in picture.axes}) == 1 and picture.axes[0].get_xlim()[1] > 1
+    assert repr(picture) == "Picture: Bars"

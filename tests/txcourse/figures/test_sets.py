@@ -1,0 +1,22 @@
+"""Sets of points are drawn with the clusters that somebody sees in them."""
+
+import torch
+from matplotlib.patches import Ellipse
+
+from txcourse import figures
+
+
+def test_each_cluster_is_an_ellipse_of_two_deviations():
+    points, mean = torch.randn(2, 7, 2), torch.tensor([[[0.0, 1.0], [2.0, 3.0]], [[-1.0, 0.0], [4.0, 4.0]]])
+    deviation = torch.tensor([0.5, 0.25]).expand(2, 2, 2)
+    seen = {"truth": (mean, deviation), "net": (mean + 1, deviation)}
+    picture = figures.clusters(points, seen, title="A title", alt="A description", names=["one", "two"])
+    assert [axes.get_title(loc="left") for axes in picture.axes] == ["one", "two"]
+    for number, axes in enumerate(picture.axes):
+        assert torch.tensor(axes.lines[0].get_xydata()).float().equal(points[number])
+        drawn = [each for each in axes.patches if isinstance(each, Ellipse)]
+        centres = [*mean[number].tolist(), *(mean[number] + 1).tolist()]
+        assert [list(each.get_center()) for each in drawn] == centres
+        assert {(each.width, each.height) for each in drawn} == {(2.0, 1.0)}
+    assert {text.get_text() for text in picture.axes[0].texts} == {"truth", "net"}
+    assert picture.alt == "A description"

@@ -1,0 +1,60 @@
+"""Figures that a lesson or two of the course show; the charts of `txlib.plots` are for everybody.
+
+Each function returns a `txlib.plots.Picture`.
+"""
+
+from txcourse.figures.bert import architectures, head_kinds, input_sum, readers, task_heads
+from txcourse.figures.decoder import decoders, shared_heads
+from txcourse.figures.diagrams import multihead
+from txcourse.figures.experts import experts
+from txcourse.figures.flash import roofline, tiles
+from txcourse.figures.generation import candidates, choices
+from txcourse.figures.language import next_token
+from txcourse.figures.layers import block, vectors
+from txcourse.figures.low_rank import products
+from txcourse.figures.positions import entrances, rearranging, turns
+from txcourse.figures.recurrent import reach, recurrent_translator
+from txcourse.figures.scale import isoflops, magnitudes, pipeline, ring, shards, split_network
+from txcourse.figures.sets import clusters
+from txcourse.figures.transformer import costs, encoder_decoder
+from txcourse.figures.universal import halting, ponder, recurrence
+from txcourse.figures.wall import areas, ways_round
+
+__all__ = [
+    "architectures",
+    "areas",
+    "block",
+    "candidates",
+    "choices",
+    "clusters",
+    "costs",
+    "decoders",
+    "encoder_decoder",
+    "entrances",
+    "experts",
+    "halting",
+    "head_kinds",
+    "input_sum",
+    "isoflops",
+    "magnitudes",
+    "multihead",
+    "next_token",
+    "pipeline",
+    "ponder",
+    "products",
+    "reach",
+    "readers",
+    "rearranging",
+    "recurrence",
+    "recurrent_translator",
+    "ring",
+    "roofline",
+    "shards",
+    "shared_heads",
+    "split_network",
+    "task_heads",
+    "tiles",
+    "turns",
+    "vectors",
+    "ways_round",
+]

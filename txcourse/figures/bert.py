@@ -1,0 +1,216 @@
+"""How BERT reads: in both directions, its input as a sum, and what its heads look at."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle
+from torch import Tensor
+
+from txcourse.figures.shapes import arrow, box
+from txlib.plots.matrices import draw_cells
+from txlib.plots.picture import GREY, PALETTE, WIDEST, Picture, drawing, fit, headline, panels
+
+FROM_LEFT, FROM_RIGHT, BOTH_WAYS, CROSS = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3]
+TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
+READ: dict[str, Any] = {"width": 1.0, "head": 11, "gap": 10, "alpha": 0.8}  # an arrow from one circle to another
+INCH = 0.48  # inches: the narrowest box of a token
+
+
+def readers(*, words: int = 4, title: str, alt: str) -> Picture:
+    """What GPT, ELMo and BERT are made of: two layers over a few words, with an arrow wherever one vector is read to
+    make another (Devlin et al. 2019, figure 3).
+
+    Args:
+        words: how many to draw.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    with drawing():
+        gap = words + 0.4  # from ELMo's one reader to the other
+        shares = {"width_ratios": [words, gap + words, words]}
+        figure, (gpt, elmo, bert) = panels(3, width=1.0 + 0.53 * (3 * words + gap), height=4.0, gridspec_kw=shares)
+        for axes, name in (
+            (gpt, "GPT: from the left"),
+            (elmo, "ELMo: one from each side, then joined"),
+            (bert, "BERT: both ways"),
+        ):
+            axes.set_title(name, fontweight="normal", fontsize=11, loc="center")
+            axes.set(aspect="equal", ylim=(-0.8, 4.5), xlim=(-0.6, words - 0.4 + gap * (axes is elmo)))
+            axes.axis("off")
+        pairs = [(i, j) for i in range(words) for j in range(words)]
+        _stack(gpt, 0, words, [(i, j) for i, j in pairs if i <= j], FROM_LEFT)
+        _stack(bert, 0, words, pairs, BOTH_WAYS)
+        for left, colour, step in ((0, FROM_LEFT, 1), (gap, FROM_RIGHT, -1)):
+            _stack(elmo, left, words, [(i, i) for i in range(words)], colour)
+            for layer in (1, 2):
+                for i in range(words - 1):
+                    start, end = (i, i + 1) if step == 1 else (i + 1, i)
+                    arrow(elmo, (left + start, 1.5 * layer), (left + end, 1.5 * layer), colour, **READ)
+        middle = (gap + words - 1) / 2
+        _node(elmo, middle, 4.1, GREY, "word 2")
+        for left, colour in ((0, FROM_LEFT), (gap, FROM_RIGHT)):
+            arrow(elmo, (left + 1, 3.0), (middle, 4.1), colour, **READ)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt: str) -> Picture:
+    """The three embeddings that are added for each token (Devlin et al. 2019, figure 2).
+
+    Args:
+        tokens: how they read. segments: 0 or 1 for each.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    rows = [
+        ("token", TOKEN, list(tokens)),
+        ("segment", SEGMENT, ["AB"[segment] for segment in segments]),
+        ("position", POSITION, list(map(str, range(len(tokens))))),
+    ]
+    wide = [max(1.0, 0.2 * len(token) + 0.3) for token in tokens]
+    places = _places(wide, segments, longest=(WIDEST - 1.2) / INCH)
+    longest, lines = max(left + width for (_, left), width in zip(places, wide, strict=True)), places[-1][0] + 1
+    with drawing():
+        figure, (axes,) = panels(width=1.2 + INCH * longest, height=0.6 + 2.1 * lines)
+        axes.set(xlim=(-2.2, longest), ylim=(0.65 - 3.3 * lines, 0.6))
+        axes.axis("off")
+        for level, (name, colour, texts) in enumerate(rows):
+            for line in range(lines):
+                axes.text(-0.25, -level - 3.3 * line, name, ha="right", va="center", color=GREY)
+            for text, width, (line, left) in zip(texts, wide, places, strict=True):
+                height = -level - 3.3 * line
+                size = width - 0.24, 0.48
+                box(axes, left + width / 2, height, *size, text, colour, pad=0.06, alpha=0.45, fontsize=9)
+                if level:
+                    axes.text(left + width / 2, height + 0.5, "+", ha="center", va="center", color=GREY, fontsize=9)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def head_kinds(
+    kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str, alt: str, size: int | float = 0.24
+) -> Picture:
+    """A measure of every head of a model: a panel per measure, a row per layer, on one scale of colours from 0 to 1.
+
+    Args:
+        kinds: name of the measure → its value for each head.
+        title: what to see. alt: the same for a reader who cannot see it.
+        size: of a cell, in inches.
+    """
+    layers, heads = next(iter(kinds.values())).shape
+    with drawing():
+        down, across, size = fit(len(kinds), heads, size, smallest=0.2, margin=1.6, gap=0.35)
+        width, height = 1.6 + across * (0.35 + size * heads), 0.4 + down * (0.9 + size * layers)
+        figure, all_axes = panels(len(kinds), width=width, height=height, columns=across, sharey=True)
+        for number, (axes, (name, values)) in enumerate(zip(all_axes, kinds.items(), strict=True)):
+            draw_cells(axes, values, numbers=False, limit=1.0)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            axes.set(xlabel="head", ylabel="" if number % across else "layer", aspect="equal")
+            axes.set_xticks(range(0, heads, 2), list(map(str, range(1, heads + 1, 2))))
+            axes.set_yticks(range(layers), list(map(str, range(1, layers + 1))))
+            axes.tick_params(length=0)
+            best = divmod(int(values.argmax()), heads)
+            axes.add_patch(Circle(best[::-1], 0.62, fill=False, edgecolor=PALETTE[1], linewidth=1.8, clip_on=False))
+        scale = figure.colorbar(all_axes[0].images[0], ax=all_axes, fraction=0.05, pad=0.02, aspect=14)
+        scale.outline.set_visible(False)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def task_heads(tasks: Mapping[str, tuple[Sequence[str], Sequence[str]]], *, title: str, alt: str) -> Picture:
+    """One encoder and a head for each task: what goes in, and at which places the head reads (Devlin et al. 2019,
+    figure 4).
+
+    Args:
+        tasks: name → (the tokens, what the head says at each; "" where it does not look).
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    with drawing():
+        down = -(-len(tasks) // 2)
+        figure, all_axes = panels(len(tasks), width=WIDEST, height=0.4 + 2.1 * down, columns=2)
+        for axes, (name, (tokens, answers)) in zip(all_axes, tasks.items(), strict=True):
+            places = [1.25 * i for i in range(len(tokens))]
+            axes.set(xlim=(-0.8, 1.25 * 5 + 0.8), ylim=(-0.5, 3.6))
+            axes.axis("off")
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            box(axes, places[-1] / 2, 1.4, places[-1] + 0.9, 0.5, "the pre-trained encoder", TOKEN, alpha=0.45)
+            for x, token, answer in zip(places, tokens, answers, strict=True):
+                box(axes, x, 0.0, 0.96, 0.46, token, fontsize=8.5)
+                arrow(axes, (x, 0.3), (x, 1.05))
+                if answer:
+                    arrow(axes, (x, 1.75), (x, 2.4))
+                    box(axes, x, 2.75, 0.96, 0.46, answer, SEGMENT, alpha=0.7, fontsize=8.5)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def architectures(words: Sequence[str], written: Sequence[str], *, title: str, alt: str) -> Picture:
+    """Encoder, decoder and encoder–decoder side by side: which vector reads which.
+
+    Args:
+        words: what is read. written: what the encoder–decoder writes; the decoder goes on from `words` with it.
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    n, m = len(words), len(written)
+    with drawing():
+        shares = {"width_ratios": [n, n + m, n + m]}
+        figure, (encoder, decoder, both) = panels(3, width=WIDEST, height=3.4, gridspec_kw=shares)
+        for axes, name, width in (
+            (encoder, "encoder: BERT", n),
+            (decoder, "decoder: GPT", n + m),
+            (both, "encoder–decoder: T5", n + m),
+        ):
+            axes.set_title(name, fontweight="normal", fontsize=11, loc="center")
+            axes.set(aspect="equal", ylim=(-0.8, 3.4), xlim=(-0.6, width - 0.4))
+            axes.axis("off")
+        sees_all = [(i, j) for i in range(n) for j in range(n)]
+        _layer(encoder, words, sees_all, BOTH_WAYS)
+        _layer(decoder, [*words, *written], [(i, j) for i in range(n + m) for j in range(n + m) if i <= j], FROM_LEFT)
+        _layer(both, words, sees_all, BOTH_WAYS)
+        _layer(both, written, [(i, j) for i in range(m) for j in range(m) if i <= j], FROM_LEFT, left=n)
+        for j in range(n, n + m):
+            arrow(both, (j, 1.5), (j, 3.0), FROM_LEFT, **READ)
+            for i in range(n):
+                arrow(both, (i, 1.5), (j, 3.0), CROSS, **READ)
+            _node(both, j, 3.0, CROSS)
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def _layer(axes: Axes, words: Sequence[str], read: Sequence[tuple[int, int]], colour: str, left: int = 0) -> None:
+    """One layer above a row of words; j reads i for each (i, j)."""
+    for i, j in read:
+        arrow(axes, (left + i, 0), (left + j, 1.5), colour, **READ)
+    for i, word in enumerate(words):
+        axes.text(left + i, -0.5, word, ha="center", va="center", fontsize=9, color=GREY)
+        for layer in range(2):
+            _node(axes, left + i, 1.5 * layer, colour if layer else GREY)
+
+
+def _places(wide: Sequence[float], segments: Sequence[int], *, longest: float) -> list[tuple[int, float]]:
+    """The line and the left edge of each box; what is too long for one line has a new one for each segment."""
+    places, line, left = [], 0, 0.0
+    for number, width in enumerate(wide):
+        other = number > 0 and segments[number] != segments[number - 1]
+        if left + width > longest or (other and sum(wide) > longest):
+            line, left = line + 1, 0.0
+        places.append((line, left))
+        left += width
+    return places
+
+
+def _stack(axes: Axes, left: int | float, words: int, read: Sequence[tuple[int, int]], colour: str) -> None:
+    """Two layers above a row of words; layer k + 1 at j reads layer k at i for each (i, j)."""
+    for layer in range(2):
+        for i, j in read:
+            arrow(axes, (left + i, 1.5 * layer), (left + j, 1.5 * (layer + 1)), colour, **READ)
+    for i in range(words):
+        axes.text(left + i, -0.5, f"word {i + 1}", ha="center", va="center", fontsize=9, color=GREY)
+        for layer in range(3):
+            _node(axes, left + i, 1.5 * layer, colour if layer else GREY)
+
+
+def _node(axes: Axes, x: int | float, y: int | float, colour: str, name: str = "") -> None:
+    axes.add_patch(Circle((x, y), 0.2, facecolor="white", edgecolor=colour, linewidth=1.8, zorder=3))
+    if name:
+        axes.text(x + 0.35, y, name, ha="left", va="center", fontsize=9, color=GREY)

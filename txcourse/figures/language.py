@@ -1,0 +1,50 @@
+"""A decoder that predicts each next token, as a drawing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.patches import FancyBboxPatch
+
+from txcourse.figures.shapes import arrow, box
+from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+
+READ, PREDICTED, SEEN = PALETTE[5], PALETTE[4], PALETTE[0]
+THICK: dict[str, Any] = {"color": SEEN, "linewidth": 2.4, "zorder": 3}
+THIN: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "alpha": 0.25}
+
+
+def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -> Picture:
+    """A tower without encoder: what it reads below, what it is to predict above, one place to the left.
+
+    Args:
+        tokens: the text; all but the last are read, all but the first predicted. A space shows as `▁`.
+        highlight: the place whose view of the past is drawn thick, counted from 0.
+        title: what to see. alt: the same for a reader who cannot see it.
+
+    Raises:
+        ValueError: when there are fewer than two tokens, or no such place among those that are read.
+    """
+    if len(tokens) < 2 or not 0 <= highlight < len(tokens) - 1:
+        raise ValueError(f"{len(tokens)} tokens and highlight={highlight}: needs 0 <= highlight < tokens - 1")
+    shown = [token.replace(" ", "▁").replace("\n", "⏎") for token in tokens]
+    n = len(tokens) - 1
+    with drawing():
+        figure, (axes,) = panels(width=max(6.4, 0.85 * n + 2.4), height=4.2)
+        axes.set(xlim=(-2.1, n - 0.3), ylim=(-0.7, 6.1))
+        axes.axis("off")
+        axes.set_title(title)
+        axes.add_patch(FancyBboxPatch((-0.45, 1.0), n - 0.1, 3.3, "round,pad=0.08", facecolor=PREDICTED, alpha=0.18))
+        for query in range(n):
+            thick = query == highlight
+            for key in range(query + 1):
+                look: dict[str, Any] = (
+                    {"color": SEEN, "linewidth": 2.4, "zorder": 3} if thick else {"color": GREY, "alpha": 0.25}
+                )
+                axes.plot([key, query], [1.2, 4.1], **{"linewidth": 0.8, **look})
+            axes.plot([query, query], [0.35, 1.2], color=GREY, linewidth=1.2)
+            arrow(axes, (query, 4.1), (query, 4.95), SEEN if thick else GREY)
+            for place, text, colour in ((0.0, shown[query], READ), (5.3, shown[query + 1], PREDICTED)):
+                box(axes, query, place, 0.66, 0.6, text, colour, pad=0.03, family="monospace", fontsize=12)
+        for place, text in ((0.0, "it reads"), (2.65, "blocks,\nlooking\nback only"), (5.3, "it is to\npredict")):
+            axes.text(-0.75, place, text, ha="right", va="center", color=GREY)
+        return Picture(figure, alt)

@@ -1,0 +1,92 @@
+"""The inside of a stack of layers: how a block is wired, and the vectors that pass through it."""
+
+from collections.abc import Mapping, Sequence
+
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from txcourse.figures.shapes import arrow, box
+from txlib.plots.matrices import draw_cells, name_cells
+from txlib.plots.picture import GREY, PALETTE, Picture, drawing, fit, headline, panels
+
+STREAM, BRANCH, WIDE = 0.0, 1.45, 1.5
+NORM, SUBLAYER = PALETTE[4], PALETTE[5]
+
+
+def block(
+    *,
+    title: str = "Pre-norm leaves the residual stream free; post-norm puts a norm across it",
+    alt: str = "Two wiring diagrams, read from the bottom. In both, a thick vertical line carries x past attention and "
+    "past the feed-forward network, and the output of each is added to the line. Left, pre-norm: the norms stand on "
+    "the branches, and the line reaches the top untouched. Right, post-norm: after each addition the line itself "
+    "passes through a norm.",
+) -> Picture:
+    """A Transformer block, wired pre-norm and post-norm, side by side (Xiong et al. 2020, figure 1).
+
+    Args:
+        title: what to see. alt: the same for a reader who cannot see it.
+    """
+    with drawing():
+        figure, (left, right) = panels(2, width=8.4, height=5.6)
+        for axes, norm_first in ((left, True), (right, False)):
+            _wiring(axes, norm_first=norm_first)
+        left.set_title("pre-norm: x + sublayer(norm(x))", fontweight="normal", fontsize=11, loc="center")
+        right.set_title("post-norm: norm(x + sublayer(x))", fontweight="normal", fontsize=11, loc="center")
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def vectors(
+    layers: Mapping[str, Float[Tensor, "token dimension"]],
+    *,
+    title: str,
+    alt: str,
+    rows: Sequence[str] | None = None,
+    size: float = 0.2,
+) -> Picture:
+    """The vectors of the same tokens at several places, side by side: one row per token, blue below 0, red above.
+
+    Each panel has a colour scale of its own, so that its pattern shows whatever its size.
+
+    Args:
+        layers: name of the place → the vectors there.
+        rows: names of the tokens.
+        size: of a cell's width, in inches.
+    """
+    count, dimension = next(iter(layers.values())).shape
+    with drawing():
+        down, across, size = fit(len(layers), dimension, size, smallest=0.1, margin=1.4, gap=0.3)
+        width, height = 1.4 + across * (0.3 + size * dimension), 0.4 + down * (0.9 + 0.3 * count)
+        figure, all_axes = panels(len(layers), width=width, height=height, columns=across, sharey=True)
+        for axes, (name, x) in zip(all_axes, layers.items(), strict=True):
+            draw_cells(axes, x, numbers=False, diverging=True)
+            name_cells(axes, rows, None)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+            axes.set(xlabel="dimension", xticks=[])
+        headline(figure, title)
+        return Picture(figure, alt)
+
+
+def _wiring(axes: Axes, *, norm_first: bool) -> None:
+    """One block, from x at the bottom to the next block at the top."""
+    axes.axis("off")
+    axes.set(xlim=(-1.0, 2.9), ylim=(-0.35, 10.5))
+    arrow(axes, (STREAM, 0.2), (STREAM, 9.9), PALETTE[0], width=5, head=22)
+    axes.text(STREAM, -0.25, "x", ha="center", style="italic")
+    axes.text(STREAM, 10.1, "to the next block", ha="center", color=GREY)
+    for bottom, name in ((0.0, "multi-head\nattention"), (4.6, "feed-forward\nnetwork")):
+        leave, join = bottom + 0.75, bottom + (4.1 if norm_first else 3.2)
+        axes.plot([STREAM, BRANCH], [leave, leave], color=GREY, linewidth=1.5)
+        arrow(axes, (BRANCH, leave), (BRANCH, bottom + (1.2 if norm_first else 1.4)))
+        if norm_first:
+            box(axes, BRANCH, bottom + 1.55, WIDE, 0.7, "norm", NORM)
+            arrow(axes, (BRANCH, bottom + 1.9), (BRANCH, bottom + 2.3))
+        middle = bottom + (2.8 if norm_first else 1.95)
+        box(axes, BRANCH, middle, WIDE, 1.05, name, SUBLAYER)
+        axes.plot([BRANCH, BRANCH], [middle + 0.52, join], color=GREY, linewidth=1.5)
+        arrow(axes, (BRANCH, join), (STREAM + 0.2, join))
+        axes.plot(STREAM, join, "o", markersize=17, markerfacecolor="white", markeredgecolor=PALETTE[0], zorder=4)
+        axes.text(STREAM, join - 0.02, "+", ha="center", va="center", fontsize=14, zorder=5)
+        if not norm_first:
+            box(axes, STREAM, bottom + 4.15, WIDE, 0.7, "norm", NORM)

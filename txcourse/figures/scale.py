@@ -1,0 +1,221 @@
+"""The figures of lesson 23: numbers too small for a format, and work that is shared out over ranks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
+
+from txcourse.figures.shapes import PALE
+from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.ticks import readable
+
+HATCHES = ["//", "..", "\\\\", "xx"]
+
+
+def magnitudes(
+    values: Mapping[str, Sequence[int | float]], smallest: int | float, *, name: str, title: str, alt: str, xlabel: str
+) -> Picture:
+    """How large numbers are, as histograms over powers of two; what is smaller than `smallest` is lost.
+
+    Args:
+        values: name → numbers, of either sign; zeros are left out.
+        name: of the limit.
+    """
+    with drawing():
+        figure, (axes,) = panels(width=7.2, height=3.4)
+        sizes = {each: np.abs(np.asarray(numbers, dtype=float)) for each, numbers in values.items()}
+        powers = {each: np.log2(found[found > 0]) for each, found in sizes.items()}
+        low, high = min(each.min() for each in powers.values()), max(each.max() for each in powers.values())
+        edges = np.arange(np.floor(low) - 1, np.ceil(high) + 3)
+        for (each, found), colour in zip(powers.items(), PALETTE, strict=False):
+            share = 100 * np.histogram(found, edges)[0] / len(found)
+            axes.stairs(share, edges, fill=True, color=colour, alpha=0.45)
+            axes.text(float(np.median(found)), share.max() + 2, each, color=ink(colour, 7), ha="center")
+        limit = float(np.log2(smallest))
+        axes.axvspan(edges[0], limit, color=GREY, alpha=0.15, linewidth=0)
+        axes.axvline(limit, color=GREY, linestyle=":")
+        axes.margins(y=0.15)
+        axes.text(edges[0] + 0.5, axes.get_ylim()[1] * 0.97, name, va="top")
+        axes.set(xlabel=xlabel, ylabel="% of the numbers", xlim=(edges[0], edges[-1]))
+        ticks = np.arange(np.ceil(edges[0] / 8) * 8, edges[-1] + 1, 8)
+        axes.set_xticks(ticks, [f"$2^{{{tick:.0f}}}$" for tick in ticks])
+        axes.set_title(title)
+    return Picture(figure, alt)
+
+
+def ring(steps: Sequence[Sequence[Sequence[int]]], captions: Sequence[str], *, title: str, alt: str) -> Picture:
+    """Who holds how much of the sum: a row for each rank, a column for each chunk, a panel for each step.
+
+    Args:
+        steps: [step][rank][chunk]: how many ranks' numbers are added up there.
+    """
+    world = len(steps[0])
+    with drawing():
+        figure, drawn = panels(len(steps), width=1.35 * len(steps) + 0.3, height=2.5)
+        for axes, held, caption in zip(drawn, steps, captions, strict=True):
+            for rank in range(world):
+                for chunk in range(world):
+                    count = held[rank][chunk]
+                    whole = count == world
+                    colour = PALETTE[2] if whole else PALETTE[0]
+                    alpha = 1.0 if whole else 0.15 + 0.6 * (count - 1) / max(world - 1, 1)
+                    axes.add_patch(Rectangle((chunk, rank), 0.92, 0.92, facecolor=colour, alpha=alpha))
+                    axes.text(chunk + 0.46, rank + 0.46, str(count), ha="center", va="center",
+                              color=words_on(colour) if whole else "black", fontsize=9)  # fmt: skip
+            axes.set(xlim=(-0.05, world), ylim=(world, -0.05), aspect="equal", xticks=[], yticks=[])
+            axes.set_xlabel(caption, fontsize=9)
+            axes.spines[:].set_visible(False)
+        drawn[0].set_yticks([rank + 0.46 for rank in range(world)], [f"rank {rank}" for rank in range(world)])
+        drawn[0].tick_params(axis="y", length=0)
+        headline(figure, title)
+    return Picture(figure, alt)
+
+
+def shards(
+    ways: Mapping[str, Sequence[Mapping[str, int | float]]], *, title: str, alt: str, xlabel: str = "GB per rank"
+) -> Picture:
+    """What each rank holds: a panel for each way to share, a bar for each rank, its parts end to end.
+
+    Args:
+        ways: name → for each rank, part → size; all have the same parts.
+    """
+    largest = max(sum(parts.values()) for ranks in ways.values() for parts in ranks)
+    with drawing():
+        figure, drawn = panels(len(ways), width=9.4, height=1.1 + 0.32 * len(next(iter(ways.values()))))
+        for axes, (name, ranks) in zip(drawn, ways.items(), strict=True):
+            for rank, parts in enumerate(ranks):
+                left = 0.0
+                for (part, size), colour in zip(parts.items(), PALETTE, strict=False):
+                    axes.barh(rank, size, left=left, color=colour, height=0.8, label=part if rank == 0 else None)
+                    left += size
+            axes.set(xlim=(0, 1.02 * largest), xlabel=xlabel)
+            axes.set_yticks(range(len(ranks)), [str(rank) for rank in range(len(ranks))] if axes is drawn[0] else [])
+            axes.invert_yaxis()
+            axes.tick_params(axis="y", length=0)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+        drawn[0].set_ylabel("rank")
+        handles, labels = drawn[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+        headline(figure, title)
+    return Picture(figure, alt)
+
+
+def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
+    """A feed-forward network over ranks: W₁ by columns, the activation, W₂ by rows, and one sum at the end.
+
+    A row for each rank, which has a colour and a hatch of its own; pale is what other ranks have, grey what all have.
+    """
+    n, d, wide, gap = 3.0, 2.0, 3.0 * ranks, 1.0
+    with drawing():
+        figure, (axes,) = panels(width=9.4, height=1.0 + 1.75 * ranks)
+
+        def box(left: float, middle: float, height: float, width: float, rank: int | None = None) -> None:
+            colour, hatch = (GREY, None) if rank is None else (PALETTE[rank], HATCHES[rank])
+            lighter = [1 - 0.5 * (1 - part) for part in to_rgb(colour)]
+            corner = (left, middle - height / 2)
+            axes.add_patch(Rectangle(corner, width, height, facecolor=lighter, edgecolor="white", hatch=hatch, lw=0))
+
+        def words(left: float, middle: float, what: str, **style: Any) -> None:
+            given: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 10} | style
+            axes.text(left, middle, what, **given)
+
+        columns = [d, wide, 3.0, wide / ranks, d, d]  # x, W₁, the arrow, the hidden numbers, W₂, the rank's summand
+        starts = [sum(columns[:place]) + gap * place for place in range(len(columns) + 1)]
+        middles = [-(wide + 1.2) * rank for rank in range(ranks)]
+        for rank, middle in enumerate(middles):
+            box(starts[0], middle, n, d)
+            axes.add_patch(Rectangle((starts[1], middle - d / 2), wide, d, facecolor=PALE))
+            box(starts[1] + rank * wide / ranks, middle, d, wide / ranks, rank)
+            words(starts[2] + 1.5, middle, "GELU\n⟶")
+            box(starts[3], middle, n, wide / ranks, rank)
+            axes.add_patch(Rectangle((starts[4], middle - wide / 2), d, wide, facecolor=PALE))
+            box(starts[4], middle + wide / 2 - (rank + 0.5) * wide / ranks, wide / ranks, d, rank)
+            box(starts[5], middle, n, d, rank)
+            for place, sign in ((1, "·"), (4, "·"), (5, "=")):
+                words(starts[place] - gap / 2, middle, sign, fontsize=13, color=GREY)
+            words(-0.8, middle, f"rank {rank}", ha="right")
+            axes.annotate("", (starts[6] + 1.4, sum(middles) / ranks), (starts[6] - 0.6, middle),
+                          arrowprops={"arrowstyle": "->", "color": GREY})  # fmt: skip
+        total, centre = starts[6] + 1.4, sum(middles) / ranks
+        words(total + 0.7, centre, "+", fontsize=18)
+        words(total + 1.4, centre + 2.1, "all-reduce")
+        words(total + 1.9, centre, "=", fontsize=13, color=GREY)
+        box(total + 2.6, centre, n, d)
+        words(total + 2.6 + d / 2, centre - 2.1, "result")
+        for place, name in enumerate(["x", "W₁", "", "hidden", "W₂", "summand"]):
+            words(starts[place] + columns[place] / 2, wide / 2 + 0.7, name)
+        axes.set(xlim=(-4, total + 3 + d), ylim=(middles[-1] - wide / 2 - 0.2, wide / 2 + 1.3), aspect="equal")
+        axes.axis("off")
+        axes.set_title(title)
+    return Picture(figure, alt)
+
+
+def pipeline(
+    schedules: Mapping[str, Sequence[Sequence[tuple[int | float, int | float, str]]]], *, title: str, alt: str
+) -> Picture:
+    """Who works when: a row for each stage, time to the right; forward blue, backward orange and longer, idle pale.
+
+    Args:
+        schedules: name → for each stage (start, length, what); a schedule's shortest pieces are forward, `what` is a
+            micro-batch's name.
+    """
+    ends = [max(start + length for stage in stages for start, length, _ in stage) for stages in schedules.values()]
+    with drawing():
+        stages_in_all = sum(len(stages) for stages in schedules.values())
+        height = 0.4 + 0.9 * len(schedules) + 0.27 * stages_in_all
+        figure, drawn = panels(len(schedules), width=9.4, height=height, columns=1)
+        for axes, (name, stages), end in zip(drawn, schedules.items(), ends, strict=True):
+            forward = min(length for stage in stages for _, length, _ in stage)
+            for row, work in enumerate(stages):
+                axes.add_patch(Rectangle((0, row + 0.04), end, 0.92, facecolor=PALE))
+                for start, length, what in work:
+                    back = length > forward
+                    box = Rectangle((start, row + 0.04), length, 0.92, facecolor=PALETTE[back], edgecolor="white")
+                    axes.add_patch(box).set_label("backward" if back else "forward")
+                    style = {"ha": "center", "va": "center", "color": words_on(PALETTE[back]), "fontsize": 8}
+                    axes.text(start + length / 2, row + 0.5, what, **style)  # type: ignore[arg-type]
+            axes.set(xlim=(0, max(ends)), ylim=(len(stages), 0), xticks=[])
+            axes.set_yticks([row + 0.5 for row in range(len(stages))], [f"stage {row}" for row in range(len(stages))])
+            axes.tick_params(axis="y", length=0)
+            axes.spines[:].set_visible(False)
+            axes.set_title(name, fontweight="normal", fontsize=11)
+        drawn[-1].set_xlabel("time →")
+        named: dict[str, Any] = {
+            str(box.get_label()): box for box in drawn[0].patches if box.get_label() in ("forward", "backward")
+        }
+        figure.legend(list(named.values()), list(named), loc="outside lower right", ncols=2, frameon=False)
+        headline(figure, title)
+    return Picture(figure, alt)
+
+
+def isoflops(
+    points: Mapping[str, tuple[Sequence[int | float], Sequence[int | float]]],
+    curves: Mapping[str, tuple[Sequence[int | float], Sequence[int | float]]],
+    best: Mapping[str, tuple[int | float, int | float]],
+    *,
+    title: str,
+    alt: str,
+    xlabel: str = "parameters N",
+    ylabel: str = "loss (nats)",
+) -> Picture:
+    """Loss by size, one colour for each budget: what was measured, the curve fitted to it, a star at its lowest point.
+
+    Args:
+        points, curves: budget → (sizes, losses). best: budget → (size, loss) of the curve's lowest point.
+    """
+    with drawing():
+        figure, (axes,) = panels(width=7.2, height=4.2)
+        for (name, (x, y)), colour in zip(points.items(), PALETTE, strict=False):
+            axes.plot(x, y, "o", color=colour, markersize=4, alpha=0.7)
+            axes.plot(*curves[name], color=colour, linewidth=1.5)
+            axes.plot(*best[name], "*", color=colour, markersize=14)
+            across, up = curves[name]
+            axes.annotate(
+                name, (across[-1], up[-1]), xytext=(6, 0), textcoords="offset points", color=ink(colour), va="center"
+            )
+        axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel)
+        readable(axes.xaxis, [each for x, _ in points.values() for each in x])
+        axes.set_title(title)
+    return Picture(figure, alt)
