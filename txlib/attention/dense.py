@@ -5,16 +5,19 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from txlib.attention.functional import attention_weights
-from txlib.attention.masks import Mask, MaskLike, as_dense, causal
+from txlib.attention.masks import Mask, MaskLike, as_dense
+from txlib.attention.masks.primitives import Causal
+from txlib.attention.masks.shared import once
 from txlib.attention.masks.spans import Spans, within
 from txlib.attention.mechanism import LayerContext, MechanismConfig, check_dropout, check_inputs, for_each_head
 from txlib.attention.relative import BiasLike, as_dense_bias
 
 MAX_HEAD_DIM = 256  # head_dim of torch's FlashAttention on a GPU
+HALF_TYPES = torch.bfloat16, torch.float16
 MAX_KEYS_UNFUSED = 512  # keys up to which the plain products win on a CPU, in 16 bits
 
 
@@ -49,8 +52,8 @@ class DenseAttention(nn.Module):
         check_inputs(q, k, v)
         dropout = self.dropout if self.training else 0.0
         if isinstance(mask, Mask):
-            mask = what_remains(mask, q.shape[-2], k.shape[-2])
-        only_causal = isinstance(mask, Mask) and mask == causal()
+            mask = once(what_remains, mask, q.shape[-2], k.shape[-2])
+        only_causal = isinstance(mask, Causal)
         added, runs_fused = as_dense_bias(bias, q, k), self.runs_fused(q, k)
         if runs_fused and only_causal and added is None:
             return fused(q, k, v, None, dropout, is_causal=True)
@@ -61,13 +64,12 @@ class DenseAttention(nn.Module):
                 return out  # kernels disagree about queries that see nothing; this one gives zeros
         else:
             if allowed is not None:
-                low = torch.finfo(q.dtype).min / 2  # half: a score that is added must not make it infinite
-                hidden = torch.zeros_like(allowed, dtype=q.dtype).masked_fill(~allowed, low)
+                hidden = once(hiding_bias, allowed, q.dtype)
                 added = hidden if added is None else added + hidden
             out = fused(q, k, v, added, dropout) if runs_fused else plain(q, k, v, added, dropout)
         if allowed is None or only_causal:
             return out
-        return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
+        return out.masked_fill(once(fully_masked, allowed), 0.0)
 
     def runs_fused(self, q: Tensor, k: Tensor) -> bool:
         """Whether the fused kernel is the faster one here."""
@@ -75,10 +77,9 @@ class DenseAttention(nn.Module):
             return self.fused
         if q.device.type != "cpu":
             return True
-        length, keys = q.shape[-2], k.shape[-2]
-        if length == 1 and not torch.is_grad_enabled():  # decoding
+        if q.shape[-2] == 1 and not torch.is_grad_enabled():  # decoding
             return k.shape[1] == q.shape[1]
-        return keys > MAX_KEYS_UNFUSED or q.dtype not in (torch.bfloat16, torch.float16)
+        return q.dtype not in HALF_TYPES or k.shape[-2] > MAX_KEYS_UNFUSED
 
     def weights(
         self,
@@ -101,6 +102,17 @@ class DenseConfig(MechanismConfig, name="dense"):
     def make(self, block: Any, layer: LayerContext) -> DenseAttention:
         """The mechanism, with the block's dropout."""
         return DenseAttention(block.attention_dropout, fused=self.fused)
+
+
+def hiding_bias(allowed: Bool[Tensor, "_ _ _ key"], dtype: torch.dtype) -> Float[Tensor, "_ _ _ key"]:
+    """Return what is added to scores to hide keys: 0 where allowed, a very negative number where not."""
+    low = torch.finfo(dtype).min / 2  # half: a score that is added must not make it infinite
+    return torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, low)
+
+
+def fully_masked(allowed: Bool[Tensor, "_ _ query key"]) -> Bool[Tensor, "_ _ query 1"]:
+    """Return which queries see nothing."""
+    return ~allowed.any(dim=-1, keepdim=True)
 
 
 def fused(
@@ -154,12 +166,15 @@ def what_remains(mask: Mask, query_length: int, key_length: int) -> Mask | None:
     def seen(spans: Spans) -> Spans:
         return within(spans, 1 - key_length, query_length - 1)
 
-    remains = None
+    every, past = ((1 - key_length, query_length),), seen(Causal().distances())
+    remains: Mask | None = None
     for part in mask.conjuncts():
-        spans, past = part.distances(), causal().distances()
-        if spans is not None and seen(spans) == ((1 - key_length, query_length),):
-            continue
-        if spans is not None and past is not None and seen(spans) == seen(past):
-            part = causal()
+        spans = part.distances()
+        if spans is not None:
+            spans = seen(spans)
+            if spans == every:
+                continue
+            if spans == past:
+                part = Causal()
         remains = part if remains is None or remains == part else remains & part
     return remains

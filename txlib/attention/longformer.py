@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from txlib.attention.cache import AttentionCache
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, full, padding_from_mask
+from txlib.attention.masks.shared import once
 from txlib.attention.mechanism import mask_padded_queries
 from txlib.attention.multihead import MultiHeadAttention
 from txlib.attention.relative import PositionBias
@@ -63,7 +64,7 @@ class LongformerAttention(MultiHeadAttention):
         """
         if global_attention_mask is None:
             if memory is None and cache is None:
-                mask = mask_padded_queries(mask)
+                mask = once(mask_padded_queries, mask)
             return super().forward(x, memory, mask, cache, offset, position_bias)
         if memory is not None or cache is not None:
             raise ValueError("global_attention_mask is for reading a text as a whole: leave memory and cache out")
@@ -71,10 +72,8 @@ class LongformerAttention(MultiHeadAttention):
             shapes = tuple(global_attention_mask.shape), tuple(x.shape[:2])
             raise ValueError(f"global_attention_mask has shape {shapes[0]}, expected (batch, length) = {shapes[1]}")
         marked = global_attention_mask.bool()
-        same_for_all = bool((marked == marked[:1]).all())
-        local = full() if self.mask is None else self.mask
-        own_mask = local | padding_from_mask(marked[:1] if same_for_all else marked)
-        heads = self.attend(x, None, mask_padded_queries(mask), None, None, None, own_mask)
+        own_mask = once(with_global_tokens, self.mask, global_attention_mask)
+        heads = self.attend(x, None, once(mask_padded_queries, mask), None, None, None, own_mask)
         sentence, place = marked.nonzero(as_tuple=True)
         if len(place):
             heads = self.overwrite(heads, self.attend_globally(x, marked, mask), sentence, place)
@@ -87,10 +86,10 @@ class LongformerAttention(MultiHeadAttention):
         count = marked.sum(dim=1)
         places = marked.long().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]  # marked ones first
         chosen = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))  # (batch, most, d_model)
-        q = self.query_norm(self.split(self.query_global(chosen)))  # (batch, heads, most, head_dim)
+        q = self.split(self.query_global(chosen), self.head_dim, self.query_norm)  # (batch, heads, most, head_dim)
         if self.scale_correction is not None:
             q = q * self.scale_correction
-        few = places.shape[1] < self.head_dim and isinstance(self.key_norm, nn.Identity)
+        few = places.shape[1] < self.head_dim and self.key_norm is None
         mix_first = few and isinstance(self.global_mechanism, DenseAttention)
         if mix_first:
             # q · (W x) = (Wᵀ q) · x, and values may be mixed before they are projected. While few tokens are marked,
@@ -99,7 +98,7 @@ class LongformerAttention(MultiHeadAttention):
             k = v = with_one[:, None]  # (batch, 1, length, d_model), shared by all heads
             q = q @ self.by_head(self.key_global) * (k.shape[-1] / self.head_dim) ** 0.5  # divided by √width inside
         else:
-            k = self.key_norm(self.split(self.key_global(x)))
+            k = self.split(self.key_global(x), self.head_dim, self.key_norm)
             v = self.split(self.value_global(x), self.value_dim)
         allowed = rows_of(mask, places, x.shape[1])
         real = torch.arange(places.shape[1], device=x.device) < count[:, None]  # sentences have more and less
@@ -126,6 +125,13 @@ class LongformerAttention(MultiHeadAttention):
     ) -> Float[Tensor, "batch heads query width"]:
         """The same with other rows at these places."""
         return heads.transpose(1, 2).index_put((sentence, place), rows.to(heads.dtype)).transpose(1, 2)
+
+
+def with_global_tokens(mask: Mask | None, global_attention_mask: Tensor) -> Mask:
+    """Return the mask that also lets each query see the marked tokens."""
+    marked = global_attention_mask.bool()
+    same_for_all = bool((marked == marked[:1]).all())
+    return (full() if mask is None else mask) | padding_from_mask(marked[:1] if same_for_all else marked)
 
 
 def rows_of(mask: MaskLike, places: Int[Tensor, "batch some"], key_length: int) -> Bool[Tensor, "_ _ _ key"] | None:

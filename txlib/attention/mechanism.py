@@ -203,20 +203,22 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
         TypeError: for what is no tensor of floats.
         ValueError: with their shapes, devices or types.
     """
-    for name, given in ("q", q), ("k", k), ("v", v):
-        if not isinstance(given, Tensor):
-            raise TypeError(f"{name} is no tensor but {type(given).__name__}; write torch.as_tensor({name})")
-        if not given.is_floating_point():
-            raise TypeError(f"{name} is {given.dtype}: attention takes floats, write {name}.float()")
+    for name, tensor in ("q", q), ("k", k), ("v", v):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is no tensor but {type(tensor).__name__}; write torch.as_tensor({name})")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} is {tensor.dtype}: attention takes floats, write {name}.float()")
     if not q.device == k.device == v.device:
         raise ValueError(f"q is on {q.device}, k on {k.device}, v on {v.device}: move them to one")
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if not q.dim() == k.dim() == v.dim() == 4:
-        raise ValueError(f"a mechanism takes (batch, heads, length, width), got {shapes}")
-    if k.shape[:3] != v.shape[:3]:
-        raise ValueError(f"each key needs a value, got {shapes}")
-    if q.shape[0] != k.shape[0] or q.shape[1] % max(k.shape[1], 1) or q.shape[3] != k.shape[3]:
-        raise ValueError(f"keys need the queries' batch and width, and heads that divide theirs, got {shapes}")
+    sizes_q, sizes_k, sizes_v, problem = q.shape, k.shape, v.shape, None
+    if not len(sizes_q) == len(sizes_k) == len(sizes_v) == 4:
+        problem = "a mechanism takes (batch, heads, length, width)"
+    elif sizes_k[:3] != sizes_v[:3]:
+        problem = "each key needs a value"
+    elif sizes_q[0] != sizes_k[0] or sizes_q[1] % max(sizes_k[1], 1) or sizes_q[3] != sizes_k[3]:
+        problem = "keys need the queries' batch and width, and heads that divide theirs"
+    if problem is not None:
+        raise ValueError(f"{problem}, got q {tuple(sizes_q)}, k {tuple(sizes_k)}, v {tuple(sizes_v)}")
     if not q.dtype == k.dtype == v.dtype and autocast_type(q) is None:
         raise ValueError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}: convert them to one")
 

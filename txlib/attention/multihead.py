@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from txlib.attention.cache import AttentionCache, MemoryCache, StateCache
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, check_mask
+from txlib.attention.masks.shared import once
 from txlib.attention.mechanism import check_dropout, check_output, check_takes_mask, takes_bias
 from txlib.attention.relative import PositionBias
 
@@ -77,8 +78,8 @@ class MultiHeadAttention(nn.Module):
         self.mechanism: Any = DenseAttention(dropout) if mechanism is None else mechanism
         self.mask, self.position_bias, self.rotary = mask, position_bias, rotary
         self.scale_correction = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
-        self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
-        self.key_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else nn.Identity()
+        self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else None
+        self.key_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else None
         self.attention_log: list[Tensor] | None = None  # filled inside `recording`
 
     def forward(
@@ -124,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         projected_memory = cache if isinstance(cache, MemoryCache) and cache.length else None
         source = x if memory is None else memory
         queries, keys, values = self.project(x, source if projected_memory is None else None)
-        q = self.query_norm(self.split(queries))  # (batch, heads, query, head_dim)
+        q = self.split(queries, self.head_dim, self.query_norm)  # (batch, heads, query, head_dim)
         if self.rotary is not None:
             q = self.rotary(q, offset=offset)
         if self.scale_correction is not None:
@@ -132,7 +133,7 @@ class MultiHeadAttention(nn.Module):
         if projected_memory is not None:
             k, v = projected_memory.k, projected_memory.v
         else:
-            k = self.key_norm(self.split(keys))  # (batch, kv_heads, key, head_dim)
+            k = self.split(keys, self.head_dim, self.key_norm)  # (batch, kv_heads, key, head_dim)
             v = self.split(values, self.value_dim)  # (batch, kv_heads, key, value_dim)
             if self.rotary is not None:
                 k = self.rotary(k, offset=offset if memory is None else 0)
@@ -163,11 +164,13 @@ class MultiHeadAttention(nn.Module):
         return self.query(x), self.key(source), self.value(source)
 
     def split(
-        self, x: Float[Tensor, "batch length joined"], width: int | None = None
+        self, x: Float[Tensor, "batch length joined"], width: int | None = None, norm: nn.Module | None = None
     ) -> Float[Tensor, "batch some_heads length _"]:
-        """The heads side by side in the last axis, moved to an axis of their own; each of head_dim unless given."""
+        """Move heads of this width, head_dim unless given, from the last axis to one of their own; normalize each."""
         width = self.head_dim if width is None else width
-        return x.view(*x.shape[:2], x.shape[-1] // width, width).transpose(1, 2)
+        batch, length, joined = x.shape
+        heads = x.view(batch, length, joined // width, width).transpose(1, 2)
+        return heads if norm is None else norm(heads)
 
     def allowed(
         self, mask: MaskLike, own_mask: Mask | None, offset: int, key_offset: int, query_length: int, key_length: int
@@ -178,8 +181,9 @@ class MultiHeadAttention(nn.Module):
             if own_mask is None:
                 return mask
             return mask & own_mask.shift(offset, key_offset).dense(query_length, key_length, device=mask.device)
-        rules = [rule for rule in (mask, own_mask) if rule is not None]
-        return reduce(and_, rules).shift(offset, key_offset).sized(key_length) if rules else None
+        if mask is None and own_mask is None:
+            return None
+        return once(resolve, mask, own_mask, offset, key_offset, key_length)
 
     def check_cache(self, cache: AttentionCache, memory: Tensor | None, own_mask: Mask | None) -> None:
         """Refuse a cache that does not suit the layer.
@@ -209,6 +213,12 @@ class MultiHeadAttention(nn.Module):
                 f"the memory has shape {tuple(memory.shape)}, expected (batch, key, memory_dim) = "
                 f"({len(x)}, any, {self.memory_dim})"
             )
+
+
+def resolve(mask: Mask | None, own_mask: Mask | None, offset: int, key_offset: int, key_length: int) -> Mask | None:
+    """Return both masks as one, for queries from position `offset` and `key_length` keys from `key_offset` on."""
+    rules = [rule for rule in (mask, own_mask) if rule is not None]
+    return reduce(and_, rules).shift(offset, key_offset).sized(key_length) if rules else None
 
 
 def check_parts(

@@ -10,7 +10,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from txlib.attention import BlockCache, DecoderCache, LayerContext, Mask, MaskLike, padding_from_mask
+from txlib.attention import (
+    BlockCache,
+    DecoderCache,
+    LayerContext,
+    Mask,
+    MaskLike,
+    MultiHeadAttention,
+    padding_from_mask,
+)
+from txlib.attention.masks.shared import sharing
 from txlib.layers import BlockConfig, TransformerBlock
 from txlib.layers.norm import make_norm
 
@@ -99,6 +108,11 @@ class Stack(nn.Module):
             TransformerBlock(config, cross=cross, layer=LayerContext(number, layers, max_length, causal, shared=shared))
             for number in range(layers)
         )
+        own_masks: dict[Mask, Mask] = {}  # equal ones become the same, so that `sharing` knows them
+        for module in self.layers.modules():
+            if isinstance(module, MultiHeadAttention) and module.mask is not None:
+                module.mask = own_masks.setdefault(module.mask, module.mask)
+        self.own_masks = tuple(own_masks)
         self.shares_bias = config.position == "t5"  # the first block's position bias serves all
         self.norm = (
             make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
@@ -118,8 +132,9 @@ class Stack(nn.Module):
         """See `TransformerBlock`."""
         bias = self.layers[0].self_attention.position_bias if self.shares_bias else None
         caches: Sequence[BlockCache | None] = cache or [None] * len(self.layers)
-        for layer, layer_cache in zip(self.layers, caches, strict=True):
-            x = layer(x, mask, memory, memory_mask, layer_cache, bias, global_attention_mask)
+        with sharing(mask, memory_mask, global_attention_mask, *self.own_masks):
+            for layer, layer_cache in zip(self.layers, caches, strict=True):
+                x = layer(x, mask, memory, memory_mask, layer_cache, bias, global_attention_mask)
         return self.norm(x)
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
 from txlib.attention import BlockCache, DecoderCache, LayerContext, Mask, MaskLike, causal
+from txlib.attention.masks.shared import sharing
 from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position, sinusoidal
 from txlib.layers.block import PER_LAYER
 from txlib.layers.feedforward import dropout
@@ -231,24 +232,26 @@ class Recurrence(nn.Module):
         running = torch.ones_like(x[..., 0], dtype=torch.bool) if real is None else real  # (batch, length)
         sum_p = torch.zeros_like(x[..., 0], dtype=torch.promote_types(x.dtype, torch.float32))  # (batch, length)
         steps, remainder = torch.zeros_like(running, dtype=torch.long), torch.zeros_like(sum_p)
-        for t in range(1, self.steps + 1):
-            read = self.signal(self.locate(state, past, position_ids), t)  # (batch, length, d_model)
-            if cache is not None:
-                self.catch_up(cache, past, t)
-            after = self.layers[0](read, mask, memory, memory_mask, None if cache is None else cache[t - 1])
-            steps = steps + running
-            if self.halting is None:
-                state = out = after
-                continue
-            p = self.halting(after if self.halting_after else read)[..., 0].to(sum_p.dtype).sigmoid()  # (batch, length)
-            halts = running & (sum_p + p > self.threshold) if t < self.steps else running
-            weight = torch.where(halts, 1 - sum_p, p) * running  # (batch, length)
-            remainder = torch.where(halts, weight, remainder)
-            sum_p, out = sum_p + weight, out + weight[..., None].to(x.dtype) * after
-            state = torch.where(running[..., None], after, state)
-            running = running & ~halts
-            if not torch.compiler.is_compiling() and not is_fake(running) and not running.any():
-                break
+        with sharing(mask, memory_mask, self.layers[0].self_attention.mask):
+            for t in range(1, self.steps + 1):
+                read = self.signal(self.locate(state, past, position_ids), t)  # (batch, length, d_model)
+                if cache is not None:
+                    self.catch_up(cache, past, t)
+                after = self.layers[0](read, mask, memory, memory_mask, None if cache is None else cache[t - 1])
+                steps = steps + running
+                if self.halting is None:
+                    state = out = after
+                    continue
+                p = self.halting(after if self.halting_after else read)[..., 0]  # (batch, length)
+                p = p.to(sum_p.dtype).sigmoid()
+                halts = running & (sum_p + p > self.threshold) if t < self.steps else running
+                weight = torch.where(halts, 1 - sum_p, p) * running  # (batch, length)
+                remainder = torch.where(halts, weight, remainder)
+                sum_p, out = sum_p + weight, out + weight[..., None].to(x.dtype) * after
+                state = torch.where(running[..., None], after, state)
+                running = running & ~halts
+                if not torch.compiler.is_compiling() and not is_fake(running) and not running.any():
+                    break
         if cache is not None and self.halting is not None:
             cache.add_states(self.locate(state, past, position_ids))
         if counted is not None:

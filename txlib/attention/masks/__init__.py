@@ -28,6 +28,7 @@ from txlib.attention.masks.primitives import (
     PaddingFromMask,
     SlidingWindow,
 )
+from txlib.attention.masks.shared import once
 
 MaskLike = Mask | Tensor | None
 """What every mechanism takes: a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key), or None: no limits."""
@@ -44,12 +45,16 @@ def as_dense(
     """
     if mask is None:
         return None
-    expected = (*q.shape[:-1], k.shape[-2])
+    return once(dense_of_shape, mask, (*q.shape[:-1], k.shape[-2]), q.device)
+
+
+def dense_of_shape(mask: Mask | Tensor, expected: tuple[int, ...], device: torch.device) -> Bool[Tensor, "_ _ _ key"]:
+    """Return the mask as a tensor that broadcasts to a shape, (batch, heads, query, key); see `as_dense`."""
     if isinstance(mask, Mask):
-        mask = mask.dense(1 if mask.only_keys else expected[-2], expected[-1], device=q.device)
+        mask = mask.dense(1 if mask.only_keys else expected[-2], expected[-1], device=device)
     check_mask(mask)
-    if mask.device != q.device:
-        raise ValueError(f"the mask is on {mask.device}, q on {q.device}: move them to one")
+    if mask.device != device:
+        raise ValueError(f"the mask is on {mask.device}, q on {device}: move them to one")
     if mask.dtype != torch.bool:
         raise TypeError(f"a mask is bool with True = may attend, got {mask.dtype}; write mask.bool() or mask > 0")
     fits = mask.dim() == 4 and all(have in (1, want) for have, want in zip(mask.shape, expected, strict=True))

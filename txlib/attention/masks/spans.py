@@ -37,7 +37,8 @@ def moved(spans: Spans, by: int) -> Spans:
 
 def within(spans: Spans, least: int, greatest: int) -> Spans:
     """The part of the spans that lies between these numbers, which belong to it."""
-    return intersection(spans, ((least, greatest + 1),))
+    parts = ((max(low, least), min(high, greatest + 1)) for low, high in spans)
+    return tuple((low, high) for low, high in parts if low < high)
 
 
 def hull(spans: Spans) -> tuple[int | float, int | float]:
