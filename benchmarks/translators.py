@@ -39,8 +39,7 @@ from txlib.recipes import run
 from txlib.recipes.translation import Translation
 from txlib.recipes.translators import TRANSLATORS
 from txlib.text import Tokenizer, load_tokenizer
-from txlib.training import optimizers
-from txlib.training.loop import training_step
+from txlib.training import optimizers, training_step
 
 TIMED = 32  # steps of each, in turns
 DECODED = 200  # test sentences that are translated on the clock, one by one

@@ -25,8 +25,10 @@ from txlib.text import BytePairEncoder, Tokenizer
 from txlib.training import TrainConfig
 
 _SMALL = replace(BERT["base"].block, d_model=128, heads=4, d_ff=512, dropout=0.0, attention_dropout=0.0)
-_MUON = TrainConfig(lr=3e-3, muon_lr=0.015, warmup=100, checkpoint_every=200, validate_every=1000)
-_PAPER = TrainConfig(lr=1e-4, weight_decay=0.01, warmup=10_000, checkpoint_every=1000, validate_every=5000)
+_MUON = TrainConfig(precision="auto", lr=3e-3, muon_lr=0.015, warmup=100, checkpoint_every=200, validate_every=1000)
+_PAPER = TrainConfig(
+    precision="auto", lr=1e-4, weight_decay=0.01, warmup=10_000, checkpoint_every=1000, validate_every=5000
+)
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(

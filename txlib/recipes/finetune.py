@@ -43,7 +43,9 @@ class FineTuning(Recipe[Splits, nn.Module]):
 
     @property
     def training(self) -> TrainConfig:
-        return TrainConfig(lr=self.lr, weight_decay=0.01, warmup=50, checkpoint_every=200, seed=self.seed)
+        return TrainConfig(
+            precision="auto", lr=self.lr, weight_decay=0.01, warmup=50, checkpoint_every=200, seed=self.seed
+        )
 
     @property
     def kind(self) -> type[Task]:

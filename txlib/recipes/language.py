@@ -46,7 +46,7 @@ def _llama(d_model: int, heads: int, d_ff: int, dropout: float = 0.0) -> BlockCo
     )
 
 
-_MUON = TrainConfig(lr=4e-3, muon_lr=0.02, warmup=40, checkpoint_every=200, validate_every=500)
+_MUON = TrainConfig(precision="auto", lr=4e-3, muon_lr=0.02, warmup=40, checkpoint_every=200, validate_every=500)
 _LONG = replace(_MUON, lr=3e-3)
 
 PRESETS: dict[str, Preset] = {

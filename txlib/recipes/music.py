@@ -45,7 +45,7 @@ def _block(d_model: int, heads: int, dropout: float) -> BlockConfig:
     )
 
 
-_MUON = TrainConfig(lr=4e-3, muon_lr=0.02, warmup=40, checkpoint_every=100, validate_every=500)
+_MUON = TrainConfig(precision="auto", lr=4e-3, muon_lr=0.02, warmup=40, checkpoint_every=100, validate_every=500)
 _GRID = GridTokenizer()
 
 PRESETS: dict[str, Preset] = {

@@ -26,9 +26,9 @@ from txlib.training.checkpoints import (
     verify,
     write_json,
 )
+from txlib.training.config import check_length
 from txlib.training.distributed import DistributedContext, data_parallel_group
 from txlib.training.log import show_progress
-from txlib.training.loop import check_length, uses_bf16
 from txlib.training.memory import training_memory
 
 TOKENIZER = "tokenizer.json"  # in a model's folder, and in a run's
@@ -269,7 +269,7 @@ def estimate_memory(
         inputs,
         optimizer="muon" if training.muon_lr else "adamw",
         device=device,
-        bf16=uses_bf16(training, torch.device(device)),
+        bf16=training.uses_bf16(torch.device(device)),
         world_size=context.world_size,
     )
     current: dict[str, Any] = {

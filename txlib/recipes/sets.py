@@ -38,7 +38,7 @@ EPOCH = 100  # batches of generated sets
 HELD_OUT = 4  # batches to validate with, and as many to measure with
 
 
-_ADAM = TrainConfig(lr=3e-3, warmup=100, checkpoint_every=200, validate_every=500)
+_ADAM = TrainConfig(precision="auto", lr=3e-3, warmup=100, checkpoint_every=200, validate_every=500)
 
 PRESETS = {
     "small": Preset(

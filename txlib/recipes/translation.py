@@ -26,8 +26,10 @@ SMOOTHING = 0.1  # of the labels, while training (Vaswani et al. 2017, §5.4)
 _FAST = BlockConfig(
     d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.25, qk_norm=True, position="rotary_half", zero_output=True
 )
-_MUON = TrainConfig(lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_every=50)
-_NOAM = TrainConfig(schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000)
+_MUON = TrainConfig(precision="auto", lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_every=50)
+_NOAM = TrainConfig(
+    precision="auto", schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000
+)
 _NOAM_SOON = replace(_NOAM, lr=noam(4000, 192), warmup=400, average=0.98, checkpoint_every=50)
 _TINY = replace(_FAST, d_model=192, d_ff=768, dropout=0.1)
 _PAPER = replace(VASWANI["base"].block, d_model=192, heads=4, d_ff=768)

@@ -31,7 +31,7 @@ WIDTHS = range(4, 257, 4)  # of a rival's first stage: heads of even width
 
 
 _TINY = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", position="learned", zero_output=True)
-_MUON = TrainConfig(lr=2e-3, muon_lr=0.01, warmup=50, checkpoint_every=200, validate_every=500)
+_MUON = TrainConfig(precision="auto", lr=2e-3, muon_lr=0.01, warmup=50, checkpoint_every=200, validate_every=500)
 
 PRESETS = {
     "tiny": Preset(block=_TINY, layers=4, batch_size=100, training=_MUON, minutes=1.0),

@@ -263,7 +263,7 @@ def distribute_like(tensor: Tensor, other: Any) -> Tensor:
     return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements, src_data_rank=None)
 
 
-def copied(model: nn.Module) -> nn.Module:
-    """A copy to take apart, while the model itself waits in the CPU's memory."""
+def copy_for_sharding(model: nn.Module) -> nn.Module:
+    """Return a copy that may be sharded, and move the model itself into the CPU's memory meanwhile."""
     device = next(model.parameters()).device
     return copy.deepcopy(model.cpu()).to(device)

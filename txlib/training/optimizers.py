@@ -1,6 +1,6 @@
 """AdamW, or Muon for the matrices inside the blocks and AdamW for the rest, behind one object."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -26,6 +26,8 @@ class Optimizers(Optimizer):
         groups = [group for part in parts for group in part.param_groups]
         super().__init__(groups, {})
         self.parts = parts
+        for part in parts:
+            self.state.update(part.state)
         for group in groups:
             group.setdefault("initial_lr", group["lr"])  # where torch's schedulers, too, keep the peak
         self._share()
@@ -54,25 +56,43 @@ class Optimizers(Optimizer):
         super().load_state_dict(state_dict)
         self._share()
 
+    @property
+    def name(self) -> str:
+        """The classes of the parts."""
+        return " + ".join(type(part).__name__ for part in self.parts)
+
     def state_tensors(self) -> dict[str, Tensor]:
-        """All that the optimizers remember, as "parameter name|kind" → tensor."""
-        return {
-            f"{name}|{kind}": value
-            for name, parameter in self._named()
-            for kind, value in self.state[parameter].items()
-        }
+        """Return everything that the optimizers remember, as "parameter name|kind" → tensor.
+
+        Raises:
+            ValueError: when they remember anything but tensors.
+        """
+        tensors: dict[str, Tensor] = {}
+        for name, parameter, _ in self._named():
+            for kind, value in self.state[parameter].items():
+                if not isinstance(value, Tensor | None):
+                    raise ValueError(
+                        f"{self.name} keeps {kind!r} as a {type(value).__name__}, and checkpoints hold tensors only; "
+                        "train without out, or with another optimizer"
+                    )
+                if value is not None:
+                    tensors[f"{name}|{kind}"] = value
+        return tensors
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Take up what `state_tensors` gave."""
-        parameters = dict(self._named())
+        """Restore what `state_tensors` returned."""
+        owners = {name: (parameter, group) for name, parameter, group in self._named()}
         for key, tensor in tensors.items():
             name, _, kind = key.partition("|")
-            own = parameters[name]
-            self.state[own][kind] = distribute_like(tensor.to(own.device), own)
+            parameter, group = owners[name]
+            on_device = kind != "step" or group.get("fused") or group.get("capturable")  # as torch keeps them
+            value = tensor.to(parameter.device if on_device else "cpu")
+            self.state[parameter][kind] = distribute_like(value, parameter)
 
-    def _named(self) -> list[tuple[str, Tensor]]:
-        groups = self.param_groups
-        return [pair for group in groups for pair in zip(group["param_names"], group["params"], strict=True)]
+    def _named(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+        for group in self.param_groups:
+            for name, parameter in zip(group["param_names"], group["params"], strict=True):
+                yield name, parameter, group
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "parts": self.parts}
@@ -218,6 +238,11 @@ def optimizers(
     Weights, gradients and what is remembered of them stay in 32 bits, or whatever the model is made of: autocast
     computes with copies in 16 bits, whose rounding never adds up.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"optimizers(…) got a {type(model).__name__}; give the model itself, whose parameters have names: "
+            "optimizers(model, lr=1e-3)"
+        )
     hidden = hidden_matrices(model)
     rest = [named for named in model.named_parameters() if named[1].requires_grad and named[0] not in hidden]
     groups = same_kind(rest, weight_decay=0.0)
@@ -228,6 +253,30 @@ def optimizers(
         parts.append(Muon(list(hidden.items()), context, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
     parts.append(AdamW(groups, lr=lr, betas=betas, fused=True))
     return Optimizers(parts)
+
+
+def as_optimizers(optimizer: Optimizer | Callable[[nn.Module], Optimizer], model: nn.Module) -> Optimizers:
+    """Return an optimizer, or the one that a function makes of the model, as `Optimizers`.
+
+    Raises:
+        TypeError: when it is no torch optimizer.
+        ValueError: when it has parameters that the model lacks.
+    """
+    made = optimizer if isinstance(optimizer, Optimizer) else optimizer(model) if callable(optimizer) else optimizer
+    if not isinstance(made, Optimizer):
+        raise TypeError(
+            f"optimizer gave a {type(made).__name__}; give a torch optimizer, or a function from the model to one: "
+            "lambda model: torch.optim.SGD(model.parameters(), lr=0.1)"
+        )
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for group in made.param_groups:
+        if any(id(parameter) not in names for parameter in group["params"]):
+            raise ValueError(
+                f"{type(made).__name__} has parameters that the model lacks; make it of model.parameters() after the "
+                "model is on its device"
+            )
+        group["param_names"] = [names[id(parameter)] for parameter in group["params"]]
+    return made if isinstance(made, Optimizers) else Optimizers([made])
 
 
 def same_kind(named: Iterable[tuple[str, Tensor]], **options: Any) -> list[dict[str, Any]]:

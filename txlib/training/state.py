@@ -1,6 +1,9 @@
 """All that changes while a model is trained: what a checkpoint keeps, and a run goes on from, bit for bit."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +13,8 @@ from txlib.training.averaging import WeightAverage
 from txlib.training.checkpoints import CheckpointError, Checkpoints, load_weights
 from txlib.training.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, is_sharded
 from txlib.training.optimizers import Optimizers
+
+Batches = Callable[[int], Iterable[Any]]  # of an epoch, counted from 0
 
 
 @dataclass
@@ -81,14 +86,11 @@ class State:
                     "resume with the same"
                 )
 
-        def part(start: str) -> dict[str, Tensor]:
-            return {key.removeprefix(start): tensor for key, tensor in tensors.items() if key.startswith(start)}
-
-        load_weights(self.model, part("model."), checkpoints.folder)
-        self.optimizer.load_state_tensors(part("optimizer."))
+        load_weights(self.model, with_prefix(tensors, "model."), checkpoints.folder)
+        self.optimizer.load_state_tensors(with_prefix(tensors, "optimizer."))
         if self.average:
             self.average.updates = state["averaged"]
-            for name, tensor in part("average.").items():
+            for name, tensor in with_prefix(tensors, "average.").items():
                 own = self.average.weights[name]
                 own.copy_(distribute_like(tensor, own))
         for device in self.random_devices():
@@ -109,6 +111,47 @@ class State:
     def random_devices(self) -> list[str]:
         """Whose random numbers training depends on."""
         return sorted({"cpu", next(self.model.parameters()).device.type})
+
+
+def batch_stream(batches: Batches, progress: Progress) -> Iterator[Any]:
+    """Yield batch after batch, epoch after epoch, from where the run stands.
+
+    Raises:
+        ValueError: when an epoch has no batches.
+    """
+    while True:
+        epoch, first = batches(progress.epoch), progress.batch
+        if isinstance(epoch, Sequence):
+            rest: Iterator[Any] = (epoch[index] for index in range(first, len(epoch)))
+        else:
+            rest = islice(epoch, first, None)
+        for batch in rest:
+            progress.batch += 1
+            yield batch
+        if not progress.batch:
+            raise ValueError("there are no batches to train on: the corpus is empty, or all of it was filtered out")
+        progress.epoch, progress.batch = progress.epoch + 1, 0
+
+
+def load_run(model: nn.Module, folder: Path | str) -> None:
+    """Give a model the weights of a run, from its newest checkpoint: averaged ones, if it kept an average.
+
+    Args:
+        folder: the run's `out`.
+
+    Raises:
+        CheckpointError: when there is no checkpoint, or it is broken, or of another model.
+    """
+    checkpoints = Checkpoints(Path(folder) / "checkpoints")
+    if not checkpoints.all():
+        raise CheckpointError(f"{folder} holds no checkpoint to start from; give the folder of a run")
+    tensors, _ = checkpoints.load()
+    load_weights(model, with_prefix(tensors, "model.") | with_prefix(tensors, "average."), checkpoints.folder)
+
+
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose name begins with the prefix, by the rest of the name."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def random_of(device: str) -> Any:

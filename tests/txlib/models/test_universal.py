@@ -24,8 +24,7 @@ from txlib.models.stack import Stack
 from txlib.models.universal import Recurrence, UniversalConfig
 from txlib.recipes.translation import translation_loss
 from txlib.text import Tokenizer
-from txlib.training import optimizers, train
-from txlib.training.loop import TrainConfig
+from txlib.training import TrainConfig, optimizers, train
 from txlib.training.memory import training_memory
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from txlib.layers import MixtureConfig
 from txlib.models.sizes import build
 from txlib.recipes.language import window_loss
 from txlib.recipes.translation import translation_loss
-from txlib.training import TrainConfig, blocks, loop, train
+from txlib.training import TrainConfig, blocks, train, trainer
 from txlib.training.blocks import blocks_of, checkpointed, compiled, in_fp8
 from txlib.training.memory import activation_memory, saved_bytes, training_memory
 from txlib.training.processes import run_ranks
@@ -205,8 +205,8 @@ def trained_in_fp8(rank: int, engine: str):
 def test_several_processes_train_in_8_bits(monkeypatch):
     """With "tp" as one process does; else each scales its own rows."""
     pytest.importorskip("torchao")
-    monkeypatch.setattr(loop, "in_fp8", partial(in_fp8, emulate=True))
-    monkeypatch.setattr(loop, "uses_bf16", lambda config, device: False)  # whose noise would hide errors
+    monkeypatch.setattr(trainer, "in_fp8", partial(in_fp8, emulate=True))
+    monkeypatch.setattr(TrainConfig, "uses_bf16", lambda config, device: False)  # whose noise would hide errors
     (ddp, _), (fsdp, _) = (run_ranks(trained_in_fp8, 2, engine) for engine in ("ddp", "fsdp"))
     (tp, _), alone = run_ranks(trained_in_fp8, 2, "tp"), trained_in_fp8(0, "ddp")
     for found, expected in (fsdp, ddp), (tp, alone):

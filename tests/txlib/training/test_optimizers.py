@@ -9,7 +9,7 @@ from torch import nn
 
 from txlib.layers import BlockConfig
 from txlib.models import Transformer, TransformerConfig
-from txlib.training import optimizers
+from txlib.training import Optimizers, optimizers
 from txlib.training.distributed import DistributedContext
 from txlib.training.optimizers import hidden_matrices
 from txlib.training.processes import run_ranks
@@ -250,3 +250,19 @@ def test_one_rule_says_what_a_hidden_matrix_is():
     for groups in (muon.param_groups, decaying):
         assert {id(each) for group in groups for each in group["params"]} == hidden
     assert len(hidden) == 4 + 2 + 4 * 2 + 2  # of the encoder's second block and the decoder's only one
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_parameters_instead_of_a_model():
+    model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"got a generator; give the model itself.*: optimizers\(model, lr=1e-3\)"):
+        optimizers(model.parameters(), lr=0.1)
+
+
+def test_a_state_that_is_no_tensor_is_refused():
+    """Checkpoints hold tensors only."""
+    model = nn.Linear(2, 2)
+    part = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    part.state[model.weight]["count"] = 3
+    with pytest.raises(ValueError, match="SGD keeps 'count' as a int, and checkpoints hold tensors only"):
+        Optimizers([part]).state_tensors()

@@ -17,12 +17,12 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from txlib.data import collate
-from txlib.devices import AsyncScalars
+from txlib.devices import AsyncScalars, to_device
 from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
 from txlib.recipes.language import window_loss
 from txlib.recipes.translation import translation_loss
-from txlib.training import CheckpointError, TrainConfig, loop, optimizers, train
+from txlib.training import CheckpointError, Optimizers, TrainConfig, optimizers, train, trainer, training_step
 from txlib.training.checkpoints import read_tensors
 
 SCRIPT = Path(resume_script.__file__)
@@ -90,7 +90,7 @@ def test_clipping(clip, norm, monkeypatch):
     seen, model = [], Line()
     optimizer = optimizers(model, lr=0.1)
     monkeypatch.setattr(optimizer, "step", lambda: seen.append(model.w.grad.norm().item()))
-    loop.training_step(model, a_batch(), squares, optimizer, clip=clip)
+    training_step(model, a_batch(), squares, optimizer, clip=clip)
     assert seen == pytest.approx([norm], rel=1e-5)
 
 
@@ -101,7 +101,7 @@ def test_schedules_reach_the_optimizer(monkeypatch):
         ("inverse_sqrt", [0.5, 1, (2 / 3) ** 0.5, 0.5**0.5, 0.4**0.5]),
     ):
         factors = []
-        monkeypatch.setattr(loop.Optimizers, "set_factor", lambda _, factor, to=factors: to.append(factor))
+        monkeypatch.setattr(Optimizers, "set_factor", lambda _, factor, to=factors: to.append(factor))
         train(Line(), a_batch, squares, replace(FP32, schedule=schedule), steps=5, quiet=True)
         assert factors == pytest.approx(expected)
 
@@ -157,6 +157,17 @@ def test_bad_settings_are_named(bad):
         TrainConfig(**bad)
 
 
+def test_misspelled_settings_are_corrected():
+    with pytest.raises(TypeError, match="TrainConfig has no field 'warm_up'; did you mean 'warmup'"):
+        TrainConfig(warm_up=3)
+    with pytest.raises(TypeError, match="TrainConfig has no field 'betas'; it has lr, muon_lr, "):
+        TrainConfig(betas=3)
+
+
+def test_precision_is_32_bits_unless_told():
+    assert TrainConfig().precision == "fp32" and not TrainConfig().uses_bf16(torch.device("cuda"))
+
+
 def test_minutes_fix_the_number_of_steps_once(monkeypatch):
     """A clock by which a step takes 1 s, the first five 10 s, and all after the 20th an hour."""
     now, step = 0.0, 0
@@ -170,7 +181,7 @@ def test_minutes_fix_the_number_of_steps_once(monkeypatch):
         now += 10 if step <= 5 else 1 if step <= 20 else 3600
         return squares(model, batch)
 
-    monkeypatch.setattr(loop.time, "perf_counter", clock)
+    monkeypatch.setattr(trainer.time, "perf_counter", clock)
     progress = train(Line(), a_batch, loss, FP32, minutes=2.0, quiet=True)
     assert progress.total == progress.step == 20 + (120 - 5 * 10 - 15)
 
@@ -185,7 +196,7 @@ def test_a_run_of_few_minutes_ends_in_time(seconds, steps, monkeypatch):
         now += seconds
         return squares(model, batch)
 
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: now)
     assert train(Line(), a_batch, loss, FP32, minutes=1.0, quiet=True).step == steps
 
 
@@ -217,7 +228,7 @@ def test_a_step_asks_the_device_nothing(muon_lr, monkeypatch):
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()  # the first makes the state
     with Questions() as questions:
-        loss, tokens = loop.training_step(model, [windows, windows], window_loss, optimizer, clip=1.0)
+        loss, tokens = training_step(model, [windows, windows], window_loss, optimizer, clip=1.0)
     assert questions.asked == 0
     with questions:
         float(loss)
@@ -228,9 +239,9 @@ def test_losses_read_in_arrears_are_the_same(tmp_path, monkeypatch):
     """Also in checkpoints, where the run stops and goes on, and what is written of each step."""
     runs = []
     for behind in (0, 1, 2):
-        monkeypatch.setattr(loop, "LOSS_DELAY_STEPS", {"cpu": behind})
+        monkeypatch.setattr(trainer, "LOSS_DELAY_STEPS", {"cpu": behind})
         read = []
-        monkeypatch.setattr(loop.Log, "step", noting(loop.Log.step, read))
+        monkeypatch.setattr(trainer.Log, "step", noting(trainer.Log.step, read))
         out, options = tmp_path / str(behind), dict(validate=resume_script.validate, quiet=True, steps=9)
         calls = []
 
@@ -274,7 +285,7 @@ def noting(step, read):
 
 
 def test_a_loss_that_is_no_number_is_told_by_its_step_though_read_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "LOSS_DELAY_STEPS", {"cpu": 1})
+    monkeypatch.setattr(trainer, "LOSS_DELAY_STEPS", {"cpu": 1})
     calls = []
 
     def loss(model, batch):
@@ -284,7 +295,7 @@ def test_a_loss_that_is_no_number_is_told_by_its_step_though_read_later(tmp_path
 
     with pytest.raises(ValueError, match="the loss became nan in step 3;"):
         train(Line(), a_batch, loss, replace(FP32, checkpoint_every=3), steps=9, out=tmp_path, quiet=True)
-    assert not loop.Checkpoints(tmp_path / "checkpoints").all()  # what is not a number is not saved
+    assert not trainer.Checkpoints(tmp_path / "checkpoints").all()  # what is not a number is not saved
     calls.clear()
     with pytest.raises(ValueError, match="the loss became nan in step 3;"):
         train(Line(), a_batch, loss, FP32, steps=9, quiet=True)
@@ -297,11 +308,11 @@ def test_nobody_waits_for_a_gpu():
     block = BlockConfig(d_model=32, heads=2, d_ff=64, dropout=0.1, norm="rms", position="rotary_half")
     model = GPT(GPTConfig(20, block, layers=2, max_length=8)).cuda()
     optimizer, windows = optimizers(model, lr=0.01, muon_lr=0.02), torch.randint(20, (3, 9))
-    loop.training_step(model, [windows.cuda()], window_loss, optimizer, clip=1.0)
+    training_step(model, [windows.cuda()], window_loss, optimizer, clip=1.0)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        batch = loop.to_device(windows, torch.device("cuda"))
-        loss, tokens = loop.training_step(model, [batch], window_loss, optimizer, clip=1.0)
+        batch = to_device(windows, torch.device("cuda"))
+        loss, tokens = training_step(model, [batch], window_loss, optimizer, clip=1.0)
         numbers = AsyncScalars(loss, tokens)
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -445,10 +456,12 @@ def test_a_minute_of_work_is_saved_however_few_steps_it_was(tmp_path, monkeypatc
         now += 25
         return squares(model, batch)
 
-    monkeypatch.setattr(loop.time, "monotonic", lambda: now)
+    monkeypatch.setattr(trainer.time, "monotonic", lambda: now)
     saved = []
-    save = loop.State.save
-    monkeypatch.setattr(loop.State, "save", lambda self, *more: saved.append(self.progress.step) or save(self, *more))
+    save = trainer.State.save
+    monkeypatch.setattr(
+        trainer.State, "save", lambda self, *more: saved.append(self.progress.step) or save(self, *more)
+    )
     train(Line(), a_batch, loss, replace(FP32, checkpoint_every=100), steps=8, out=tmp_path / "a", quiet=True)
     train(Line(), a_batch, loss, FP32, steps=8, out=tmp_path / "b", quiet=True)
     assert saved == [3, 6, 8, 8]
@@ -459,7 +472,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match="holds a run; resume"):
         train(Line(), a_batch, squares, FP32, steps=3, out=tmp_path, quiet=True)
-    with pytest.raises(ValueError, match="was planned for 9 steps, not 12"):
+    with pytest.raises(ValueError, match="was planned for 9 steps, not 12; extend=True trains it on"):
         train(Line(), a_batch, squares, FP32, steps=12, out=tmp_path, resume=True, quiet=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
@@ -473,6 +486,156 @@ def test_resume_with_another_optimizer_or_model(tmp_path):
         assert "settings" in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(CheckpointError):
         train(Line(), a_batch, squares, FP32, resume=True, **options)
+
+
+def test_resume_with_another_optimizer_of_ones_own(tmp_path):
+    options = dict(steps=4, out=tmp_path, quiet=True)
+    train(Line(), a_batch, squares, FP32, optimizer=momentum, **options)
+    with pytest.raises(CheckpointError, match="other settings, optimizer=SGD, not AdamW; resume with the same"):
+        train(Line(), a_batch, squares, FP32, resume=True, **options)
+
+
+# More steps, other beginnings, other optimizers
+
+
+def momentum(model):
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def same_weights(first, second):
+    return all(a.equal(b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("done", [3, 6])
+def test_an_extended_run_is_one_of_that_length(done, tmp_path):
+    """With a schedule that doesn't depend on the length; the run was finished before, or stopped."""
+    config = replace(resume_script.CONFIG, schedule="inverse_sqrt")
+    arguments = resume_script.batches, translation_loss, config
+    straight, model, options = resume_script.make_model(), resume_script.make_model(), dict(out=tmp_path, quiet=True)
+    expected = train(straight, *arguments, steps=9, quiet=True)
+
+    def dies(*inputs, calls=[]):  # noqa: B006
+        calls.append(1)
+        if len(calls) > 2 * done:
+            raise SystemExit
+        return translation_loss(*inputs)
+
+    if done == 3:
+        with pytest.raises(SystemExit):
+            train(model, resume_script.batches, dies, config, steps=6, **options)
+    else:
+        train(model, *arguments, steps=6, **options)
+    model = resume_script.make_model()
+    extended = train(model, *arguments, steps=9, extend=True, **options)
+    assert extended.losses == expected.losses and extended.total == 9 and same_weights(model, straight)
+    assert (tmp_path / "metrics.csv").read_text().count("\n") == 10
+    again = train(model, *arguments, steps=9, extend=True, **options)  # nothing left to do
+    assert again.losses == expected.losses
+    with pytest.raises(ValueError, match="has been trained for 9 steps; steps=8 must be more"):
+        train(model, *arguments, steps=8, extend=True, **options)
+
+
+def test_minutes_can_be_added(tmp_path, monkeypatch):
+    """A clock by which a step takes 1 s."""
+    now = 0.0
+
+    def loss(model, batch):
+        nonlocal now
+        now += 1
+        return squares(model, batch)
+
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: now)
+    options = dict(out=tmp_path, quiet=True)
+    assert train(Line(), a_batch, loss, FP32, minutes=1.0, **options).total == 60
+    with pytest.raises(ValueError, match="has been trained for 1 minutes; minutes=0.5 must be more"):
+        train(Line(), a_batch, loss, FP32, minutes=0.5, extend=True, **options)
+    assert train(Line(), a_batch, loss, FP32, minutes=2.0, extend=True, **options).step == 120
+
+
+def test_a_run_starts_from_anothers_weights(tmp_path):
+    """The averaged ones, which the other run's model ended with; steps, optimizer and average begin anew."""
+    config, first = resume_script.CONFIG, resume_script.make_model()
+    arguments = resume_script.batches, translation_loss
+    train(first, *arguments, config, steps=4, out=tmp_path / "a", quiet=True)
+    model, straight = resume_script.make_model(), resume_script.make_model()
+    for weight in model.parameters():
+        nn.init.zeros_(weight)
+    progress = train(model, *arguments, config, steps=3, start_from=tmp_path / "a", out=tmp_path / "b", quiet=True)
+    straight.load_state_dict(first.state_dict())
+    assert progress.losses == train(straight, *arguments, config, steps=3, quiet=True).losses
+    assert same_weights(model, straight)
+    resumed = resume_script.make_model()
+    train(resumed, *arguments, config, steps=3, out=tmp_path / "b", resume=True, quiet=True)
+    assert same_weights(resumed, straight)
+
+
+def test_contradictory_beginnings(tmp_path):
+    options = dict(steps=3, quiet=True)
+    with pytest.raises(ValueError, match="extend needs out"):
+        train(Line(), a_batch, squares, FP32, extend=True, **options)
+    with pytest.raises(ValueError, match="start_from begins a new run, and resume continues one"):
+        train(Line(), a_batch, squares, FP32, start_from=tmp_path, resume=True, out=tmp_path, **options)
+    with pytest.raises(CheckpointError, match="holds no checkpoint to start from; give the folder of a run"):
+        train(Line(), a_batch, squares, FP32, start_from=tmp_path, **options)
+    train(resume_script.make_model(), resume_script.batches, translation_loss, FP32, out=tmp_path, **options)
+    with pytest.raises(CheckpointError, match="load it into the model it was saved from"):
+        train(Line(), a_batch, squares, FP32, start_from=tmp_path, **options)
+
+
+@pytest.mark.parametrize("make", [lambda model: momentum(model), momentum(Line())], ids=["function", "optimizer"])
+def test_an_optimizer_of_ones_own(make, tmp_path):
+    """SGD with momentum by hand; its rate is the peak, and a stopped run goes on bit for bit."""
+    model = Line()
+    if isinstance(make, torch.optim.Optimizer):
+        make = momentum(model)
+    weights, w, velocity = [], 1.0, 0.0
+    config = replace(FP32, warmup=2, clip=None, schedule="inverse_sqrt", checkpoint_every=3)
+    model.w.register_post_accumulate_grad_hook(lambda weight: weights.append(weight.item()))
+    train(model, a_batch, squares, config, steps=6, optimizer=make, quiet=True)
+    for step, weight in enumerate([*weights, model.w.item()]):
+        assert weight == pytest.approx(w, rel=1e-12)
+        gradient = (2 * (w - 3) + 4 * (2 * w - 3)) / 2
+        velocity = 0.9 * velocity + gradient
+        w -= 0.01 * min((step + 1) / 2, (2 / (step + 1)) ** 0.5) * velocity
+
+    def dies(model, batch, calls=[]):  # noqa: B006
+        calls.append(1)
+        if len(calls) > 4:
+            raise SystemExit
+        return squares(model, batch)
+
+    options = dict(steps=6, out=tmp_path, quiet=True)
+    with pytest.raises(SystemExit):
+        train(Line(), a_batch, dies, config, optimizer=momentum, **options)
+    again = Line()
+    train(again, a_batch, squares, config, optimizer=momentum(again), resume=True, **options)
+    assert again.w.equal(model.w)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_optimizers_that_cannot_be_used():
+    for wrong, error, words in (
+        (momentum(Line()), ValueError, "SGD has parameters that the model lacks; make it of model.parameters()"),
+        (3, TypeError, "optimizer gave a int; give a torch optimizer, or a function"),
+        (lambda model: model, TypeError, "optimizer gave a Line; give"),
+    ):
+        with pytest.raises(error, match=words):
+            train(Line(), a_batch, squares, FP32, steps=1, optimizer=wrong, quiet=True)
+
+
+def test_dictionaries_are_batches():
+    """Nested, as they come from a `DataLoader`."""
+    x, y = a_batch()[0]
+    batch = {"rows": [x, (y,)], "name": "a"}
+    losses = train(
+        Line(),
+        lambda epoch: torch.utils.data.DataLoader([batch], batch_size=None),
+        lambda model, batch: squares(model, (batch["rows"][0], batch["rows"][1][0])),
+        FP32,
+        steps=3,
+        quiet=True,
+    ).losses
+    assert losses == train(Line(), a_batch, squares, FP32, steps=3, quiet=True).losses
 
 
 def start(out, steps, *more):

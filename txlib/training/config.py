@@ -1,0 +1,126 @@
+"""How to train: rates, schedule, precision, memory."""
+
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from functools import wraps
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import torch
+
+from txlib.devices import supports_bf16
+from txlib.training.blocks import check_policy
+from txlib.training.distributed import ENGINES
+from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
+
+T = TypeVar("T")
+CHANGEABLE_ON_RESUME = ("checkpoint_every", "validate_every", "compile", "checkpoint_activations", "parallel")
+
+
+def suggest_fields(config: type[T]) -> type[T]:
+    """Let a dataclass name the nearest field when it is made with one that it lacks."""
+    names = [field.name for field in fields(config)]  # type: ignore[arg-type]
+    make = config.__init__
+
+    @wraps(make)
+    def __init__(self, *args: Any, **values: Any) -> None:
+        if unknown := [name for name in values if name not in names]:
+            matches = get_close_matches(unknown[0], names, 1)
+            hint = f"did you mean {matches[0]!r}?" if matches else f"it has {', '.join(names)}"
+            raise TypeError(f"{config.__name__} has no field {unknown[0]!r}; {hint}")
+        make(self, *args, **values)
+
+    config.__init__ = __init__  # type: ignore[method-assign]
+    return config
+
+
+@suggest_fields
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train.
+
+    Args:
+        lr, muon_lr, weight_decay: see `optimizers`; the rates are peaks. An optimizer of your own ignores them.
+        schedule: after the warm-up, "linear" (see `warmup_linear`), "cosine" (`warmup_cosine`), or the paper's
+            "inverse_sqrt".
+        warmup: steps until the peak.
+        clip: largest norm of all gradients together; None: no limit.
+        accumulate: batches whose gradients are added up for one step.
+        precision: "fp32", "bf16" (autocast), "fp8" (bf16, and the blocks' linear layers multiply in 8 bits, see
+            `in_fp8`), or "auto": bf16 on devices with instructions for it, else fp32.
+        compile: compile the blocks: False, True or "reduce-overhead", see `compiled`.
+        checkpoint_activations: what to compute twice to save memory: "none", "blocks", "every-2" or "matmuls", see
+            `checkpointed`.
+        average: decay of `WeightAverage`; None: no average.
+        checkpoint_every, validate_every: in steps; None: only at the end. A checkpoint is also due after a minute.
+        parallel: how several processes work together: "ddp", each with all weights, or "fsdp", each with a shard of
+            them, on different rows; or "tp", all on the same rows, each with some heads (see `tensor_parallel`).
+        seed: of dropout.
+    """
+
+    lr: float = 1e-3
+    muon_lr: float | None = None
+    weight_decay: float = 0.0
+    schedule: str = "linear"
+    warmup: int = 40
+    clip: float | None = 1.0
+    accumulate: int = 1
+    precision: str = "fp32"
+    compile: bool | str = False
+    checkpoint_activations: str = "none"
+    average: float | None = None
+    checkpoint_every: int | None = None
+    validate_every: int | None = None
+    parallel: str = "ddp"
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("lr", "warmup", "accumulate", "checkpoint_every", "validate_every"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}={value} must be more than 0")
+        if self.schedule not in ("linear", "cosine", "inverse_sqrt"):
+            raise ValueError(f"schedule={self.schedule!r} is unknown; choose 'linear', 'cosine' or 'inverse_sqrt'")
+        if self.precision not in ("auto", "fp32", "bf16", "fp8"):
+            raise ValueError(f"precision={self.precision!r} is unknown; choose 'auto', 'fp32', 'bf16' or 'fp8'")
+        if self.compile not in (False, True, "reduce-overhead"):
+            raise ValueError(f"compile={self.compile!r} is unknown; choose False, True or 'reduce-overhead'")
+        check_policy(self.checkpoint_activations)
+        if self.parallel not in ENGINES:
+            raise ValueError(f"parallel={self.parallel!r} is unknown; choose {' or '.join(map(repr, ENGINES))}")
+
+    def uses_bf16(self, device: torch.device) -> bool:
+        """Return whether `train` computes under bf16 autocast on a device."""
+        return supports_bf16(device) if self.precision == "auto" else self.precision != "fp32"
+
+    def lr_factor(self, step: int, total: int | None) -> float:
+        """Return the factor of the peak learning rates in a step, counted from 1.
+
+        Args:
+            total: steps of the run; None in the first steps of a run of given minutes, which only warm up.
+        """
+        if self.schedule == "inverse_sqrt":
+            return inverse_sqrt(step, self.warmup)
+        if total is None:
+            return min(1.0, step / self.warmup)
+        shape = warmup_cosine if self.schedule == "cosine" else warmup_linear
+        return shape(step, total, self.warmup)
+
+    def fixed_settings(self) -> dict[str, Any]:
+        """Return the settings that must be the same when a run is resumed."""
+        return {name: value for name, value in asdict(self).items() if name not in CHANGEABLE_ON_RESUME}
+
+
+def check_length(steps: int | None, minutes: float | None) -> None:
+    """Check the length of a run.
+
+    Raises:
+        ValueError: unless exactly one of both is given, and is more than 0.
+    """
+    if (steps is None) == (minutes is None):
+        raise ValueError(f"steps={steps} and minutes={minutes}: give one of them, to say how long the run is")
+    for name, value, kind in (("steps", steps, Integral), ("minutes", minutes, Real)):
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name}={value!r} is no {'whole ' if kind is Integral else ''}number")
+        if value is not None and not value > 0:
+            raise ValueError(f"{name}={value} must be more than 0")
