@@ -1,5 +1,8 @@
 """What one head does: queries, keys and values in, weighted averages out."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from txlib.attention.additive import (
     AdditiveAttention,
     AdditiveConfig,
@@ -161,3 +164,7 @@ __all__ = [
     "summary_columns",
     "window_2d",
 ]
+
+for _module in iter_modules(__path__):  # a mechanism's config is known by its name once its module is imported
+    if _module.name != "flash_triton":  # which needs Triton
+        import_module(f"{__name__}.{_module.name}")
