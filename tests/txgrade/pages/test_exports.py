@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_results import ADA, ASSIGNMENT, BROKEN, HOSTILE, NAMAE, RESULTS, ZOFIA, result, task
 
-from txgrade import command
+from txgrade import cli
 from txgrade.pages.exports import (
     ExportError,
     canvas_csv,
@@ -308,13 +308,13 @@ def test_who_is_left_out_is_said(out, tmp_path, capsys):
     """Also where an earlier export gave it to somebody."""
     roster = tmp_path / "roster.csv"
     roster.write_text(CANVAS, encoding="utf-8")
-    command.export("gradescope", out)
+    cli.export("gradescope", out)
     assert (out / "gradescope" / "Žofia Nováková" / "results.json").is_file() and not capsys.readouterr().err
     with Gradebook(out / "gradebook.sqlite") as book:
         run = book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2))
         book.add(run, replace(ZOFIA, notes=(Note("owner", "handed in from the account `mallory`"),)))
     for to in ("gradescope", "canvas"):
-        command.export(to, out, roster)
+        cli.export(to, out, roster)
         said = capsys.readouterr().err
         assert said.startswith("txgrade: ") and f"left out, see {to}-left-out.csv" in said and said.count("\n") == 1
         assert "Žofia Nováková (handed in from the account `mallory`)" in said
@@ -322,7 +322,7 @@ def test_who_is_left_out_is_said(out, tmp_path, capsys):
     assert not (out / "gradescope" / "Žofia Nováková" / "results.json").exists()
     with Gradebook(out / "gradebook.sqlite") as book:
         book.add(run, ZOFIA)
-    command.export("gradescope", out)
+    cli.export("gradescope", out)
     assert not capsys.readouterr().err and not (out / "gradescope-left-out.csv").exists()
 
 
