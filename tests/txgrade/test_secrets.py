@@ -15,7 +15,7 @@ from attacks import RIGHT, SOURCE, WRONG, corpus
 
 from txgrade.authoring.read import read_assignment
 from txgrade.judging import job as jobs
-from txgrade.judging.execute import LEAST, execute
+from txgrade.judging.execute import LEAST_CPU_SHARE, execute
 from txgrade.judging.job import Job, Preempted, grade_submission
 from txgrade.judging.reference import make_reference, record_known
 from txgrade.pages.feedback import feedback_page
@@ -166,7 +166,7 @@ def test_a_time_out_that_others_caused_is_no_grade(monkeypatch):
     """The first time it is to be graded again, by itself; then it counts, unless the machine is still too busy."""
     slow = RIGHT | {"target": "import time\n\ntime.sleep(60)\n"}
     with graders(SOURCE, (5,), Limits(cell_seconds=2, notebook_seconds=8)) as graded:
-        monkeypatch.setattr(Kernel, "starved", lambda self, seconds, least: least >= LEAST)
+        monkeypatch.setattr(Kernel, "starved", lambda self, seconds, least: least >= LEAST_CPU_SHARE)
         with pytest.raises(Preempted):
             graded(slow, by_itself=False)
         assert graded(slow, by_itself=True).tasks["target"].verdict == "timeout"

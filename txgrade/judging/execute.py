@@ -1,7 +1,7 @@
-"""Runs a notebook by papermill in a sealed kernel, and hands back what its cells displayed, whatever happened.
+"""Runs a notebook by papermill in a sealed kernel, and returns what its cells displayed, whatever happened.
 
-papermill puts the seed in and goes through the cells by the engine below, which asks a `Kernel` of two pipes to run
-each. No library reads what a submission's kernel sends: see `txgrade.sandbox.kernel`.
+papermill injects the seed and goes through the cells with the engine below, which has a `Kernel` of two pipes run
+them. No library reads what a submission's kernel sends: see `txgrade.sandbox.kernel`.
 """
 
 import logging
@@ -20,10 +20,10 @@ from txgrade.seeds import kernel_seed
 logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of a parameter that no cell names: `private_values`
 
 ENGINE = "txgrade"
-LEAST = 1 / 3  # of the time that a kernel ran: who had less of a processor, and waited for it, was held up by others
+LEAST_CPU_SHARE = 1 / 3  # of the time that a kernel ran; with less, if it waited for a processor, it was preempted
 
 
-@dataclass(frozen=True)
+@dataclass
 class Executed:
     """What a run left behind: outputs by cell id, as nbformat has them."""
 
@@ -48,17 +48,17 @@ def execute(
     seed: int | None,
     limits: Limits,
     seconds: int | float | None = None,
-    least: float = LEAST,
+    least_cpu_share: float = LEAST_CPU_SHARE,
     private_values: dict[str, list] | None = None,
 ) -> Executed:
-    """Run a notebook in a fresh kernel, in what is left of its time. Never raises for anything that its cells do.
+    """Run a notebook in a fresh kernel, in what is left of its time. Never raise for anything that its cells do.
 
-    A cell out of time is `preempted` where the kernel got less than the share `least` of the time and waited for more.
+    A run out of time is `preempted` if its kernel got less of a processor than `least_cpu_share`, and waited for more.
 
     With a seed, papermill injects what of it may enter a kernel, and what the grader drew for the checks'
     `show.private`, by task. A cell that raises doesn't end the run; a cell out of time, a dead kernel and too much
-    output do. Without a seed, for tests of nbgrader's, a cell out of time is
-    interrupted, as nbgrader does, and counts as an error.
+    output do. Without a seed, for tests of nbgrader's, a cell out of time is interrupted, as nbgrader does, and counts
+    as an error.
 
     Raises:
         NoKernel: none could be started.
@@ -66,8 +66,8 @@ def execute(
     parameters = None if seed is None else {"seed": kernel_seed(seed)}
     if parameters and private_values:
         parameters["private_values"] = pack_json(private_values)
-    run = _Run(limits, limits.notebook_seconds if seconds is None else seconds, least, interrupt=seed is None)
-    stopped = None
+    seconds = limits.notebook_seconds if seconds is None else seconds
+    run = _Run(limits, seconds, least_cpu_share, interrupt=seed is None)
     try:
         execute_notebook(
             notebook,
@@ -79,42 +79,33 @@ def execute(
             run=run,
         )
     except Stop as reason:
-        stopped = reason
+        run.executed.stopped, run.executed.late = str(reason), reason.late
     except PapermillExecutionError as reason:  # papermill's own; what a cell raised is among the outputs
-        stopped = Stop(f"the notebook could not be run: {reason.ename}")
-    return Executed(
-        run.outputs,
-        str(stopped) if stopped else None,
-        run.at if stopped else None,
-        run.seconds,
-        bool(stopped and stopped.late),
-        run.preempted,
-    )
+        run.executed.stopped = f"the notebook could not be run: {reason.ename}"
+    return run.executed
 
 
 class _Run:
-    """The cells of one notebook in one kernel, and what they displayed so far."""
+    """One notebook in one kernel; fills in what its cells leave behind."""
 
-    def __init__(self, limits: Limits, most: int | float, least: float, interrupt: bool):
-        self.limits, self.most, self.least, self.interrupt = limits, most, least, interrupt
-        self.outputs: dict[str, list] = {}
-        self.at: str | None = None
-        self.seconds, self.preempted = 0.0, False
+    def __init__(self, limits: Limits, seconds: int | float, least_cpu_share: float, interrupt: bool):
+        self.limits, self.seconds, self.least_cpu_share, self.interrupt = limits, seconds, least_cpu_share, interrupt
+        self.executed = Executed({})
 
     def cells(self, cells: list) -> None:
         with Kernel(self.limits) as kernel:
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 for number, cell in enumerate(cells):
                     if cell.cell_type == "code":
-                        self.at = cell.id
-                        self._cell(kernel, number, cell, began)
+                        self.executed.stopped_at = cell.id
+                        self._cell(kernel, number, cell, started)
             finally:
-                self.seconds = time.monotonic() - began
-        self.at = None
+                self.executed.seconds = time.monotonic() - started
+        self.executed.stopped_at = None
 
-    def _cell(self, kernel: Kernel, number: int, cell: Any, began: float) -> None:
-        left = began + self.most - time.monotonic()
+    def _cell(self, kernel: Kernel, number: int, cell: Any, started: float) -> None:
+        left = started + self.seconds - time.monotonic()
         ran = Cell()
         try:
             kernel.run(cell.source, number, min(left, self.limits.cell_seconds), ran, interrupt=self.interrupt)
@@ -126,8 +117,8 @@ class _Run:
             raise Stop(str(reason)) from None
         finally:
             if ran.late:
-                self.preempted = kernel.starved(time.monotonic() - began, self.least)
-            self.outputs[cell.id] = _finished(ran)
+                self.executed.preempted = kernel.starved(time.monotonic() - started, self.least_cpu_share)
+            self.executed.outputs[cell.id] = _finished(ran)
 
 
 class _GradingEngine(Engine):
@@ -137,7 +128,7 @@ class _GradingEngine(Engine):
 
 
 def _finished(cell: Cell) -> list:
-    """A cell's outputs as JSON holds them: each stream in one piece, without what a carriage return wrote over."""
+    """Return a cell's outputs as JSON holds them: each stream in one piece, without overwritten text (`\\r`)."""
     joined: list[dict] = []
     streams: dict[str, list[str]] = {}
     for output in cell.outputs:
@@ -151,7 +142,7 @@ def _finished(cell: Cell) -> list:
         if output["output_type"] == "stream":
             lines = "".join(output["text"]).split("\n")
             output["text"] = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
-    if cell.error and not any(each["output_type"] == "error" for each in joined):  # the cell's own code hid it
+    if cell.error and not any(output["output_type"] == "error" for output in joined):  # the cell's own code hid it
         joined.append({"output_type": "error", "ename": cell.error[0], "evalue": cell.error[1], "traceback": []})
     return joined
 

@@ -10,7 +10,7 @@ from typing import Any
 from txgrade.authoring.assignment import Assignment, GradedTask, rebuild, rebuild_alone, rests_on
 from txgrade.checking.failed_cells import BEFORE as NOT_RUN
 from txgrade.judging.displayed import displayed
-from txgrade.judging.execute import LEAST, Executed, execute
+from txgrade.judging.execute import LEAST_CPU_SHARE, Executed, execute
 from txgrade.judging.judge import answer_hash, judge, one_report, task_result
 from txgrade.judging.outcome import Outcome, Reference, Run, quoted_outcome
 from txgrade.judging.replay import bundles
@@ -18,13 +18,13 @@ from txgrade.records.result import Note, Result, TaskResult
 from txgrade.sandbox.limits import Limits
 from txgrade.seeds import kernel_seed
 
-MEASURE = 600  # seconds that the author's code may take to measure what one run has shown
-STARVED = 1 / 10  # who has less of a processor while nothing else is graded is on a machine that can't grade
+MEASURE_SECONDS = 600  # that the author's code may take to measure what one run has shown
+LEAST_CPU_SHARE_BY_ITSELF = 1 / 10  # with less while nothing else is graded, the machine is too busy to grade
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that grading one submission takes; plain data, so that it can travel."""
+    """All that grading one submission takes; plain data, so that it can be sent to another process."""
 
     assignment: Assignment
     reference: Reference
@@ -37,40 +37,42 @@ class Job:
     trust: bool = False  # whether less than a sealed sandbox is allowed
     by_itself: bool = False  # whether nothing else is graded meanwhile
 
+    def result(self, status: str, *notes: Note) -> Result:
+        """Return a result without points: of a submission that can't be graded, or to be filled in."""
+        submission = self.submission
+        return Result(
+            submission.name,
+            status,
+            0,
+            self.assignment.points,
+            self.isolation,
+            self.seeds,
+            submission.hash,
+            self.assignment.hash,
+            self.environment,
+            notes=(*submission.notes, *notes),
+            submitted=submission.submitted,
+        )
+
 
 class Preempted(RuntimeError):
-    """A time-out that others may have caused: the kernel waited for a processor. To be graded again by itself."""
+    """A time-out that others may have caused: the kernel waited for a processor. Grade it again by itself."""
 
 
 def grade_submission(job: Job, begin: Callable[[int | float], None] = lambda seconds: None) -> Result:
     """Execute a submission on every seed, each time in a fresh sandbox, and judge it.
 
-    `begin(seconds)` is told of each part of the work, and for how long that may go on.
+    `begin(seconds)` is called before each part of the work, with the time that this part may take.
 
     Raises:
         Preempted, NoKernel: it was the machine, and not the submission.
     """
-    assignment, submission = job.assignment, job.submission
-    result = Result(
-        submission.name,
-        submission.status,
-        0,
-        assignment.points,
-        job.isolation,
-        job.seeds,
-        submission.hash,
-        assignment.hash,
-        job.environment,
-        notes=tuple(submission.notes),
-        submitted=submission.submitted,
-    )
-    if submission.status != "graded":
-        return result
-    return _Submission(job, begin).graded(result)
+    result = job.result(job.submission.status)
+    return _Grading(job, begin).fill_in(result) if result.status == "graded" else result
 
 
-class _Submission:
-    """One submission under way: its runs, their outcomes, and the time that is left on each seed."""
+class _Grading:
+    """The grading of one submission: its runs, their outcomes, and the time that is left on each seed."""
 
     def __init__(self, job: Job, begin: Callable[[int | float], None]):
         self.job, self.assignment, self.answers = job, job.assignment, job.submission.answers
@@ -81,7 +83,7 @@ class _Submission:
         self.outcomes: dict[tuple, Outcome] = {}  # by task, seed, and whether alone
         self.waits_for: dict[str, list[GradedTask]] = {}  # by task: those to be right before it is judged alone
 
-    def graded(self, result: Result) -> Result:
+    def fill_in(self, result: Result) -> Result:
         quoted = None
         if self.secret:
             quoted = self._run(self.seeds[0], rebuild(self.assignment, self.answers, hidden=False))
@@ -120,13 +122,13 @@ class _Submission:
             seed if job.reference.recordings else None,
             limits,
             self.left[seed],
-            STARVED if job.by_itself else LEAST,
+            LEAST_CPU_SHARE_BY_ITSELF if job.by_itself else LEAST_CPU_SHARE,
             job.reference.private_values.get(seed),
         )
         if executed.preempted:
             raise Preempted("it ran out of time while its kernel waited for a processor")
         self.left[seed] -= executed.seconds
-        self.begin(MEASURE if any(task.kind == "measured" for task in self.assignment.tasks) else 0)
+        self.begin(MEASURE_SECONDS if any(task.kind == "measured" for task in self.assignment.tasks) else 0)
         return Run(seed, executed, only, _shares(job, executed, seed, only), secret, self.answers)
 
     def _judge(self, runs: list[Run]) -> str:
@@ -244,7 +246,7 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
         return {}
     from txgrade.authoring.measure import measure
 
-    measured = measure(_local_source(job), requests, timeout=MEASURE, memory_mb=job.limits.memory_mb)
+    measured = measure(_local_source(job), requests, timeout=MEASURE_SECONDS, memory_mb=job.limits.memory_mb)
     if wrong := [each["error"] for each in measured if "error" in each]:
         raise ValueError(f"{job.assignment.name}: {wrong[0]}")  # the author's error, not the learner's
     return {

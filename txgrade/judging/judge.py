@@ -24,43 +24,49 @@ JUNIT_VARIABLE = re.compile(r' (?:time|timestamp|hostname)="[^"]*"')  # what dif
 
 
 def judge(assignment: Assignment, reference: Reference, runs: list[Run]) -> tuple[dict[tuple, Outcome], str]:
-    """The outcomes of the runs, by (task, seed, alone or not), and the JUnit report."""
-    judged: dict[tuple, tuple[GradedTask, Run, Checked]] = {}
-    items: dict[int, list[tuple[str, str, Checked]]] = {}
-    for run in runs:
-        for task in assignment.tasks:
-            if task.kind == "written" or run.only not in (None, task.id):
-                continue
-            check = checked(task, run)
-            judged[task.id, run.seed, run.only is not None] = task, run, check
-            name = f"{task.id}, alone" if run.only else task.id
-            items.setdefault(run.seed, []).append((name, task.check, check))
-    junit = _pytest(reference, items) if items else ""
-    return {key: outcome(assignment, task, run, reference, check) for key, (task, run, check) in judged.items()}, junit
+    """Return the outcomes of the runs, by (task, seed, alone or not), and the JUnit report."""
+    judged = [
+        (task, run, checked(task, run))
+        for run in runs
+        for task in assignment.tasks
+        if task.kind != "written" and run.only in (None, task.id)
+    ]
+    by_seed: dict[int, list[Checked]] = {}
+    for _, run, check in judged:
+        by_seed.setdefault(run.seed, []).append(check)
+    junit = _pytest(reference, by_seed) if by_seed else ""
+    return {
+        (task.id, run.seed, run.only is not None): outcome(assignment, task, run, reference, check)
+        for task, run, check in judged
+    }, junit
 
 
 def one_report(reports: Sequence[str]) -> str:
-    """Several JUnit reports as one."""
-    written = [report for report in reports if report]
-    if len(written) < 2:
-        return "".join(written)
-    first, *more = map(ElementTree.fromstring, written)
+    """Return several JUnit reports as one."""
+    reports = [report for report in reports if report]
+    if len(reports) < 2:
+        return "".join(reports)
+    first, *more = map(ElementTree.fromstring, reports)
     for report in more:
         first.extend(list(report))
     return ElementTree.tostring(first, encoding="unicode", xml_declaration=True)
 
 
 def task_result(
-    task: GradedTask, outcomes: dict[tuple, Outcome], answer: str, quoted: Outcome | None = None, needs: Sequence = ()
+    task: GradedTask,
+    outcomes: dict[tuple, Outcome],
+    answer: str,
+    quoted: Outcome | None = None,
+    waits_for: Sequence[GradedTask] = (),
 ) -> TaskResult:
-    """One task's result over all seeds: on each of them it has to be right.
+    """Return one task's result over all seeds: on each of them it has to be right.
 
-    `quoted` is what a run without hidden tests says, where the others had some; `needs` are the tasks that have to be
+    `quoted` is what a run without hidden tests says, if the others had some; `waits_for` are the tasks that have to be
     right before this one can be judged alone.
     """
-    sequence = _worst([each for (id, _, alone), each in outcomes.items() if id == task.id and not alone])
-    apart = [each for (id, _, alone), each in outcomes.items() if id == task.id and alone]
-    alone = _worst(apart) if apart else sequence
+    sequence = _worst([outcome for (id, _, is_alone), outcome in outcomes.items() if id == task.id and not is_alone])
+    ran_alone = [outcome for (id, _, is_alone), outcome in outcomes.items() if id == task.id and is_alone]
+    alone = _worst(ran_alone) if ran_alone else sequence
     shown = sequence if quoted is None else _quoting(sequence, quoted)
     if alone.points > sequence.points:
         how = "Right" if alone.verdict == "right" else "Partly right"
@@ -68,15 +74,15 @@ def task_result(
         shown = replace(
             alone, lines=(words, *(f"In your notebook: {line}" for line in shown.lines[:1])), parts=(), matrices=None
         )
-    elif apart and alone.known and not sequence.known:  # only the author's own words leave that run
+    elif ran_alone and alone.known and not sequence.known:  # only the author's own words leave that run
         shown = replace(
             shown,
             verdict="mistake",
             lines=(*alone.lines[:1], *shown.lines),
             sentences=alone.sentences or shown.sentences,
         )
-    if needs and shown.verdict != "right":
-        titles = " and ".join(f"*{each.title}*" for each in needs)
+    if waits_for and shown.verdict != "right":
+        titles = " and ".join(f"*{other.title}*" for other in waits_for)
         shown = replace(shown, lines=(*shown.lines, f"It rests on {titles}: it is judged once that is right."))
     return TaskResult(
         task.id,
@@ -97,7 +103,7 @@ def task_result(
 
 
 def _quoting(judged: Outcome, quoted: Outcome) -> Outcome:
-    """The points of the runs with hidden tests, in the words of the one without."""
+    """Return the points of the runs with hidden tests, in the words of the one without."""
     if judged.verdict == "right":
         return replace(judged, parts=quoted.parts)
     sentence = judged.lines[: judged.known]
@@ -118,29 +124,29 @@ def _quoting(judged: Outcome, quoted: Outcome) -> Outcome:
 
 
 def answer_hash(answer: str) -> str:
-    """Of an answer without blanks at line ends: what a mark of a written answer hangs on."""
+    """Return the hash of an answer without blanks at line ends, by which marks of written answers are kept."""
     return digest("\n".join(line.rstrip() for line in answer.strip().splitlines()))
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome:
     if not outcomes:
         return Outcome("stopped")
-    return min(outcomes, key=lambda each: (each.points, each.verdict == "right"))
+    return min(outcomes, key=lambda outcome: (outcome.points, outcome.verdict == "right"))
 
 
-def _pytest(reference: Reference, items: dict[int, list[tuple[str, str, Checked]]]) -> str:
-    """Run one pytest session over the seeds' reference notebooks; returns the JUnit report."""
+def _pytest(reference: Reference, by_seed: dict[int, list[Checked]]) -> str:
+    """Run one pytest session over the seeds' reference notebooks; return the JUnit report."""
     import pytest
 
     with tempfile.TemporaryDirectory() as folder:
-        paths = {}
-        for seed, tests in items.items():
+        checks = {}
+        for seed, of_seed in by_seed.items():
             path = Path(folder, f"seed-{seed}.ipynb").resolve()
             path.write_text(reference.notebooks[seed], encoding="utf-8")
-            paths[path] = tests
+            checks[path] = of_seed
         report = Path(folder, "junit.xml")
         arguments = [
-            *map(str, paths),
+            *map(str, checks),
             f"--junitxml={report}",
             "--color=no",
             "--tb=short",
@@ -160,7 +166,7 @@ def _pytest(reference: Reference, items: dict[int, list[tuple[str, str, Checked]
         ]  # 0.1 s
         printed = io.StringIO()
         with _only_our_plugins(), redirect_stdout(printed), redirect_stderr(printed):
-            pytest.main(arguments, plugins=[Replay(paths)])
+            pytest.main(arguments, plugins=[Replay(checks)])
         if not report.is_file():
             raise RuntimeError(f"pytest made no report: {printed.getvalue()[-500:]}")
         return JUNIT_VARIABLE.sub("", report.read_text(encoding="utf-8"))
@@ -168,7 +174,7 @@ def _pytest(reference: Reference, items: dict[int, list[tuple[str, str, Checked]
 
 @contextmanager
 def _only_our_plugins() -> Iterator[None]:
-    """pytest loads nbval and us, whatever else is installed or set."""
+    """Within the block, pytest loads nbval and us, whatever else is installed or set."""
     before = {name: os.environ.pop(name, None) for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
     before["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

@@ -59,13 +59,14 @@ class Outcome:
 
 
 def checked(task: GradedTask, run: Run) -> Checked:
-    """What a run's check of a task displayed, for nbval to compare, and how it passes where no reference decides."""
+    """Return what the check of a task displayed, for nbval to compare, and how it passes if no reference decides."""
     decide = None
     if task.kind == "measured":
         decide = partial(_measured_words, task, run)
     elif task.kind == "tests":
         decide = partial(_tests_words, task, run)
-    return Checked(run.executed.outputs.get(task.check), task.id, kernel_seed(run.seed), decide)
+    item = f"{task.id}, alone" if run.only else task.id
+    return Checked(run.executed.outputs.get(task.check), task.id, kernel_seed(run.seed), task.check, item, decide)
 
 
 def outcome(assignment: Assignment, task: GradedTask, run: Run, reference: Reference, check: Checked) -> Outcome:

@@ -22,7 +22,7 @@ from txgrade.evidence.values import MIME
 
 
 def bundles(outputs: list) -> list:
-    """The evidence among a cell's outputs, as it came."""
+    """Return the evidence among a cell's outputs, as it came."""
     return [output["data"][MIME] for output in outputs if MIME in (output.get("data") or {})]
 
 
@@ -30,21 +30,23 @@ def bundles(outputs: list) -> list:
 class Checked:
     """The outputs of one check of one run, and what nbval's comparison with the reference's made of them."""
 
-    outputs: list | None  # None where the check was not reached
+    outputs: list | None  # None if the check was not reached
     task: str
     seed: int  # the kernel's
-    decide: Callable[["Checked"], str | None] | None = None  # of what no reference decides: None to pass, else why not
-    problem: str | None = None  # the evidence is none, or not well formed
+    cell: str = ""  # the check cell's id
+    item: str = ""  # what pytest calls it
+    decide: Callable[["Checked"], str | None] | None = None  # if no reference decides: return None to pass, or why not
+    problem: str | None = None  # why the evidence is missing, or not well formed
     comparison: Comparison | None = None
     passed: bool = False  # as pytest reports it
 
     @property
     def bundle(self) -> dict | None:
-        """The evidence, where it is well formed."""
+        """Return the evidence if it is well formed."""
         return None if self.problem or not self.outputs else bundles(self.outputs)[0]
 
     def look(self) -> str | None:
-        """Whether there is exactly one bundle, well formed, of this task and seed; what is wrong, if something is."""
+        """Return what is wrong; None if there is exactly one bundle, well formed, of this task and seed."""
         displayed = bundles(self.outputs or [])
         if len(displayed) != 1:
             self.problem = f"its check displayed {len(displayed)} bundles of evidence instead of one"
@@ -53,7 +55,7 @@ class Checked:
         return self.problem
 
     def compare(self, expected: dict) -> str | None:
-        """Compare the evidence with the expected; what differs first, if something does."""
+        """Compare the evidence with what is expected; return what differs first, if something does."""
         if self.look():
             return self.problem
         self.comparison = compared(bundles(self.outputs or [])[0], expected)
@@ -110,9 +112,9 @@ class ReplayCell(EvidenceCell):
 
 
 class ReplayFile(IPyNbFile):
-    """The reference's executed notebook of one seed; its cells are compared with `replays(path)`."""
+    """The reference's executed notebook of one seed; its cells are compared with those of `checks`."""
 
-    replays: Callable[[Path], list[tuple[str, str, Checked]]]
+    checks: list[Checked]
 
     def setup(self) -> None:
         """Starts no kernel."""
@@ -122,28 +124,30 @@ class ReplayFile(IPyNbFile):
 
     def collect(self) -> Iterator[pytest.Item]:
         cells = {cell.cell.id: cell for cell in super().collect()}
-        for name, id, checked in self.replays(self.path):
-            cell = cells[id]
-            item = ReplayCell.from_parent(self, name=name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options)
+        for checked in self.checks:
+            cell = cells[checked.cell]
+            item = ReplayCell.from_parent(
+                self, name=checked.item, cell_num=cell.cell_num, cell=cell.cell, options=cell.options
+            )
             item.checked = checked
             yield item
 
 
 class Replay:
-    """A pytest plugin for one submission. `runs[path]` lists (item's name, check cell's id, what was checked).
+    """A pytest plugin for one submission: the checks to compare with each of the reference's notebooks.
 
-    Each `Checked` is `passed` where pytest reports its item as passed.
+    A `Checked` is `passed` if pytest reports its item as passed.
     """
 
-    def __init__(self, runs: dict[Path, list[tuple[str, str, Checked]]]):
-        self.runs = runs
-        self.by_name = {(path.stem, name): checked for path, items in runs.items() for name, _, checked in items}
+    def __init__(self, checks: dict[Path, list[Checked]]):
+        self.checks = checks
+        self.by_name = {(path.stem, checked.item): checked for path, several in checks.items() for checked in several}
 
     def pytest_collect_file(self, file_path: Path, parent: Any) -> ReplayFile | None:
-        if file_path not in self.runs:
+        if file_path not in self.checks:
             return None
         file = ReplayFile.from_parent(parent, path=file_path)
-        file.replays = self.runs.__getitem__
+        file.checks = self.checks[file_path]
         return file
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -155,13 +159,13 @@ class Replay:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collect_file(file_path: Path, parent: Any) -> Any:
     collected = yield
-    if any(isinstance(each, IPyNbFile) for each in collected):
+    if any(isinstance(file, IPyNbFile) for file in collected):
         return [EvidenceFile.from_parent(parent, path=file_path)]
     return collected
 
 
 def _others(outputs: list) -> list:
-    """What is no evidence; of a picture, its description."""
+    """Return the outputs that are no evidence; of a picture, only its description."""
     return [_without_pixels(output) for output in outputs if MIME not in (output.get("data") or {})]
 
 
@@ -169,5 +173,5 @@ def _without_pixels(output: Any) -> Any:
     data = output.get("data") or {}
     if not {"image/png", "text/html"} <= data.keys():
         return output
-    told = {kind: each for kind, each in data.items() if kind != "text/html"}
-    return type(output)(output | {"data": told})
+    described = {kind: content for kind, content in data.items() if kind != "text/html"}
+    return type(output)(output | {"data": described})

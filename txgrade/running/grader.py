@@ -1,4 +1,4 @@
-"""A grading run: a folder of submissions in, a gradebook and its reports out. Stopped anywhere, it goes on there."""
+"""A grading run: from a folder of submissions to a gradebook and its reports. If stopped, it goes on where it was."""
 
 import contextlib
 import os
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from txgrade.authoring.assignment import Assignment
 from txgrade.authoring.read import read_assignment
@@ -22,7 +21,7 @@ from txgrade.records.out import allow, need_apart, open_out, path_in, write
 from txgrade.records.people import Roster
 from txgrade.records.result import Note, Result
 from txgrade.running.cluster import Network, cluster, on_cluster
-from txgrade.running.pool import Failed, on_this_machine, start_early
+from txgrade.running.pool import Failed, Progress, on_this_machine, start_early
 from txgrade.running.workspace import workspace
 from txgrade.sandbox import Limits
 from txgrade.sandbox.warm import required_isolation, warm_kernels
@@ -39,14 +38,14 @@ Watch = Callable[[str, str, Result | None], None]  # submission, "queued" | "run
 
 @dataclass(frozen=True)
 class Graded:
-    """What a run gives: all results by name, and how it went."""
+    """The outcome of a run: all results by name, and how it went."""
 
     assignment: Assignment
     results: tuple[Result, ...]
     isolation: str
     seeds: tuple[int, ...]
     fresh: int  # graded in this run; the others were in the gradebook already
-    missing: tuple[str, ...] = ()  # whom the roster names and who handed in nothing
+    missing: tuple[str, ...] = ()  # people on the roster who submitted nothing
 
 
 def grade(
@@ -66,29 +65,22 @@ def grade(
 ) -> Graded:
     """Grade a folder of notebooks (`NAME.ipynb`, or `NAME/anything.ipynb`) into the folder `out`.
 
-    Every submission has a row in the gradebook as soon as it is graded; the same call goes on where the last one
-    ended, and grades again only what has changed. `jobs` processes work at once, two more than cores by default; with
+    Every submission has a row in the gradebook as soon as it is graded. The same call goes on where the last one
+    ended, and grades again only what has changed. `jobs` processes work at once, by default two more than cores; with
     `scheduler`, the address of a Dask scheduler, its workers do, reached as `network` says. `trust` allows less than a
-    sealed sandbox. `seeds` says on how many seeds, drawn here after handed_in was handed in, or on which, to repeat
-    a grade. `roster` says who is who, and so who is missing. What is written is for whoever
-    grades alone; the learners' pages are for `pages_for`: me, group or all.
+    sealed sandbox. `seeds` is the number of seeds, which are drawn after everything was submitted, or the seeds
+    themselves, to repeat a grade. `roster` says who is who, and so who is missing. Only the person who grades can read
+    what is written; the learners' pages are for `pages_for`: me, group or all.
 
     Raises:
         FileNotFoundError: no such assignment or folder.
         ExerciseError, FailingReference: the assignment is not fit to grade by; nobody is graded.
         ValueError: bad options, an isolation that is too weak, or a gradebook in use.
     """
-    if seeds in (0, ()) or isinstance(seeds, int) and seeds < 0:
-        raise ValueError(f"--seeds {seeds or 0}: grade on at least 1 seed, better on {SEEDS}")
-    if isinstance(seeds, int) and seeds > MAX_SEEDS:
-        raise ValueError(f"--seeds {seeds}: grade on {MAX_SEEDS} seeds at most; each runs every notebook again")
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"--jobs {jobs}: at least 1 process has to work")
+    _check_options(seeds, jobs, pages_for)
     as_written, folder, out = read_assignment(assignment), Path(submissions), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of submissions at {folder}")
-    if pages_for not in READERS:
-        raise ValueError(f"--pages-for {pages_for}: choose {', '.join(READERS)}")
     need_apart(out, folder, as_written.path)
     open_out(out)
     with contextlib.ExitStack() as stack:
@@ -97,64 +89,118 @@ def grade(
             start_early()
         reader = stack.enter_context(BoundedReader(as_written))
         isolation = required_isolation(trust)
-        limits, environment = limits or Limits(), describe_environment()
         client = stack.enter_context(cluster(scheduler, network or Network())) if scheduler else None
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
         _sweep(out)
-        results: list[Result] = []
-        ungraded: list[Submission] = []
+        run = _GradingRun(as_written, out, book, seeds, isolation, limits or Limits(), trust, pages_for, watch)
         files = find_submissions(folder, as_written.name, roster)
-        for file in files:
-            submission = reader.read(file)
-            known = book.find(submission.name, submission.hash, as_written.hash, environment, seeds, isolation)
-            if known and _is_same(known, submission):
-                results.append(known)
-                watch(submission.name, "kept", known)
-            else:
-                ungraded.append(submission)
-                watch(submission.name, "queued", None)
-        drawn = book.seeds(as_written.hash, seeds, fresh=bool(ungraded)) if isinstance(seeds, int) else seeds
-        hidden = (as_written.path.parent, folder, out)
-        # Where nobody is to be graded, as after a review, what the reference said of the assignment is known.
-        graded_by = None if ungraded else book.as_graded(as_written)
-        todo: list[Job] = []
-        if graded_by is None:
-            evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, drawn)
-            data = dict(as_written.data)
-            stack.enter_context(warm_kernels(as_written.imports, limits, isolation, trust, hidden, data))  # meanwhile
-            run_one = partial(execute, limits=limits)
-            graded_by, reference = make_reference(as_written, drawn, run_one, evidence.result)
-            source = graded_by.path.read_text(encoding="utf-8")
-            todo = [
-                Job(graded_by, reference, submission, drawn, limits, isolation, environment, source, trust)
-                for submission in ungraded
-            ]
-        run = book.start_run(graded_by, environment, isolation, drawn)
-        work = on_cluster(todo, client) if client else on_this_machine(todo, jobs or JOBS)
-        for done, result in work:
-            name = done.submission.name
+        ungraded = [submission for submission in map(reader.read, files) if not run.is_graded(submission)]
+        queue = run.make_jobs(stack, ungraded, hidden=(as_written.path.parent, folder, out))
+        run.collect(on_cluster(queue, client) if client else on_this_machine(queue, jobs or JOBS))
+        return run.finish(roster.missing((file.file_name, file.number) for file in files) if roster else [])
+
+
+def _check_options(seeds: int | tuple[int, ...], jobs: int | None, pages_for: str) -> None:
+    if seeds in (0, ()) or isinstance(seeds, int) and seeds < 0:
+        raise ValueError(f"--seeds {seeds or 0}: grade on at least 1 seed, better on {SEEDS}")
+    if isinstance(seeds, int) and seeds > MAX_SEEDS:
+        raise ValueError(f"--seeds {seeds}: grade on {MAX_SEEDS} seeds at most; each runs every notebook again")
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"--jobs {jobs}: at least 1 process has to work")
+    if pages_for not in READERS:
+        raise ValueError(f"--pages-for {pages_for}: choose {', '.join(READERS)}")
+
+
+class _GradingRun:
+    """One run under way: under which conditions it grades, and what it has graded so far."""
+
+    def __init__(
+        self,
+        as_written: Assignment,
+        out: Path,
+        book: Gradebook,
+        seeds: int | tuple[int, ...],
+        isolation: str,
+        limits: Limits,
+        trust: bool,
+        pages_for: str,
+        watch: Watch,
+    ):
+        self.assignment = as_written  # from `make_jobs` on with what its reference says of it
+        self.out, self.book, self.isolation, self.limits, self.trust = out, book, isolation, limits, trust
+        self.pages_for, self.watch, self.environment = pages_for, watch, describe_environment()
+        self.wanted_seeds, self.seeds = seeds, seeds if isinstance(seeds, tuple) else ()
+        self.results: list[Result] = []
+        self.number, self.fresh = 0, 0  # in the gradebook; how many submissions this run grades
+
+    def is_graded(self, submission: Submission) -> bool:
+        """Return whether the gradebook has this submission's grade; then take it over."""
+        result = self.book.find(
+            submission.name,
+            submission.hash,
+            self.assignment.hash,
+            self.environment,
+            self.wanted_seeds,
+            self.isolation,
+        )
+        if result is None or not _is_same(result, submission):
+            self.watch(submission.name, "queued", None)
+            return False
+        self.results.append(result)
+        self.watch(submission.name, "kept", result)
+        return True
+
+    def make_jobs(
+        self, stack: contextlib.ExitStack, submissions: list[Submission], hidden: tuple[Path, ...]
+    ) -> list[Job]:
+        """Draw the seeds, run the reference, and return a job for each submission. No kernel sees the `hidden` folders.
+
+        If nobody is to be graded, as after a review, the gradebook knows what the reference says of the assignment.
+        """
+        as_written, self.fresh = self.assignment, len(submissions)
+        if isinstance(self.wanted_seeds, int):
+            self.seeds = self.book.seeds(as_written.hash, self.wanted_seeds, fresh=bool(submissions))
+        if not submissions and (graded_before := self.book.as_graded(as_written)) is not None:
+            self.assignment = graded_before
+            return []
+        evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, self.seeds)
+        data = dict(as_written.data)  # while the evidence is made, kernels are warmed
+        stack.enter_context(warm_kernels(as_written.imports, self.limits, self.isolation, self.trust, hidden, data))
+        run_one = partial(execute, limits=self.limits)
+        self.assignment, reference = make_reference(as_written, self.seeds, run_one, evidence.result)
+        source = self.assignment.path.read_text(encoding="utf-8")
+        settings = (self.seeds, self.limits, self.isolation, self.environment, source, self.trust)
+        return [Job(self.assignment, reference, submission, *settings) for submission in submissions]
+
+    def collect(self, progress: Progress) -> None:
+        """Write down each result as it comes, and its page."""
+        self.number = self.book.start_run(self.assignment, self.environment, self.isolation, self.seeds)
+        for job, result in progress:
+            name = job.submission.name
             if result is None:
-                watch(name, "running", None)
+                self.watch(name, "running", None)
                 continue
             if isinstance(result, Failed):  # not written down: the next run tries again
-                result = _not_graded(done, result)
+                result = job.result("not graded", Note("not graded", f"the grader failed twice on it: {result.reason}"))
             else:
-                book.add(run, result)
-            reviewed = book.with_reviews(result)
-            write_submission(out, reviewed, graded_by, pages_for)
-            results.append(result)
-            watch(name, "graded", reviewed)
-        results = sorted(map(book.with_reviews, results), key=lambda result: result.submission)
-        missing = roster.missing((file.file_name, file.number) for file in files) if roster else []
-        write_reports(out, results, graded_by, missing, pages_for)
-        graded_ever = {each.submission for each in book.latest(graded_by.hash)}
-        _remove_withdrawn(out, graded_ever - {each.submission for each in results})
-        book.finish_run(run)
-    return Graded(graded_by, tuple(results), isolation, drawn, len(todo), tuple(missing))
+                self.book.add(self.number, result)
+            reviewed = self.book.with_reviews(result)
+            write_submission(self.out, reviewed, self.assignment, self.pages_for)
+            self.results.append(result)
+            self.watch(name, "graded", reviewed)
+
+    def finish(self, missing: list[str]) -> Graded:
+        """Write the tables and the summary, with everybody who submitted nothing."""
+        results = sorted(map(self.book.with_reviews, self.results), key=lambda result: result.submission)
+        write_reports(self.out, results, self.assignment, missing, self.pages_for)
+        graded_ever = {result.submission for result in self.book.latest(self.assignment.hash)}
+        _remove_withdrawn(self.out, graded_ever - {result.submission for result in results})
+        self.book.finish_run(self.number)
+        return Graded(self.assignment, tuple(results), self.isolation, self.seeds, self.fresh, tuple(missing))
 
 
 def describe_environment() -> str:
-    """The versions that can change a number."""
+    """Return the versions that can change a number."""
     versions = [f"Python {platform.python_version()}", platform.machine()]
     for package in ("txgrade", "torch", "numpy", "ipykernel", "nbval", "papermill"):
         with contextlib.suppress(PackageNotFoundError):
@@ -163,7 +209,7 @@ def describe_environment() -> str:
 
 
 def write_submission(out: Path, result: Result, assignment: Assignment, pages_for: str = "me") -> None:
-    """One submission's page and JUnit report; a page that would be the same stays."""
+    """Write one submission's page and JUnit report; a page that would be the same stays."""
     from txgrade.pages.feedback import feedback_page, is_page_of
 
     name, mode = f"feedback/{result.submission}.html", READERS[pages_for]
@@ -178,7 +224,7 @@ def write_submission(out: Path, result: Result, assignment: Assignment, pages_fo
 def write_reports(
     out: Path, results: list[Result], assignment: Assignment, missing: Sequence[str] = (), pages_for: str = "me"
 ) -> None:
-    """The tables, the summary, and every page: marks may have been given since, or an earlier run broke off."""
+    """Write the tables, the summary, and every page: marks may have changed since, or an earlier run broke off."""
     from txgrade.pages.exports import grades_csv, review_csv
     from txgrade.pages.similar import similar_answers
     from txgrade.pages.summary import summary_page
@@ -196,38 +242,20 @@ def write_reports(
 
 
 def _remove_withdrawn(out: Path, names: set[str]) -> None:
-    """Remove the pages and reports of submissions that are not there any more; the gradebook keeps their grades."""
+    """Remove the pages and reports of submissions that are gone; the gradebook keeps their grades."""
     for name in names:
         path_in(out, f"feedback/{name}.html").unlink(missing_ok=True)
         path_in(out, f"junit/{name}.xml").unlink(missing_ok=True)
 
 
 def _sweep(out: Path) -> None:
-    """Remove what a run that was killed has left half written; no other run writes here now."""
+    """Remove what a killed run left half written; no other run writes here now."""
     for folder in (out, out / "feedback", out / "junit"):
         for path in folder.glob(".*.tmp"):
             path.unlink(missing_ok=True)
 
 
-def _is_same(known: Result, submission: Submission) -> bool:
-    """Whether a grade is of this submission as it is now, whose it is included."""
-    notes = [{note for note in each.notes if note.kind in WHOSE} for each in (known, submission)]
-    return (known.status, known.submitted) == (submission.status, submission.submitted) and notes[0] == notes[1]
-
-
-def _not_graded(job: Any, failed: Failed) -> Result:
-    note = Note("not graded", f"the grader failed twice on it: {failed.reason}")
-    submission = job.submission
-    return Result(
-        submission.name,
-        "not graded",
-        0,
-        job.assignment.points,
-        job.isolation,
-        job.seeds,
-        submission.hash,
-        job.assignment.hash,
-        job.environment,
-        notes=(*submission.notes, note),
-        submitted=submission.submitted,
-    )
+def _is_same(result: Result, submission: Submission) -> bool:
+    """Return whether a grade is of this submission as it is now, whose it is included."""
+    before, now = ({note for note in graded.notes if note.kind in WHOSE} for graded in (result, submission))
+    return (result.status, result.submitted) == (submission.status, submission.submitted) and before == now

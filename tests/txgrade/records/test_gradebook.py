@@ -420,9 +420,18 @@ def test_an_empty_file_becomes_a_gradebook(path):
     "make, words",
     [
         (lambda path: path.write_bytes(b"not a database at all" * 100), "is not a gradebook: it is not an SQLite file"),
-        (lambda path: sqlite3.connect(path).executescript("CREATE TABLE grades (x)"), "is not a gradebook of txlib's"),
-        (lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 99"), "by a newer txlib"),
-        (lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 0"), "by an older txlib"),
+        (
+            lambda path: sqlite3.connect(path).executescript("CREATE TABLE grades (x)"),
+            "is not a gradebook of txgrade's",
+        ),
+        (
+            lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 99"),
+            "by a newer txgrade",
+        ),
+        (
+            lambda path: sqlite3.connect(_gradebook(path)).executescript("PRAGMA user_version = 0"),
+            "by an older txgrade",
+        ),
         (lambda path: path.write_bytes(_gradebook(path).read_bytes()[:9000]), "is damaged"),
         (lambda path: path.write_bytes(_scratched(_gradebook(path).read_bytes())), "is damaged"),
     ],
