@@ -45,6 +45,7 @@ from txlib.attention import (
     check_mechanism,
     for_each_head,
 )
+from txlib.attention.conformance import Sizes, plain_block
 
 PADDED_BLOCKS = {
     rule: "the last block, padded or not, is global, as in the authors' code"
