@@ -38,7 +38,7 @@ Outcome = tuple[float, float, int]  # validation loss, CPU seconds, steps
 
 def peer_model(vocabulary: int) -> GPT:
     """GPT-2 of that size; nanoGPT leaves the biases out and counts characters."""
-    block = BlockConfig(128, 4, 512, activation="gelu", bias=False, position="learned")
+    block = BlockConfig.of_sizes(128, 4, 512, activation="gelu", bias=False, position="learned")
     return GPT(GPTConfig(vocabulary, block, layers=4, max_length=CONTEXT))
 
 

@@ -85,9 +85,9 @@ def sizes() -> Sizes:
             *(10, 5),
         )
     small = {"d_model": 64, "heads": 4, "d_ff": 256}
-    gpt = replace(GPT2["small"], vocab_size=512, layers=2, block=replace(GPT2["small"].block, **small))
+    gpt = replace(GPT2["small"], vocab_size=512, layers=2, block=GPT2["small"].block.replace(**small))
     translator = replace(VASWANI["base"], vocab_size=512, encoder_layers=2, decoder_layers=2)
-    translator = replace(translator, block=replace(translator.block, **small))
+    translator = replace(translator, block=translator.block.replace(**small))
     return Sizes(gpt, 4, 64, translator, 8, 16, (256,), 256, 2, (32,), (1, 4), 16, 16, 2, 1)
 
 
@@ -178,14 +178,19 @@ def as_gpt2(config: GPTConfig) -> GPT2LMHeadModel:
     """The same shape as `transformers` has it, without dropout."""
     block = config.block
     still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "eos_token_id": None, "bos_token_id": None}
-    sizes = {"n_embd": block.d_model, "n_layer": config.layers, "n_head": block.heads, "n_inner": block.d_ff}
+    sizes = {
+        "n_embd": block.d_model,
+        "n_layer": config.layers,
+        "n_head": block.attention.heads,
+        "n_inner": block.ffn.d_ff,
+    }
     return GPT2LMHeadModel(
         GPT2Config(vocab_size=config.vocab_size, n_positions=config.max_length, **sizes, **still)
     ).to(DEVICE)
 
 
 def without_dropout(config: Any) -> Any:
-    return replace(config, block=replace(config.block, dropout=0.0, attention_dropout=0.0))
+    return replace(config, block=config.block.replace(dropout=0.0, attention_dropout=0.0))
 
 
 def train() -> tuple[list[Row], Found]:
@@ -221,13 +226,13 @@ class ByHand(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, block.d_model)
         self.transformer = nn.Transformer(
             block.d_model,
-            block.heads,
+            block.attention.heads,
             config.encoder_layers,
             config.decoder_layers,
-            block.d_ff,
+            block.ffn.d_ff,
             dropout=0.0,
             batch_first=True,
-            norm_first=block.norm_first,
+            norm_first=block.norm.placement == "pre",
         )
 
     def forward(self, source: Tensor, target: Tensor, labels: Tensor) -> Tensor:

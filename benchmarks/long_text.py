@@ -19,7 +19,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from txlib.data.shakespeare import TEST, VALIDATION, plays
 from txlib.generation import beam_search
 from txlib.labels import IGNORE_INDEX
-from txlib.layers import BlockConfig, MixtureConfig
+from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from txlib.models.sizes import local_and_compressed, parameters
 from txlib.text import BytePairEncoder
@@ -48,7 +48,7 @@ TARGET = 128  # tokens of a continuation; and of a summary at most
 UNSEEN = 64  # continuations, or summaries, that are measured
 BATCH_TOKENS = 4096
 WARM_UP = 0.05  # of the seconds
-BLOCK = BlockConfig(128, 4, 512, norm="rms", bias=False, qk_norm=True, zero_output=True, position="learned")
+BLOCK = BlockConfig.of_sizes(128, 4, 512, norm="rms", bias=False, qk_norm="layer", zero_output=True, position="learned")
 SIZES = {"vocab_size": VOCABULARY + 3, "bos_id": SEPARATOR, "eos_id": END, "pad_id": PADDING}
 
 Row = tuple[list[int], list[int]]  # source and target
@@ -75,9 +75,10 @@ def make_model(name: str, length: int) -> nn.Module:
     if name == "t-ed":
         config = TransformerConfig(block=BLOCK, encoder_layers=2, decoder_layers=2, max_length=longest, **SIZES)
         return Transformer(config)
-    block = BLOCK if name == "t-d" else local_and_compressed(BLOCK, layers=5)
+    block = BLOCK if name == "t-d" else local_and_compressed(BLOCK)
     if name == "t-dmca-moe":
-        block = replace(block, ffn=(None, None, MixtureConfig(8), None, None))
+        local, compressed = block.layer_pattern
+        block = block.replace(layer_pattern=(local, compressed, {**local, "experts": 8}, compressed, local))
     return GPT(GPTConfig(block=block, layers=5, max_length=longest, **SIZES))
 
 

@@ -34,7 +34,7 @@ class Recurrent(Translation):
     @property
     def chosen(self) -> Preset:
         tiny = PRESETS["tiny"]
-        return replace(tiny, block=replace(tiny.block, d_model=160, dropout=0.15), batch_size=2_000)
+        return replace(tiny, block=tiny.block.replace(d_model=160, dropout=0.15), batch_size=2_000)
 
     def make_model(self, splits: Splits, tokenizer: Tokenizer) -> nn.Module:
         """Of the preset's own width, not of its Transformer's size."""

@@ -1199,7 +1199,7 @@ torch.manual_seed(0)
 x, mask = torch.randn(2, 10, 64), causal().dense(10)             # (batch, n, d_model), (1, 1, n, n)
 for name, wiring in {"pre-norm": pre_norm, "post-norm": post_norm}.items():
     ours = shaken(Block(64, 4, 256, wiring))
-    library = TransformerBlock(BlockConfig(64, 4, 256, norm_first=wiring is pre_norm)).eval()
+    library = TransformerBlock(BlockConfig.of_sizes(64, 4, 256, norm_first=wiring is pre_norm)).eval()
     library.load_state_dict(ours.state_dict())
     prove_equal(ours(x, mask), library(x, mask), what=f"Our {name} block and the library's")
 

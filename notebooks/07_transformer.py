@@ -23,7 +23,6 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import replace
 from statistics import mean
 
 import torch
@@ -202,7 +201,7 @@ class Stack(nn.Module):
     def __init__(self, config, layers, cross=False):
         super().__init__()
         self.layers = nn.ModuleList(TransformerBlock(config, cross=cross) for _ in range(layers))
-        self.norm = LayerNorm(config.d_model, bias=config.bias)
+        self.norm = LayerNorm(config.d_model, bias=config.norm.bias)
 
     def forward(self, x, mask, memory=None, memory_mask=None):     # (batch, length, d_model)
         for layer in self.layers:
@@ -263,8 +262,8 @@ class Transformer(nn.Module):
 # this is worth.
 
 # %%
-config = BlockConfig(
-    d_model=192, heads=4, d_ff=768, bias=False, dropout=0.25, qk_norm=True,
+config = BlockConfig.of_sizes(
+    d_model=192, heads=4, d_ff=768, bias=False, dropout=0.25, qk_norm="layer",
     position="rotary_half", zero_output=True,
 )
 torch.manual_seed(0)
@@ -900,7 +899,7 @@ expect("Right translations among ten", right, 0, 0)
 # A model *trained* without it might have found another way; this one loses what it relied on:
 
 # %% tags=["nbval-ignore-output"]
-lost = Transformer(len(vocabulary), replace(config, position="none"), layers=3)
+lost = Transformer(len(vocabulary), config.replace(position="none"), layers=3)
 lost.load_state_dict(model.state_dict())
 without_positions = translate(lost.to(default_device()), german)
 for index in show[:4]:
@@ -1016,7 +1015,7 @@ prove_equal(ours, theirs, what="BLEU of the trained model")
 # number of parameters. Where do the two differ? (If you see no list of parts, run the cell.)
 
 # %%
-paper_block = BlockConfig(d_model=192, heads=4, d_ff=768, norm_first=False, position="sinusoidal")
+paper_block = BlockConfig.of_sizes(d_model=192, heads=4, d_ff=768, norm_first=False, position="sinusoidal")
 paper = LibraryTransformer(TransformerConfig(len(vocabulary), paper_block, 3, 3))
 explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library})
 
@@ -1083,7 +1082,7 @@ for name, sizes in VASWANI.items():
     with torch.device("meta"):
         built = LibraryTransformer(sizes)
     counted = sum(weight.numel() for weight in built.parameters())
-    formula = count(sizes.block.d_model, sizes.block.d_ff)
+    formula = count(sizes.block.d_model, sizes.block.ffn.d_ff)
     print(f"{name:5} formula {formula:11,}   built {counted:11,}")
 
 # %% [markdown]

@@ -29,7 +29,6 @@ from txlib import plots
 from txlib.attention import causal
 from txlib.data import shakespeare
 from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position
-from txlib.layers.norm import make_norm
 from txcourse import figures
 from txcourse.lesson import expect, progress, prove_equal, show_source
 from txlib.devices import default_device
@@ -191,7 +190,7 @@ class GPT(nn.Module):
         self.embedding = TokenEmbedding(vocab_size, config.d_model, scaled=False)
         self.position = make_position(config.position, max_length, config.d_model)     # None: attention knows them
         self.layers = nn.ModuleList(TransformerBlock(config) for _ in range(layers))
-        self.norm = make_norm(config.norm, config.d_model, eps=config.norm_eps)
+        self.norm = config.norm.make(config.d_model)
         initialise(self)
 
     def forward(self, ids, mask=causal()):                         # (batch, n)
@@ -232,7 +231,7 @@ def initialise(model, residual=True):
 # %%
 def added_to_the_stream(layers, residual):
     torch.manual_seed(0)
-    model = GPT(V, BlockConfig(256, 4, 1024, activation="gelu_tanh", position="learned"), layers)
+    model = GPT(V, BlockConfig.of_sizes(256, 4, 1024, activation="gelu_tanh", position="learned"), layers)
     initialise(model, residual)
     stream = []
     model.norm.register_forward_hook(lambda module, inputs, output: stream.append(inputs[0]))
@@ -258,7 +257,7 @@ for layers in (2, 8, 32):
 
 # %%
 torch.manual_seed(0)
-probe = GPT(V, BlockConfig(64, 4, 256, position="rotary_half"), layers=3).eval()
+probe = GPT(V, BlockConfig.of_sizes(64, 4, 256, position="rotary_half"), layers=3).eval()
 with torch.no_grad():
     for weight in probe.parameters():
         weight.add_(0.1 * torch.randn_like(weight))                # shaken: a fresh model says nearly the same everywhere
@@ -341,7 +340,7 @@ def write(model, start, new=300, mask=causal()):
 # This is how it writes before any training:
 
 # %% tags=["nbval-ignore-output"]
-config = BlockConfig(128, 4, 512, norm="rms", activation="gelu", bias=False, position="rotary_half")
+config = BlockConfig.of_sizes(128, 4, 512, norm="rms", activation="gelu", bias=False, position="rotary_half")
 torch.manual_seed(0)
 model = GPT(V, config, layers=3).to(default_device())
 print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters\n")
@@ -447,8 +446,8 @@ expect("Loss at the last ten places", sum(by_place[-10:]) / 10, 1.7, 2.1)
 # %%
 n = torch.arange(64)
 leaky = (n[:, None] >= n[None, :] - 1)[None, None].to(default_device())    # (1, 1, query, key): sees one place too far
-small = BlockConfig(64, 4, 256, norm="rms", activation="gelu", bias=False, position="rotary_half")
-without = BlockConfig(64, 4, 256, norm="rms", activation="gelu", bias=False, position="none")
+small = BlockConfig.of_sizes(64, 4, 256, norm="rms", activation="gelu", bias=False, position="rotary_half")
+without = BlockConfig.of_sizes(64, 4, 256, norm="rms", activation="gelu", bias=False, position="none")
 broken = {
     "right": (small, causal()), "no mask": (small, None), "leaks by one": (small, leaky),
     "no positions": (without, causal()),
@@ -572,7 +571,7 @@ with torch.no_grad():
 
 # %%
 torch.manual_seed(0)
-like_gpt2 = BlockConfig(64, 4, 256, activation="gelu_tanh", position="learned")
+like_gpt2 = BlockConfig.of_sizes(64, 4, 256, activation="gelu_tanh", position="learned")
 ours = GPT(V, like_gpt2, layers=3).to(default_device()).eval()
 with torch.no_grad():
     for weight in ours.parameters():
@@ -589,7 +588,7 @@ from txlib.models.sizes import GPT2, GPT3, GPT3_PRINTED, GPT3_TOKENS, build, cou
 
 for name, settings in GPT2.items():
     block, total = settings.block, count_parameters(settings)
-    print(f"{name:7} {settings.layers} blocks, d {block.d_model:4}, {block.heads:2} heads: {total:13,}")
+    print(f"{name:7} {settings.layers} blocks, d {block.d_model:4}, {block.attention.heads:2} heads: {total:13,}")
 
 # %% [markdown]
 # 124,439,808 is what is in the file that OpenAI published, to the last number. (The paper prints 117 million, a
@@ -740,7 +739,7 @@ print(generation_memory(build(GPT3["175b"]), 1, 2048, dtype=torch.float16))
 sizes = {}
 for d, blocks in ((16, 2), (48, 2)):
     torch.manual_seed(0)
-    tiny = GPT(V, BlockConfig(d, 2, 4 * d, norm="rms", activation="gelu", bias=False, position="rotary_half"), blocks)
+    tiny = GPT(V, BlockConfig.of_sizes(d, 2, 4 * d, norm="rms", activation="gelu", bias=False, position="rotary_half"), blocks)
     train(tiny, 400, f"d = {d}")
     sizes[12 * d**2 * blocks] = validation(tiny)
 sizes[12 * 128**2 * 3] = loss_of["our GPT"]
@@ -783,7 +782,7 @@ for name, N, D in (("GPT-3", 175e9, 300e9), ("Chinchilla", 70e9, 1.4e12), ("Llam
 # %% tags=["nbval-ignore-output"]
 for d, blocks in ((48, 1), (128, 3)):
     torch.manual_seed(0)
-    block = BlockConfig(d, 2, 4 * d, norm="rms", activation="gelu", bias=False, position="rotary_half")
+    block = BlockConfig.of_sizes(d, 2, 4 * d, norm="rms", activation="gelu", bias=False, position="rotary_half")
     reader = GPT(V, block, blocks).to(default_device())
     losses = train(reader, 300, f"d = {d}, 8,000 characters", text=train_ids[:8000])
     print(f"d = {d:3}: {sum(losses[-20:]) / 20:.2f} nats per character on what it has read, "

@@ -297,7 +297,7 @@ expect("The same against the library's model", library / cached, 4, 500)
 # %%
 def cache_bytes(config, n, each=2):  # each: bytes per number; 2 in half precision
     block = config.block
-    return 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim * n * each
+    return 2 * config.layers * (block.attention.kv_heads or block.attention.heads) * block.head_dim * n * each
 
 
 cache = {}
@@ -392,7 +392,7 @@ for gap in (1, 4, 16, 64):
 from txlib.layers import BlockConfig
 
 torch.manual_seed(0)
-small = BlockConfig(64, 4, 256, position="learned")
+small = BlockConfig.of_sizes(64, 4, 256, position="learned")
 gpt2 = GPT(GPTConfig(V, small, layers=2, max_length=64, init_std=0.5)).eval()
 places = {"by columns": torch.arange(n).expand(3, n),
           "by real tokens": (mask.cumsum(dim=1) - 1).clamp(min=0)}
@@ -442,7 +442,7 @@ del array
 # much longer will a step for 4 texts take than a step for 1?
 
 # %% tags=["nbval-ignore-output"]
-big = GPT(GPTConfig(V, BlockConfig(768, 12, 3072, position="rotary"), layers=12)).eval()
+big = GPT(GPTConfig(V, BlockConfig.of_sizes(768, 12, 3072, position="rotary"), layers=12)).eval()
 weights = sum(weight.numel() for weight in big.parameters() if weight.dim() == 2)
 batches = [1, 2, 4, 8, 16, 32, 64]
 took = dict.fromkeys(batches, float("inf"))

@@ -398,7 +398,7 @@ class Bert(nn.Module):
         self.embedding = TokenEmbedding(vocab_size, d_model, scaled=False)
         self.segment = TokenEmbedding(2, d_model, scaled=False)
         self.position = LearnedPosition(max_length, d_model)
-        self.embedding_norm = LayerNorm(d_model, eps=block.norm_eps)
+        self.embedding_norm = LayerNorm(d_model, eps=block.norm.eps)
         self.encoder, self.pooler = Stack(block, layers), nn.Linear(d_model, d_model)
 
     def forward(self, input_ids, attention_mask, token_type_ids):  # (batch, n) each
@@ -418,7 +418,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, vocab_size, block):
         super().__init__()
         self.dense = nn.Linear(block.d_model, block.d_model)
-        self.norm = LayerNorm(block.d_model, eps=block.norm_eps)
+        self.norm = LayerNorm(block.d_model, eps=block.norm.eps)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, hidden, embedding):                       # (count, d_model), (vocab, d_model)
@@ -448,7 +448,7 @@ class PreTraining(nn.Module):
 
 # %%
 torch.manual_seed(0)
-block = BlockConfig(
+block = BlockConfig.of_sizes(
     d_model=128, heads=4, d_ff=512, norm_first=False, norm_eps=1e-12, activation="gelu",
     position="learned",
 )

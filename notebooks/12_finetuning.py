@@ -866,7 +866,7 @@ def judge(kind):                                           # (number, share): be
 
 # %% tags=["nbval-ignore-output"]
 answers = [heads_right(*each) for each in progress(drawn, "parsing")]
-heads_per_layer, grammar = bert.config.block.heads, {}
+heads_per_layer, grammar = bert.config.block.attention.heads, {}
 for kind in ("article → noun", "adjective → noun", "object → preposition", "subject → verb",
              "object → verb"):
     (best, share), (offset, rival) = judge(kind)

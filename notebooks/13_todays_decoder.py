@@ -1082,8 +1082,8 @@ expect("What the larger base saves beyond 128", beyond["as it is"] - beyond["bas
 # ## 14 Open the library
 #
 # In `txlib` there is one decoder, `GPT`. What you swapped by class, its config says by name: `norm="rms"`,
-# `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`. (Its `qk_norm=True` takes layer norm, as
-# Dehghani et al. do.) `rotary_scaling` is the third way of section 13 to reach beyond the trained length, as Llama 3.1
+# `activation="swiglu"`, `position="rotary_half"`, `kv_heads=2`, `bias=False`. (With `qk_norm="layer"`
+# it takes layer norm, as Dehghani et al. do.) `RotaryConfig(scaling=…)` is the third way of section 13 to reach beyond the trained length, as Llama 3.1
 # has it: only the slow pairs turn more slowly. The parts, as the library has them:
 
 # %%
@@ -1118,8 +1118,8 @@ def into_library(model, config):
 # Two configs, and the same numbers come out:
 
 # %%
-old = BlockConfig(64, 4, 256, activation="gelu_tanh", position="learned")
-new = BlockConfig(
+old = BlockConfig.of_sizes(64, 4, 256, activation="gelu_tanh", position="learned")
+new = BlockConfig.of_sizes(
     64, 4, 192, norm="rms", activation="swiglu", bias=False, position="rotary_half", kv_heads=2)
 ids = test_ids[:32][None]                                          # (1, n)
 in_library = {}
@@ -1133,29 +1133,29 @@ for name, block in (("GPT-2", old), ("2 pairs", new)):
 
 # %% [markdown]
 # The real ones differ in nothing but numbers and names. Here is what three of them say differently. (No `kv_heads`
-# means a pair for each head; a dash, that nothing is rotated. An `ffn` of eight experts is what lesson 14 is about;
-# `None` is the one network that you know.)
+# means a pair for each head; a dash, that the model has no such part. GPT-2 rotates nothing, and `experts` are what
+# lesson 14 is about.)
 
 # %%
 from dataclasses import fields
 
-from txlib.layers import MixtureConfig
+from txlib.layers import RotaryConfig
 from txlib.models.sizes import GPT2, LLAMA, MIXTRAL, build, count_parameters
 
 
-def setting(block, name):
-    value = getattr(block, name)
-    if isinstance(value, MixtureConfig):
-        return f"{value.experts} experts, {value.top_k} per token"
-    return "–" if name == "rotary_base" and "rotary" not in block.position else str(value)
+def settings(block):
+    parts = {name: getattr(block, name) for name in ("attention", "ffn", "position", "norm")}
+    inside = {f"{name}.{field.name}": getattr(part, field.name) for name, part in parts.items() for field in fields(part)}
+    return {"d_model": block.d_model, "position": block.position.name, **inside}
 
 
 three = {"GPT-2": GPT2["small"], "Llama 7B": LLAMA["7b"], "Mixtral 8x7B": MIXTRAL["8x7b"]}
-print(" " * 12, *(f"{name:26}" for name in three))
-for field in fields(BlockConfig):
-    settings = [setting(config.block, field.name) for config in three.values()]
-    if len(set(settings)) > 1 and "dropout" not in field.name:
-        print(f"{field.name:12}", *(f"{each:26}" for each in settings))
+columns = [settings(config.block) for config in three.values()]
+print(" " * 19, *(f"{name:13}" for name in three))
+for name in dict.fromkeys(name for column in columns for name in column):
+    values = [str(column.get(name, "–")) for column in columns]
+    if len(set(values)) > 1 and "dropout" not in name:
+        print(f"{name:19}", *(f"{value:13}" for value in values))
 
 # %% [markdown]
 # Is it really Llama? Count its parameters. The models are built on the *meta* device, where tensors have a shape but
@@ -1164,8 +1164,8 @@ for field in fields(BlockConfig):
 # %%
 LLAMA_3_1B = replace(
     LLAMA["7b"], vocab_size=128_256, layers=16, max_length=131_072, tie_embeddings=True,
-    block=replace(
-        LLAMA["7b"].block, d_model=2048, d_ff=8192, kv_heads=8, norm_eps=1e-5, rotary_base=5e5),
+    block=LLAMA["7b"].block.replace(
+        d_model=2048, d_ff=8192, kv_heads=8, norm_eps=1e-5, position=RotaryConfig(base=5e5, layout="half")),
 )
 for name, sizes in (three | {"Llama 3.2 1B": LLAMA_3_1B}).items():
     print(f"{name:13} {count_parameters(sizes):14,} parameters")
@@ -1190,9 +1190,9 @@ for name, library in in_library.items():
 # %%
 from txlib.training.memory import generation_memory
 
-block_70b = replace(LLAMA["7b"].block, d_model=8192, heads=64, d_ff=28_672, norm_eps=1e-5)
+block_70b = LLAMA["7b"].block.replace(d_model=8192, heads=64, d_ff=28_672, norm_eps=1e-5)
 for pairs in (8, 64):
-    sizes = replace(LLAMA["7b"], layers=80, max_length=4096, block=replace(block_70b, kv_heads=pairs))
+    sizes = replace(LLAMA["7b"], layers=80, max_length=4096, block=block_70b.replace(kv_heads=pairs))
     needed = generation_memory(build(sizes), batch=1, length=4096, dtype=torch.float16)
     print(f"{pairs:2} pairs: {count_parameters(sizes):,} parameters, "
           f"weights {needed.weights / 1e9:.0f} GB, cache {needed.cache / 1e9:.2f} GB, "

@@ -866,7 +866,7 @@ torch.manual_seed(0)
 x = torch.randn(4, n, d_model)                                      # (batch, n, d_model)
 for name, k, factor in (("Switch", 1, 1.0), ("Mixtral", 2, None)):
     ours = Mixture(d_model, 64, experts=8, k=k)
-    library = MixtureOfExperts(MixtureConfig(8, top_k=k, capacity_factor=factor), d_model, 64)
+    library = MixtureOfExperts(MixtureConfig(d_ff=64, experts=8, top_k=k, capacity_factor=factor), d_model)
     library.load_state_dict(ours.state_dict())
     tokens = x.flatten(0, 1)                                        # (tokens, d_model)
     p, g, chosen = route(tokens, ours.router, k)
@@ -903,7 +903,7 @@ in_experts = sum(parameters(layer.experts) for layer in layers)
 ffn = config.block.ffn
 active = total - in_experts * (ffn.experts - ffn.top_k) // ffn.experts
 print(f"{config.layers} blocks, d_model {config.block.d_model:,}, "
-      f"{ffn.experts} experts of d_ff {config.block.d_ff:,}, {ffn.top_k} per token")
+      f"{ffn.experts} experts of d_ff {ffn.d_ff:,}, {ffn.top_k} per token")
 print(f"in all {total:,}; of these in experts {in_experts:,} ({in_experts / total:.0%})")
 print(f"a token uses {active:,}")
 

@@ -739,7 +739,7 @@ show_source(Pondering, Recurrence.forward)
 
 # %%
 torch.manual_seed(0)
-block = BlockConfig(d_model, heads=4, d_ff=2 * d_model, norm_first=False, position="sinusoidal")
+block = BlockConfig.of_sizes(d_model, heads=4, d_ff=2 * d_model, norm_first=False, position="sinusoidal")
 x = torch.randn(4, n, d_model)                                      # (batch, n, d_model)
 for threshold, after, clock in ((None, False, True), (0.99, False, True), (0.99, True, False)):
     library = Recurrence(UniversalConfig(vocab_size=n, block=block, steps=8, halting_threshold=threshold,

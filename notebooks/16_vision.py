@@ -1203,7 +1203,7 @@ prove_equal(*(each.float() for each in tables), what="The window as a mask")
 from txlib.layers import BlockConfig
 from txlib.models.vit import ViTConfig, ViTForImageClassification
 
-block = BlockConfig(d_model=48, heads=4, d_ff=96, activation="gelu", position="learned")
+block = BlockConfig.of_sizes(d_model=48, heads=4, d_ff=96, activation="gelu", position="learned")
 theirs = ViTForImageClassification(ViTConfig(28, 4, block, layers=4, channels=1), labels=10).eval()
 renamed = {"embed": "base.patches.projection", "token": "base.special", "head": "classifier",
            "position": "base.position.weight", "norm": "base.encoder.norm"}

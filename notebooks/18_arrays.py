@@ -1228,9 +1228,9 @@ def with_weights_of(mine, theirs):
     return theirs
 
 
-block = BlockConfig(d_model=48, heads=4, d_ff=96, activation="gelu")
+block = BlockConfig.of_sizes(d_model=48, heads=4, d_ff=96, activation="gelu")
 config = models.PerceiverConfig(block=block, d_input=19, latents=8, layers=1, repeats=2, labels=10)
-asking = replace(block, d_model=18, heads=1, d_head=48, d_ff=36)
+asking = block.replace(d_model=18, heads=1, head_dim=48, d_ff=36)
 config_io = models.PerceiverIOConfig(
     block=block, d_input=19, latents=16, layers=2, decoder=asking, query_residual=True, outputs=1)
 

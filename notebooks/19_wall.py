@@ -53,7 +53,7 @@ print(f"{len(play):,} characters, {len(ids):,} tokens; GPT-2 reads 1,024 of them
 torch.set_num_threads(1)
 torch.manual_seed(0)
 heads, d = 4, 256
-block = BlockConfig(d, heads, 4 * d, position="rotary", mechanism=DenseConfig(fused=False))
+block = BlockConfig.of_sizes(d, heads, 4 * d, position="rotary", mechanism=DenseConfig(fused=False))
 model = GPT(GPTConfig(len(gpt2), block, layers=2, max_length=len(ids))).eval()
 
 
@@ -442,7 +442,7 @@ from txlib.training.memory import activation_memory
 
 def kept(n, fused):                                                # GB kept for the backward pass
     small = GPT2["small"]
-    block = replace(small.block, dropout=0.0, attention_dropout=0.0, mechanism=DenseConfig(fused=fused))
+    block = small.block.replace(dropout=0.0, attention_dropout=0.0, mechanism=DenseConfig(fused=fused))
     text = torch.empty(1, n, dtype=torch.long)                     # (1, n)
     long = build(replace(small, block=block, max_length=n))
     return activation_memory(long, {"input_ids": text, "labels": text}) / 1e9
@@ -748,12 +748,13 @@ for n, plain, dilated in zip(lengths, needed["convolutional"], needed["dilated"]
 # instead of using $n/(n+6d)$.
 
 # %%
-from txlib.layers import TransformerBlock
+from txlib.layers import RotaryConfig, TransformerBlock
 from txlib.models.sizes import BERT, GPT3, LLAMA
 
 llama_7b = LLAMA["7b"]
 llama_8b = replace(llama_7b, max_length=131_072,
-                   block=replace(llama_7b.block, d_ff=14_336, kv_heads=8, rotary_base=5e5))
+                   block=llama_7b.block.replace(
+                       d_ff=14_336, kv_heads=8, position=RotaryConfig(base=5e5, layout="half")))
 FAMILIES = {
     "BERT base, 2018": BERT["base"], "GPT-2 small, 2019": GPT2["small"], "GPT-3, 2020": GPT3["175b"],
     "Llama 7B, 2023": llama_7b, "Llama 3.1 8B, 2024": llama_8b,
@@ -765,11 +766,11 @@ FAMILIES = {
 
 # %%
 def of_its_block(config):
-    n, block = config.max_length, replace(config.block, dropout=0.0, attention_dropout=0.0)
+    n, block = config.max_length, config.block.replace(dropout=0.0, attention_dropout=0.0)
     with torch.device("meta"):
         whole = operations(TransformerBlock(block), torch.empty(1, n, block.d_model))
-    pairs = block.heads * n**2
-    cache = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim * n      # numbers
+    pairs = block.attention.heads * n**2
+    cache = 2 * config.layers * (block.attention.kv_heads or block.attention.heads) * block.head_dim * n      # numbers
     return n, 4 * pairs * block.head_dim / whole, 2 * pairs / 1e9, 2 * cache / 1e9
 
 

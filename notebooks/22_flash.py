@@ -606,7 +606,7 @@ from txlib.text import load_tokenizer
 
 folder = shipped("glassllm-en")
 dense = load_pretrained(folder).float().eval()
-config = replace(dense.config, block=replace(dense.config.block, mechanism=FlashConfig()))
+config = replace(dense.config, block=dense.config.block.replace(mechanism=FlashConfig()))
 flash = GPT(config).eval()
 flash.load_state_dict(dense.state_dict())
 text = "Alice was beginning to get very tired of sitting by her sister on the bank."

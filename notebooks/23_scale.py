@@ -252,7 +252,7 @@ from dataclasses import replace
 
 text = torch.zeros(8, 1024, dtype=torch.long)                      # (batch, n)
 for dropout in (0.0, 0.1):
-    block = replace(GPT2["small"].block, dropout=dropout, attention_dropout=dropout)
+    block = GPT2["small"].block.replace(dropout=dropout, attention_dropout=dropout)
     gpt2 = build(replace(GPT2["small"], block=block))
     counted = training_memory(gpt2, {"input_ids": text, "labels": text}).total
     print(f"the library counts {counted / 1e9:.1f} GB with dropout {dropout}")
@@ -892,7 +892,7 @@ def loss_sum(model, rows):
 
 # %%
 torch.manual_seed(0)
-block = BlockConfig(64, 4, 256, position="learned", activation="gelu")
+block = BlockConfig.of_sizes(64, 4, 256, position="learned", activation="gelu")
 gpt = GPT(GPTConfig(V, block, layers=2, max_length=64))
 whole = gradient(gpt, [padded], lambda own, tokens, parts: tokens)
 for found in on_ranks([*ring, loss_sum, share_of_batch], gpt, padded):
@@ -1351,8 +1351,8 @@ BUDGETS = [3e10, 9e10, 2.7e11, 8.1e11]                 # operations of a whole t
 
 
 def rung(width):
-    block = BlockConfig(width, width // 16 or 1, 4 * width, norm="rms", activation="relu2",
-                        bias=False, position="rotary_half", zero_output=True)
+    block = BlockConfig.of_sizes(width, width // 16 or 1, 4 * width, norm="rms", activation="relu2",
+                                 bias=False, position="rotary_half", zero_output=True)
     return GPT(GPTConfig(len(letters), block, layers=LADDER[width], max_length=CONTEXT))
 
 

@@ -300,7 +300,7 @@ def miscounted(wrong):
 
 
 def counted_on_meta(vocab, layers, d_model, d_ff, context, tied=True, bias=True, swiglu=False):
-    block = BlockConfig(
+    block = BlockConfig.of_sizes(
         d_model, 1, d_ff, norm="layer", bias=bias, activation="swiglu" if swiglu else "gelu",
         position="none" if context is None else "learned",
     )

@@ -103,12 +103,12 @@ def torch_layer(block) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
     kind = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
     theirs = kind(
         config.d_model,
-        config.heads,
-        config.d_ff,
+        config.attention.heads,
+        config.ffn.d_ff,
         dropout=0.0,
-        activation=config.activation,
-        norm_first=config.norm_first,
-        layer_norm_eps=config.norm_eps,
+        activation=config.ffn.activation,
+        norm_first=config.norm.placement == "pre",
+        layer_norm_eps=config.norm.eps,
         batch_first=True,
     ).to(block.feed_forward.widen.weight.dtype)
     load_attention(theirs.self_attn, block.self_attention)

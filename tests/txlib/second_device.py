@@ -8,7 +8,6 @@ a process have a backend of its own (once and for all: so this is a process of i
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ from txlib.attention import (
 )
 from txlib.attention.mechanism import MechanismConfig
 from txlib.generation import GenerationConfig, generate
-from txlib.layers import BlockConfig, MixtureConfig
+from txlib.layers import BlockConfig, LongformerConfig
 from txlib.models import (
     GPT,
     BertForMaskedLM,
@@ -158,8 +157,8 @@ def note_wait() -> None:
 
 # What is run ----------------------------------------------------------------------------------------------------------
 
-BLOCK = BlockConfig(16, 4, 20, kv_heads=2, position="rotary")
-PLAIN = replace(BLOCK, kv_heads=None, position="learned")
+BLOCK = BlockConfig.of_sizes(16, 4, 20, kv_heads=2, position="rotary")
+PLAIN = BLOCK.replace(kv_heads=None, position="learned")
 VOCABULARY, LENGTH = 30, 80  # more than a block of queries
 MECHANISMS: dict[str, MechanismConfig] = {
     "bigbird": BigBirdConfig(block=4, random=1),
@@ -203,17 +202,17 @@ def cases() -> dict[str, Case]:
 
     found: dict[str, Case] = {}
     for position in ("sinusoidal", "learned", "rotary", "rotary_half", "shaw", "skewed", "alibi", "t5"):
-        found[f"gpt {position}"] = gpt(replace(BLOCK, position=position)), learnt
+        found[f"gpt {position}"] = gpt(BLOCK.replace(position=position)), learnt
     for name in ("dense", "block_sparse", "flash", "linear", "performer", "gated-linear", "compressed"):
-        found[f"gpt {name}"] = gpt(replace(PLAIN, mechanism=MECHANISMS[name])), learnt
+        found[f"gpt {name}"] = gpt(PLAIN.replace(mechanism=MECHANISMS[name])), learnt
     for name, mechanism in MECHANISMS.items():
-        found[f"encoder {name}"] = encoder(replace(PLAIN, mechanism=mechanism)), text
+        found[f"encoder {name}"] = encoder(PLAIN.replace(mechanism=mechanism)), text
     for name, mask in MASKS.items():
-        found[f"dense {name}"] = encoder(replace(PLAIN, mask=mask)), text
-        found[f"blocks {name}"] = encoder(replace(PLAIN, mask=mask, mechanism=BlockSparseConfig(16))), text
-    wide = replace(PLAIN, mask=sliding_window(4), global_projections=True, mechanism=BlockSparseConfig(16))
+        found[f"dense {name}"] = encoder(PLAIN.replace(mask=mask)), text
+        found[f"blocks {name}"] = encoder(PLAIN.replace(mask=mask, mechanism=BlockSparseConfig(16))), text
+    wide = PLAIN.replace(mask=sliding_window(4), mixer=LongformerConfig(), mechanism=BlockSparseConfig(16))
     found["longformer"] = encoder(wide), text | {"global_attention_mask": marked}
-    found["experts"] = gpt(replace(BLOCK, ffn=MixtureConfig(4))), learnt
+    found["experts"] = gpt(BLOCK.replace(experts=4)), learnt
     sequences: dict[str, Any] = {
         "transformer": lambda: Transformer(TransformerConfig(VOCABULARY, PLAIN, 2, 2, max_length=96)),
         "convolutional": lambda: ConvSeq2Seq(ConvSeq2SeqConfig(VOCABULARY, 8, 6, 2, 2, max_length=96)),
@@ -222,7 +221,7 @@ def cases() -> dict[str, Case]:
     found |= {name: (make, pair) for name, make in sequences.items()}
     found["bert"] = lambda: BertForMaskedLM(EncoderConfig(VOCABULARY, PLAIN, 2, max_length=96)), learnt
     found["universal"] = lambda: UniversalGPT(UniversalGPTConfig(VOCABULARY, PLAIN, steps=3, max_length=96)), learnt
-    skewed = replace(PLAIN, position="skewed")
+    skewed = PLAIN.replace(position="skewed")
     found["music"] = lambda: MusicTransformer(MusicConfig(VOCABULARY, skewed, layers=2, max_length=96)), learnt
     seen = {"pixel_values": picture, "labels": labels}
     found["vit"] = lambda: ViTForImageClassification(ViTConfig(12, 4, PLAIN, layers=2, channels=1), labels=2), seen

@@ -141,7 +141,7 @@ def _drawn(name: str, model: Any) -> dict[str, Any]:
         part["y"] += shift
     for wire in sheet["wires"]:
         wire["points"] = [[x, y + shift] for x, y in wire["points"]]
-    norm_first = model.config.block.norm_first
+    norm_first = model.config.block.norm.placement == "pre"
     rule = "x + sublayer(norm(x))" if norm_first else "norm(x + sublayer(x))"
     return {"name": name, "rule": rule, "width": SHEET, "height": shift + 12, **sheet}
 
@@ -167,7 +167,7 @@ def _column(
         masked = "causal " if name == "self_attention" and stack is model.decoder else ""
         main = (masked + does, does, fill)
         group = [("norm", "norm", "norm"), main, ("add", "add", "plain")]
-        if not model.config.block.norm_first:
+        if model.config.block.norm.placement == "post":
             group = [main, ("add & norm", "add", "norm")]
         branch = y + 4  # below the group, where the residual connection leaves
         for text, part, colour in group:

@@ -193,7 +193,7 @@ class AdditiveConfig(MechanismConfig, name="additive"):
 
     def make(self, block: Any, layer: LayerContext) -> AdditiveAttention:
         """The mechanism, with the block's dropout."""
-        return AdditiveAttention(block.head_dim, width=self.width, dropout=block.attention_dropout)
+        return AdditiveAttention(block.head_dim, width=self.width, dropout=block.attention.dropout)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class BilinearConfig(MechanismConfig, name="bilinear"):
 
     def make(self, block: Any, layer: LayerContext) -> BilinearAttention:
         """The mechanism, with the block's dropout."""
-        return BilinearAttention(block.head_dim, dropout=block.attention_dropout)
+        return BilinearAttention(block.head_dim, dropout=block.attention.dropout)
 
 
 @dataclass(frozen=True)
@@ -213,4 +213,4 @@ class DotConfig(MechanismConfig, name="dot"):
 
     def make(self, block: Any, layer: LayerContext) -> DotAttention:
         """The mechanism, with the block's dropout."""
-        return DotAttention(self.scale, dropout=block.attention_dropout)
+        return DotAttention(self.scale, dropout=block.attention.dropout)

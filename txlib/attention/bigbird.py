@@ -125,5 +125,7 @@ class BigBirdConfig(MechanismConfig, name="bigbird"):
                 f"BigBirdConfig is for an encoder, where each query has a block among the keys, not for {where}; "
                 f"use {instead}"
             )
-        inside = BlockSparseAttention(block.attention_dropout, block_size=self.block)
-        return BigBirdAttention(block.heads, self.block, self.random, self.seed + layer.number, mechanism=inside)
+        inside = BlockSparseAttention(block.attention.dropout, block_size=self.block)
+        return BigBirdAttention(
+            block.attention.heads, self.block, self.random, self.seed + layer.number, mechanism=inside
+        )

@@ -127,7 +127,7 @@ class BlockSparseConfig(MechanismConfig, name="block_sparse"):
 
     def make(self, block: Any, layer: LayerContext) -> BlockSparseAttention:
         """The mechanism, with the block's dropout."""
-        return BlockSparseAttention(block.attention_dropout, block_size=self.block_size)
+        return BlockSparseAttention(block.attention.dropout, block_size=self.block_size)
 
 
 def check_fits(mask: MaskLike, q: Tensor, k: Tensor) -> None:

@@ -187,16 +187,17 @@ class MemoryCompressedConfig(MechanismConfig, name="memory_compressed"):
         Raises:
             ValueError: with rotary positions.
         """
-        if block.position in ("rotary", "rotary_half") and not layer.cross:
+        rotary = block.position is not None and block.position.make_rotary(block.head_dim) is not None
+        if rotary and not layer.cross:
             raise ValueError(
-                f"position={block.position!r} turns neighbouring keys by angles of their own, and memory compression "
-                "mixes them: scores would not depend on distances alone; choose 'sinusoidal' or 'learned'"
+                f"position={block.position.name!r} turns neighbouring keys by angles of their own, and memory "
+                "compression mixes them: scores would not depend on distances alone; choose 'sinusoidal' or 'learned'"
             )
-        kv_heads = block.heads if block.kv_heads is None else block.kv_heads
+        kv_heads = block.attention.kv_heads or block.attention.heads
         return MemoryCompressedAttention(
             block.head_dim,
             kv_heads,
             factor=self.factor,
             value_dim=block.value_dim,
-            dropout=block.attention_dropout,
+            dropout=block.attention.dropout,
         )

@@ -115,15 +115,7 @@ class Sizes:
 def plain_block(sizes: Sizes) -> Any:
     """Return what a config's `make` reads of a `BlockConfig`: that class is of the layers, which are built on this."""
     attention = SimpleNamespace(heads=sizes.heads, kv_heads=sizes.kv_heads, dropout=0.0)
-    return SimpleNamespace(
-        attention=attention,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        head_dim=sizes.head_dim,
-        value_dim=sizes.value_dim,
-        attention_dropout=0.0,
-        position=None,
-    )
+    return SimpleNamespace(attention=attention, head_dim=sizes.head_dim, value_dim=sizes.value_dim, position=None)
 
 
 class Subject:

@@ -101,7 +101,7 @@ class DenseConfig(MechanismConfig, name="dense"):
 
     def make(self, block: Any, layer: LayerContext) -> DenseAttention:
         """The mechanism, with the block's dropout."""
-        return DenseAttention(block.attention_dropout, fused=self.fused)
+        return DenseAttention(block.attention.dropout, fused=self.fused)
 
 
 def hiding_bias(allowed: Bool[Tensor, "_ _ _ key"], dtype: torch.dtype) -> Float[Tensor, "_ _ _ key"]:

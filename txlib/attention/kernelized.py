@@ -451,4 +451,4 @@ class GatedLinearConfig(MechanismConfig, name="gated-linear"):
                 "GatedLinearAttention fades with the distance, which queries and a memory do not have; "
                 "use cross_mechanism=LinearConfig()"
             )
-        return GatedLinearAttention(block.heads, block.value_dim if self.gated else None, chunk=self.chunk)
+        return GatedLinearAttention(block.attention.heads, block.value_dim if self.gated else None, chunk=self.chunk)

@@ -350,8 +350,8 @@ class LinformerConfig(MechanismConfig, name="linformer"):
             layer.max_length,
             self.keys,
             sharing=self.sharing,
-            kv_heads=block.heads if block.kv_heads is None else block.kv_heads,
-            dropout=block.attention_dropout,
+            kv_heads=block.attention.kv_heads or block.attention.heads,
+            dropout=block.attention.dropout,
             lender=layer.shared.get((self, layer.cross)),
         )
         if self.sharing == "layerwise":
@@ -384,6 +384,6 @@ class NystromConfig(MechanismConfig, name="nystrom"):
             self.landmarks,
             iterations=self.iterations,
             residual=self.residual,
-            heads=block.heads,
-            dropout=block.attention_dropout,
+            heads=block.attention.heads,
+            dropout=block.attention.dropout,
         )

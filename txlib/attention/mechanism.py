@@ -37,14 +37,15 @@ positions count, and the mechanism goes on from `cache.state`.
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from txlib.attention.masks import Mask, MaskLike
+from txlib.attention.config import Config
+from txlib.attention.masks import MaskLike
 
 
 @dataclass(frozen=True)
@@ -81,61 +82,26 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True)
-class MechanismConfig:
+class MechanismConfig(Config):
     """A mechanism in a block's config: numbers, strings and masks, which go to JSON and back.
 
-    Subclasses are frozen dataclasses, and known by the name that they are declared with:
+    Subclasses are frozen dataclasses, and JSON knows them by the name that they are declared with:
 
         @dataclass(frozen=True)
         class LinformerConfig(MechanismConfig, name="linformer"):
             keys: int = 256
 
             def make(self, block, layer):
-                return Linformer(layer.max_length, self.keys, dropout=block.attention_dropout)
+                return Linformer(layer.max_length, self.keys, dropout=block.attention.dropout)
     """
 
-    known: ClassVar[dict[str, type["MechanismConfig"]]] = {}
-    name: ClassVar[str]
-
-    def __init_subclass__(cls, name: str):
-        cls.name = name
-        MechanismConfig.known[name] = cls
-
     def make(self, block: Any, layer: LayerContext) -> nn.Module:
-        """The mechanism of one layer.
+        """Return the mechanism of one layer.
 
         Args:
-            block: the `BlockConfig`, with head_dim, value_dim, heads, kv_heads, attention_dropout.
+            block: the `BlockConfig`, with head_dim, value_dim, and attention.heads, .kv_heads, .dropout.
         """
         raise NotImplementedError
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings, for JSON."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"name": self.name} | {
-            name: value.to_dict() if isinstance(value, Mask) else value for name, value in values.items()
-        }
-
-    @staticmethod
-    def from_dict(values: dict[str, Any]) -> "MechanismConfig":
-        """The config that `to_dict` wrote. JSON turns tuples into lists; they are turned back.
-
-        Raises:
-            ValueError: when no mechanism has this name, as when the file that declares it was not imported.
-        """
-        values = {name: restored(value) for name, value in values.items()}
-        name = values.pop("name", None)
-        if name not in MechanismConfig.known:
-            known = ", ".join(sorted(MechanismConfig.known))
-            raise ValueError(f"mechanism={name!r} is unknown, only {known}; import the file that declares it first")
-        return MechanismConfig.known[name](**values)
-
-
-def restored(value: Any) -> Any:
-    """A mask or a tuple, as it was before JSON."""
-    if isinstance(value, dict) and "kind" in value:
-        return Mask.from_dict(value)
-    return tuple(restored(each) for each in value) if isinstance(value, list) else value
 
 
 def check_dropout(dropout: float, name: str = "dropout") -> None:
@@ -189,9 +155,9 @@ def check_no_dropout(name: str, block: Any) -> None:
     Raises:
         ValueError: naming the probability.
     """
-    if block.attention_dropout:
+    if block.attention.dropout:
         raise ValueError(
-            f"{name} has no weights to drop, got attention_dropout={block.attention_dropout}; set it to 0, dropout=… "
+            f"{name} has no weights to drop, got attention_dropout={block.attention.dropout}; set it to 0, dropout=… "
             "acts on the output"
         )
 

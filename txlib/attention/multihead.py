@@ -32,9 +32,10 @@ class MultiHeadAttention(nn.Module):
         mask: a rule of the layer itself: what a call's mask allows beyond it stays hidden.
         position_bias: a `PositionBias`, added to the scores of self-attention.
         rotary: `txlib.layers.Rotary`, turns queries and keys by their positions.
-        qk_norm: layer-normalise each head's queries and keys, so that scores stay bounded (Dehghani et al. 2023, §2).
+        qk_norm: "layer" or "rms": normalize each head's queries and keys, so that scores stay bounded (Dehghani et al.
+            2023, §2); None: do not.
         scale: what scores are multiplied by; 1 / √head_dim unless given.
-        bias: whether the four projections have biases.
+        bias: whether the projections have biases: one for all, or four, for queries, keys, values and the output.
         dropout: of `DenseAttention`; a mechanism of your own has its own.
         memory_dim: width of the memory in cross-attention; d_model unless given.
 
@@ -54,9 +55,9 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None = None,
         position_bias: PositionBias | None = None,
         rotary: nn.Module | None = None,
-        qk_norm: bool = False,
+        qk_norm: str | None = None,
         scale: float | None = None,
-        bias: bool = True,
+        bias: bool | tuple[bool, bool, bool, bool] = True,
         dropout: float = 0.0,
         memory_dim: int | None = None,
     ):
@@ -71,15 +72,15 @@ class MultiHeadAttention(nn.Module):
         check_parts(self.head_dim, mechanism, position_bias, rotary, dropout)
         check_rule(mask)
         self.d_model, self.memory_dim = d_model, d_model if memory_dim is None else memory_dim
-        self.query = nn.Linear(d_model, heads * self.head_dim, bias=bias)
-        self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=bias)
-        self.value = nn.Linear(self.memory_dim, kv_heads * self.value_dim, bias=bias)
-        self.output = nn.Linear(heads * self.value_dim, d_model, bias=bias)
+        query_bias, key_bias, value_bias, output_bias = (bias,) * 4 if isinstance(bias, bool) else bias
+        self.query = nn.Linear(d_model, heads * self.head_dim, bias=query_bias)
+        self.key = nn.Linear(self.memory_dim, kv_heads * self.head_dim, bias=key_bias)
+        self.value = nn.Linear(self.memory_dim, kv_heads * self.value_dim, bias=value_bias)
+        self.output = nn.Linear(heads * self.value_dim, d_model, bias=output_bias)
         self.mechanism: Any = DenseAttention(dropout) if mechanism is None else mechanism
         self.mask, self.position_bias, self.rotary = mask, position_bias, rotary
         self.scale_correction = None if scale is None else scale * self.head_dim**0.5  # mechanisms divide by √head_dim
-        self.query_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else None
-        self.key_norm = nn.LayerNorm(self.head_dim, bias=False) if qk_norm else None
+        self.query_norm, self.key_norm = make_head_norm(qk_norm, self.head_dim), make_head_norm(qk_norm, self.head_dim)
         self.attention_log: list[Tensor] | None = None  # filled inside `recording`
 
     def forward(
@@ -219,6 +220,19 @@ def resolve(mask: Mask | None, own_mask: Mask | None, offset: int, key_offset: i
     """Return both masks as one, for queries from position `offset` and `key_length` keys from `key_offset` on."""
     rules = [rule for rule in (mask, own_mask) if rule is not None]
     return reduce(and_, rules).shift(offset, key_offset).sized(key_length) if rules else None
+
+
+def make_head_norm(kind: str | None, head_dim: int) -> nn.Module | None:
+    """Return the norm of each head's queries or keys.
+
+    Raises:
+        ValueError: for an unknown kind.
+    """
+    if kind not in (None, "layer", "rms"):
+        raise ValueError(f"qk_norm={kind!r} is unknown; choose 'layer', 'rms' or None")
+    if kind is None:
+        return None
+    return nn.LayerNorm(head_dim, bias=False) if kind == "layer" else nn.RMSNorm(head_dim, eps=1e-6)
 
 
 def check_parts(

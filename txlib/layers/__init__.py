@@ -1,11 +1,13 @@
 """What stands between attention and a model: embeddings, positions, norms, feed-forward, the block."""
 
-from txlib.layers.block import BlockConfig, CrossBlock, TransformerBlock
+from txlib.layers.block import CrossBlock, TransformerBlock
+from txlib.layers.config import AttentionConfig, BlockConfig, MixerConfig
 from txlib.layers.convolution import Convolution, receptive_field
 from txlib.layers.embedding import TokenEmbedding
-from txlib.layers.feedforward import FeedForward
+from txlib.layers.feedforward import FeedForward, FeedForwardConfig
+from txlib.layers.mixer import LongformerConfig
 from txlib.layers.moe import MixtureConfig, MixtureOfExperts, Routing
-from txlib.layers.norm import LayerNorm, RMSNorm
+from txlib.layers.norm import LayerNorm, NormConfig, RMSNorm
 from txlib.layers.packed import PackedLinear, pack_weights
 from txlib.layers.patches import PatchEmbedding
 from txlib.layers.position import (
@@ -15,26 +17,51 @@ from txlib.layers.position import (
     SinusoidalPosition,
     fourier_features,
     grid_positions,
-    make_position,
     sinusoidal,
+)
+from txlib.layers.position_config import (
+    AlibiConfig,
+    BucketConfig,
+    LearnedConfig,
+    NoPosition,
+    PositionConfig,
+    RotaryConfig,
+    ShawConfig,
+    SinusoidalConfig,
+    SkewedConfig,
+    make_position,
 )
 
 __all__ = [
+    "AlibiConfig",
+    "AttentionConfig",
     "BlockConfig",
+    "BucketConfig",
     "Convolution",
     "CrossBlock",
     "FeedForward",
+    "FeedForwardConfig",
     "LayerNorm",
+    "LearnedConfig",
     "LearnedPosition",
+    "LongformerConfig",
+    "MixerConfig",
     "MixtureConfig",
     "MixtureOfExperts",
+    "NoPosition",
+    "NormConfig",
     "PackedLinear",
     "PatchEmbedding",
+    "PositionConfig",
     "RMSNorm",
     "Rotary",
+    "RotaryConfig",
     "RotaryScaling",
     "Routing",
+    "ShawConfig",
+    "SinusoidalConfig",
     "SinusoidalPosition",
+    "SkewedConfig",
     "TokenEmbedding",
     "TransformerBlock",
     "fourier_features",

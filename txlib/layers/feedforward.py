@@ -1,11 +1,15 @@
 """The position-wise network: the same small network applied to each token by itself."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from txlib.attention.config import Config
+from txlib.attention.mechanism import check_sizes
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,  # Vaswani et al. 2017, eq. 2
@@ -15,6 +19,22 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,  # Elfwing et al. 2017
 }
 GATED = {"reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}  # the gate's activation
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedForwardConfig(Config):
+    """`FeedForward` in a block's config: d_ff, activation and bias, see there."""
+
+    d_ff: int
+    activation: str = "relu"
+    bias: bool = True
+
+    def __post_init__(self):
+        check_sizes(d_ff=self.d_ff)
+
+    def make(self, d_model: int) -> nn.Module:
+        """Return the network."""
+        return FeedForward(d_model, self.d_ff, activation=self.activation, bias=self.bias)
 
 
 class FeedForward(nn.Module):

@@ -8,17 +8,17 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from txlib.layers.feedforward import FeedForward
+from txlib.layers.feedforward import FeedForward, FeedForwardConfig
 
 
-@dataclass(frozen=True)
-class MixtureConfig:
-    """How many experts there are, and how tokens find theirs.
+@dataclass(frozen=True, kw_only=True)
+class MixtureConfig(FeedForwardConfig, name="mixture"):
+    """`MixtureOfExperts` in a block's config: how many experts there are, and how tokens find theirs.
 
-    The Switch Transformer is `MixtureConfig(experts, top_k=1, capacity_factor=1.25)`, Mixtral is
-    `MixtureConfig(experts=8)`.
+    The Switch Transformer has top_k=1, capacity_factor=1.25, Mixtral experts=8.
 
     Args:
+        d_ff, activation, bias: of each expert; see `FeedForward`.
         experts: number of feed-forward networks.
         top_k: how many of them each token uses.
         capacity_factor: no expert takes more than this times its equal share of the tokens; whatever comes later is
@@ -38,6 +38,7 @@ class MixtureConfig:
     jitter: float = 0.0
 
     def __post_init__(self):
+        super().__post_init__()
         if not 1 <= self.top_k <= self.experts:
             raise ValueError(f"top_k={self.top_k} must be from 1 to experts={self.experts}")
         if self.capacity_factor is not None and self.capacity_factor <= 0:
@@ -47,6 +48,10 @@ class MixtureConfig:
         for name in ("balance", "jitter"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0")
+
+    def make(self, d_model: int) -> nn.Module:
+        """Return the experts and their router."""
+        return MixtureOfExperts(self, d_model)
 
 
 @dataclass(frozen=True)
@@ -102,18 +107,15 @@ def within_capacity(chosen: Int[Tensor, "tokens top_k"], experts: int, capacity:
 class MixtureOfExperts(nn.Module):
     """A router sends each token to its likeliest experts; their outputs are added up, weighted (Shazeer et al. 2017).
 
-    All positions of a batch count as tokens, padding too. `routing` is where the last batch went.
+    All positions of a batch count as tokens, padding too. `routing` is where the last batch went."""
 
-    Args:
-        d_model, d_ff, activation, bias: of each expert; see `FeedForward`.
-    """
-
-    def __init__(self, config: MixtureConfig, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True):
+    def __init__(self, config: MixtureConfig, d_model: int):
         super().__init__()
         self.config = config
         self.router = nn.Linear(d_model, config.experts, bias=False)
         self.experts = nn.ModuleList(
-            FeedForward(d_model, d_ff, activation=activation, bias=bias) for _ in range(config.experts)
+            FeedForward(d_model, config.d_ff, activation=config.activation, bias=config.bias)
+            for _ in range(config.experts)
         )
         self.routing: Routing | None = None
 

@@ -1,9 +1,13 @@
 """Normalisation: keeps the size of activations in hand, so that deep stacks train."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from txlib.attention.config import Config
 
 
 class LayerNorm(nn.Module):
@@ -36,10 +40,36 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-def make_norm(kind: str, d_model: int, *, eps: float, bias: bool = True) -> nn.Module:
-    """The normalisation called `kind`: "layer" or "rms"."""
-    if kind == "layer":
-        return LayerNorm(d_model, eps=eps, bias=bias)
-    if kind == "rms":
-        return RMSNorm(d_model, eps=eps)
-    raise ValueError(f"norm={kind!r} is unknown; choose 'layer' or 'rms'")
+@dataclass(frozen=True, kw_only=True)
+class NormConfig(Config):
+    """Normalization in a block's config.
+
+    Args:
+        kind: "layer" or "rms".
+        eps: keeps the root from zero.
+        bias: whether layer norm has one.
+        placement: "pre" normalizes the input of each sub-layer (Xiong et al. 2020), "post" the sum of input and output
+            (Vaswani et al. 2017, §3.1), "both" the input and the output before it is added (Gemma Team 2024, §2).
+    """
+
+    kind: str = "layer"
+    eps: float = 1e-5
+    bias: bool = True
+    placement: str = "pre"
+
+    def __post_init__(self):
+        for name, choices in ("kind", ("layer", "rms")), ("placement", ("pre", "post", "both")):
+            value = getattr(self, name)
+            if value not in choices:
+                field = {"kind": "norm", "placement": "norm placement"}[name]
+                raise ValueError(f"{field}={value!r} is unknown; choose one of {', '.join(map(repr, choices))}")
+
+    def make(self, d_model: int) -> nn.Module:
+        """Return a norm of that width."""
+        if self.kind == "layer":
+            return LayerNorm(d_model, eps=self.eps, bias=self.bias)
+        return RMSNorm(d_model, eps=self.eps)
+
+    def make_last(self, d_model: int) -> nn.Module:
+        """Return the norm after a stack of blocks, which only a normalized sum does without."""
+        return nn.Identity() if self.placement == "post" else self.make(d_model)

@@ -1,18 +1,13 @@
 """Pictures as tokens: patches, and where they stand in a grid (Dosovitskiy et al. 2021, §3.1)."""
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from txlib.layers.position import ROTARY_LAYOUTS, SINUSOIDAL_LAYOUTS, Rotary, waves
+from txlib.layers.position import Rotary, RotaryLayout, WaveLayout, waves
 
-GRID_POSITIONS = ("none", "learned", *SINUSOIDAL_LAYOUTS, *ROTARY_LAYOUTS)
 Grid = tuple[int, int]  # rows and columns
-WaveLayout = Literal["interleaved", "concatenated"]
-RotaryLayout = Literal["interleaved", "half"]
 
 
 class PatchEmbedding(nn.Module):

@@ -9,19 +9,15 @@ import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor, nn
 
+from txlib.attention.config import Config
 from txlib.layers.embedding import rows
 
-SINUSOIDAL_LAYOUTS: dict[str, Literal["interleaved", "concatenated"]] = {
-    "sinusoidal": "interleaved",
-    "sinusoidal_concatenated": "concatenated",
-}
-ROTARY_LAYOUTS: dict[str, Literal["interleaved", "half"]] = {"rotary": "interleaved", "rotary_half": "half"}
-RELATIVE_POSITIONS = ("shaw", "skewed", "alibi", "t5")
-POSITIONS = ("none", "learned", *SINUSOIDAL_LAYOUTS, *ROTARY_LAYOUTS, *RELATIVE_POSITIONS)
+WaveLayout = Literal["interleaved", "concatenated"]
+RotaryLayout = Literal["interleaved", "half"]
 
 
 def sinusoidal(
-    length: int, d_model: int, *, layout: Literal["interleaved", "concatenated"] = "interleaved", offset: int = 0
+    length: int, d_model: int, *, layout: WaveLayout = "interleaved", offset: int = 0
 ) -> Float[Tensor, "length d_model"]:
     """Sines and cosines of falling frequency, one row a position (Vaswani et al. 2017, §3.5).
 
@@ -52,7 +48,7 @@ class SinusoidalPosition(nn.Module):
 
     table: Tensor
 
-    def __init__(self, d_model: int, *, layout: Literal["interleaved", "concatenated"] = "interleaved"):
+    def __init__(self, d_model: int, *, layout: WaveLayout = "interleaved"):
         super().__init__()
         self.layout = layout
         self.register_buffer("table", sinusoidal(0, d_model, layout=layout), persistent=False)
@@ -138,28 +134,8 @@ def fourier_features(
     return torch.cat([position, angle.sin(), angle.cos()], dim=-1)
 
 
-def make_position(position: str | None, max_length: int, d_model: int) -> nn.Module | None:
-    """What adds positions to a model's input; None where attention itself knows them, or nothing does.
-
-    Raises:
-        ValueError: for an unknown name, or where the config does not say.
-    """
-    if position is None:
-        raise ValueError(
-            'a model must know where its tokens stand, and its BlockConfig does not say: add e.g. position="rotary", '
-            'or position="none" to do without'
-        )
-    if position == "learned":
-        return LearnedPosition(max_length, d_model)
-    if position in SINUSOIDAL_LAYOUTS:
-        return SinusoidalPosition(d_model, layout=SINUSOIDAL_LAYOUTS[position])
-    if position not in POSITIONS:
-        raise ValueError(f"position={position!r} is unknown; choose one of {', '.join(POSITIONS)}")
-    return None
-
-
 @dataclass(frozen=True)
-class RotaryScaling:
+class RotaryScaling(Config):
     """Slower turns, so that a context longer than that of pre-training brings no angles that were never seen.
 
     Args:
@@ -211,7 +187,7 @@ class Rotary(nn.Module):
         head_dim: int,
         *,
         base: float = 10000.0,
-        layout: Literal["interleaved", "half"] = "interleaved",
+        layout: RotaryLayout = "interleaved",
         scaling: RotaryScaling | None = None,
     ):
         super().__init__()

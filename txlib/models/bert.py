@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from txlib.attention import Mask
 from txlib.labels import IGNORE_INDEX
 from txlib.layers.feedforward import find_activation
-from txlib.layers.norm import make_norm
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput, initialise
 from txlib.models.outputs import Output, output
 
@@ -42,8 +41,8 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         block = config.block
         self.dense = nn.Linear(block.d_model, block.d_model)
-        self.activation = find_activation(block.activation)
-        self.norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
+        self.activation = find_activation(block.ffn.activation)
+        self.norm = block.norm.make(block.d_model)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         initialise(self, config)
 

@@ -5,9 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from txlib.attention import Mask
-from txlib.layers import FeedForward
 from txlib.layers.feedforward import find_activation
-from txlib.layers.norm import make_norm
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput, both_of
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput, initialise
 
@@ -27,7 +25,7 @@ class BigBirdForSequenceClassification(BertForSequenceClassification):
     def __init__(self, config: EncoderConfig, labels: int = 2, base: Encoder | None = None):
         super().__init__(config, labels, base)
         self.dense = self.linear(config.block.d_model)
-        self.activation = find_activation(config.block.activation)
+        self.activation = find_activation(config.block.ffn.activation)
 
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch labels"]:
         first = self.drop(out.last_hidden_state[:, 0])  # (batch, d_model)
@@ -41,8 +39,8 @@ class BigBirdForQuestionAnswering(BertForQuestionAnswering):
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__(config, base)
         block = config.block
-        self.feed_forward = FeedForward(block.d_model, block.d_ff, activation=block.activation, bias=block.bias)
-        self.feed_forward_norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
+        self.feed_forward = block.ffn.make(block.d_model)
+        self.feed_forward_norm = block.norm.make(block.d_model)
         initialise(self.feed_forward, config)
 
     def forward(

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import Mask
-from txlib.layers import BlockConfig, TokenEmbedding, make_position
+from txlib.layers import BlockConfig, LearnedConfig, LongformerConfig, TokenEmbedding, make_position
 from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
-from txlib.layers.norm import make_norm
+from txlib.layers.position_config import check_two_sided, name_of
 from txlib.models.outputs import Output, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack, real_tokens, together
 
@@ -47,10 +47,9 @@ class EncoderConfig(ModelConfig):
 
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "layers", "max_length", "segments")
-        if self.block.position == "skewed":
-            raise ValueError("position='skewed' is causal, and an encoder is not; choose 'learned' or 'shaw'")
-        if self.positions_after_pad and self.block.position != "learned":
-            raise ValueError(f"positions_after_pad is for position='learned', not {self.block.position!r}")
+        check_two_sided(self.block.position)
+        if self.positions_after_pad and not isinstance(self.block.position, LearnedConfig):
+            raise ValueError(f"positions_after_pad is for position='learned', not {name_of(self.block.position)!r}")
 
     @property
     def first_position(self) -> int:
@@ -92,7 +91,7 @@ class Encoder(nn.Module):
             config.segments, block.d_model, scaled=False, ids="token_type_ids", size="segments"
         )
         self.position = make_position(block.position, config.first_position + config.max_length, block.d_model)
-        self.embedding_norm = make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
+        self.embedding_norm = block.norm.make(block.d_model)
         self.encoder = Stack(block, config.layers, max_length=config.max_length)
         self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
         initialise(self, config)
@@ -114,7 +113,7 @@ class Encoder(nn.Module):
             position_ids: where each token stands; None: 0, 1, 2 …, padding included, or as the config has it.
             mask: what else a position may not see, such as `sliding_window(256)`.
             global_attention_mask: 1 = a token that sees everything and that everything sees, where the config's block
-                has global_projections.
+                has a `LongformerConfig` as its mixer.
 
         Raises:
             ValueError: for an id that the config has no place for, for position_ids where positions are not added, and
@@ -132,7 +131,8 @@ class Encoder(nn.Module):
         if self.position is not None:
             x = self.position(x, position_ids=position_ids)
         elif position_ids is not None:
-            raise ValueError(f"position={self.config.block.position!r} adds no positions: leave position_ids out")
+            name = name_of(self.config.block.position)
+            raise ValueError(f"position={name!r} adds no positions: leave position_ids out")
         x = dropout(self.embedding_norm(x), self.config.block.dropout, self.training)
         mask = together(real_tokens(attention_mask, input_ids.shape), mask)
         if attention_mask is not None and global_attention_mask is not None:
@@ -179,7 +179,7 @@ class EncoderHead(nn.Module):
 
     def marked(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"] | None:
         """The tokens that are global unless a call says otherwise (Beltagy et al. 2020, §3.1)."""
-        if not self.config.block.global_projections:
+        if not isinstance(self.config.block.mixer, LongformerConfig):
             return None
         return self.global_tokens(input_ids)
 

@@ -6,7 +6,7 @@ latents; `PerceiverIO` reads it once, and answers as many output queries as ther
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from txlib.layers import (
     Convolution,
     CrossBlock,
     LearnedPosition,
+    NoPosition,
     TokenEmbedding,
     TransformerBlock,
     fourier_features,
@@ -56,9 +57,9 @@ class LatentConfig(ModelConfig):
 
     def __post_init__(self):
         self.check_at_least_one("d_input", "latents", "layers", "repeats")
-        if self.block.position not in (None, "none"):
+        if not isinstance(self.block.position, NoPosition | None):
             raise ValueError(
-                f"position={self.block.position!r} acts on the latents, which have no order; add positions to the "
+                f"position={self.block.position.name!r} acts on the latents, which have no order; add positions to the "
                 "input: fourier_features or LearnedPosition"
             )
         if self.reading.d_model != self.block.d_model:
@@ -72,7 +73,7 @@ class LatentConfig(ModelConfig):
         """What a cross-attention is made of."""
         if self.cross is not None:
             return self.cross
-        return replace(self.block, heads=1, kv_heads=None, d_head=self.d_input, d_value=None)
+        return self.block.replace(heads=1, kv_heads=None, head_dim=self.d_input, value_dim=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from txlib.attention import ISAB, PMA, SAB, LayerContext, MechanismConfig, padding_from_mask
 from txlib.attention.mechanism import check_dropout
 from txlib.attention.sets import FORMULAS
+from txlib.layers import BlockConfig
 from txlib.layers.feedforward import dropout
 from txlib.models.outputs import Output, output
 from txlib.models.stack import ModelConfig
@@ -62,36 +63,11 @@ class SetConfig(ModelConfig):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
 
-    @property
-    def head_dim(self) -> int:  # this and the next three are what a mechanism's config asks a block
-        return self.d_model // self.heads
-
-    @property
-    def value_dim(self) -> int:
-        return self.head_dim
-
-    @property
-    def kv_heads(self) -> int:
-        return self.heads
-
-    @property
-    def attention_dropout(self) -> float:
-        return 0.0
-
     def attention(self, *, cross: bool = True) -> dict[str, Any]:
-        """What all attention blocks are given."""
-        made = None if self.mechanism is None else self.mechanism.make(self, LayerContext(cross=cross))
-        return {"formula": self.formula, "norm": self.norm, "mechanism": made}
-
-    def to_dict(self) -> dict:
-        return super().to_dict() | {"mechanism": None if self.mechanism is None else self.mechanism.to_dict()}
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "ModelConfig":
-        mechanism = values.get("mechanism")
-        return super().from_dict(
-            values | {"mechanism": None if mechanism is None else MechanismConfig.from_dict(mechanism)}
-        )
+        """Return what all attention blocks are given."""
+        block = BlockConfig.of_sizes(self.d_model, self.heads, self.d_model)
+        mechanism = None if self.mechanism is None else self.mechanism.make(block, LayerContext(cross=cross))
+        return {"formula": self.formula, "norm": self.norm, "mechanism": mechanism}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from txlib.attention import BigBirdConfig, BlockSparseConfig, MemoryCompressedConfig, block_local, sliding_window
-from txlib.layers import BlockConfig, MixtureConfig
+from txlib.layers import BlockConfig, LongformerConfig, RotaryConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.gpt import GPT, GPTConfig
@@ -24,19 +24,19 @@ Sized = Transformer | GPT | Encoder | ViT | Perceiver | PerceiverForMaskedLM | C
 WIDEST = 4096  # where the search for a model's width ends
 ROOM = 0.1  # by which its number of parameters may differ from what it is to be
 
-_BASE = BlockConfig(
+_BASE = BlockConfig.of_sizes(
     d_model=512, heads=8, d_ff=2048, dropout=0.1, norm_first=False, activation="relu", position="sinusoidal"
 )
 
 VASWANI: dict[str, TransformerConfig] = {
     "base": TransformerConfig(vocab_size=37_000, block=_BASE),
-    "big": TransformerConfig(vocab_size=37_000, block=replace(_BASE, d_model=1024, heads=16, d_ff=4096, dropout=0.3)),
+    "big": TransformerConfig(vocab_size=37_000, block=_BASE.replace(d_model=1024, heads=16, d_ff=4096, dropout=0.3)),
 }
 """The two models of Vaswani et al. 2017, Table 3, with the shared vocabulary of §5.1: 63.1 M and 214.2 M parameters."""
 
 
 def _gpt(layers: int, d_model: int, heads: int, context: int, dropout: float) -> GPTConfig:
-    block = BlockConfig(
+    block = BlockConfig.of_sizes(
         d_model=d_model,
         heads=heads,
         d_ff=4 * d_model,
@@ -101,7 +101,7 @@ GPT3: dict[str, GPTConfig] = {
 """Brown et al. 2020, Table 2.1, with two rows set right. Every other layer of theirs was sparse (§2.1), which changes
 no parameter; here all are dense."""
 
-_BERT = BlockConfig(
+_BERT = BlockConfig.of_sizes(
     d_model=768,
     heads=12,
     d_ff=3072,
@@ -115,13 +115,13 @@ _BERT = BlockConfig(
 
 BERT: dict[str, EncoderConfig] = {
     "base": EncoderConfig(vocab_size=30_522, block=_BERT, layers=12),
-    "large": EncoderConfig(vocab_size=30_522, block=replace(_BERT, d_model=1024, heads=16, d_ff=4096), layers=24),
+    "large": EncoderConfig(vocab_size=30_522, block=_BERT.replace(d_model=1024, heads=16, d_ff=4096), layers=24),
 }
 """Devlin et al. 2019, §3, as released (uncased): 109.5 M and 335.1 M parameters, pooler included, heads not. The paper
 prints 110 M and 340 M."""
 
-_LONGFORMER = replace(
-    _BERT, norm_eps=1e-5, mask=sliding_window(256), global_projections=True, mechanism=BlockSparseConfig()
+_LONGFORMER = _BERT.replace(
+    norm_eps=1e-5, mask=sliding_window(256), mixer=LongformerConfig(), mechanism=BlockSparseConfig()
 )
 
 
@@ -133,20 +133,20 @@ def _longformer(block: BlockConfig, layers: int) -> EncoderConfig:
 
 LONGFORMER: dict[str, EncoderConfig] = {
     "base": _longformer(_LONGFORMER, 12),
-    "large": _longformer(replace(_LONGFORMER, d_model=1024, heads=16, d_ff=4096), 24),
+    "large": _longformer(_LONGFORMER.replace(d_model=1024, heads=16, d_ff=4096), 24),
 }
 """Beltagy et al. 2020, §5, as released (longformer-base-4096 and -large-4096): 148.7 M and 434.6 M parameters, pooler
 included, heads not. transformers' list of pretrained models prints 149 M and 435 M."""
 
 BIGBIRD: dict[str, EncoderConfig] = {
     "base": EncoderConfig(
-        50_358, replace(_BERT, activation="gelu_tanh", mechanism=BigBirdConfig()), 12, max_length=4096, sep_id=66
+        50_358, _BERT.replace(activation="gelu_tanh", mechanism=BigBirdConfig()), 12, max_length=4096, sep_id=66
     ),
 }
 """Zaheer et al. 2020, appendix E (ITC), as released (bigbird-roberta-base): 127.5 M parameters, pooler included, heads
 not; counted as transformers counts them."""
 
-_LLAMA = BlockConfig(
+_LLAMA = BlockConfig.of_sizes(
     d_model=4096,
     heads=32,
     d_ff=11_008,
@@ -166,13 +166,15 @@ def _llama(block: BlockConfig, layers: int, context: int) -> GPTConfig:
 
 LLAMA: dict[str, GPTConfig] = {
     "7b": _llama(_LLAMA, 32, 2048),
-    "13b": _llama(replace(_LLAMA, d_model=5120, heads=40, d_ff=13_824), 40, 2048),
+    "13b": _llama(_LLAMA.replace(d_model=5120, heads=40, d_ff=13_824), 40, 2048),
 }
 """Touvron et al. 2023, Table 2: 6,738 M and 13,016 M parameters."""
 
 MIXTRAL: dict[str, GPTConfig] = {
     "8x7b": _llama(
-        replace(_LLAMA, d_ff=14_336, norm_eps=1e-5, kv_heads=8, rotary_base=1e6, ffn=MixtureConfig(experts=8)),
+        _LLAMA.replace(
+            d_ff=14_336, norm_eps=1e-5, kv_heads=8, position=RotaryConfig(base=1e6, layout="half"), experts=8
+        ),
         32,
         32_768,
     )
@@ -180,9 +182,9 @@ MIXTRAL: dict[str, GPTConfig] = {
 """Jiang et al. 2024, Table 1: 46.7 billion parameters, of which a token uses 12.9."""
 
 
-def local_and_compressed(block: BlockConfig, layers: int = 5, *, size: int = 256, factor: int = 3) -> BlockConfig:
-    """A decoder's layers in turns: local attention in blocks, then memory-compressed attention (Liu et al. 2018,
-    §4.2.4).
+def local_and_compressed(block: BlockConfig, *, size: int = 256, factor: int = 3) -> BlockConfig:
+    """Return a decoder's block whose layers take turns: local attention in blocks, then memory-compressed attention
+    (Liu et al. 2018, §4.2.4).
 
     Local layers, which come first and last in the paper, see what is near; compressed ones see all that came before,
     `factor` keys as one.
@@ -191,19 +193,16 @@ def local_and_compressed(block: BlockConfig, layers: int = 5, *, size: int = 256
         size: of the blocks.
         factor: width and stride of the convolution.
     """
-    local = [number % 2 == 0 for number in range(layers)]
-    return replace(
-        block,
-        mask=tuple(block_local(size) if each else None for each in local),
-        mechanism=tuple(BlockSparseConfig() if each else MemoryCompressedConfig(factor) for each in local),
-    )
+    local = {"mask": block_local(size), "mechanism": BlockSparseConfig()}
+    return block.replace(layer_pattern=(local, {"mechanism": MemoryCompressedConfig(factor)}))
 
 
 _DMCA = local_and_compressed(_BASE)
 
 
 def _experts(number: int) -> BlockConfig:
-    return replace(_DMCA, ffn=(None, None, MixtureConfig(number), None, None))
+    local, compressed = _DMCA.layer_pattern
+    return _DMCA.replace(layer_pattern=(local, compressed, {**local, "experts": number}, compressed, local))
 
 
 LIU: dict[str, TransformerConfig | GPTConfig] = {
@@ -217,13 +216,13 @@ LIU: dict[str, TransformerConfig | GPTConfig] = {
 separator and target as one text; T-DMCA has five layers, local and compressed in turns, and in some runs one layer of
 experts, here the middle one. Lengths are the table's longest inputs, and 500 tokens to write."""
 
-_LATENTS = BlockConfig(
-    d_model=1280, heads=8, d_ff=1280, d_head=32, d_value=160, activation="gelu", attention_dropout=0.1
+_LATENTS = BlockConfig.of_sizes(
+    d_model=1280, heads=8, d_ff=1280, head_dim=32, value_dim=160, activation="gelu", attention_dropout=0.1
 )
 
 PERCEIVER: dict[str, PerceiverConfig | PerceiverLMConfig] = {
     "imagenet": PerceiverConfig(
-        block=BlockConfig(d_model=1024, heads=8, d_ff=1024, activation="gelu"),
+        block=BlockConfig.of_sizes(d_model=1024, heads=8, d_ff=1024, activation="gelu"),
         d_input=3 + 2 * (2 * 64 + 1),  # colours, and Fourier features of row and column in 64 bands
         latents=512,
         labels=1000,
@@ -231,7 +230,7 @@ PERCEIVER: dict[str, PerceiverConfig | PerceiverLMConfig] = {
     "language": PerceiverLMConfig(
         block=_LATENTS,
         cross=_LATENTS,
-        decoder=replace(_LATENTS, d_model=768, d_ff=768, d_value=96),
+        decoder=_LATENTS.replace(d_model=768, d_ff=768, value_dim=96),
         d_input=768,
         latents=256,
         layers=26,
@@ -242,7 +241,9 @@ released (language-perceiver): 201.1 M."""
 
 
 def _vit(d_model: int, layers: int, heads: int, patch: int) -> ViTConfig:
-    block = BlockConfig(d_model, heads, 4 * d_model, norm_eps=1e-6, activation="gelu", dropout=0.1, position="learned")
+    block = BlockConfig.of_sizes(
+        d_model, heads, 4 * d_model, norm_eps=1e-6, activation="gelu", dropout=0.1, position="learned"
+    )
     return ViTConfig(image_size=224, patch_size=patch, block=block, layers=layers)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,30 +19,19 @@ from txlib.attention import (
     MultiHeadAttention,
     padding_from_mask,
 )
+from txlib.attention.config import AnyConfig, Config
 from txlib.attention.masks.shared import sharing
 from txlib.layers import BlockConfig, TransformerBlock
-from txlib.layers.norm import make_norm
-
-Config = TypeVar("Config", bound="ModelConfig")
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """A model's config: it can be written down, also with the configs of the model's blocks, where it holds any."""
+class ModelConfig(Config):
+    """A model's config."""
 
     if TYPE_CHECKING:  # a field of each subclass that is made of `TransformerBlock`s, among its own
 
         @property
         def block(self) -> BlockConfig: ...
-
-    def to_dict(self) -> dict:
-        """Plain numbers and strings, for JSON.
-
-        Raises:
-            ValueError: when a block holds a mask that is a rule of one's own, which is code.
-        """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value.to_dict() if isinstance(value, BlockConfig) else value for name, value in values.items()}
 
     def check_at_least_one(self, *names: str) -> None:
         """Refuse sizes that no model can have; None is not looked at.
@@ -56,32 +45,21 @@ class ModelConfig:
                 raise ValueError(f"{name}={value} must be at least 1")
 
     @classmethod
-    def checked(cls: type[Config], config: Any) -> Config:
-        """The config, if it is one of this class.
+    def checked(cls: type[AnyConfig], config: Any) -> AnyConfig:
+        """Return the config, if it is one of this class.
 
         Raises:
             TypeError: it is something else, such as a dict.
         """
         if not isinstance(config, cls):
-            given = {"block": "BlockConfig(d_model=…, heads=…, d_ff=…)"}
+            examples = {"block": "BlockConfig.of_sizes(d_model, heads, d_ff, …)"}
             needed = (field.name for field in fields(cls) if field.default is MISSING)
             raise TypeError(
                 f"config={config!r:.80} is no {cls.__name__}; write {cls.__name__}("
-                + "".join(f"{name}={given.get(name, '…')}, " for name in needed)
+                + "".join(f"{name}={examples.get(name, '…')}, " for name in needed)
                 + "…)"
             )
         return config
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "ModelConfig":
-        """The config that `to_dict` wrote. JSON turns tuples into lists; they are turned back."""
-        blocks = {name: BlockConfig.from_dict(value) for name, value in values.items() if isinstance(value, dict)}
-        return cls(**{name: as_tuple(value) for name, value in values.items()} | blocks)
-
-
-def as_tuple(value: Any) -> Any:
-    """Lists as tuples, also inside others."""
-    return tuple(as_tuple(each) for each in value) if isinstance(value, list) else value
 
 
 class Stack(nn.Module):
@@ -113,12 +91,8 @@ class Stack(nn.Module):
             if isinstance(module, MultiHeadAttention) and module.mask is not None:
                 module.mask = own_masks.setdefault(module.mask, module.mask)
         self.own_masks = tuple(own_masks)
-        self.shares_bias = config.position == "t5"  # the first block's position bias serves all
-        self.norm = (
-            make_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
-            if config.norm_first
-            else nn.Identity()
-        )
+        self.shares_bias = config.position is not None and config.position.shared
+        self.norm = config.norm.make_last(config.d_model)
 
     def forward(
         self,

@@ -8,6 +8,7 @@ from torch import Tensor
 from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, make_position
 from txlib.layers.feedforward import dropout
+from txlib.layers.position_config import check_two_sided
 from txlib.models.stack import Stack, real_tokens, together
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel
 
@@ -36,8 +37,7 @@ class TransformerConfig(TranslationConfig):
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "encoder_layers", "decoder_layers")
         self.check_special_tokens()
-        if self.block.position == "skewed":
-            raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
+        check_two_sided(self.block.position)
 
 
 class Transformer(TranslationModel):

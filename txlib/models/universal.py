@@ -18,11 +18,18 @@ from torch._subclasses.fake_tensor import is_fake
 
 from txlib.attention import BlockCache, DecoderCache, LayerContext, Mask, MaskLike, causal
 from txlib.attention.masks.shared import sharing
-from txlib.layers import BlockConfig, TokenEmbedding, TransformerBlock, make_position, sinusoidal
-from txlib.layers.block import PER_LAYER
+from txlib.layers import (
+    BlockConfig,
+    MixtureConfig,
+    SinusoidalConfig,
+    TokenEmbedding,
+    TransformerBlock,
+    make_position,
+    sinusoidal,
+)
 from txlib.layers.feedforward import dropout
-from txlib.layers.norm import make_norm
-from txlib.layers.position import SINUSOIDAL_LAYOUTS, check_even
+from txlib.layers.position import check_even
+from txlib.layers.position_config import check_two_sided
 from txlib.models.gpt import CausalLMOutput, next_token_loss
 from txlib.models.outputs import auxiliary_loss, output
 from txlib.models.stack import ModelConfig, real_tokens, together
@@ -70,12 +77,10 @@ class UniversalConfig(ModelConfig):
             )
         if self.ponder_weight < 0:
             raise ValueError(f"ponder_weight={self.ponder_weight} must be at least 0")
-        if self.block.ffn is not None:
-            raise ValueError("one block serves all steps, and experts balance one step only: leave the block's ffn out")
-        for name in PER_LAYER:
-            given = getattr(self.block, name)
-            if isinstance(given, tuple):
-                raise ValueError(f"one block serves all steps, but {name} is given for {len(given)} layers: give one")
+        if isinstance(self.block.ffn, MixtureConfig):
+            raise ValueError("one block serves all steps, and experts balance one step only: leave the experts out")
+        if self.block.layer_pattern:
+            raise ValueError("one block serves all steps: leave its layer_pattern out")
         if self.step_signals:
             check_even(self.block.d_model, "step signals")
 
@@ -87,8 +92,7 @@ class UniversalTransformerConfig(TranslationConfig, UniversalConfig):
     def __post_init__(self):
         super().__post_init__()
         self.check_special_tokens()
-        if self.block.position == "skewed":
-            raise ValueError("position='skewed' is causal, and an encoder is not; choose 'shaw' or 'alibi'")
+        check_two_sided(self.block.position)
 
 
 @dataclass(frozen=True)
@@ -190,14 +194,10 @@ class Recurrence(nn.Module):
         self.position = make_position(block.position, config.max_length, block.d_model)
         signals = None  # (steps, d_model)
         if config.step_signals:
-            layout = SINUSOIDAL_LAYOUTS.get(block.position or "", "interleaved")
+            layout = block.position.layout if isinstance(block.position, SinusoidalConfig) else "interleaved"
             signals = sinusoidal(self.steps, block.d_model, layout=layout, offset=1)
         self.register_buffer("signals", signals, persistent=False)
-        self.norm = (
-            make_norm(block.norm, block.d_model, eps=block.norm_eps, bias=block.bias)
-            if block.norm_first
-            else nn.Identity()
-        )
+        self.norm = block.norm.make_last(block.d_model)
         self.halting = None
         if self.threshold is not None:
             self.halting = nn.Linear(block.d_model, 1)
@@ -277,9 +277,9 @@ class Recurrence(nn.Module):
         block, own = self.layers[0], cache[t - 1].self_attention
         if own.length < past and cache.states is not None:
             missing = self.signal(cache.states[:, own.length : past], t)
-            block.self_attention(
-                block.self_attention_norm(missing) if block.config.norm_first else missing, mask=causal(), cache=own
-            )
+            if block.config.norm.placement != "post":
+                missing = block.self_attention_norm(missing)
+            block.self_attention(missing, mask=causal(), cache=own)
 
     def new_cache(self, capacity: int | None = None) -> RecurrentCache:
         """An empty cache for each step; see `TransformerBlock.new_cache`."""

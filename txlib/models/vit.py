@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from txlib.attention import Mask
 from txlib.layers import BlockConfig
 from txlib.layers.feedforward import dropout
-from txlib.layers.patches import GRID_POSITIONS, Grid, LearnedGrid, PatchEmbedding, RotaryGrid, SinusoidalGrid
-from txlib.layers.position import ROTARY_LAYOUTS, SINUSOIDAL_LAYOUTS
+from txlib.layers.patches import Grid, PatchEmbedding
+from txlib.layers.position_config import POSITIONS, name_of
 from txlib.models.encoder import EncoderOutput
 from txlib.models.outputs import Output, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack, together
@@ -29,8 +29,8 @@ class ViTConfig(ModelConfig):
         image_size: pixels of a side, or (height, width).
         patch_size: pixels of a patch's side; a patch is a token.
         block: what each block is made of. Its position is that of a patch in the grid: "learned", or by row and column
-            "sinusoidal", "sinusoidal_concatenated", "rotary", "rotary_half" (Heo et al. 2024 turn by rotary_base=100),
-            or "none".
+            "sinusoidal", "sinusoidal_concatenated", "rotary", "rotary_half" (Heo et al. 2024 take
+            `RotaryConfig(base=100)`), or "none".
         layers: number of blocks.
         channels: of a picture: 3 for colours, 1 for grey.
         pool: what stands for the whole picture: "class", a learned token before the patches, as in BERT, or
@@ -53,10 +53,11 @@ class ViTConfig(ModelConfig):
             raise ValueError(f"pool={self.pool!r} is unknown; choose one of {', '.join(POOLS)}")
         if self.distillation and self.pool != "class":
             raise ValueError(f"distillation adds a token beside the class token: pool='class', not {self.pool!r}")
-        if self.block.position not in GRID_POSITIONS:
+        if self.block.position is None or not self.block.position.on_grid:
+            names = (word for word, position in POSITIONS.items() if position.on_grid)
             raise ValueError(
-                f"position={self.block.position!r} does not know rows and columns; choose one of "
-                f"{', '.join(GRID_POSITIONS)}"
+                f"position={name_of(self.block.position)!r} does not know rows and columns; choose one of "
+                f"{', '.join(names)}"
             )
         self.grid_of(*self.sides)
 
@@ -120,8 +121,9 @@ class ViT(nn.Module):
         block, special = config.block, config.special
         self.patches = PatchEmbedding(config.channels, config.patch_size, block.d_model)
         self.special = nn.Parameter(torch.zeros(special, block.d_model)) if special else None
-        self.position = make_grid_position(config)
-        self.rotary = make_rotary_grid(config)
+        position: Any = block.position
+        self.position = position.make_grid_embedding(config.grid, special, block.d_model)
+        self.rotary = position.make_grid_rotary(config.grid, special, block.head_dim)
         self.encoder = Stack(block, config.layers, max_length=special + math.prod(config.grid))
         for layer in self.encoder.layers:
             layer.self_attention.rotary = self.rotary
@@ -232,22 +234,3 @@ class ViTForImageClassification(nn.Module):
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
         return layer
-
-
-def make_grid_position(config: ViTConfig) -> LearnedGrid | SinusoidalGrid | None:
-    """What adds positions to patches; None where attention itself knows them, or nothing does."""
-    position, d_model = config.block.position or "none", config.block.d_model
-    if position == "learned":
-        return LearnedGrid(config.grid, config.special, d_model)
-    if position in SINUSOIDAL_LAYOUTS:
-        return SinusoidalGrid(config.grid, config.special, d_model, SINUSOIDAL_LAYOUTS[position])
-    return None
-
-
-def make_rotary_grid(config: ViTConfig) -> RotaryGrid | None:
-    """What turns queries and keys by row and column, where the config says so."""
-    block = config.block
-    layout = ROTARY_LAYOUTS.get(block.position or "none")
-    if layout is None:
-        return None
-    return RotaryGrid(config.grid, config.special, block.head_dim, base=block.rotary_base, layout=layout)

@@ -5,7 +5,6 @@ What is saved is a folder as `transformers` writes it; `txlib finetune bert` bui
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from txlib.recipes.recipe import Preset, Recipe, Show, option
 from txlib.text import BytePairEncoder, Tokenizer
 from txlib.training import TrainConfig
 
-_SMALL = replace(BERT["base"].block, d_model=128, heads=4, d_ff=512, dropout=0.0, attention_dropout=0.0)
+_SMALL = BERT["base"].block.replace(d_model=128, heads=4, d_ff=512, dropout=0.0, attention_dropout=0.0)
 _MUON = TrainConfig(precision="auto", lr=3e-3, muon_lr=0.015, warmup=100, checkpoint_every=200, validate_every=1000)
 _PAPER = TrainConfig(
     precision="auto", lr=1e-4, weight_decay=0.01, warmup=10_000, checkpoint_every=1000, validate_every=5000
@@ -35,7 +34,7 @@ PRESETS: dict[str, Preset] = {
         block=_SMALL, layers=4, vocab_size=4_096, batch_size=4_000, context=256, training=_MUON, minutes=45.0
     ),
     "small": Preset(
-        block=replace(_SMALL, d_model=256, d_ff=1024, dropout=0.1),
+        block=_SMALL.replace(d_model=256, d_ff=1024, dropout=0.1),
         layers=4,
         vocab_size=4_096,
         batch_size=8_000,

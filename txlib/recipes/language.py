@@ -33,7 +33,7 @@ TOKENS = ("characters", "bpe")
 
 
 def _llama(d_model: int, heads: int, d_ff: int, dropout: float = 0.0) -> BlockConfig:
-    return BlockConfig(
+    return BlockConfig.of_sizes(
         d_model=d_model,
         heads=heads,
         d_ff=d_ff,

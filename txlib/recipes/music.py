@@ -19,7 +19,7 @@ from torch import Tensor
 from txlib.data import LazyDataset, Splits, chorales
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
-from txlib.layers.position import POSITIONS
+from txlib.layers.position_config import POSITIONS
 from txlib.models import MusicConfig, MusicTransformer
 from txlib.music import GridTokenizer, Piece
 from txlib.recipes.language import window_loss
@@ -32,7 +32,7 @@ best of up to 9 tokens on the validation split; at none but whose turn it is; at
 
 
 def _block(d_model: int, heads: int, dropout: float) -> BlockConfig:
-    return BlockConfig(
+    return BlockConfig.of_sizes(
         d_model,
         heads,
         4 * d_model,
@@ -141,7 +141,7 @@ class Music(Recipe[Splits, MusicTransformer]):
 
 def make_model(preset: Preset, positions: str = "skewed") -> MusicTransformer:
     """An untrained model of the preset's shape, its positions skewed or a rival's."""
-    block = replace(preset.block, position=positions)
+    block = preset.block.replace(position=positions)
     return MusicTransformer(MusicConfig(preset.vocab_size, block, layers=preset.layers, max_length=preset.context))
 
 

@@ -25,7 +25,7 @@ QUESTIONS = {"digit": 10, "modern": 2}  # and how many answers each has
 PIXELS = 64  # of a digit: as many inputs as bytes
 Rows = tuple[list[int] | None, list[int] | None]  # of digits and of verses, in one batch
 
-_SMALL = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", dropout=0.1)
+_SMALL = BlockConfig.of_sizes(d_model=64, heads=4, d_ff=128, activation="gelu", dropout=0.1)
 _ADAM = TrainConfig(precision="auto", lr=3e-3, weight_decay=0.01, checkpoint_every=200, validate_every=250)
 
 PRESETS: dict[str, Preset] = {

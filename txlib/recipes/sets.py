@@ -42,10 +42,14 @@ _ADAM = TrainConfig(precision="auto", lr=3e-3, warmup=100, checkpoint_every=200,
 
 PRESETS = {
     "small": Preset(
-        block=BlockConfig(64, 4, 64), layers=2, sizes={"decoder_layers": 1, "points": 16}, training=_ADAM, minutes=3.0
+        block=BlockConfig.of_sizes(64, 4, 64),
+        layers=2,
+        sizes={"decoder_layers": 1, "points": 16},
+        training=_ADAM,
+        minutes=3.0,
     ),
     "paper": Preset(
-        block=BlockConfig(128, 4, 128),
+        block=BlockConfig.of_sizes(128, 4, 128),
         layers=3,
         sizes={"decoder_layers": 2, "points": 32},
         training=replace(_ADAM, lr=5e-4),
@@ -60,7 +64,7 @@ def _set_transformer(about: str, **options: Any) -> ModelChoice:
     def make(d_model: int, preset: Preset, **sizes: int) -> SetModel:
         config = SetTransformerConfig(
             d_model=d_model,
-            heads=preset.block.heads,
+            heads=preset.block.attention.heads,
             layers=preset.layers,
             **sizes | dict(preset.sizes) | options,
         )
@@ -73,7 +77,7 @@ def _deep_sets(about: str, **options: Any) -> ModelChoice:
     def make(d_model: int, preset: Preset, **sizes: int) -> SetModel:
         config = DeepSetsConfig(
             d_model=d_model,
-            heads=preset.block.heads,
+            heads=preset.block.attention.heads,
             layers=preset.layers,
             decoder_layers=preset.sizes["decoder_layers"],
             **sizes | options,
@@ -318,7 +322,7 @@ def make_model(name: str, preset: Preset, task: Task, outputs: int) -> SetModel:
         return make(name, preset.block.d_model)
     with torch.device("meta"):
         aim = parameters(make("isab", preset.block.d_model))
-    return of_size(lambda d_model: make(name, d_model), aim, preset.block.heads)
+    return of_size(lambda d_model: make(name, d_model), aim, preset.block.attention.heads)
 
 
 def comparison(out: Path | str, result: Mapping[str, Any]) -> str:

@@ -23,16 +23,16 @@ from txlib.training.losses import counted_rows
 
 SMOOTHING = 0.1  # of the labels, while training (Vaswani et al. 2017, §5.4)
 
-_FAST = BlockConfig(
-    d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.25, qk_norm=True, position="rotary_half", zero_output=True
+_FAST = BlockConfig.of_sizes(
+    d_model=256, heads=4, d_ff=1024, bias=False, dropout=0.25, qk_norm="layer", position="rotary_half", zero_output=True
 )
 _MUON = TrainConfig(precision="auto", lr=3e-3, muon_lr=0.02, warmup=40, average=0.98, checkpoint_every=50)
 _NOAM = TrainConfig(
     precision="auto", schedule="inverse_sqrt", warmup=4000, clip=None, average=0.999, checkpoint_every=2000
 )
 _NOAM_SOON = replace(_NOAM, lr=noam(4000, 192), warmup=400, average=0.98, checkpoint_every=50)
-_TINY = replace(_FAST, d_model=192, d_ff=768, dropout=0.1)
-_PAPER = replace(VASWANI["base"].block, d_model=192, heads=4, d_ff=768)
+_TINY = _FAST.replace(d_model=192, d_ff=768, dropout=0.1)
+_PAPER = VASWANI["base"].block.replace(d_model=192, heads=4, d_ff=768)
 
 
 def _of_vaswani(size: str, minutes: float) -> Preset:
@@ -44,7 +44,7 @@ def _of_vaswani(size: str, minutes: float) -> Preset:
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(block=_TINY, layers=2, vocab_size=4_000, batch_size=1_600, training=_MUON, minutes=10.0),
     "course": Preset(
-        block=replace(_TINY, dropout=0.25), layers=3, vocab_size=4_000, batch_size=2_000, training=_MUON, minutes=60.0
+        block=_TINY.replace(dropout=0.25), layers=3, vocab_size=4_000, batch_size=2_000, training=_MUON, minutes=60.0
     ),
     "paper": Preset(block=_PAPER, layers=2, vocab_size=4_000, batch_size=1_600, training=_NOAM_SOON, minutes=10.0),
     "small": Preset(block=_FAST, layers=3, vocab_size=8_000, batch_size=6_000, training=_MUON, minutes=20.0),

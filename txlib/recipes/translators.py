@@ -1,7 +1,6 @@
 """The networks that the translation recipe trains: the Transformer and its predecessors, all of one size."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,7 +64,9 @@ def universal(width: int, preset: Preset, vocabulary: Vocabulary) -> nn.Module:
 def resized(preset: Preset, width: int) -> Any:
     """Return the preset's block in another width, its feed-forward layer in proportion."""
     block = preset.block
-    return block if width == block.d_model else replace(block, d_model=width, d_ff=width * block.d_ff // block.d_model)
+    return (
+        block if width == block.d_model else block.replace(d_model=width, d_ff=width * block.ffn.d_ff // block.d_model)
+    )
 
 
 ADAM = {"muon_lr": None, "lr": 6e-3}  # learns faster here than Muon does; elsewhere Muon is ahead
@@ -93,7 +94,7 @@ def make_translator(choice: ModelChoice, preset: Preset, vocabulary: Vocabulary)
     Raises:
         ValueError: when no width comes within a tenth of it.
     """
-    step = 2 * preset.block.heads  # heads of even width, as rotary positions want them
+    step = 2 * preset.block.attention.heads  # heads of even width, as rotary positions want them
     with torch.device("meta"):
         aim = parameters(transformer(preset.block.d_model, preset, vocabulary))
     return of_size(lambda width: choice.make(width, preset, vocabulary), aim, step)

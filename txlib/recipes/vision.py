@@ -6,7 +6,6 @@ A Vision Transformer is saved as `transformers` writes it. Models take pixels fr
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,13 @@ MEASURED = 500  # pictures at a time
 WIDTHS = range(4, 257, 4)  # of a rival's first stage: heads of even width
 
 
-_TINY = BlockConfig(d_model=64, heads=4, d_ff=128, activation="gelu", position="learned", zero_output=True)
+_TINY = BlockConfig.of_sizes(d_model=64, heads=4, d_ff=128, activation="gelu", position="learned", zero_output=True)
 _MUON = TrainConfig(precision="auto", lr=2e-3, muon_lr=0.01, warmup=50, checkpoint_every=200, validate_every=500)
 
 PRESETS = {
     "tiny": Preset(block=_TINY, layers=4, batch_size=100, training=_MUON, minutes=1.0),
     "small": Preset(
-        block=replace(_TINY, d_model=128, d_ff=512, dropout=0.1), layers=6, batch_size=100, training=_MUON, minutes=15.0
+        block=_TINY.replace(d_model=128, d_ff=512, dropout=0.1), layers=6, batch_size=100, training=_MUON, minutes=15.0
     ),
 }
 """`tiny` (0.14 million parameters on clothes) is for a lesson, `small` (1.2 million) for a laptop."""

@@ -227,7 +227,7 @@ def generation_memory(model: nn.Module, batch: int, length: int, *, dtype: torch
     config: Any = model.config
     size = dtype.itemsize
     block = config.block
-    kept = 2 * config.layers * (block.kv_heads or block.heads) * block.head_dim  # numbers a token
+    kept = 2 * config.layers * (block.attention.kv_heads or block.attention.heads) * block.head_dim  # numbers a token
     weights = sum(tensor.numel() for tensor in [*model.parameters(), *model.buffers()])
     return Memory(weights * size, cache=batch * length * kept * size)
 

@@ -12,7 +12,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
-from txlib.layers import BlockConfig
+from txlib.layers import BlockConfig, RotaryConfig
 from txlib.models import GPT, GPTConfig
 from txlib.models.pretrained import save_pretrained
 
@@ -37,7 +37,7 @@ LAYER = {
 def make_model(arrays: dict[str, np.ndarray]) -> GPT:
     """The model with the package's weights: matrices transposed, rotary pairs side by side turned into halves."""
     sizes = json.loads(str(arrays["__config__"]))
-    block = BlockConfig(
+    block = BlockConfig.of_sizes(
         d_model=sizes["d_model"],
         heads=sizes["n_heads"],
         kv_heads=sizes["n_kv_heads"],
@@ -46,8 +46,7 @@ def make_model(arrays: dict[str, np.ndarray]) -> GPT:
         norm_eps=sizes["eps"],
         activation="swiglu",
         bias=False,
-        position="rotary_half",
-        rotary_base=sizes["rope_base"],
+        position=RotaryConfig(base=sizes["rope_base"], layout="half"),
     )
     config = GPTConfig(
         sizes["vocab_size"], block, layers=sizes["n_layers"], max_length=sizes["max_len"], bos_id=2, eos_id=3, pad_id=0

@@ -138,7 +138,7 @@ TEXT = "The orcs have attacked."
 @pytest.fixture(scope="module")
 def layers():
     torch.manual_seed(0)
-    return {name: MixtureOfExperts(MixtureConfig(6), 16, 8) for name in ("block 1", "block 2")}
+    return {name: MixtureOfExperts(MixtureConfig(d_ff=8, experts=6), 16) for name in ("block 1", "block 2")}
 
 
 def test_tokens_go_where_the_layer_sends_them(shown, layers):
@@ -152,7 +152,7 @@ def test_tokens_go_where_the_layer_sends_them(shown, layers):
             slide(page, "experts per token", k)
             slide(page, "capacity factor", len(factors) if factor is None else factors.index(factor))
             layer = layers[name]
-            layer.config = MixtureConfig(6, top_k=k, capacity_factor=factor)
+            layer.config = MixtureConfig(d_ff=8, experts=6, top_k=k, capacity_factor=factor)
             routing = layer.route(tokens)
             expected = [[""] * len(TEXT) for _ in range(6)]
             for token, (experts, kept) in enumerate(zip(routing.chosen.tolist(), routing.kept.tolist(), strict=True)):
@@ -331,7 +331,7 @@ def test_a_pattern_is_widened_by_keys_and_the_query_stays_inside(shown):
 def models():
     options = {"paper": {"norm_first": False, "position": "sinusoidal"}, "ours": {"position": "rotary", "bias": False}}
     return {
-        name: Transformer(TransformerConfig(50, BlockConfig(d_model=16, heads=2, d_ff=32, **option), 2, 3))
+        name: Transformer(TransformerConfig(50, BlockConfig.of_sizes(d_model=16, heads=2, d_ff=32, **option), 2, 3))
         for name, option in options.items()
     }
 

@@ -10,7 +10,7 @@ import typer
 from txcourse import cli as course
 from txgrade import cli as grader
 from txlib import cli as library
-from txlib.attention import MechanismConfig
+from txlib.attention.config import Config
 
 COURSE = Path(__file__).parents[3]
 README = (COURSE / "README.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ CODE_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n+```text\n(.*?)```", re.DOTA
 @pytest.mark.parametrize("block", [block for page in PAGES for block in CODE_AND_OUTPUT.findall(page)])
 def test_code_prints_what_stands_below_it(block, capsys, monkeypatch):
     code, output = block
-    monkeypatch.setattr(MechanismConfig, "known", dict(MechanismConfig.known))
+    monkeypatch.setattr(Config, "registry", dict(Config.registry))
     exec(compile(code, "page.md", "exec"), {"__name__": "page"})
     assert capsys.readouterr().out == output
 

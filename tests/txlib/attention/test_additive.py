@@ -146,7 +146,7 @@ def test_dropout_only_while_training(kind, unchecked):
 
 @pytest.mark.parametrize("config", [AdditiveConfig(), AdditiveConfig(width=5), BilinearConfig(), DotConfig(0.5)])
 def test_a_block_is_made_with_them(config):
-    block_config = BlockConfig(
+    block_config = BlockConfig.of_sizes(
         12, 4, 16, attention_dropout=0.1, position="alibi", mechanism=config, cross_mechanism=config
     )
     assert MechanismConfig.from_dict(config.to_dict()) == config

@@ -324,20 +324,20 @@ def test_a_window_wider_than_the_sequence_is_dense_attention(length, more):
 
 
 MASKS = {
-    "window": WINDOW,
-    "window and global": sliding_window(2) | global_tokens([0]),
-    "one for each layer": (sliding_window(1), dilated(2, 2)),
+    "window": {"mask": WINDOW},
+    "window and global": {"mask": sliding_window(2) | global_tokens([0])},
+    "one for each layer": {"layer_pattern": ({"mask": sliding_window(1)}, {"mask": dilated(2, 2)})},
 }
 
 
 @pytest.mark.parametrize("position", ["rotary_half", "alibi", "t5"])
 @pytest.mark.parametrize("name", MASKS)
 def test_a_gpt_with_it_is_the_dense_gpt(name, position):
-    options = {"d_model": 16, "heads": 4, "d_ff": 32, "kv_heads": 2, "position": position, "mask": MASKS[name]}
-    config = GPTConfig(20, BlockConfig(**options, mechanism=BlockSparseConfig(block_size=4)), layers=2)
+    options = {"d_model": 16, "heads": 4, "d_ff": 32, "kv_heads": 2, "position": position, **MASKS[name]}
+    config = GPTConfig(20, BlockConfig.of_sizes(**options, mechanism=BlockSparseConfig(block_size=4)), layers=2)
     again = GPTConfig.from_dict(json.loads(json.dumps(config.to_dict())))
     assert again == config
-    sparse, dense = GPT(again), GPT(GPTConfig(20, BlockConfig(**options), layers=2))
+    sparse, dense = GPT(again), GPT(GPTConfig(20, BlockConfig.of_sizes(**options), layers=2))
     assert isinstance(sparse.decoder.layers[0].self_attention.mechanism, BlockSparseAttention)
     dense.load_state_dict(shake(sparse).state_dict())
     ids, attention_mask = torch.randint(20, (2, 11)), torch.ones(2, 11, dtype=torch.long)
@@ -352,8 +352,8 @@ def test_a_gpt_with_it_is_the_dense_gpt(name, position):
 
 
 def test_dropout_of_a_block_is_the_mechanisms():
-    block = BlockConfig(8, 2, 16, attention_dropout=0.2, mechanism=BlockSparseConfig())
-    assert block.mechanism.make(block, LayerContext()).dropout == 0.2
+    block = BlockConfig.of_sizes(8, 2, 16, attention_dropout=0.2, mechanism=BlockSparseConfig())
+    assert block.attention.mechanism.make(block, LayerContext()).dropout == 0.2
 
 
 def test_a_windows_cache_decodes_in_constant_memory():

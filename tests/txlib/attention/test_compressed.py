@@ -1,7 +1,6 @@
 """Memory-compressed attention: no look ahead, equal to dense attention and to loops, padded, cached, in T-DMCA."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import load_pretrained, save_pretrained
 from txlib.attention import (
-    DenseConfig,
     MechanismConfig,
     MemoryCompressedAttention,
     MemoryCompressedConfig,
@@ -27,7 +25,7 @@ from txlib.attention import (
     recording,
     sliding_window,
 )
-from txlib.layers import BlockConfig, FeedForward, MixtureConfig, MixtureOfExperts
+from txlib.layers import BlockConfig, FeedForward, MixtureOfExperts
 from txlib.models import (
     GPT,
     Encoder,
@@ -172,7 +170,7 @@ def test_the_cost_is_a_third():
     assert one < 1.3 * dense  # a new query does not convolve all the past anew
 
 
-BLOCK = BlockConfig(16, 4, 20, position="learned", kv_heads=2)
+BLOCK = BlockConfig.of_sizes(16, 4, 20, position="learned", kv_heads=2)
 IDS = torch.randint(3, 30, (3, 11), generator=torch.Generator().manual_seed(0))
 REAL = torch.tensor([[1] * 11, [0] * 4 + [1] * 7, [0, 1] + [1] * 9])
 
@@ -181,9 +179,10 @@ def gpt(block, layers=5):
     return shake(GPT(GPTConfig(30, block, layers=layers, max_length=24)).double()).eval()
 
 
-ONLY_COMPRESSED = replace(BLOCK, mechanism=MemoryCompressedConfig())
+ONLY_COMPRESSED = BLOCK.replace(mechanism=MemoryCompressedConfig())
 DMCA = local_and_compressed(BLOCK, size=4)
-EXPERTS = replace(DMCA, ffn=(None, None, MixtureConfig(4), None, None))
+LOCAL, COMPRESSED = DMCA.layer_pattern
+EXPERTS = DMCA.replace(layer_pattern=(LOCAL, COMPRESSED, {**LOCAL, "experts": 4}, COMPRESSED, LOCAL))
 DECODERS = {"only compressed": ONLY_COMPRESSED, "T-DMCA": DMCA, "T-DMCA with experts": EXPERTS}
 
 
@@ -239,7 +238,7 @@ def test_an_encoder_and_a_translator_take_it():
     real = padding([11, 7, 4]).dense(1, 11)[:, 0, 0].int()
     out = model(IDS, real).last_hidden_state
     assert_close(out[1:2, :7], model(IDS[1:2, :7]).last_hidden_state, rtol=1e-4, atol=1e-4)
-    both = replace(ONLY_COMPRESSED, cross_mechanism=MemoryCompressedConfig(2))
+    both = ONLY_COMPRESSED.replace(cross_mechanism=MemoryCompressedConfig(2))
     model = shake(Transformer(TransformerConfig(30, both, 2, 2, max_length=12))).eval()
     out = model(IDS, real, IDS[:, :6]).logits
     assert_close(out[1:2], model(IDS[1:2, :7], None, IDS[1:2, :6]).logits, rtol=1e-4, atol=1e-4)
@@ -281,12 +280,11 @@ def test_configs_are_written_down_and_read(config):
 
 
 REFUSED = [
-    (replace(ONLY_COMPRESSED, position="rotary"), "position='rotary' turns neighbouring keys .* choose 'sinusoidal'"),
-    (replace(ONLY_COMPRESSED, position="alibi"), "takes no position bias, got AlibiBias"),
-    (replace(BLOCK, position="t5", mechanism=(DenseConfig(), MemoryCompressedConfig())), "takes no position bias"),
-    (replace(BLOCK, mechanism=(None, NystromConfig())), "Nystrom is not causal"),
-    (replace(BLOCK, mechanism=(None,) * 3), "mechanism is given for 3 layers of 2; give one for all, or one each"),
-    (replace(BLOCK, ffn=(MixtureConfig(4),)), "ffn is given for 1 layers of 2"),
+    (ONLY_COMPRESSED.replace(position="rotary"), "position='rotary' turns neighbouring keys .* choose 'sinusoidal'"),
+    (ONLY_COMPRESSED.replace(position="alibi"), "takes no position bias, got AlibiBias"),
+    (BLOCK.replace(position="t5", layer_pattern=({}, COMPRESSED)), "takes no position bias"),
+    (BLOCK.replace(layer_pattern=({}, {"mechanism": NystromConfig()})), "Nystrom is not causal"),
+    (BLOCK.replace(layer_pattern=({},) * 3), "layer_pattern has 3 layers, the stack 2; shorten the pattern"),
 ]
 
 
@@ -297,15 +295,15 @@ def test_what_cannot_be_is_refused_when_it_is_built(block, words):
 
 
 def test_one_block_for_all_steps_has_one_mechanism():
-    with pytest.raises(ValueError, match="one block serves all steps, but mechanism is given for 2 layers"):
-        UniversalGPTConfig(30, replace(BLOCK, mechanism=(None, MemoryCompressedConfig())))
+    with pytest.raises(ValueError, match="one block serves all steps: leave its layer_pattern out"):
+        UniversalGPTConfig(30, BLOCK.replace(layer_pattern=({}, COMPRESSED)))
     model = shake(UniversalGPT(UniversalGPTConfig(30, ONLY_COMPRESSED, steps=2, max_length=12))).eval()
     assert_close(model(IDS[:, :6]).logits, model(IDS).logits[:, :6], rtol=1e-4, atol=1e-4)
 
 
-def test_a_mechanism_in_a_list_must_be_one(unchecked):
+def test_a_mechanism_in_a_pattern_must_be_one(unchecked):
     with pytest.raises(TypeError, match="mechanism='dense' is no MechanismConfig"):
-        replace(BLOCK, mechanism=[None, "dense"])
+        BLOCK.replace(layer_pattern=({}, {"mechanism": "dense"}))
 
 
 def test_recording_says_that_it_has_no_weights():

@@ -1,7 +1,5 @@
 """FlashAttention in PyTorch and as a mechanism: against the definition, torch's kernel and finite differences."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -165,11 +163,11 @@ def test_operations_of_a_window_grow_with_the_length():
     assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
 
 
-BLOCK = BlockConfig(16, 4, 20, position="learned", kv_heads=2)
-FLASH = replace(BLOCK, mechanism=FlashConfig(tile=3), cross_mechanism=FlashConfig(tile=4))
+BLOCK = BlockConfig.of_sizes(16, 4, 20, position="learned", kv_heads=2)
+FLASH = BLOCK.replace(mechanism=FlashConfig(tile=3), cross_mechanism=FlashConfig(tile=4))
 MODELS = {
     "gpt": lambda block: GPT(GPTConfig(30, block, layers=2, max_length=24)),
-    "windows": lambda block: GPT(GPTConfig(30, replace(block, mask=sliding_window(2)), layers=2, max_length=24)),
+    "windows": lambda block: GPT(GPTConfig(30, block.replace(mask=sliding_window(2)), layers=2, max_length=24)),
     "encoder": lambda block: Encoder(EncoderConfig(30, block, layers=2, max_length=24)),
     "transformer": lambda block: Transformer(TransformerConfig(30, block, 2, 2, max_length=24)),
 }
@@ -241,7 +239,7 @@ def test_a_gap_beyond_the_sequence_is_none():
 
 WRONG = [
     (lambda q: FlashAttention(tile=0), "tile=0 must be at least 1"),
-    (lambda q: GPT(GPTConfig(9, replace(FLASH, attention_dropout=0.1))), "attention_dropout=0.1; set it to 0"),
+    (lambda q: GPT(GPTConfig(9, FLASH.replace(attention_dropout=0.1))), "attention_dropout=0.1; set it to 0"),
     (lambda q: MultiHeadAttention(8, 2, mechanism=FlashAttention(), position_bias=AlibiBias(2)), "no position bias"),
     (lambda q: FlashAttention()(q, q.to("meta"), q), "q is on cpu, k on meta, v on cpu: move them to one"),
 ]

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -393,11 +392,11 @@ def test_sums_are_in_32_bits(kind):
 
 # In models ---------------------------------------------------------------------------------------------------------
 
-BLOCK = BlockConfig(16, 2, 20, kv_heads=1, position="rotary")
+BLOCK = BlockConfig.of_sizes(16, 2, 20, kv_heads=1, position="rotary")
 
 
 def gpt(config, position="rotary"):
-    block = replace(BLOCK, mechanism=config, position=position)
+    block = BLOCK.replace(mechanism=config, position=position)
     return shake(GPT(GPTConfig(30, block, layers=2, max_length=16, eos_id=2)).double()).eval()
 
 
@@ -422,9 +421,9 @@ def test_a_gpt_decodes_in_constant_memory(config):
 @pytest.mark.parametrize("config", CONFIGS)
 def test_cached_decoding_equals_the_whole_in_every_model(config):
     cross = LinearConfig() if isinstance(config, GatedLinearConfig) else config
-    block = replace(BLOCK, mechanism=config, cross_mechanism=cross)
+    block = BLOCK.replace(mechanism=config, cross_mechanism=cross)
     ids, real = torch.randint(3, 30, (2, 9)), torch.tensor([[1] * 9, [0, 0] + [1] * 7])
-    universal = UniversalGPTConfig(30, replace(block, cross_mechanism=None), steps=3, max_length=40)
+    universal = UniversalGPTConfig(30, block.replace(cross_mechanism=None), steps=3, max_length=40)
     for model in (gpt(config), shake(UniversalGPT(universal).double()).eval()):
         whole, cache = model(ids, real).logits, model.new_cache(9)
         parts = [
@@ -439,7 +438,7 @@ def test_cached_decoding_equals_the_whole_in_every_model(config):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_an_encoder_does_not_see_padding(config):
-    model = shake(Encoder(EncoderConfig(30, replace(BLOCK, mechanism=config), layers=2, max_length=24)).double()).eval()
+    model = shake(Encoder(EncoderConfig(30, BLOCK.replace(mechanism=config), layers=2, max_length=24)).double()).eval()
     ids, real = torch.randint(3, 30, (2, 9)), torch.tensor([[1] * 9, [1] * 5 + [0] * 4])
     assert_close(model(ids, real).last_hidden_state[1:, :5], model(ids[1:, :5]).last_hidden_state)
 
@@ -457,7 +456,7 @@ def test_a_model_is_saved_with_them(config, tmp_path):
 
 def test_a_block_makes_them_with_its_sizes():
     def made(config):
-        return TransformerBlock(replace(BLOCK, mechanism=config)).self_attention.mechanism
+        return TransformerBlock(BLOCK.replace(mechanism=config)).self_attention.mechanism
 
     linear, performer, gated = made(LinearConfig("relu", chunk=3)), made(PerformerConfig()), made(GatedLinearConfig())
     assert linear.feature_map is F.relu and linear.chunk == 3
@@ -468,7 +467,7 @@ def test_a_block_makes_them_with_its_sizes():
 
 @pytest.mark.parametrize("config", [LinearConfig(), PerformerConfig()])
 def test_weights_can_be_looked_at(config):
-    block, x = TransformerBlock(replace(BLOCK, mechanism=config)).eval(), torch.randn(2, 5, 16)
+    block, x = TransformerBlock(BLOCK.replace(mechanism=config)).eval(), torch.randn(2, 5, 16)
     with recording(block) as weights:
         block(x, causal() & padding([5, 3]))
         with pytest.raises(ValueError, match="a state holds no keys to show weights of; decode without a cache"):
@@ -520,16 +519,16 @@ WRONG = [
         "3 queries that see all of 3 keys and a cache have none",
     ),
     (
-        lambda: TransformerBlock(replace(BLOCK, cross_mechanism=GatedLinearConfig()), cross=True),
+        lambda: TransformerBlock(BLOCK.replace(cross_mechanism=GatedLinearConfig()), cross=True),
         r"which queries and a memory do not have; use cross_mechanism=LinearConfig\(\)",
     ),
     (
-        lambda: TransformerBlock(replace(BLOCK, position="alibi", mechanism=LinearConfig())),
+        lambda: TransformerBlock(BLOCK.replace(position="alibi", mechanism=LinearConfig())),
         "LinearAttention takes no position bias, got AlibiBias; use DenseAttention, or rotary positions",
     ),
     *(
         (
-            lambda config=config: TransformerBlock(replace(BLOCK, attention_dropout=0.1, mechanism=config)),
+            lambda config=config: TransformerBlock(BLOCK.replace(attention_dropout=0.1, mechanism=config)),
             "has no weights to drop, got attention_dropout=0.1; set it to 0",
         )
         for config in CONFIGS[:3]

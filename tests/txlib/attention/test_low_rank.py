@@ -265,7 +265,7 @@ REAL = padding([9, 5, 2]).dense(1, 9)[:, 0, 0].int()
 
 
 def encoder(mechanism, kind=Encoder, **options):
-    block = BlockConfig(16, 4, 20, position="learned", mechanism=mechanism, kv_heads=2, **options)
+    block = BlockConfig.of_sizes(16, 4, 20, position="learned", mechanism=mechanism, kv_heads=2, **options)
     return kind(EncoderConfig(30, block, layers=3, max_length=12))
 
 
@@ -309,7 +309,7 @@ def test_all_layers_may_share_one_projection():
 
 
 def test_a_translator_reads_its_memory_through_linformer():
-    block = BlockConfig(16, 4, 20, position="learned", cross_mechanism=LinformerConfig(4, "layerwise"))
+    block = BlockConfig.of_sizes(16, 4, 20, position="learned", cross_mechanism=LinformerConfig(4, "layerwise"))
     model = shake(Transformer(TransformerConfig(30, block, 2, 2, max_length=12))).eval()
     out = model(IDS, REAL, IDS[:, :6]).logits
     assert_close(out[1:2], model(IDS[1:2, :5], None, IDS[1:2, :6]).logits, rtol=1e-4, atol=1e-4)
@@ -322,7 +322,7 @@ def test_a_translator_reads_its_memory_through_linformer():
 
 
 def block(mechanism, position="learned"):
-    return BlockConfig(16, 4, 20, position=position, mechanism=mechanism)
+    return BlockConfig.of_sizes(16, 4, 20, position=position, mechanism=mechanism)
 
 
 REFUSED = [
@@ -342,7 +342,9 @@ def test_what_cannot_be_is_refused_when_it_is_built(mechanism, make, words):
 
 
 def test_a_block_alone_has_no_longest_length():
-    block = BlockConfig(16, 4, 20, position="learned", mechanism=LinformerConfig(4), cross_mechanism=NystromConfig())
+    block = BlockConfig.of_sizes(
+        16, 4, 20, position="learned", mechanism=LinformerConfig(4), cross_mechanism=NystromConfig()
+    )
     with pytest.raises(ValueError, match="this model sets no max_length"):
         TransformerBlock(block)
     with pytest.raises(ValueError, match="use LinformerConfig for cross-attention"):

@@ -128,9 +128,9 @@ def test_a_mechanism_refuses_by_name():
 
 
 def test_a_mechanism_is_told_the_longest_length():
-    config = BlockConfig(12, 4, 16, mechanism=ProjectedConfig(few=8))
+    config = BlockConfig.of_sizes(12, 4, 16, mechanism=ProjectedConfig(few=8))
     block = TransformerBlock(config, layer=LayerContext(max_length=8))
-    dense = TransformerBlock(BlockConfig(12, 4, 16))
+    dense = TransformerBlock(BlockConfig.of_sizes(12, 4, 16))
     dense.load_state_dict({name: each for name, each in block.state_dict().items() if not name.endswith("mix")})
     x = torch.randn(2, 8, 12)
     assert_close(block(x), dense(x))  # as many as there are, unmixed
@@ -200,7 +200,7 @@ class RunningMeanConfig(MechanismConfig, name="running mean, in a test"):
 
 
 def test_a_mechanism_may_keep_a_state_in_place_of_keys():
-    config = BlockConfig(12, 2, 16, kv_heads=1, position="rotary", mechanism=RunningMeanConfig())
+    config = BlockConfig.of_sizes(12, 2, 16, kv_heads=1, position="rotary", mechanism=RunningMeanConfig())
     block, x, real = TransformerBlock(config).double(), torch.randn(3, 9, 12).double(), padding([9, 2, 6])
     cache, rows = block.new_cache(capacity=9), torch.tensor([2, 0, 0])
     outs = [block(chunk, causal() & real, cache=cache) for chunk in x[:, :5].split((1, 4), dim=1)]
@@ -360,7 +360,7 @@ def test_layers_refuse_patterns_and_caches_of_another_kind(unchecked):
         with pytest.raises(TypeError, match="mask is a rule|call it|a txlib Mask"):
             MultiHeadAttention(16, 4, mask=wrong)
         with pytest.raises(TypeError, match="mask is a rule|call it|a txlib Mask"):
-            BlockConfig(16, 4, 24, mask=wrong)
+            BlockConfig.of_sizes(16, 4, 24, mask=wrong)
     layer, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
     with pytest.raises(ValueError, match="DenseAttention keeps keys and values"):
         layer(x, mask=causal(), cache=StateCache())

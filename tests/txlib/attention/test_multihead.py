@@ -91,7 +91,7 @@ def test_shared_keys_and_values_equal_repeated_weights(kv_heads):
 
 
 def test_query_and_key_norm_against_a_loop():
-    ours = make(qk_norm=True)
+    ours = make(qk_norm="layer")
     x = torch.randn(2, 5, 12, **DOUBLE)
 
     def heads(projection, gain=None):
@@ -124,7 +124,11 @@ CACHED = {
     "wide values": {"value_dim": 7},
     "grouped": {"kv_heads": 2},
     "rotary": {"rotary": lambda: Rotary(4)},
-    "rotary half, normed, one key head": {"rotary": lambda: Rotary(4, layout="half"), "qk_norm": True, "kv_heads": 1},
+    "rotary half, normed, one key head": {
+        "rotary": lambda: Rotary(4, layout="half"),
+        "qk_norm": "layer",
+        "kv_heads": 1,
+    },
     "shaw": {"mechanism": lambda: ShawAttention(4, max_distance=3)},
     "skewed": {"position_bias": lambda: SkewedBias(4, 4, max_length=20)},
     "alibi": {"position_bias": lambda: AlibiBias(4)},

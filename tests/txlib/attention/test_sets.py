@@ -40,7 +40,7 @@ MECHANISMS = {
     "flash": FlashAttention,
     "block sparse": BlockSparseAttention,
     "linear": LinearAttention,
-    "additive": lambda: AdditiveConfig().make(BlockConfig(8, 2, 8), LayerContext(cross=True)),
+    "additive": lambda: AdditiveConfig().make(BlockConfig.of_sizes(8, 2, 8), LayerContext(cross=True)),
 }
 every_block = pytest.mark.parametrize("name", BLOCKS)
 

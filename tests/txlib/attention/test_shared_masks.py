@@ -1,7 +1,5 @@
 """A stack works out each mask once, and its numbers are those of its layers one by one."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -11,7 +9,7 @@ from txlib.attention.masks.shared import once, sharing
 from txlib.layers import BlockConfig
 from txlib.models.stack import Stack
 
-BLOCK = BlockConfig(16, 4, 24, kv_heads=2)
+BLOCK = BlockConfig.of_sizes(16, 4, 24, kv_heads=2)
 WINDOW = sliding_window(2)
 
 
@@ -44,7 +42,10 @@ def test_a_rule_is_asked_once_for_all_layers(dtype):
 def test_layers_with_masks_of_their_own_share_where_they_are_equal():
     masks = [counted(WINDOW), counted(causal())]
     local, wide = (mask for mask, _ in masks)
-    stack, x = Stack(replace(BLOCK, mask=(local, wide, local, local, wide)), 5), torch.randn(2, 7, 16)
+    stack, x = (
+        Stack(BLOCK.replace(layer_pattern=tuple({"mask": mask} for mask in (local, wide, local, local, wide))), 5),
+        torch.randn(2, 7, 16),
+    )
     outs = []
     for call, mask in enumerate((padding([7, 4]), None), start=1):
         outs.append(stack(x, mask))
@@ -53,7 +54,7 @@ def test_layers_with_masks_of_their_own_share_where_they_are_equal():
 
 
 def test_equal_masks_become_one():
-    stack = Stack(replace(BLOCK, mask=tuple(sliding_window(radius) for radius in (2, 3, 2))), 3)
+    stack = Stack(BLOCK.replace(layer_pattern=tuple({"mask": sliding_window(radius)} for radius in (2, 3, 2))), 3)
     first, second, third = (layer.self_attention.mask for layer in stack.layers)
     assert first is third and second == sliding_window(3)
 
@@ -65,7 +66,7 @@ def test_equal_masks_become_one():
 )
 @pytest.mark.parametrize("own", [None, WINDOW])
 def test_shared_numbers_are_those_of_the_layers(mask, own):
-    stack = Stack(replace(BLOCK, mask=own), 3, cross=True).double()
+    stack = Stack(BLOCK.replace(mask=own), 3, cross=True).double()
     x, memory = torch.randn(2, 7, 16, dtype=torch.float64), torch.randn(2, 5, 16, dtype=torch.float64)
     for memory_mask in (None, padding([5, 2])):
         expected = one_by_one(stack, x, mask, memory, memory_mask)
@@ -75,9 +76,9 @@ def test_shared_numbers_are_those_of_the_layers(mask, own):
 
 
 @pytest.mark.parametrize("capacity", [None, 9])
-@pytest.mark.parametrize("own", [None, (WINDOW, None, causal())])
+@pytest.mark.parametrize("own", [(), ({"mask": WINDOW}, {}, {"mask": causal()})])
 def test_caches_of_different_lengths_share_nothing_wrong(own, capacity):
-    stack, x = Stack(replace(BLOCK, mask=own), 3).double(), torch.randn(2, 9, 16, dtype=torch.float64)
+    stack, x = Stack(BLOCK.replace(layer_pattern=own), 3).double(), torch.randn(2, 9, 16, dtype=torch.float64)
     mask, cache = causal() & padding([9, 6]), stack.new_cache(capacity)
     parts = [stack(part, mask, cache=cache) for part in x.split((4, 1, 3, 1), dim=1)]
     assert_close(torch.cat(parts, dim=1), one_by_one(stack, x, mask))

@@ -54,7 +54,7 @@ def test_it_writes_the_same_with_half_the_bytes(generate):
 def test_errors_are_one_line(generate, tmp_path):
     no_tokenizer = tmp_path / "bare"
     shutil.copytree(MODEL, no_tokenizer, ignore=shutil.ignore_patterns("tokenizer.json"))
-    block = BlockConfig(8, 2, 8, norm_first=False, norm_eps=1e-12, activation="gelu", position="learned")
+    block = BlockConfig.of_sizes(8, 2, 8, norm_first=False, norm_eps=1e-12, activation="gelu", position="learned")
     save_pretrained(Encoder(EncoderConfig(11, block, layers=1)), tmp_path / "bert")
     for arguments, words in [
         (("--model", tmp_path / "nowhere", "x"), "is not there"),

@@ -16,7 +16,7 @@ from txlib.music import RANGES, REST, GridTokenizer, Piece, read_midi
 from txlib.music.grid import BEGIN, END, HOLD, REST_TOKEN
 
 GRID = GridTokenizer()
-CONFIG = MusicConfig(len(GRID), BlockConfig(16, 2, 24, position="skewed"), layers=1, max_length=64)
+CONFIG = MusicConfig(len(GRID), BlockConfig.of_sizes(16, 2, 24, position="skewed"), layers=1, max_length=64)
 CHORALE = chorales().validation[0]
 DRAW = GenerationConfig(do_sample=True, temperature=1.5)
 

@@ -29,7 +29,7 @@ from txlib.generation import (
 )
 from txlib.generation.decoding import seen_tokens
 from txlib.generation.prompts import pad_left
-from txlib.layers import BlockConfig, MixtureConfig
+from txlib.layers import BlockConfig
 from txlib.models import GPT, Encoder, EncoderConfig, GPTConfig
 from txlib.models.pretrained import load_pretrained
 
@@ -39,8 +39,8 @@ KINDS = {
     "gpt2": {"activation": "gelu_tanh", "position": "learned"},
     "sinusoidal": {"position": "sinusoidal"},
     "llama": LLAMA,
-    "mixtral": {**LLAMA, "ffn": MixtureConfig(4)},
-    "switch": {**LLAMA, "ffn": MixtureConfig(4, top_k=1)},
+    "mixtral": {**LLAMA, "experts": 4},
+    "switch": {**LLAMA, "experts": 4, "top_k": 1},
     "alibi": {"position": "alibi"},
     "shaw": {"position": "shaw"},
     "skewed": {"position": "skewed"},
@@ -51,7 +51,7 @@ KINDS = {
 
 def make(kind="llama", max_length=40, seed=0, eos_id=None, size=0.3):
     torch.manual_seed(seed)
-    block = BlockConfig(16, 4, 20, **KINDS[kind])
+    block = BlockConfig.of_sizes(16, 4, 20, **KINDS[kind])
     return shake(GPT(GPTConfig(VOCABULARY, block, layers=2, max_length=max_length, eos_id=eos_id)), size).eval()
 
 
@@ -272,7 +272,7 @@ class Fixed(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.logit = torch.nn.Parameter(LOGITS)
-        self.config = GPTConfig(len(LOGITS), BlockConfig(4, 2, 4), layers=1, max_length=1000)
+        self.config = GPTConfig(len(LOGITS), BlockConfig.of_sizes(4, 2, 4), layers=1, max_length=1000)
 
     def decode(self, input_ids, attention_mask=None, cache=None):
         return self.logit.expand(*input_ids.shape, -1)
@@ -382,7 +382,7 @@ class Script(Fixed):
     def __init__(self, text):
         super().__init__()
         self.tokens = Bytes().encode(text)
-        self.config = GPTConfig(VOCABULARY, BlockConfig(4, 2, 4), layers=1, max_length=100)
+        self.config = GPTConfig(VOCABULARY, BlockConfig.of_sizes(4, 2, 4), layers=1, max_length=100)
 
     def decode(self, input_ids, attention_mask=None, cache=None):
         step = self.step = getattr(self, "step", -1) + 1
@@ -478,7 +478,7 @@ def test_prompts_refused():
     with pytest.raises(TypeError, match="stop must be a list of lists of tokens.* holds 5"):
         generate(model, [[1]], stop=[5])
     with pytest.raises(TypeError, match="Encoder can't write: generation needs a decoder-only model"):
-        generate(Encoder(EncoderConfig(9, BlockConfig(16, 4, 20, position="learned"), layers=1)), [[1]])
+        generate(Encoder(EncoderConfig(9, BlockConfig.of_sizes(16, 4, 20, position="learned"), layers=1)), [[1]])
     for empty in ([[]], [[3], []], []):
         with pytest.raises(ValueError, match="prompt is empty"):
             generate(model, empty)

@@ -16,7 +16,7 @@ PAD, BOS, EOS = 0, 1, 2
 def make_model(vocab_size, position="rotary", seed=0, sharp=False):
     """A model whose guesses are far from even, and which is not too fond of the end."""
     torch.manual_seed(seed)
-    block = BlockConfig(d_model=8, heads=2, d_ff=16, position=position)
+    block = BlockConfig.of_sizes(d_model=8, heads=2, d_ff=16, position=position)
     model = Transformer(TransformerConfig(vocab_size=vocab_size, block=block, encoder_layers=1, decoder_layers=2))
     model = shake(model, 0.6).double().eval()
     if sharp:  # each last vector is drawn away from what they have in common: results differ more
@@ -146,7 +146,7 @@ def test_more_beams_find_what_greedy_misses(sources):
 class Fixed:
     """Says the same whatever it reads: log p by position. (position, vocab)"""
 
-    config = TransformerConfig(vocab_size=5, block=BlockConfig(d_model=2, heads=1, d_ff=2))
+    config = TransformerConfig(vocab_size=5, block=BlockConfig.of_sizes(d_model=2, heads=1, d_ff=2))
 
     def __init__(self, p):
         self.p = torch.tensor(p)

@@ -21,7 +21,7 @@ LLAMA = {"norm": "rms", "activation": "swiglu", "position": "rotary_half", "kv_h
 
 def make(vocab_size=11, seed=0, size=0.5, max_length=40, eos_id=None, **block):
     torch.manual_seed(seed)
-    config = BlockConfig(16, 4, 20, **(block or LLAMA))
+    config = BlockConfig.of_sizes(16, 4, 20, **(block or LLAMA))
     return shake(GPT(GPTConfig(vocab_size, config, layers=2, max_length=max_length, eos_id=eos_id)), size).eval()
 
 

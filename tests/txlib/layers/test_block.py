@@ -33,12 +33,12 @@ from txlib.attention import (
 )
 from txlib.layers import BlockConfig, LayerNorm, RMSNorm, TransformerBlock
 
-SMALL = BlockConfig(d_model=12, heads=3, d_ff=20)
+SMALL = BlockConfig.of_sizes(d_model=12, heads=3, d_ff=20)
 DOUBLE = {"dtype": torch.float64}
 
 
 def make(*, cross=False, **changes):
-    return shake(TransformerBlock(dataclasses.replace(SMALL, **changes), cross=cross).double()).eval()
+    return shake(TransformerBlock(SMALL.replace(**changes), cross=cross).double()).eval()
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -104,7 +104,7 @@ def test_norm_by_name(norm, kind):
 
 @pytest.mark.parametrize("cross", [True, False])
 def test_a_block_with_zero_output_passes_its_input_on(cross):
-    block = TransformerBlock(dataclasses.replace(SMALL, zero_output=True), cross=cross)
+    block = TransformerBlock(SMALL.replace(zero_output=True), cross=cross)
     x = torch.randn(2, 5, 12)
     assert torch.equal(block(x, causal(), memory=torch.randn(2, 3, 12) if cross else None), x)
 
@@ -166,7 +166,7 @@ class NothingConfig(MechanismConfig, name="nothing"):
 
 def test_a_config_makes_the_mechanism_and_is_told_its_layer():
     layer = LayerContext(number=2, layers=3, max_length=7, causal=True)
-    block = TransformerBlock(dataclasses.replace(SMALL, mechanism=NothingConfig()), layer=layer).double()
+    block = TransformerBlock(SMALL.replace(mechanism=NothingConfig()), layer=layer).double()
     assert block.self_attention.mechanism.told == (block.config, layer)
     x = torch.randn(1, 3, 12, **DOUBLE)
     y = x + block.self_attention.output.bias
@@ -209,26 +209,34 @@ def test_only_what_limits_the_past_makes_a_window():
 
 @given(
     st.sampled_from([None, DenseConfig(), DenseConfig(fused=True), NothingConfig()]),
-    st.sampled_from([None, sliding_window(3), (causal(), sliding_window(2) | global_tokens([0]))]),
+    st.sampled_from([None, sliding_window(3), sliding_window(2) | global_tokens([0])]),
     st.sampled_from(["t5", "alibi", "rotary_half", None]),
+    st.sampled_from([(), ({"mask": causal()}, {"mechanism": DenseConfig(), "position": "none", "experts": 3}, {})]),
 )
-def test_a_config_goes_through_json_and_back(mechanism, mask, position):
-    config = dataclasses.replace(SMALL, mechanism=mechanism, cross_mechanism=mechanism, mask=mask, position=position)
+def test_a_config_goes_through_json_and_back(mechanism, mask, position, layer_pattern):
+    config = SMALL.replace(mechanism=mechanism, cross_mechanism=mechanism, mask=mask, position=position)
+    config = config.replace(layer_pattern=layer_pattern)
     assert BlockConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert hash(config) is not None
 
 
 def test_what_a_config_cannot_hold(unchecked):
     with pytest.raises(TypeError, match="mechanism=DenseAttention.. is no MechanismConfig.*DenseConfig()"):
-        dataclasses.replace(SMALL, mechanism=DenseAttention())
+        SMALL.replace(mechanism=DenseAttention())
     with pytest.raises(TypeError, match="cross_mechanism=<function.* is no MechanismConfig"):
-        dataclasses.replace(SMALL, cross_mechanism=lambda config: DenseAttention())
-    with pytest.raises(ValueError, match="mechanism='spiral' is unknown, only .*dense, .*import the file"):
-        BlockConfig.from_dict(SMALL.to_dict() | {"mechanism": {"name": "spiral"}})
-    with pytest.raises(ValueError, match="mask is given for 2 layers of 1; give one for all"):
-        make(mask=(causal(), causal()))
+        SMALL.replace(cross_mechanism=lambda config: DenseAttention())
+    with pytest.raises(ValueError, match="MechanismConfig 'spiral' is unknown, only .*dense, .*import the file"):
+        BlockConfig.from_dict(SMALL.to_dict() | {"attention": {"heads": 3, "mechanism": {"type": "spiral"}}})
+    with pytest.raises(ValueError, match="layer_pattern has 2 layers, the stack 1; shorten the pattern"):
+        make(layer_pattern=({"mask": causal()}, {}))
+    with pytest.raises(ValueError, match="all layers share d_model"):
+        make(layer_pattern=({"d_model": 6},))
+    with pytest.raises(TypeError, match="a block has no 'kv_head', did you mean 'kv_heads'?"):
+        make(layer_pattern=({"kv_head": 1},))
+    with pytest.raises(ValueError, match="AttentionConfig has no field 'head', did you mean 'heads'?"):
+        BlockConfig.from_dict(SMALL.to_dict() | {"attention": {"head": 3}})
     with pytest.raises(ValueError, match="custom is a rule of your own"):
-        dataclasses.replace(SMALL, mask=Mask(lambda query, key: query > key)).to_dict()
+        SMALL.replace(mask=Mask(lambda query, key: query > key)).to_dict()
 
 
 @pytest.mark.parametrize(
@@ -246,13 +254,13 @@ def test_what_a_config_cannot_hold(unchecked):
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
         ({"attention_dropout": -0.1}, r"attention_dropout=-0.1 must be in \[0, 1\)"),
         ({"activation": "tanh"}, "activation='tanh' is unknown"),
-        ({"norm": "batch"}, "norm='batch' is unknown; choose 'layer' or 'rms'"),
+        ({"norm": "batch"}, "norm='batch' is unknown; choose one of 'layer', 'rms'"),
         ({"kv_heads": 2}, "heads=3 is not divisible by kv_heads=2"),
     ],
 )
 def test_wrong_configs_are_refused(changes, words):
     with pytest.raises(ValueError, match=words):
-        TransformerBlock(dataclasses.replace(SMALL, **changes))
+        TransformerBlock(SMALL.replace(**changes))
 
 
 def test_a_config_does_not_change():

@@ -1,7 +1,6 @@
 """Mixtures of experts against loops, `transformers` and hand counts."""
 
 import copy
-import dataclasses
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from txlib.recipes.language import window_loss
 
 
 def make(**config):
-    return shake(MixtureOfExperts(MixtureConfig(**config), 6, 10)).double()
+    return shake(MixtureOfExperts(MixtureConfig(d_ff=10, **config), 6)).double()
 
 
 def loop(model, x):
@@ -85,7 +84,7 @@ def test_balance_is_best_and_collapse_is_worst():
 
 
 def test_the_balance_loss_cures_a_collapsed_router():
-    model = MixtureOfExperts(MixtureConfig(4, top_k=1), 6, 10)
+    model = MixtureOfExperts(MixtureConfig(d_ff=10, experts=4, top_k=1), 6)
     with torch.no_grad():
         model.router.weight.normal_(std=0.1)  # rows that are alike would stay so
         model.router.weight[2] += 0.5
@@ -116,7 +115,7 @@ def test_every_weight_that_is_used_gets_a_gradient():
 
 def test_cost_grows_with_top_k_and_not_with_experts():
     def operations(experts, top_k):
-        model = MixtureOfExperts(MixtureConfig(experts, top_k=top_k), 6, 10)
+        model = MixtureOfExperts(MixtureConfig(d_ff=10, experts=experts, top_k=top_k), 6)
         with FlopCounterMode(display=False) as counter:
             model(torch.randn(2, 8, 6))
         return counter.get_total_flops() - 2 * 16 * 6 * experts  # without the router
@@ -139,13 +138,13 @@ def test_a_model_after_a_batch_can_be_copied():
 
 
 def test_a_block_of_experts():
-    config = BlockConfig(8, 2, 12, activation="swiglu", ffn=MixtureConfig(3), zero_output=True, dropout=0.0)
+    config = BlockConfig.of_sizes(8, 2, 12, activation="swiglu", experts=3, zero_output=True, dropout=0.0)
     block, x = TransformerBlock(config), torch.randn(2, 5, 8)
     assert isinstance(block.feed_forward.experts[0], FeedForward) and torch.equal(block(x), x)
 
 
 def test_a_model_adds_the_loss_while_training_only():
-    block = BlockConfig(8, 2, 12, ffn=MixtureConfig(3, balance=0.5), position="rotary")
+    block = BlockConfig.of_sizes(8, 2, 12, experts=3, balance=0.5, position="rotary")
     model, x = GPT(GPTConfig(11, block, layers=2)), torch.randint(0, 11, (2, 6))
     training = model(x, labels=x).loss
     balance = sum(routing.balance_loss for routing in model.routing())
@@ -157,7 +156,7 @@ def test_a_model_adds_the_loss_while_training_only():
     translator = Transformer(TransformerConfig(11, block, 1, 1))
     training = translator(x, labels=x).loss
     assert_close(training, translator.eval()(x, labels=x).loss + auxiliary_loss(translator))
-    dense = GPT(GPTConfig(11, dataclasses.replace(block, ffn=None)))
+    dense = GPT(GPTConfig(11, block.replace(experts=None)))
     assert auxiliary_loss(translator) > 0 and auxiliary_loss(dense) == 0
 
 
@@ -172,4 +171,4 @@ def test_a_model_adds_the_loss_while_training_only():
 )
 def test_refused(config, words):
     with pytest.raises(ValueError, match=words):
-        MixtureConfig(**config)
+        MixtureConfig(d_ff=10, **config)

@@ -6,7 +6,7 @@ from torch import nn
 
 from txlib import save_pretrained
 from txlib.generation import generate
-from txlib.layers import BlockConfig, MixtureConfig, PackedLinear, pack_weights
+from txlib.layers import BlockConfig, PackedLinear, pack_weights
 from txlib.models import GPT, Encoder, EncoderConfig, GPTConfig, Transformer, TransformerConfig
 from txlib.models.pretrained import PretrainedError
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.skipif(
     "fbgemm" not in torch.backends.quantized.supported_engines, reason="torch without FBGEMM: no x86 CPU"
 )
 
-GPT2 = BlockConfig(32, 4, 64, activation="gelu_tanh", position="learned")
-LLAMA = BlockConfig(32, 4, 64, norm="rms", activation="swiglu", bias=False, position="rotary_half", kv_heads=2)
+GPT2 = BlockConfig.of_sizes(32, 4, 64, activation="gelu_tanh", position="learned")
+LLAMA = BlockConfig.of_sizes(32, 4, 64, norm="rms", activation="swiglu", bias=False, position="rotary_half", kv_heads=2)
 BLOCKS = {
     "gpt2": (GPT2, True),
     "llama": (LLAMA, False),
     "mixtral": (
-        BlockConfig(
+        BlockConfig.of_sizes(
             32,
             4,
             64,
@@ -28,7 +28,8 @@ BLOCKS = {
             activation="swiglu",
             bias=False,
             position="rotary_half",
-            ffn=MixtureConfig(experts=4, top_k=2),
+            experts=4,
+            top_k=2,
         ),
         False,
     ),
@@ -104,7 +105,7 @@ def test_cached_is_uncached(name):
 
 @pytest.mark.parametrize("output_bias", [True, False])
 def test_encoder_decoder_and_encoder(output_bias):
-    block = BlockConfig(32, 4, 64, position="sinusoidal", norm_first=False)
+    block = BlockConfig.of_sizes(32, 4, 64, position="sinusoidal", norm_first=False)
     config = TransformerConfig(40, block, encoder_layers=2, decoder_layers=2, output_bias=output_bias)
     ids, started = torch.randint(3, 40, (2, 9)), torch.randint(3, 40, (2, 5))
     for make, call in (

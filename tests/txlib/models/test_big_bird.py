@@ -170,7 +170,9 @@ def test_cost_grows_with_the_length_not_its_square(training):
 
 
 def test_each_layer_draws_for_itself():
-    block = BlockConfig(12, 3, 8, position="learned", mechanism=BigBirdConfig(4, 2, seed=5), attention_dropout=0.1)
+    block = BlockConfig.of_sizes(
+        12, 3, 8, position="learned", mechanism=BigBirdConfig(4, 2, seed=5), attention_dropout=0.1
+    )
     model = Encoder(EncoderConfig(30, block, layers=2, max_length=64))
     drawn = [layer.self_attention.mechanism.drawn for layer in model.encoder.layers]
     assert drawn == [bigbird(4, 2, 3, 2, seed, heads=3) for seed in (5, 6)]

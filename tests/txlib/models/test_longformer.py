@@ -22,7 +22,7 @@ from txlib.attention import (
     recording,
     sliding_window,
 )
-from txlib.layers import BlockConfig
+from txlib.layers import BlockConfig, LongformerConfig
 from txlib.models import BertForQuestionAnswering, BertForSequenceClassification, Encoder, EncoderConfig
 from txlib.models.pretrained import PretrainedError
 
@@ -137,7 +137,7 @@ def test_one_window_for_all_layers(tmp_path):
     settings = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(settings | {"attention_window": 6}))
     ours, x = load_pretrained(tmp_path), torch.randint(3, 61, (2, 20))
-    assert ours.config.block.mask == sliding_window(3)
+    assert ours.config.block.attention.mask == sliding_window(3)
     assert_same(ours(x), theirs(x))
     save_pretrained(ours, tmp_path / "ours")
     assert json.loads((tmp_path / "ours/config.json").read_text())["attention_window"] == 6
@@ -149,7 +149,7 @@ def test_other_settings(tmp_path):
     settings = {"attention_window": 40, "pad_token_id": 0, "hidden_act": "gelu_new", "type_vocab_size": 1}
     theirs = make("LongformerModel", **settings, max_position_embeddings=20)
     ours = there(theirs, tmp_path)
-    assert ours.config.block.mask == (sliding_window(20),) * 3 and ours.config.max_length == 19
+    assert ours.config.block.attention.mask == sliding_window(20) and ours.config.max_length == 19
     for length in (1, 5, 19):
         x = torch.randint(1, 61, (2, length))
         assert_same(ours(x), theirs(x))
@@ -246,7 +246,7 @@ def test_cost_grows_with_the_length_not_its_square():
 
 CONFIG = EncoderConfig(
     30,
-    BlockConfig(8, 2, 8, position="learned", mask=sliding_window(2), global_projections=True),
+    BlockConfig.of_sizes(8, 2, 8, position="learned", mask=sliding_window(2), mixer=LongformerConfig()),
     layers=2,
     max_length=16,
 )
@@ -255,7 +255,7 @@ CONFIG = EncoderConfig(
 @torch.no_grad()
 def test_it_is_a_config_of_the_encoder(tmp_path):
     """Any position that is added, any window; saved in our own format where Longformer's can't say it."""
-    config = replace(CONFIG, block=replace(CONFIG.block, position="sinusoidal", mask=None))
+    config = replace(CONFIG, block=CONFIG.block.replace(position="sinusoidal", mask=None))
     model = shake(Encoder(config)).eval()
     save_pretrained(model, tmp_path)
     x, marked = torch.randint(30, (2, 9)), torch.eye(9).long()[:2]
@@ -269,15 +269,15 @@ def test_it_is_a_config_of_the_encoder(tmp_path):
 
 def test_what_does_not_fit_is_refused(unchecked):
     x, marked = torch.randint(3, 30, (2, 9)), torch.ones(2, 9).long()
-    plain = Encoder(replace(CONFIG, block=replace(CONFIG.block, global_projections=False)))
-    with pytest.raises(ValueError, match=r"needs a block with projections for global tokens: BlockConfig\(global_proj"):
+    plain = Encoder(replace(CONFIG, block=CONFIG.block.replace(mixer=None)))
+    with pytest.raises(ValueError, match=r"needs a block with projections for global tokens: BlockConfig\(mixer=Longf"):
         plain(x, global_attention_mask=marked)
     with pytest.raises(ValueError, match=r"global_attention_mask has shape \(2, 8\), expected .* = \(2, 9\)"):
         Encoder(CONFIG)(x, global_attention_mask=marked[:, :8])
     with pytest.raises(ValueError, match="position='learned' or 'sinusoidal'"):
-        Encoder(replace(CONFIG, block=replace(CONFIG.block, position="rotary")))
+        Encoder(replace(CONFIG, block=CONFIG.block.replace(position="rotary")))
     with pytest.raises(ValueError, match="positions_after_pad is for position='learned', not 'alibi'"):
-        EncoderConfig(30, BlockConfig(8, 2, 8, position="alibi"), positions_after_pad=True)
+        EncoderConfig(30, BlockConfig.of_sizes(8, 2, 8, position="alibi"), positions_after_pad=True)
     layer, y, some = layer_and_input()
     with pytest.raises(ValueError, match="leave memory and cache out"):
         layer(y, y, global_attention_mask=some)
@@ -297,7 +297,7 @@ def test_what_does_not_fit_is_refused(unchecked):
     "changes, words",
     [
         ({"attention_window": 5}, "attention_window=5 is not supported, only even numbers from 2 on"),
-        ({"attention_window": [4, 8]}, "mask is given for 2 layers of 3; give one for all, or one each"),
+        ({"attention_window": [4, 8]}, "attention_window has 2 widths for 3 layers; give one each"),
         ({"hidden_act": "silly"}, "hidden_act='silly' is not supported"),
     ],
 )
@@ -310,6 +310,6 @@ def test_settings_that_mean_something_else_are_refused(changes, words, tmp_path)
 
 
 def test_what_longformers_format_cannot_say_is_named(tmp_path):
-    config = replace(CONFIG, positions_after_pad=True, block=replace(CONFIG.block, mask=causal()))
+    config = replace(CONFIG, positions_after_pad=True, block=CONFIG.block.replace(mask=causal()))
     with pytest.raises(PretrainedError, match=r"longformer has windows only, not mask=causal\(\)"):
         save_pretrained(Encoder(config), tmp_path, model_type="longformer")

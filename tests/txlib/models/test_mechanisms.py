@@ -1,7 +1,6 @@
 """Each mechanism in each model, by its config alone: run, copied, saved, without tokens, on the meta device."""
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -82,7 +81,7 @@ REFUSED = {  # by name, when the model is built
 
 def build(kind, mechanism):
     """A small model, which is only told the config."""
-    block = BlockConfig(16, 4, 24, position="learned", mechanism=mechanism)
+    block = BlockConfig.of_sizes(16, 4, 24, position="learned", mechanism=mechanism)
     match kind:
         case "gpt":
             return GPT(GPTConfig(TEXT, block, layers=2, max_length=LONGEST))
@@ -94,7 +93,7 @@ def build(kind, mechanism):
             return BertForTokenClassification(EncoderConfig(TEXT, block, layers=2, max_length=LONGEST))
         case "transformer" | "memory":
             if kind == "memory":
-                block = BlockConfig(16, 4, 24, position="learned", cross_mechanism=mechanism)
+                block = BlockConfig.of_sizes(16, 4, 24, position="learned", cross_mechanism=mechanism)
             return Transformer(
                 TransformerConfig(TEXT, block=block, encoder_layers=1, decoder_layers=2, max_length=LONGEST)
             )
@@ -165,7 +164,7 @@ def test_what_a_model_cannot_have_is_refused_by_name(kind, name):
 @pytest.mark.parametrize("name", ["compressed", "gated", "linear", "block sparse", "flash", "dense"])
 @torch.no_grad()
 def test_values_may_have_a_width_of_their_own(name):
-    block = BlockConfig(16, 4, 24, position="learned", mechanism=MECHANISMS[name], d_value=6)
+    block = BlockConfig.of_sizes(16, 4, 24, position="learned", mechanism=MECHANISMS[name], value_dim=6)
     model = shaken(GPT(GPTConfig(TEXT, block, layers=1, max_length=LONGEST)))
     ids = torch.randint(TEXT, (2, TOKENS))
     later = ids.clone()
@@ -179,9 +178,9 @@ def test_values_may_have_a_width_of_their_own(name):
 @torch.no_grad()
 def test_random_blocks_stay_where_they_are_while_decoding(pattern):
     ids = torch.randint(TEXT, (2, TOKENS))
-    block = BlockConfig(16, 4, 24, position="learned", mechanism=BlockSparseConfig(block_size=2))
+    block = BlockConfig.of_sizes(16, 4, 24, position="learned", mechanism=BlockSparseConfig(block_size=2))
     growing, fixed = (
-        shaken(GPT(GPTConfig(TEXT, replace(block, mask=mask), layers=1, max_length=LONGEST)))
+        shaken(GPT(GPTConfig(TEXT, block.replace(mask=mask), layers=1, max_length=LONGEST)))
         for mask in (pattern, pattern.sized(LONGEST))
     )
     with pytest.raises(ValueError, match=r"depends on how many keys there are.*\.sized\(max_length\)"):
@@ -192,13 +191,13 @@ def test_random_blocks_stay_where_they_are_while_decoding(pattern):
 
 
 def test_pictures_do_not_turn_keys_that_are_mixed():
-    block = BlockConfig(16, 4, 24, position="rotary", mechanism=MemoryCompressedConfig())
+    block = BlockConfig.of_sizes(16, 4, 24, position="rotary", mechanism=MemoryCompressedConfig())
     with pytest.raises(ValueError, match="memory compression mixes them"):
         ViTForImageClassification(ViTConfig(8, patch_size=2, block=block, layers=1, channels=1), labels=3)
 
 
 def test_an_empty_text_has_no_first_token():
-    config = EncoderConfig(TEXT, BlockConfig(16, 4, 24, position="learned"), layers=1, max_length=LONGEST)
+    config = EncoderConfig(TEXT, BlockConfig.of_sizes(16, 4, 24, position="learned"), layers=1, max_length=LONGEST)
     nothing = torch.zeros(2, 0, dtype=torch.long)
     with pytest.raises(ValueError, match=r"pooler reads the first token, and input_ids of shape \(2, 0\) hold none"):
         Encoder(config)(nothing)

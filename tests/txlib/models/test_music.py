@@ -9,11 +9,11 @@ from torch.testing import assert_close
 
 from txlib.attention import SkewedBias
 from txlib.attention.relative import relative_distances
-from txlib.layers import BlockConfig
+from txlib.layers import BlockConfig, SkewedConfig
 from txlib.models import GPT, GPTConfig, MusicConfig, MusicTransformer
 from txlib.models.pretrained import load_pretrained, save_pretrained
 
-BLOCK = BlockConfig(16, 2, 24, position="skewed", activation="gelu")
+BLOCK = BlockConfig.of_sizes(16, 2, 24, position="skewed", activation="gelu")
 CONFIG = MusicConfig(11, BLOCK, layers=2, max_length=24)
 
 
@@ -44,14 +44,14 @@ def test_moved_by_whole_steps_all_is_the_same():
     model, ids = make(), torch.randint(0, 11, (1, 12))
     mask = torch.tensor([[0] * 4 + [1] * 12])
     assert_close(model(torch.cat([ids[:, :4], ids], 1), mask).logits[:, 4:], model(ids).logits)
-    rival = make(replace(CONFIG, block=replace(BLOCK, position="sinusoidal")))
+    rival = make(replace(CONFIG, block=BLOCK.replace(position="sinusoidal")))
     later = rival.embed(torch.cat([ids, ids], 1))
     assert not torch.allclose(later[:, 12:], later[:, :12])
 
 
 @pytest.mark.parametrize("position", ["skewed", "sinusoidal", "learned", "rotary"])
 def test_cached_decoding_is_the_whole(position):
-    model = make(replace(CONFIG, block=replace(BLOCK, position=position)))
+    model = make(replace(CONFIG, block=BLOCK.replace(position=position)))
     ids, mask = torch.randint(0, 11, (2, 10)), torch.tensor([[1] * 10, [0] * 3 + [1] * 7])
     whole, cache = model(ids, mask).logits, model.new_cache()
     parts = [
@@ -74,7 +74,7 @@ def test_beyond_the_last_distance_nothing_is_added():
 
 def test_the_vectors_are_as_many_as_asked_for():
     for distances, rows in ((None, 24), (8, 8), (64, 24)):
-        model = MusicTransformer(replace(CONFIG, block=replace(BLOCK, position_distances=distances)))
+        model = MusicTransformer(replace(CONFIG, block=BLOCK.replace(position=SkewedConfig(max_distance=distances))))
         assert {tuple(each.distances.shape) for each in model.modules() if isinstance(each, SkewedBias)} == {
             (2, rows, 8)
         }
@@ -102,7 +102,7 @@ def test_skewing_needs_no_tensor_of_n_n_d(n):
 
 
 def test_save_and_load(tmp_path):
-    model = make(replace(CONFIG, voices=3, max_length=21, block=replace(BLOCK, position_distances=7)))
+    model = make(replace(CONFIG, voices=3, max_length=21, block=BLOCK.replace(position=SkewedConfig(max_distance=7))))
     save_pretrained(model, tmp_path)
     loaded, ids = load_pretrained(tmp_path), torch.randint(0, 11, (2, 21))
     assert type(loaded) is MusicTransformer and loaded.config == model.config

@@ -21,7 +21,7 @@ from txlib.models import (
 )
 from txlib.models.pretrained import load_pretrained
 
-BLOCK = BlockConfig(16, 4, 20, position="learned")
+BLOCK = BlockConfig.of_sizes(16, 4, 20, position="learned")
 CONFIG = EncoderConfig(11, BLOCK, layers=2, max_length=8)
 MODELS = {
     "gpt": lambda: GPT(GPTConfig(11, BLOCK, layers=2, max_length=8)),
@@ -81,7 +81,7 @@ def test_position_ids(tmp_path):
     for position in (torch.tensor([[4, 0, 0, 511, 7]]), torch.randint(0, 512, (2, 5))):
         expected = theirs(ids, position_ids=position).logits
         assert_close(ours(ids, position_ids=position).logits, expected, rtol=1e-5, atol=1e-5)
-    sines = shake(Encoder(EncoderConfig(11, BlockConfig(16, 4, 20, position="sinusoidal"), layers=1))).eval()
+    sines = shake(Encoder(EncoderConfig(11, BlockConfig.of_sizes(16, 4, 20, position="sinusoidal"), layers=1))).eval()
     shifted = sines(ids, position_ids=torch.arange(3, 8)[None]).last_hidden_state
     padded = torch.cat([torch.zeros(2, 3, dtype=torch.long), ids], dim=1)
     mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]] * 2)
@@ -111,6 +111,6 @@ def test_ids_and_labels_out_of_range():
     for name in ("gpt", "translator"):
         with pytest.raises(ValueError, match="a label is 12, but the 11 classes"):
             MODELS[name]()(**given(name, 1, 3), labels=torch.tensor([[1, 12, -100]]))
-    rotary = Encoder(EncoderConfig(11, BlockConfig(16, 4, 20, position="rotary"), layers=1))
+    rotary = Encoder(EncoderConfig(11, BlockConfig.of_sizes(16, 4, 20, position="rotary"), layers=1))
     with pytest.raises(ValueError, match="position='rotary' adds no positions: leave position_ids out"):
         rotary(ids, position_ids=ids)

@@ -29,13 +29,11 @@ from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretr
 transformers = pytest.importorskip("transformers")
 theirs_of = pytest.importorskip("transformers.models.perceiver.modeling_perceiver")
 
-BLOCK = BlockConfig(d_model=24, heads=4, d_ff=32, activation="gelu")
-DECODER = BlockConfig(d_model=12, heads=2, d_ff=20, activation="gelu")
+BLOCK = BlockConfig.of_sizes(d_model=24, heads=4, d_ff=32, activation="gelu")
+DECODER = BlockConfig.of_sizes(d_model=12, heads=2, d_ff=20, activation="gelu")
 SMALL = PerceiverConfig(block=BLOCK, d_input=10, latents=5, layers=2, repeats=3, labels=4)
 IO = PerceiverIOConfig(block=BLOCK, decoder=DECODER, d_input=10, latents=5, layers=2, repeats=2, outputs=3)
-LM = PerceiverLMConfig(
-    block=BLOCK, decoder=replace(DECODER, d_model=10), d_input=10, latents=5, layers=2, max_length=20
-)
+LM = PerceiverLMConfig(block=BLOCK, decoder=DECODER.replace(d_model=10), d_input=10, latents=5, layers=2, max_length=20)
 BOTH = PerceiverClassifierConfig(
     block=BLOCK,
     decoder=DECODER,
@@ -324,17 +322,17 @@ def config_with(**changes):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: replace(BLOCK, heads=5), "d_model=24 is not divisible by heads=5; choose e.g. 25"),
-        (lambda: replace(BLOCK, d_value=0), "value_dim=0 must be at least 1"),
-        (lambda: replace(BLOCK, position="shaw", d_value=5), "d_value=5 beside heads of 6; leave d_value out"),
+        (lambda: BLOCK.replace(heads=5), "d_model=24 is not divisible by heads=5; choose e.g. 25"),
+        (lambda: BLOCK.replace(value_dim=0), "value_dim=0 must be at least 1"),
+        (lambda: BLOCK.replace(position="shaw", value_dim=5), "value_dim=5 beside heads of 6; leave value_dim out"),
         (config_with(latents=0), "latents=0 must be at least 1"),
         (config_with(distinct_cross=0), "distinct_cross=0 must be at least 1"),
         (
-            config_with(block=replace(BLOCK, position="learned")),
+            config_with(block=BLOCK.replace(position="learned")),
             "position='learned' acts on the latents, which have no",
         ),
         (config_with(cross=DECODER), "cross.d_model=12 must be block.d_model=24"),
-        (lambda: Perceiver(config_with(block=replace(BLOCK, norm_first=False))()), "set norm_first=True"),
+        (lambda: Perceiver(config_with(block=BLOCK.replace(norm_first=False))()), "set norm_first=True"),
         (lambda: replace(LM, d_input=11), "decoder.d_model must be d_input, and outputs None, got 10, 11 and None"),
         (lambda: replace(BOTH, labels=()), r"labels=\(\) must be the number of classes of each question"),
         (lambda: replace(BOTH, byte_kernel=4), "byte_kernel=4 has no middle; choose an odd one, e.g. 5"),

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import txlib
 from txlib.attention import DenseConfig, Mask, causal, sliding_window
 from txlib.generation import generate
-from txlib.layers import BlockConfig, MixtureConfig, sinusoidal
+from txlib.layers import BlockConfig, sinusoidal
 from txlib.models import (
     GPT,
     BertForMaskedLM,
@@ -639,14 +639,14 @@ def test_a_hub_id_is_fetched(folder, monkeypatch):
 
 def test_what_their_formats_cannot_say(tmp_path):
     """Asked for one of theirs, we say why not; otherwise what differs is written in ours, and nothing is lost."""
-    block = BlockConfig(16, 4, 20, position="learned", activation="gelu_tanh")
-    rms = replace(block, norm="rms", bias=False)
+    block = BlockConfig.of_sizes(16, 4, 20, position="learned", activation="gelu_tanh")
+    rms = block.replace(norm="rms", bias=False)
     for changed, kind, words in [
-        (replace(block, qk_norm=True), "gpt2", "block.qk_norm=True"),
-        (replace(block, position="rotary"), "gpt2", "block.position='rotary'"),
-        (replace(block, norm_first=False), "gpt2", "block.norm_first=False"),
-        (replace(block, activation="swiglu"), "gpt2", "activation_function='swiglu'"),
-        (rms, "llama", "block.activation='gelu_tanh'"),
+        (block.replace(qk_norm="layer"), "gpt2", "block.attention.qk_norm='layer'"),
+        (block.replace(position="rotary"), "gpt2", "block.position.type='rotary'"),
+        (block.replace(norm_first=False), "gpt2", "block.norm.placement='post'"),
+        (block.replace(activation="swiglu"), "gpt2", "activation_function='swiglu'"),
+        (rms, "llama", "block.ffn.activation='gelu_tanh'"),
         (rms, "mixtral", "num_local_experts"),
         (rms, "bert", "bert has no GPT"),
     ]:
@@ -655,8 +655,7 @@ def test_what_their_formats_cannot_say(tmp_path):
             save_pretrained(model, tmp_path / "no", kind)
         same_again(model, tmp_path / "txlib")
     assert not (tmp_path / "no").exists()
-    llama = replace(
-        block,
+    llama = block.replace(
         position="rotary_half",
         norm="rms",
         bias=False,
@@ -666,15 +665,17 @@ def test_what_their_formats_cannot_say(tmp_path):
         dropout=0.1,
     )
     save_pretrained(GPT(GPTConfig(11, llama, layers=1)), tmp_path / "llama")  # dropout is not in its format
-    plain = replace(llama, dropout=0.0, kv_heads=None, attention_bias=None)
+    plain = llama.replace(dropout=0.0, kv_heads=None)
     assert load_pretrained(tmp_path / "llama").config.block == plain
-    for ffn, kind in (MixtureConfig(3), "mixtral"), (MixtureConfig(3, top_k=1), "txlib"):
-        model = GPT(GPTConfig(11, replace(llama, ffn=ffn), layers=1)).eval()
+    for top_k, kind in (2, "mixtral"), (1, "txlib"):
+        model = GPT(GPTConfig(11, llama.replace(experts=3, top_k=top_k), layers=1)).eval()
         assert same_again(model, tmp_path / kind)["model_type"] == kind
-    biased = replace(llama, attention_bias=True, ffn=MixtureConfig(3))
+    biased = llama.replace(attention_bias=True, experts=3)
     assert same_again(GPT(GPTConfig(11, biased, layers=1)).eval(), tmp_path / "biased")["model_type"] == "txlib"
-    unturned = GPT(GPTConfig(11, replace(block, rotary_base=500.0), layers=1)).eval()  # nothing rotates: nothing lost
-    assert same_again(unturned, tmp_path / "new/folder")["model_type"] == "gpt2"
+    apart = llama.replace(attention_bias=(True, True, True, False))
+    assert same_again(GPT(GPTConfig(11, apart, layers=1)).eval(), tmp_path / "apart")["model_type"] == "txlib"
+    unchanged = GPT(GPTConfig(11, block, layers=1)).eval()
+    assert same_again(unchanged, tmp_path / "new/folder")["model_type"] == "gpt2"
 
 
 def same_again(model, folder):
@@ -691,23 +692,29 @@ def same_again(model, folder):
 
 OURS = {
     "masks-and-mechanisms": lambda block: GPT(
-        GPTConfig(11, replace(block, mask=(sliding_window(2), causal()), mechanism=DenseConfig(), d_head=6), layers=2)
+        GPTConfig(
+            11,
+            block.replace(
+                layer_pattern=({"mask": sliding_window(2)}, {"mask": causal()}), mechanism=DenseConfig(), head_dim=6
+            ),
+            layers=2,
+        )
     ),
-    "alibi": lambda block: GPT(GPTConfig(11, replace(block, position="alibi"), layers=2)),
+    "alibi": lambda block: GPT(GPTConfig(11, block.replace(position="alibi"), layers=2)),
     "shaw-experts": lambda block: GPT(
-        GPTConfig(11, replace(block, position="shaw", ffn=MixtureConfig(3, capacity_factor=1.0)), eos_id=(1, 2))
+        GPTConfig(11, block.replace(position="shaw", experts=3, capacity_factor=1.0), eos_id=(1, 2))
     ),
-    "translator": lambda block: Transformer(TransformerConfig(11, replace(block, position="shaw"), 1, 2)),
+    "translator": lambda block: Transformer(TransformerConfig(11, block.replace(position="shaw"), 1, 2)),
     "rotary-rms-translator": lambda block: Transformer(
-        TransformerConfig(11, replace(block, norm="rms", activation="swiglu", position="rotary", qk_norm=True))
+        TransformerConfig(11, block.replace(norm="rms", activation="swiglu", position="rotary", qk_norm="layer"))
     ),
-    "encoder": lambda block: Encoder(EncoderConfig(11, replace(block, position="alibi"), layers=2)),
+    "encoder": lambda block: Encoder(EncoderConfig(11, block.replace(position="alibi"), layers=2)),
     "encoder-without-pooler": lambda block: Encoder(EncoderConfig(11, block, layers=2), pooler=False),
     "labels": lambda block: BertForTokenClassification(EncoderConfig(11, block, layers=1), labels=5),
     "base-with-pooler": lambda block: BertForMaskedLM(
         EncoderConfig(11, block, layers=1), base=Encoder(EncoderConfig(11, block, layers=1))
     ),
-    "gated": lambda block: BertForMaskedLM(EncoderConfig(11, replace(block, activation="swiglu"), layers=1)),
+    "gated": lambda block: BertForMaskedLM(EncoderConfig(11, block.replace(activation="swiglu"), layers=1)),
 }
 
 
@@ -715,21 +722,25 @@ OURS = {
 @torch.no_grad()
 def test_our_own_format(name, tmp_path):
     torch.manual_seed(1)
-    model = OURS[name](BlockConfig(16, 4, 20, position="learned", dropout=0.1, bias=False)).eval()
+    model = OURS[name](BlockConfig.of_sizes(16, 4, 20, position="learned", dropout=0.1, bias=False)).eval()
     settings = same_again(model, tmp_path)
     again = load_pretrained(tmp_path, dtype="float16")
     assert settings["model_type"] == "txlib" and settings["architectures"] == [type(model).__name__]
     assert again.config == model.config and {each.dtype for each in again.parameters()} == {torch.float16}
     change(tmp_path, flavour="vanilla")
-    refused(tmp_path, "has no flavour", "newer txlib")
+    refused(tmp_path, "has no field 'flavour'", "newer txlib")
+    change(tmp_path, format=1)
+    refused(tmp_path, "format=1, this txlib reads format=2", "load it with the txlib that wrote it")
+    change(tmp_path, format=3)
+    refused(tmp_path, "format=3", "install a newer txlib")
 
 
 def test_what_is_no_model_of_ours_is_not_saved(tmp_path):
     class Mine(GPT):
         pass
 
-    config = GPTConfig(11, BlockConfig(16, 4, 20, position="none"), layers=1)
-    own = replace(config, block=replace(config.block, mask=Mask(lambda query, key: query > key)))
+    config = GPTConfig(11, BlockConfig.of_sizes(16, 4, 20, position="none"), layers=1)
+    own = replace(config, block=config.block.replace(mask=Mask(lambda query, key: query > key)))
     for model, words in [
         (torch.nn.Linear(2, 2), "not torch.nn.modules.linear.Linear; save its state_dict"),
         (bert("BertModel"), "BertModel"),
@@ -747,10 +758,10 @@ def test_without_safetensors(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refused(folder, "pip install safetensors")
     with pytest.raises(PretrainedError, match="pip install safetensors"):
-        save_pretrained(GPT(GPTConfig(11, BlockConfig(16, 4, 20, position="none"), layers=1)), folder)
+        save_pretrained(GPT(GPTConfig(11, BlockConfig.of_sizes(16, 4, 20, position="none"), layers=1)), folder)
 
 
 def test_a_bert_made_here_is_saved(tmp_path):
-    block = BlockConfig(16, 4, 20, position="learned", activation="gelu", norm_first=False, norm_eps=1e-12)
+    block = BlockConfig.of_sizes(16, 4, 20, position="learned", activation="gelu", norm_first=False, norm_eps=1e-12)
     model = shake(Encoder(EncoderConfig(11, block, layers=1))).eval()
     assert same_again(model, tmp_path)["model_type"] == "bert"

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from txlib.attention import (
 from txlib.layers import BlockConfig
 from txlib.models import GPT, Encoder, EncoderConfig, GPTConfig, Transformer, TransformerConfig
 
-BLOCK = BlockConfig(16, 4, 20, position="learned", kv_heads=2)
+BLOCK = BlockConfig.of_sizes(16, 4, 20, position="learned", kv_heads=2)
 SEEN: list = []
 
 
@@ -41,10 +41,10 @@ class Spy(DenseAttention):
 @dataclass(frozen=True)
 class SpyConfig(MechanismConfig, name="spy, in a test"):
     def make(self, block, layer):
-        return Spy(block.attention_dropout)
+        return Spy(block.attention.dropout)
 
 
-WATCHED = replace(BLOCK, mechanism=SpyConfig(), cross_mechanism=SpyConfig())
+WATCHED = BLOCK.replace(mechanism=SpyConfig(), cross_mechanism=SpyConfig())
 MODELS = {
     "gpt": lambda block, **more: GPT(GPTConfig(30, block, layers=2, max_length=24, **more)),
     "bert": lambda block: Encoder(EncoderConfig(30, block, layers=2, max_length=24)),
@@ -97,7 +97,7 @@ def test_a_model_takes_a_mask(name, unchecked):
     model, given = shake(MODELS[name](BLOCK)).eval(), inputs(name)
     masks = {"decoder_mask": sliding_window(1)} if name == "transformer" else {}
     windowed = out(model(**given, mask=sliding_window(1), **masks))
-    always = MODELS[name](replace(BLOCK, mask=sliding_window(1))).eval()
+    always = MODELS[name](BLOCK.replace(mask=sliding_window(1))).eval()
     always.load_state_dict(model.state_dict())
     assert_close(windowed, out(always(**given)))
     assert not torch.allclose(windowed, out(model(**given)))
@@ -120,7 +120,7 @@ def test_window_shared_heads_bias_and_cache_together(position, mechanism):
     """Against the same without a cache; its attention is held against the definition in test_relative."""
     if position == "shaw" and mechanism is not None:
         pytest.skip("Shaw's attention is a mechanism itself")
-    block = replace(BLOCK, position=position, mechanism=mechanism, mask=sliding_window(3))
+    block = BLOCK.replace(position=position, mechanism=mechanism, mask=sliding_window(3))
     model, given = shake(MODELS["gpt"](block).double()).eval(), inputs("gpt")
     whole, cache = model(**given).logits, model.new_cache(7)
     parts = [
@@ -131,7 +131,7 @@ def test_window_shared_heads_bias_and_cache_together(position, mechanism):
     assert all(
         type(each.self_attention) is WindowKeyValueCache and each.self_attention.k.shape[2] == 3 for each in cache
     )
-    plain = MODELS["gpt"](replace(block, mask=None, mechanism=None)).double().eval()
+    plain = MODELS["gpt"](block.replace(mask=None, mechanism=None)).double().eval()
     plain.load_state_dict(model.state_dict())
     assert_close(plain(**given, mask=sliding_window(3)).logits, whole)
 
@@ -139,8 +139,10 @@ def test_window_shared_heads_bias_and_cache_together(position, mechanism):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("position", ["alibi", "t5", "shaw", "rotary"])
 def test_a_model_is_saved_with_mechanism_pattern_and_bias(name, position, tmp_path):
-    per_layer = (sliding_window(2) | global_tokens([0]), sliding_window(4))
-    block = replace(BLOCK, position=position, mask=per_layer, mechanism=None if position == "shaw" else SpyConfig())
+    per_layer = ({"mask": sliding_window(2) | global_tokens([0])}, {"mask": sliding_window(4)})
+    block = BLOCK.replace(
+        position=position, layer_pattern=per_layer, mechanism=None if position == "shaw" else SpyConfig()
+    )
     model, given = shake(MODELS[name](block)).eval(), inputs(name)
     save_pretrained(model, tmp_path)
     again = load_pretrained(tmp_path)
@@ -152,7 +154,7 @@ def test_a_model_is_saved_with_mechanism_pattern_and_bias(name, position, tmp_pa
 
 @pytest.mark.parametrize("name", MODELS)
 def test_t5_buckets_are_one_table_per_stack(name):
-    model = MODELS[name](replace(BLOCK, position="t5"))
+    model = MODELS[name](BLOCK.replace(position="t5"))
     tables = [each for each, _ in model.named_parameters() if "position_bias" in each]
     stacks = {"gpt": ["decoder"], "bert": ["encoder"], "transformer": ["encoder", "decoder"]}[name]
     assert tables == [f"{stack}.layers.0.self_attention.position_bias.weight" for stack in stacks]
@@ -172,7 +174,7 @@ PARTS = [{"position": position, "mask": sliding_window(3)} for position in ("lea
 PARTS += [{"mechanism": config(chunk=4)} for config in (LinearConfig, PerformerConfig, GatedLinearConfig)]
 for name, make in MODELS.items():
     for parts in PARTS:
-        model, given = make(replace(BLOCK, **parts)).eval(), inputs(name)
+        model, given = make(BLOCK.replace(**parts)).eval(), inputs(name)
         compiled = torch.compile(model, fullgraph=True, backend="eager")
         for attention_mask in (given["attention_mask"], None):
             given["attention_mask"] = attention_mask
@@ -193,13 +195,13 @@ def test_models_compile_without_a_break():
 def test_a_model_asks_where_its_tokens_stand():
     for make in MODELS.values():
         with pytest.raises(ValueError, match='BlockConfig does not say: add e.g. position="rotary"'):
-            make(replace(BLOCK, position=None))
+            make(BLOCK.replace(position=None))
 
 
 def test_a_forward_pass_waits_for_no_device():
     """On the meta device there are no values: whoever asks for one fails. (Nor are there, yet, on a busy GPU.)"""
     with torch.device("meta"):
         for name, make in MODELS.items():
-            model = make(replace(BLOCK, mask=sliding_window(3)))
+            model = make(BLOCK.replace(mask=sliding_window(3)))
             given = {each: tensor.to("meta") for each, tensor in inputs(name).items()}
             assert out(model(**given)).is_meta

@@ -59,10 +59,12 @@ def test_two_rows_of_gpt3_are_misprinted():
     for name, row in GPT3_PRINTED.items():
         block = GPT3[name].block
         assert block.head_dim == row.head_dim
-        assert (block.d_model == row.d_model) == (name != "13b") and (block.heads == row.heads) == (name != "xl")
+        assert (block.d_model == row.d_model) == (name != "13b") and (block.attention.heads == row.heads) == (
+            name != "xl"
+        )
     assert round(count_parameters(GPT3["13b"]) / 1e6) == 12_853
     with pytest.raises(ValueError, match="5140"):
-        BlockConfig(d_model=5140, heads=40, d_ff=4 * 5140)
+        BlockConfig.of_sizes(d_model=5140, heads=40, d_ff=4 * 5140)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("base", 65), ("big", 213)])
@@ -128,7 +130,11 @@ def test_transformers_counts_the_same(config, name):
     theirs = {
         "gpt2": lambda: transformers.GPT2LMHeadModel(
             transformers.GPT2Config(
-                **common, n_embd=block.d_model, n_layer=config.layers, n_head=block.heads, n_positions=config.max_length
+                **common,
+                n_embd=block.d_model,
+                n_layer=config.layers,
+                n_head=block.attention.heads,
+                n_positions=config.max_length,
             )
         ),
         "bert": lambda: transformers.BertModel(
@@ -136,8 +142,8 @@ def test_transformers_counts_the_same(config, name):
                 **common,
                 hidden_size=block.d_model,
                 num_hidden_layers=config.layers,
-                num_attention_heads=block.heads,
-                intermediate_size=block.d_ff,
+                num_attention_heads=block.attention.heads,
+                intermediate_size=block.ffn.d_ff,
             )
         ),
         "longformer": lambda: transformers.LongformerModel(
@@ -145,8 +151,8 @@ def test_transformers_counts_the_same(config, name):
                 **common,
                 hidden_size=block.d_model,
                 num_hidden_layers=config.layers,
-                num_attention_heads=block.heads,
-                intermediate_size=block.d_ff,
+                num_attention_heads=block.attention.heads,
+                intermediate_size=block.ffn.d_ff,
                 max_position_embeddings=4098,
                 type_vocab_size=1,
             )
@@ -160,8 +166,8 @@ def test_transformers_counts_the_same(config, name):
                 **common,
                 hidden_size=block.d_model,
                 num_hidden_layers=config.layers,
-                num_attention_heads=block.heads,
-                intermediate_size=block.d_ff,
+                num_attention_heads=block.attention.heads,
+                intermediate_size=block.ffn.d_ff,
                 tie_word_embeddings=False,
             )
         ),
@@ -170,9 +176,9 @@ def test_transformers_counts_the_same(config, name):
                 **common,
                 hidden_size=block.d_model,
                 num_hidden_layers=config.layers,
-                num_attention_heads=block.heads,
-                num_key_value_heads=block.kv_heads,
-                intermediate_size=block.d_ff,
+                num_attention_heads=block.attention.heads,
+                num_key_value_heads=block.attention.kv_heads,
+                intermediate_size=block.ffn.d_ff,
                 num_local_experts=8,
                 tie_word_embeddings=False,
             )

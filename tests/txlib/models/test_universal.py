@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from txlib.attention import sliding_window
 from txlib.data import collate
 from txlib.generation import Translator, beam_search, generate
-from txlib.layers import BlockConfig, MixtureConfig
+from txlib.layers import BlockConfig
 from txlib.models import UniversalGPT, UniversalGPTConfig, UniversalTransformer, UniversalTransformerConfig
 from txlib.models.outputs import auxiliary_loss
 from txlib.models.pretrained import load_pretrained, save_pretrained
@@ -29,7 +29,7 @@ from txlib.training.memory import training_memory
 
 pytestmark = pytest.mark.slow
 
-BLOCK = BlockConfig(d_model=16, heads=4, d_ff=24, position="sinusoidal", norm_first=False)
+BLOCK = BlockConfig.of_sizes(d_model=16, heads=4, d_ff=24, position="sinusoidal", norm_first=False)
 VOCABULARY = 11
 POSITIONS = ["none", "sinusoidal", "sinusoidal_concatenated", "learned", "rotary_half", "shaw", "alibi", "t5"]
 THRESHOLDS = [0.3, 0.6, 0.9, 0.99, 1.0]
@@ -39,7 +39,7 @@ def make(
     kind=UniversalTransformer, *, steps=5, halting_threshold=0.9, halting_bias=-0.5, noise=0.3, after=False, **block
 ):
     made = UniversalTransformerConfig if kind is UniversalTransformer else UniversalGPTConfig
-    block = dataclasses.replace(BLOCK, **block)
+    block = BLOCK.replace(**block)
     config = made(
         VOCABULARY,
         block,
@@ -149,7 +149,7 @@ def test_without_signals_a_step_does_not_know_its_number():
     """One step, fed with its own output, is the same as two; with signals it is not."""
     x = torch.randn(2, 5, 16)
     for signals in (False, True):
-        block = dataclasses.replace(BLOCK, position="rotary_half")
+        block = BLOCK.replace(position="rotary_half")
         once, twice = (
             Recurrence(UniversalConfig(VOCABULARY, block, steps=steps, step_signals=signals)) for steps in (1, 2)
         )
@@ -418,7 +418,7 @@ def test_it_learns_and_translates():
     pairs = [("ein Hund", "a dog"), ("eine Katze", "a cat"), ("zwei Hunde", "two dogs"), ("zwei Katzen", "two cats")]
     tokenizer = Tokenizer.train([side for pair in pairs for side in pair], 290)
     special = tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id
-    block = dataclasses.replace(BLOCK, d_model=32, d_ff=64, norm_first=True)
+    block = BLOCK.replace(d_model=32, d_ff=64, norm_first=True)
     config = UniversalTransformerConfig(
         len(tokenizer),
         block,
@@ -492,10 +492,10 @@ def test_mixed_precision_trains():
         ({"vocab_size": 0}, "vocab_size=0 must be at least 1"),
         ({"ponder_weight": -1.0}, "ponder_weight=-1.0 must be at least 0"),
         ({"eos_id": 50}, "eos_id=50 is not in the vocabulary: vocab_size=50 allows 0 to 49"),
-        ({"block": dataclasses.replace(BLOCK, position="skewed")}, "position='skewed' is causal"),
-        ({"block": dataclasses.replace(BLOCK, ffn=MixtureConfig(4))}, "leave the block's ffn out"),
-        ({"block": dataclasses.replace(BLOCK, mask=(sliding_window(1),) * 6)}, "mask is given for 6 layers: give one"),
-        ({"block": dataclasses.replace(BLOCK, d_model=15, heads=3)}, "step signals pair up .* got 15; choose e.g. 16"),
+        ({"block": BLOCK.replace(position="skewed")}, "position='skewed' is causal"),
+        ({"block": BLOCK.replace(experts=4)}, "leave the experts out"),
+        ({"block": BLOCK.replace(layer_pattern=({"mask": sliding_window(1)}, {}))}, "leave its layer_pattern out"),
+        ({"block": BLOCK.replace(d_model=15, heads=3)}, "step signals pair up .* got 15; choose e.g. 16"),
     ],
 )
 def test_wrong_configs_are_refused(changes, words):

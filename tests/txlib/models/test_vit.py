@@ -29,7 +29,7 @@ THEIRS = {
     "num_channels": 3,
     "encoder_stride": 4,
 }
-BLOCK = BlockConfig(16, 2, 20, activation="gelu", position="learned")
+BLOCK = BlockConfig.of_sizes(16, 2, 20, activation="gelu", position="learned")
 CONFIG = ViTConfig(12, 4, BLOCK, layers=2, channels=1)
 POSITIONS = ["none", "learned", "sinusoidal", "sinusoidal_concatenated", "rotary", "rotary_half"]
 
@@ -115,7 +115,7 @@ def test_a_distilled_model_is_deit():
         tensors[name] = tensor[0] if name == "base.position.weight" else tensor
     special = tensors.pop("deit.embeddings.cls_token"), tensors.pop("deit.embeddings.distillation_token")
     tensors["base.special"] = torch.cat(special, dim=1)[0]
-    block = BlockConfig(16, 4, 20, activation="gelu", norm_eps=1e-12, position="learned")
+    block = BlockConfig.of_sizes(16, 4, 20, activation="gelu", norm_eps=1e-12, position="learned")
     ours = ViTForImageClassification(ViTConfig(12, 4, block, layers=3, distillation=True), labels=5)
     ours.load_state_dict(tensors)
     x, labels, teacher = pictures(3, 3, 12, 12), torch.tensor([0, 4, 2]), torch.tensor([0, 1, 2])
@@ -161,7 +161,7 @@ def test_a_picture_that_is_no_square(image_size, tmp_path):
 @pytest.mark.parametrize("kind", [ViT, ViTForImageClassification])
 @torch.no_grad()
 def test_what_their_format_cannot_say_is_saved_in_ours(position, kind, tmp_path):
-    model = shake(kind(replace(CONFIG, block=replace(BLOCK, position=position), pool="mean"))).eval()
+    model = shake(kind(replace(CONFIG, block=BLOCK.replace(position=position), pool="mean"))).eval()
     save_pretrained(model, tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "txlib"
     again, x = load_pretrained(tmp_path), pictures(2, 1, 12, 12)
@@ -241,7 +241,7 @@ def test_turned_scores_depend_on_rows_and_columns_between(layout):
 @pytest.mark.parametrize("pool", ["class", "mean"])
 def test_positions_tell_patches_apart(position, pool):
     """Without them, shuffled patches give the same; with them, they don't."""
-    model = shake(ViT(replace(CONFIG, block=replace(BLOCK, position=position), pool=pool))).eval()
+    model = shake(ViT(replace(CONFIG, block=BLOCK.replace(position=position), pool=pool))).eval()
     x = pictures(1, 1, 12, 12)
     swapped = torch.cat([x[..., 4:8, :], x[..., :4, :], x[..., 8:, :]], dim=2)
     one, two = (model(each).pooler_output for each in (x, swapped))
@@ -253,7 +253,7 @@ def test_positions_tell_patches_apart(position, pool):
 @torch.no_grad()
 def test_a_finer_grid_keeps_places(position):
     """Each pixel written four times, patches of the same content in four: places lie half a patch around the old."""
-    config = replace(CONFIG, block=replace(BLOCK, position=position), pool="mean")
+    config = replace(CONFIG, block=BLOCK.replace(position=position), pool="mean")
     model, x = shake(ViT(config)).eval(), pictures(2, 1, 4, 4).repeat(1, 1, 3, 3)  # one patch, nine times
     assert_close(model(x).last_hidden_state.shape, (2, 9, 16))
     finer = model(x.repeat(1, 1, 2, 2), interpolate_pos_encoding=True).last_hidden_state
@@ -315,7 +315,7 @@ def test_every_parameter_gets_a_gradient():
 @torch.no_grad()
 def test_half_precision_takes_any_pixels(position):
     model, x = (
-        shake(ViT(replace(CONFIG, block=replace(BLOCK, position=position)), pooler=False)).eval(),
+        shake(ViT(replace(CONFIG, block=BLOCK.replace(position=position)), pooler=False)).eval(),
         pictures(2, 1, 12, 12),
     )
     whole = model(x).last_hidden_state
@@ -340,7 +340,7 @@ def test_a_model_takes_a_mask():
 @pytest.mark.parametrize("kind", [ViT, ViTForImageClassification])
 def test_torch_exports_it(kind):
     for position in ("learned", "rotary"):
-        model = shake(kind(replace(CONFIG, block=replace(BLOCK, position=position)))).eval()
+        model = shake(kind(replace(CONFIG, block=BLOCK.replace(position=position)))).eval()
         with torch.no_grad():
             exported = torch.export.export(model, (pictures(2, 1, 12, 12),)).module()
             x = pictures(2, 1, 12, 12)
@@ -384,8 +384,8 @@ def test_pixels_are_floats():
         ({"channels": 0}, "channels=0 must be at least 1"),
         ({"pool": "max"}, "pool='max' is unknown; choose one of class, mean"),
         ({"pool": "mean", "distillation": True}, "distillation adds a token beside the class token"),
-        ({"block": replace(BLOCK, position="alibi")}, "position='alibi' does not know rows and columns; choose one of"),
-        ({"block": replace(BLOCK, position=None)}, "position=None does not know rows and columns"),
+        ({"block": BLOCK.replace(position="alibi")}, "position='alibi' does not know rows and columns; choose one of"),
+        ({"block": BLOCK.replace(position=None)}, "position=None does not know rows and columns"),
     ],
 )
 def test_configs_refused(changes, words):
@@ -396,9 +396,12 @@ def test_configs_refused(changes, words):
 @pytest.mark.parametrize(
     ("block", "words"),
     [
-        (BlockConfig(18, 3, 20, position="sinusoidal"), "2-D sinusoidal positions need d_model to be a multiple of 4"),
         (
-            BlockConfig(18, 3, 20, position="rotary"),
+            BlockConfig.of_sizes(18, 3, 20, position="sinusoidal"),
+            "2-D sinusoidal positions need d_model to be a multiple of 4",
+        ),
+        (
+            BlockConfig.of_sizes(18, 3, 20, position="rotary"),
             "2-D rotary positions need d_model / heads to be a multiple of 4, got",
         ),
     ],

@@ -21,7 +21,7 @@ SPLITS = chorales()
 
 def make(position="none", max_length=24):
     torch.manual_seed(0)
-    block = BlockConfig(16, 2, 24, position=position)
+    block = BlockConfig.of_sizes(16, 2, 24, position=position)
     return shake(MusicTransformer(MusicConfig(50, block, layers=1, max_length=max_length))).eval()
 
 

@@ -49,12 +49,14 @@ from txlib.recipes.vision import Vision
 from txlib.training import TrainConfig, train
 
 CONFIG = TrainConfig(lr=0.01, muon_lr=0.02, warmup=3, average=0.9, precision="fp32", checkpoint_every=2)
-BLOCK = BlockConfig(d_model=16, heads=2, d_ff=32, dropout=0.1, qk_norm=True, position="rotary_half", zero_output=True)
-LLAMA = BlockConfig(
+BLOCK = BlockConfig.of_sizes(
+    d_model=16, heads=2, d_ff=32, dropout=0.1, qk_norm="layer", position="rotary_half", zero_output=True
+)
+LLAMA = BlockConfig.of_sizes(
     16, 2, 24, norm="rms", activation="swiglu", bias=False, dropout=0.1, position="rotary_half", zero_output=True
 )
-BERT_BLOCK = replace(bert.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=32, dropout=0.1, attention_dropout=0.1)
-VIT = BlockConfig(16, 2, 32, activation="gelu", dropout=0.1, position="learned", zero_output=True)
+BERT_BLOCK = bert.PRESETS["tiny"].block.replace(d_model=16, heads=2, d_ff=32, dropout=0.1, attention_dropout=0.1)
+VIT = BlockConfig.of_sizes(16, 2, 32, activation="gelu", dropout=0.1, position="learned", zero_output=True)
 
 mini = partial(Preset, layers=1, training=CONFIG, minutes=0.01)
 MINI = {
@@ -62,7 +64,7 @@ MINI = {
     Language: mini(block=LLAMA, vocab_size=300, batch_size=32, context=8),
     Music: replace(
         music.PRESETS["tiny"],
-        block=replace(music.PRESETS["tiny"].block, d_model=16, heads=2, d_ff=24),
+        block=music.PRESETS["tiny"].block.replace(d_model=16, heads=2, d_ff=24),
         layers=1,
         batch_size=64,
         context=16,
@@ -71,13 +73,13 @@ MINI = {
     ),
     PreTraining: mini(block=BERT_BLOCK, vocab_size=400, batch_size=1000, context=160),
     Sets: mini(
-        block=replace(BLOCK, d_model=16, heads=2),
+        block=BLOCK.replace(d_model=16, heads=2),
         sizes={"decoder_layers": 1, "points": 3},
         training=replace(CONFIG, muon_lr=None),
         batch_size=16,
     ),
     Vision: mini(block=VIT, batch_size=16),
-    Arrays: mini(block=replace(LLAMA, norm="layer", position=None), vocab_size=262, batch_size=400, context=40),
+    Arrays: mini(block=LLAMA.replace(norm="layer", position=None), vocab_size=262, batch_size=400, context=40),
 }
 
 

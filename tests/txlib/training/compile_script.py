@@ -17,14 +17,14 @@ from txlib.recipes.translation import translation_loss
 from txlib.training import train
 from txlib.training.blocks import blocks_of, checkpointed, compiled
 
-BLOCK = BlockConfig(
+BLOCK = BlockConfig.of_sizes(
     16, 2, 32, norm="rms", activation="swiglu", position="rotary_half", dropout=0.2, attention_dropout=0.1
 )
 
 
 def make_gpt(layers=4, **changes):
     torch.manual_seed(1)
-    model = GPT(GPTConfig(30, replace(BLOCK, **changes), layers=layers, max_length=32))
+    model = GPT(GPTConfig(30, BLOCK.replace(**changes), layers=layers, max_length=32))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

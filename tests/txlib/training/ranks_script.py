@@ -28,7 +28,7 @@ def make_model():
             module.dropout = 0.0
         if hasattr(module, "config"):
             block = getattr(module.config, "block", module.config)
-            still = replace(block, dropout=0.0)
+            still = block.replace(dropout=0.0)
             module.config = still if block is module.config else replace(module.config, block=still)
     return model
 

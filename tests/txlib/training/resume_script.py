@@ -15,7 +15,7 @@ from txlib.training import TrainConfig, train
 
 def make_model():
     torch.manual_seed(1)
-    block = BlockConfig(d_model=8, heads=2, d_ff=16, dropout=0.2, qk_norm=True, position="rotary_half")
+    block = BlockConfig.of_sizes(d_model=8, heads=2, d_ff=16, dropout=0.2, qk_norm="layer", position="rotary_half")
     return Transformer(TransformerConfig(vocab_size=20, block=block, encoder_layers=1, decoder_layers=1))
 
 

@@ -15,7 +15,6 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from txlib.layers import MixtureConfig
 from txlib.models.sizes import build
 from txlib.recipes.language import window_loss
 from txlib.recipes.translation import translation_loss
@@ -29,7 +28,7 @@ POLICIES = ("blocks", "every-2", "matmuls")
 
 def test_what_a_block_is():
     assert [len(blocks_of(model)) for model in (make_gpt(3), resume_script.make_model(), nn.Linear(2, 2))] == [3, 2, 0]
-    experts = make_gpt(2, ffn=MixtureConfig(experts=3, top_k=1))
+    experts = make_gpt(2, experts=3, top_k=1)
     assert blocks_of(experts) == list(experts.decoder.layers)  # not the experts inside of them
 
 
@@ -42,7 +41,7 @@ def test_what_is_computed_twice_is_the_same_bit_for_bit(policy, bf16):
     """With dropout, of which the second pass draws the same."""
     cases = (
         (make_gpt(), window_loss, torch.randint(30, (3, 17))),
-        (make_gpt(ffn=MixtureConfig(experts=3, top_k=2)), window_loss, torch.randint(30, (3, 17))),
+        (make_gpt(experts=3, top_k=2), window_loss, torch.randint(30, (3, 17))),
         (resume_script.make_model().train(), translation_loss, resume_script.batches(0)[-1]),
     )
     for model, loss, batch in cases:
@@ -222,7 +221,7 @@ def test_8_bits_are_refused_where_they_cannot_be(monkeypatch):
         patch.setattr(blocks, "supports_fp8", lambda device: True)
         trained_in_fp8(0, "ddp")
     pytest.importorskip("torchao")
-    experts = make_gpt(1, ffn=MixtureConfig(experts=3))
+    experts = make_gpt(1, experts=3)
     with in_fp8(experts, emulate=True):
         kinds = {name: type(layer).__name__ for name, layer in experts.named_modules() if isinstance(layer, nn.Linear)}
     assert {name.split(".")[3] for name, kind in kinds.items() if kind == "Float8Linear"} == {"self_attention"}

@@ -9,7 +9,6 @@ from torch import nn
 from torch.distributed.tensor import init_device_mesh
 
 from txlib.attention import BlockSparseConfig, sliding_window
-from txlib.layers import MixtureConfig
 from txlib.models import GPT, Encoder, Transformer
 from txlib.models.sizes import BERT, GPT2, LLAMA, MIXTRAL, VASWANI, build
 from txlib.recipes.language import window_loss
@@ -36,7 +35,7 @@ SMALL = {"d_model": 64, "heads": 4, "d_ff": 128}
 def small(config, **changes):
     """A config of sizes.py, narrow and shallow."""
     layers = "encoder_layers" if hasattr(config, "encoder_layers") else "layers"
-    return replace(config, vocab_size=300, block=replace(config.block, **SMALL, **changes), **{layers: 2})
+    return replace(config, vocab_size=300, block=config.block.replace(**SMALL, **changes), **{layers: 2})
 
 
 def ids(batch=2, length=24, **names):
@@ -243,7 +242,7 @@ def one_of_several(rank: int, case: str, parallel: str, muon: bool) -> Memory:
 
 SEVERAL = {
     "gpt2, a window": (GPT, small(GPT2["small"], mechanism=BlockSparseConfig(), mask=sliding_window(40)), ids(1, 300)),
-    "llama": (GPT, small(LLAMA["7b"], kv_heads=2, qk_norm=True), ids(3, input_ids=1)),
+    "llama": (GPT, small(LLAMA["7b"], kv_heads=2, qk_norm="layer"), ids(3, input_ids=1)),
     "bert": (Encoder, replace(small(BERT["base"]), vocab_size=301), ids(5, input_ids=1)),
 }
 
@@ -285,7 +284,7 @@ def fsdp_with_experts(rank: int) -> tuple[Memory, int]:
 
 
 CPU = torch.device("cpu")
-EXPERTS = replace(small(MIXTRAL["8x7b"], kv_heads=2, ffn=MixtureConfig(experts=3)), layers=3, tie_embeddings=True)
+EXPERTS = replace(small(MIXTRAL["8x7b"], kv_heads=2, experts=3), layers=3, tie_embeddings=True)
 
 
 def test_blocks_of_experts_are_shared_out_whole():

@@ -18,7 +18,7 @@ MODULE = sys.modules["txlib.training.optimizers"]  # the module: the package has
 
 
 def make_transformer():
-    block = BlockConfig(d_model=8, heads=2, d_ff=16, qk_norm=True, position="none")
+    block = BlockConfig.of_sizes(d_model=8, heads=2, d_ff=16, qk_norm="layer", position="none")
     return Transformer(TransformerConfig(vocab_size=13, block=block, encoder_layers=2, decoder_layers=1))
 
 

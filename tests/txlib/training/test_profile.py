@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from txlib import devices
-from txlib.layers import BlockConfig, MixtureConfig
+from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig
 from txlib.recipes.language import window_loss
 from txlib.recipes.translation import translation_loss
@@ -20,12 +20,12 @@ from txlib.training import train
 from txlib.training.profile import StepFlops, Stopwatch
 
 CPU = torch.device("cpu")
-BLOCK = BlockConfig(16, 2, 40, bias=False, position="rotary_half", dropout=0.1)
+BLOCK = BlockConfig.of_sizes(16, 2, 40, bias=False, position="rotary_half", dropout=0.1)
 CONFIG = replace(resume_script.CONFIG, checkpoint_every=None, validate_every=None)
 
 
 def make_gpt(**changes):
-    return GPT(GPTConfig(30, replace(BLOCK, **changes), layers=3, max_length=32))
+    return GPT(GPTConfig(30, BLOCK.replace(**changes), layers=3, max_length=32))
 
 
 def test_operations_of_a_step():
@@ -49,7 +49,7 @@ def test_operations_are_counted_once_for_each_shape(monkeypatch):
 
 
 def test_operations_that_depend_on_numbers_are_not_known():
-    model = make_gpt(ffn=MixtureConfig(experts=3))
+    model = make_gpt(experts=3)
     assert StepFlops(model, window_loss)(torch.zeros(2, 5, dtype=torch.long)) is None
 
 

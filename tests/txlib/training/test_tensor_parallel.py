@@ -23,13 +23,13 @@ PADDING = torch.tensor([[1] * 7, [1] * 5 + [0] * 2, [1] * 3 + [0] * 4])
 def small(config, **changes):
     """A config of sizes.py, narrow and shallow."""
     layers = ("encoder_layers", "decoder_layers") if hasattr(config, "encoder_layers") else ("layers",)
-    block = replace(config.block, **SMALL, **changes)
+    block = config.block.replace(**SMALL, **changes)
     return replace(config, vocab_size=30, block=block, **dict.fromkeys(layers, 2))
 
 
 CASES = {
     "gpt2": lambda: (GPT(small(GPT2["small"])), {"labels": IDS}),
-    "llama": lambda: (GPT(small(LLAMA["7b"], kv_heads=2, qk_norm=True)), {"labels": IDS}),
+    "llama": lambda: (GPT(small(LLAMA["7b"], kv_heads=2, qk_norm="layer")), {"labels": IDS}),
     "bert": lambda: (Encoder(small(BERT["base"])), {"attention_mask": PADDING}),
     "transformer": lambda: (Transformer(small(VASWANI["base"])), {"attention_mask": PADDING, "labels": IDS}),
 }
@@ -124,7 +124,7 @@ def refused(rank: int, config, world: int) -> str:
 )
 def test_what_cannot_be_split_is_refused_by_name(changes, words):
     config = small(GPT2["small"])
-    said = refused_by(replace(config, block=replace(config.block, **changes)))
+    said = refused_by(replace(config, block=config.block.replace(**changes)))
     assert words in said
 
 

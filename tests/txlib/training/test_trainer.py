@@ -56,7 +56,7 @@ def test_accumulated_batches_are_one_large_batch():
     states, losses = [], []
     for groups_of_a_step in ([pairs], groups):
         model = resume_script.make_model().double()
-        model.config = replace(model.config, block=replace(model.config.block, dropout=0.0))
+        model.config = replace(model.config, block=model.config.block.replace(dropout=0.0))
         for module in model.modules():
             if isinstance(getattr(module, "dropout", None), float):
                 module.dropout = 0.0
@@ -221,7 +221,7 @@ class Questions(TorchDispatchMode):
 def test_a_step_asks_the_device_nothing(muon_lr, monkeypatch):
     """On the way that a GPU takes: forward, backward, clipping, both optimizers."""
     monkeypatch.setattr("txlib.training.losses.CHUNK", {})
-    block = BlockConfig(d_model=8, heads=2, d_ff=16, dropout=0.1, norm="rms", position="rotary_half")
+    block = BlockConfig.of_sizes(d_model=8, heads=2, d_ff=16, dropout=0.1, norm="rms", position="rotary_half")
     model = GPT(GPTConfig(20, block, layers=2, max_length=8))
     optimizer, windows = optimizers(model, lr=0.01, muon_lr=muon_lr), torch.randint(20, (3, 9))
     for parameter in model.parameters():
@@ -305,7 +305,7 @@ def test_a_loss_that_is_no_number_is_told_by_its_step_though_read_later(tmp_path
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_nobody_waits_for_a_gpu():
     """torch itself raises an error where a step would."""
-    block = BlockConfig(d_model=32, heads=2, d_ff=64, dropout=0.1, norm="rms", position="rotary_half")
+    block = BlockConfig.of_sizes(d_model=32, heads=2, d_ff=64, dropout=0.1, norm="rms", position="rotary_half")
     model = GPT(GPTConfig(20, block, layers=2, max_length=8)).cuda()
     optimizer, windows = optimizers(model, lr=0.01, muon_lr=0.02), torch.randint(20, (3, 9))
     training_step(model, [windows.cuda()], window_loss, optimizer, clip=1.0)

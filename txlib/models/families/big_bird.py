@@ -18,9 +18,9 @@ def read_attention(settings: Settings) -> dict[str, Any]:
     if kind not in (DENSE, SPARSE):
         raise ValueError(f"attention_type={kind!r} is not supported, only {DENSE}, {SPARSE}")
     if kind == DENSE:
-        return {"block.mechanism": None}
+        return {"block.attention.mechanism": None}
     sizes = {"block": settings.get("block_size", 64), "random": settings.get("num_random_blocks", 3)}
-    return {"block.mechanism": BigBirdConfig(**sizes).to_dict()}
+    return {"block.attention.mechanism": BigBirdConfig(**sizes)}
 
 
 def write_attention(config: EncoderConfig) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def write_attention(config: EncoderConfig) -> dict[str, Any]:
     Raises:
         ValueError: for another mechanism.
     """
-    mechanism = config.block.mechanism
+    mechanism = config.block.attention.mechanism
     if mechanism is None:
         return {"attention_type": DENSE}
     if not isinstance(mechanism, BigBirdConfig):
@@ -57,7 +57,7 @@ BIG_BIRD = Family(
     fixed={"is_decoder": False, "add_cross_attention": False, "use_bias": True, "rescale_embeddings": False},
     settings=(
         *(each for each in BERT.settings if getattr(each, "theirs", None) != "hidden_act"),
-        Setting("hidden_act", "block.activation", "gelu_new", words=ACTIVATIONS),
+        Setting("hidden_act", "block.ffn.activation", "gelu_new", words=ACTIVATIONS),
         Setting("sep_token_id", "sep_id", 66),
         Translation(read_attention, write_attention),
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from txlib.attention.config import decode, write
 from txlib.layers import BlockConfig
 from txlib.models.stack import ModelConfig
 
@@ -16,7 +17,6 @@ TENSORS = "names of tensors"
 REQUIRED = object()
 TRAINING_ONLY = (
     "dropout",
-    "attention_dropout",
     "embedding_dropout",
     "classifier_dropout",
     "init_std",
@@ -32,7 +32,7 @@ class Setting:
 
     Args:
         theirs: name of the entry.
-        ours: name of the field; dots lead into the configs inside it: "block.d_model".
+        ours: name of the field; dots lead into the configs inside it: "block.norm.eps".
         default: what a missing entry means, or a function that makes it of the other entries.
         null: whether null is a value of its own; elsewhere it means that the entry is missing.
         like: another field of ours; where both are equal, this one is None.
@@ -44,7 +44,7 @@ class Setting:
     default: Any = REQUIRED
     null: bool = False
     like: str | None = None
-    words: Mapping[str, str] | None = None
+    words: Mapping[Any, Any] | None = None
 
     def read(self, settings: Settings) -> dict[str, Any]:
         """Our field's value.
@@ -59,7 +59,7 @@ class Setting:
                 raise KeyError(self.theirs)
             value = self.default(settings) if callable(self.default) else self.default
         if self.words is not None and value not in self.words:
-            raise ValueError(f"{self.theirs}={value!r} is not supported, only {', '.join(self.words)}")
+            raise ValueError(f"{self.theirs}={value!r} is not supported, only {', '.join(map(str, self.words))}")
         return {self.ours: value if self.words is None else self.words[value]}
 
     def write(self, config: ModelConfig) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def head_width(theirs: str, d_model: str, heads: str, default: int | None = None
 
     def read(settings: Settings) -> dict[str, Any]:
         width = settings.get(theirs) or default
-        return {"block.d_head": None if width == settings[d_model] / settings[heads] else width}
+        return {"block.attention.head_dim": None if width == settings[d_model] / settings[heads] else width}
 
     return Translation(read, lambda config: {theirs: config.block.head_dim})
 
@@ -180,7 +180,7 @@ class Family:
         for entry in self.settings:
             if isinstance(entry, Setting) and entry.like and values[entry.ours] == values[entry.like]:
                 values[entry.ours] = None
-        return self.config.from_dict(nested(values))
+        return decode(nested(values), self.config)
 
     def write(self, model: nn.Module) -> dict[str, Any]:
         """The entries of a config.json."""
@@ -232,7 +232,8 @@ class Family:
         except (TypeError, ValueError) as error:
             return [str(error)]
         config: Any = model.config
-        return [f"{name}={value!r}" for name, value in what_counts(config).items() if said.get(name) != value]
+        ours = what_counts(config)
+        return [f"{name}={ours.get(name)!r}" for name in {**ours, **said} if said.get(name) != ours.get(name)]
 
     def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """For each tensor of the file: its name, its layout, and the names of what it fills in the model.
@@ -273,10 +274,9 @@ def expect(settings: Settings, fixed: Settings) -> None:
 
 
 def value_of(config: Any, path: str) -> Any:
-    """The field that a path with dots leads to; None where a config on the way is None."""
+    """Return the field that a path with dots leads to; None where a config on the way has no such field."""
     for name in path.split("."):
-        several = isinstance(config, tuple)  # one for each layer, which no published format can say
-        config = None if config is None or several else getattr(config, name)
+        config = getattr(config, name, None)
     return config
 
 
@@ -302,16 +302,17 @@ def flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 def what_counts(config: ModelConfig) -> dict[str, Any]:
     """What makes two configs give the same outputs: None for what follows from the rest, nothing for training only."""
-    values = flat(config.to_dict())
-    for place, block in vars(config).items():
+    values = flat(write(config))
+    for name, block in vars(config).items():
         if not isinstance(block, BlockConfig):
             continue
-        same = ("kv_heads", block.heads), ("attention_bias", block.bias), ("d_value", block.head_dim)
-        for name, usual in (*same, ("d_head", block.d_model / block.heads)):
-            if values[f"{place}.{name}"] == usual:
-                values[f"{place}.{name}"] = None
-        if not (block.position or "").startswith("rotary"):
-            values = {name: value for name, value in values.items() if not name.startswith(f"{place}.rotary")}
+        heads = block.attention.heads
+        usual = {"kv_heads": heads, "head_dim": block.d_model / heads, "value_dim": block.head_dim}
+        for field_name, value in usual.items():
+            path = f"{name}.attention.{field_name}"
+            values[path] = None if values[path] == value else values[path]
+        if block.norm.kind == "rms":
+            del values[f"{name}.norm.bias"]
     return {name: value for name, value in values.items() if name.rpartition(".")[2] not in TRAINING_ONLY}
 
 

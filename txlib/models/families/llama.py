@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from txlib.layers import RotaryConfig
 from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, head_width, same
 from txlib.models.gpt import GPT, GPTConfig
 
@@ -11,15 +12,15 @@ def settings(*, base: float, eps: float) -> tuple[Setting | Translation, ...]:
     return (
         Setting("vocab_size", "vocab_size"),
         Setting("hidden_size", "block.d_model"),
-        Setting("num_attention_heads", "block.heads"),
-        Setting("num_key_value_heads", "block.kv_heads", None, like="block.heads"),
+        Setting("num_attention_heads", "block.attention.heads"),
+        Setting("num_key_value_heads", "block.attention.kv_heads", None, like="block.attention.heads"),
         head_width("head_dim", "hidden_size", "num_attention_heads"),
-        Setting("intermediate_size", "block.d_ff"),
+        Setting("intermediate_size", "block.ffn.d_ff"),
         Setting("num_hidden_layers", "layers"),
         Setting("max_position_embeddings", "max_length"),
-        Setting("rms_norm_eps", "block.norm_eps", eps),
+        Setting("rms_norm_eps", "block.norm.eps", eps),
         Translation(lambda settings: read_rotary(settings, base), write_rotary),
-        Setting("attention_dropout", "block.attention_dropout", 0.0),
+        Setting("attention_dropout", "block.attention.dropout", 0.0),
         Setting("tie_word_embeddings", "tie_embeddings", False),
         Setting("initializer_range", "init_std", 0.02),
         Setting("bos_token_id", "bos_id", 1, null=True),
@@ -41,12 +42,15 @@ def read_rotary(settings: Settings, default: float) -> dict[str, Any]:
     else:
         raise ValueError(f"rope_scaling={kind!r} is not supported, only default, linear and llama3")
     base = rope.get("rope_theta", settings.get("rope_theta", default))
-    return {"block.rotary_base": base, "block.rotary_scaling": scaling}
+    return {"block.position.base": base, "block.position.scaling": scaling}
 
 
 def write_rotary(config: GPTConfig) -> dict[str, Any]:
-    """Both ways."""
-    base, scaling = config.block.rotary_base, config.block.rotary_scaling
+    """Return both ways; nothing for other positions, which Llama has no words for."""
+    position = config.block.position
+    if not isinstance(position, RotaryConfig):
+        return {}
+    base, scaling = position.base, position.scaling
     rope: dict[str, Any]
     if scaling is None:
         rope = {"rope_type": "default"}
@@ -63,7 +67,13 @@ LLAMA3_ROPE = {
     "low_freq_factor": "slow",
     "high_freq_factor": "fast",
 }
-IMPLIED = {"block.norm": "rms", "block.activation": "swiglu", "block.position": "rotary_half"}
+IMPLIED = {
+    "block.norm.kind": "rms",
+    "block.norm.bias": False,
+    "block.ffn.activation": "swiglu",
+    "block.position.type": "rotary",
+    "block.position.layout": "half",
+}
 FIXED = {"hidden_act": "silu"}
 NAMES = (
     *same("model.", "", ("embed_tokens", "embedding"), ("norm", "decoder.norm")),
@@ -89,8 +99,8 @@ LLAMA = Family(
     fixed=FIXED,
     settings=(
         *settings(base=10_000.0, eps=1e-6),
-        Setting("mlp_bias", "block.bias", False),
-        Setting("attention_bias", "block.attention_bias", False, like="block.bias"),
+        Setting("mlp_bias", "block.ffn.bias", False),
+        Setting("attention_bias", "block.attention.bias", False, words={True: True, False: False}),
     ),
     names=(
         *NAMES,

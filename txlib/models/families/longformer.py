@@ -11,13 +11,23 @@ from txlib.models.families.family import ACTIVATIONS, Family, Head, Setting, Set
 
 
 def read_windows(settings: Settings) -> dict[str, Any]:
-    """Theirs is the whole width, one for all layers or one for each."""
-    width = settings.get("attention_window", 512)
-    return {"block.mask": tuple(map(window, width)) if isinstance(width, list | tuple) else window(width)}
+    """Return the masks. Theirs is the whole width, one for all layers or one for each.
+
+    Raises:
+        ValueError: when there is not one for each layer.
+    """
+    widths, layers = settings.get("attention_window", 512), settings["num_hidden_layers"]
+    if not isinstance(widths, list | tuple):
+        return {"block.attention.mask": window(widths)}
+    if len(widths) != layers:
+        raise ValueError(f"attention_window has {len(widths)} widths for {layers} layers; give one each")
+    if len(set(widths)) == 1:
+        return {"block.attention.mask": window(widths[0])}
+    return {"block.layer_pattern": tuple({"mask": window(width)} for width in widths)}
 
 
 def window(width: int) -> Mask:
-    """Half of the width on either side.
+    """Return half of the width on either side.
 
     Raises:
         ValueError: when there is no half.
@@ -28,18 +38,19 @@ def window(width: int) -> Mask:
 
 
 def write_windows(config: EncoderConfig) -> dict[str, Any]:
-    """The whole width.
+    """Return the whole width.
 
     Raises:
         ValueError: for another mask.
     """
-    mask = config.block.mask
-    masks = mask if isinstance(mask, tuple) else (mask,)
-    for each in masks:
-        if not isinstance(each, SlidingWindow) or each.radius < 1:
-            raise ValueError(f"longformer has windows only, not mask={each}")
-    widths = [2 * each.radius for each in masks if isinstance(each, SlidingWindow)]
-    return {"attention_window": widths if isinstance(mask, tuple) else widths[0]}
+    pattern = config.block.layer_pattern
+    masks = [words.get("mask") for words in pattern] if pattern else [config.block.attention.mask]
+    widths = []
+    for mask in masks:
+        if not isinstance(mask, SlidingWindow) or mask.radius < 1:
+            raise ValueError(f"longformer has windows only, not mask={mask}")
+        widths.append(2 * mask.radius)
+    return {"attention_window": widths if pattern else widths[0]}
 
 
 def read_length(settings: Settings) -> dict[str, Any]:
@@ -63,24 +74,24 @@ LONGFORMER = Family(
         "LongformerForMultipleChoice": Head(bert.BertForMultipleChoice),
     },
     implied={
-        "block.norm_first": False,
-        "block.position": "learned",
-        "block.global_projections": True,
-        "block.mechanism": BlockSparseConfig().to_dict(),
+        "block.norm.placement": "post",
+        "block.position.type": "learned",
+        "block.mixer.type": "longformer",
+        "block.attention.mechanism": BlockSparseConfig(),
         "positions_after_pad": True,
     },
     settings=(
         Setting("vocab_size", "vocab_size"),
         Setting("hidden_size", "block.d_model"),
-        Setting("num_attention_heads", "block.heads"),
-        Setting("intermediate_size", "block.d_ff"),
+        Setting("num_attention_heads", "block.attention.heads"),
+        Setting("intermediate_size", "block.ffn.d_ff"),
         Setting("num_hidden_layers", "layers"),
         Translation(read_length, lambda config: {"max_position_embeddings": config.first_position + config.max_length}),
         Setting("type_vocab_size", "segments", 2),
-        Setting("layer_norm_eps", "block.norm_eps", 1e-12),
-        Setting("hidden_act", "block.activation", "gelu", words=ACTIVATIONS),
+        Setting("layer_norm_eps", "block.norm.eps", 1e-12),
+        Setting("hidden_act", "block.ffn.activation", "gelu", words=ACTIVATIONS),
         Setting("hidden_dropout_prob", "block.dropout", 0.1),
-        Setting("attention_probs_dropout_prob", "block.attention_dropout", 0.1),
+        Setting("attention_probs_dropout_prob", "block.attention.dropout", 0.1),
         Setting("initializer_range", "init_std", 0.02),
         Setting("pad_token_id", "pad_id", 1),
         Setting("sep_token_id", "sep_id", 2),

@@ -22,7 +22,13 @@ MIXTRAL = Family(
     "mixtral",
     GPTConfig,
     heads={"MixtralForCausalLM": Head(GPT)},
-    implied={**IMPLIED, "block.bias": False, "block.ffn.normalise": True},
+    implied={
+        **IMPLIED,
+        "block.attention.bias": False,
+        "block.ffn.bias": False,
+        "block.ffn.type": "mixture",
+        "block.ffn.normalise": True,
+    },
     fixed={**FIXED, "sliding_window": None},
     settings=(
         *settings(base=1e6, eps=1e-5),

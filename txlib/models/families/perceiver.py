@@ -37,10 +37,10 @@ def read_widths(settings: Settings) -> dict[str, Any]:
         widening = settings.get(f"{kind}_attention_widening_factor", 1) if kind else 1
         sizes = {
             "d_model": d_model,
-            "heads": heads,
-            "d_head": width // heads,
-            "d_value": value // heads,
-            "d_ff": widening * d_model,
+            "attention.heads": heads,
+            "attention.head_dim": width // heads,
+            "attention.value_dim": value // heads,
+            "ffn.d_ff": widening * d_model,
         }
         found |= {f"{place}.{name}": size for name, size in sizes.items()}
     return found
@@ -50,25 +50,25 @@ def write_widths(config: PerceiverLMConfig) -> dict[str, Any]:
     """Their names for the widths. What they can't say is read with another value."""
     block, cross = config.block, config.reading
     keys, values = (
-        {each.heads * each.head_dim for each in (block, cross)},
+        {each.attention.heads * each.head_dim for each in (block, cross)},
         {all_values(each) for each in (block, cross)},
     )
     return {
         "d_latents": block.d_model,
         "d_model": config.d_input,
-        "num_self_attention_heads": block.heads,
-        "num_cross_attention_heads": cross.heads,
+        "num_self_attention_heads": block.attention.heads,
+        "num_cross_attention_heads": cross.attention.heads,
         "qk_channels": keys.pop() if len(keys) == 1 else None,
         "v_channels": values.pop() if len(values) == 1 else None,
-        "cross_attention_shape_for_attention": "q" if cross.heads * cross.head_dim == block.d_model else "kv",
-        "self_attention_widening_factor": block.d_ff // block.d_model,
-        "cross_attention_widening_factor": cross.d_ff // cross.d_model,
+        "cross_attention_shape_for_attention": "q" if cross.attention.heads * cross.head_dim == block.d_model else "kv",
+        "self_attention_widening_factor": block.ffn.d_ff // block.d_model,
+        "cross_attention_widening_factor": cross.ffn.d_ff // cross.d_model,
     }
 
 
 def all_values(block: BlockConfig) -> int:
     """Width of all heads' values together."""
-    return block.heads * block.value_dim
+    return block.attention.heads * block.value_dim
 
 
 def shared(theirs: str, ours: str, default: Any, **more: Any) -> tuple[Setting, ...]:
@@ -98,7 +98,7 @@ PERCEIVER = Family(
     "perceiver",
     PerceiverLMConfig,
     heads={"PerceiverForMaskedLM": Head(PerceiverForMaskedLM)},
-    implied={f"{place}.norm_eps": 1e-5 for place in BLOCKS},  # whatever layer_norm_eps says
+    implied={f"{place}.norm.eps": 1e-5 for place in BLOCKS},  # whatever layer_norm_eps says
     fixed={"use_query_residual": True},
     settings=(
         Translation(read_widths, write_widths),
@@ -109,8 +109,8 @@ PERCEIVER = Family(
         Setting("max_position_embeddings", "max_length", 2048),
         Setting("pad_token_id", "pad_id", 0),
         Setting("initializer_range", "init_std", 0.02),
-        *shared("hidden_act", "activation", "gelu", words=ACTIVATIONS),
-        *shared("attention_probs_dropout_prob", "attention_dropout", 0.1),
+        *shared("hidden_act", "ffn.activation", "gelu", words=ACTIVATIONS),
+        *shared("attention_probs_dropout_prob", "attention.dropout", 0.1),
     ),
     names=(
         *same("perceiver.input_preprocessor.", "", ("embeddings", "embedding"), ("position_embeddings", "position")),

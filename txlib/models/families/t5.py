@@ -32,7 +32,7 @@ def write_output(config: TransformerConfig) -> dict[str, Any]:
 
 
 def is_gated(config: TransformerConfig) -> bool:
-    return config.block.activation in GATED
+    return config.block.ffn.activation in GATED
 
 
 def stack(side: str) -> tuple[Name, ...]:
@@ -59,27 +59,29 @@ T5 = Family(
     TransformerConfig,
     heads={"T5ForConditionalGeneration": Head(Transformer), "T5WithLMHeadModel": Head(Transformer)},
     implied={
-        "block.norm": "rms",
-        "block.bias": False,
-        "block.attention_scale": 1.0,
-        "block.position": "t5",
+        "block.norm.kind": "rms",
+        "block.norm.bias": False,
+        "block.attention.bias": False,
+        "block.ffn.bias": False,
+        "block.attention.scale": 1.0,
+        "block.position.type": "t5",
         "scale_embedding": False,
     },
     fixed={"is_encoder_decoder": True, "is_decoder": False},
     settings=(
         Setting("vocab_size", "vocab_size"),
         Setting("d_model", "block.d_model"),
-        Setting("num_heads", "block.heads"),
+        Setting("num_heads", "block.attention.heads"),
         head_width("d_kv", "d_model", "num_heads", default=64),
-        Setting("d_ff", "block.d_ff"),
+        Setting("d_ff", "block.ffn.d_ff"),
         Setting("num_layers", "encoder_layers"),
         Setting("num_decoder_layers", "decoder_layers", lambda settings: settings["num_layers"]),
         Setting("n_positions", "max_length", 512),
-        Setting("relative_attention_num_buckets", "block.position_buckets", 32),
-        Setting("relative_attention_max_distance", "block.position_max_distance", 128),
-        Setting("layer_norm_epsilon", "block.norm_eps", 1e-6),
-        Setting("feed_forward_proj", "block.activation", "relu", words=ACTIVATIONS),
-        Setting("dropout_rate", "block.attention_dropout", 0.1),
+        Setting("relative_attention_num_buckets", "block.position.buckets", 32),
+        Setting("relative_attention_max_distance", "block.position.max_distance", 128),
+        Setting("layer_norm_epsilon", "block.norm.eps", 1e-6),
+        Setting("feed_forward_proj", "block.ffn.activation", "relu", words=ACTIVATIONS),
+        Setting("dropout_rate", "block.attention.dropout", 0.1),
         Setting("dropout_rate", "block.dropout", 0.1),
         Translation(read_output, write_output),
         Setting("pad_token_id", "pad_id", 0),
