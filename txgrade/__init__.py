@@ -49,7 +49,7 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext txgrade` gives a notebook the magic `%submit`; so does importing `check`.
+    """Give a notebook the magic `%submit`: `%load_ext txgrade` does it, and so does importing `check`.
 
     From then on it is noted which cells run, when, and which of them fail: `%submit` refuses a file that is older
     than they are, and a check names the cell that failed.

@@ -4,7 +4,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -234,7 +234,6 @@ def grade(
         from txgrade.running.cluster import Network
         from txgrade.running.display import Display
         from txgrade.running.grader import grade
-        from txgrade.text import plural
 
     with Display() as display:
         try:
@@ -254,6 +253,12 @@ def grade(
         except KeyboardInterrupt:
             print("txgrade: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
             raise typer.Exit(130) from None
+    _print_graded(graded, out)
+
+
+def _print_graded(graded: Any, out: Path) -> None:
+    from txgrade.text import plural
+
     results = graded.results
     print(
         f"{plural(len(results), 'submission')}, {graded.fresh} graded now; isolation: {graded.isolation}; "
@@ -261,15 +266,15 @@ def grade(
     )
     if graded.missing:
         print(f"{len(graded.missing)} of the roster handed in nothing: see {out / 'review.csv'}")
-    look = sum(result.needs_review for result in results)
-    if look:
-        need = "needs" if look == 1 else "need"
-        print(f"{look} of {plural(len(results), 'submission')} {need} a look: see {out / 'review.csv'}")
+    flagged = sum(result.needs_review for result in results)
+    if flagged:
+        need = "needs" if flagged == 1 else "need"
+        print(f"{flagged} of {plural(len(results), 'submission')} {need} a look: see {out / 'review.csv'}")
     print(f"Grades: {out / 'grades.csv'}; overview: {out / 'summary.html'}; pages: {out / 'feedback'}")
 
 
 def read_seeds(words: str) -> tuple[int, ...]:
-    """Seeds as `txgrade explain` prints them.
+    """Read seeds as `txgrade explain` prints them.
 
     Raises:
         ValueError: these are no seeds.

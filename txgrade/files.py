@@ -42,7 +42,7 @@ class Folder:
             self._handle = None
 
     def folder(self, name: str, make: bool = False) -> "Folder":
-        """A folder in it, which is no link; with `make` it is made where there is nothing of this name."""
+        """Open a folder in it that is not a link; `make` creates it if nothing has this name."""
         if make:
             place, where = self._at(name)
             with contextlib.suppress(FileExistsError):
@@ -50,7 +50,7 @@ class Folder:
         return Folder(self.path / name, follow=False, inside=self)
 
     def stat(self, name: str = ".") -> os.stat_result:
-        """Of the folder, which may be closed to us, or of what is in it; of a link itself."""
+        """Return the status of the folder, which may be closed to us, or of what is in it; of a link itself."""
         if name == "." and self._handle is not None:
             return os.fstat(self._handle)
         place, where = self._at(name)
@@ -78,7 +78,7 @@ class Folder:
         return handle
 
     def read(self, name: str, most: int) -> tuple[bytes, os.stat_result]:
-        """A plain file in it.
+        """Read a plain file in it.
 
         Raises:
             OSError: as `file`; EFBIG where it has more than so many bytes.
@@ -92,7 +92,7 @@ class Folder:
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Within the block, whoever else locks this file waits (where the system has file locks)."""
+        """Make others who lock this file waits (where the system has file locks)."""
         lock = self.file(name, os.O_RDWR | os.O_CREAT)
         try:
             with contextlib.suppress(ImportError, OSError):  # some network file systems have none
@@ -125,7 +125,7 @@ class Folder:
                 os.close(handle)
 
     def _at(self, name: str) -> tuple[Any, dict[str, int]]:
-        """How the functions of `os` are told of something in it."""
+        """Return the arguments by which the functions of `os` find something in it."""
         return (self.path / name, {}) if self._handle is None else (name, {"dir_fd": self._handle})
 
 
@@ -162,7 +162,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Within the block, whoever else locks this path waits (where the system has file locks)."""
+    """Make others who lock this path waits (where the system has file locks)."""
     with Folder(path.parent) as folder, folder.locked(path.name):
         yield
 

@@ -95,7 +95,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def metadata() -> Any:
-    """The metadata of every notebook that the project writes."""
+    """Return the metadata of every notebook that the project writes."""
     import nbformat
 
     spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": KERNEL}

@@ -7,7 +7,7 @@ GRADING_SEEDS = 2**62  # a grader's seed lies between the two: too many to try t
 
 
 def derived_seed(*parts: object) -> int:
-    """A seed for NumPy or torch from anything that has a text, e.g. a seed and a task's name."""
+    """Return a seed for NumPy or torch from anything that has a text, e.g. a seed and a task's name."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:4], "big")
 

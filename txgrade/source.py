@@ -29,13 +29,13 @@ class Program:
 
 
 def parsed(source: str) -> ast.Module:
-    """The syntax tree of what IPython makes of a cell; an empty one where that can't be read."""
+    """Return the syntax tree of what IPython makes of a cell; an empty one where that can't be read."""
     return program(source).tree
 
 
 @lru_cache(maxsize=32)
 def program(source: str, nested: int = 0) -> Program:
-    """What a cell runs in IPython: without indentation and prompts, with the Python that its magics time."""
+    """Return what a cell runs in IPython: without indentation and prompts, with the Python that its magics time."""
     text = source
     try:
         try:
@@ -97,7 +97,7 @@ class _WithoutMagics(ast.NodeTransformer):
 
 
 def _statements(node: ast.AST, nested: int) -> list[ast.stmt] | None:
-    """What the call of a harmless magic runs; None for anything else."""
+    """Return what the call of a harmless magic runs; None for anything else."""
     match node:
         case ast.Call(
             ast.Attribute(ast.Call(ast.Name("get_ipython"), [], []), "run_line_magic" | "run_cell_magic"),
@@ -125,7 +125,7 @@ def _statements(node: ast.AST, nested: int) -> list[ast.stmt] | None:
 
 
 def names_bound(source: str) -> set[str]:
-    """The names that a cell defines at its top level."""
+    """Return the names that a cell defines at its top level."""
     body = parsed(source).body
     return {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)} | {
         target.id
@@ -137,13 +137,13 @@ def names_bound(source: str) -> set[str]:
 
 
 def names_used(source: str) -> set[str]:
-    """The names that a cell reads, wherever in it."""
+    """Return the names that a cell reads, wherever in it."""
     names = (node for node in ast.walk(parsed(source)) if isinstance(node, ast.Name))
     return {name.id for name in names if isinstance(name.ctx, ast.Load)}
 
 
 def names_given(source: str) -> set[str]:
-    """The names that a cell defines, imports, assigns or takes as an argument, wherever in it."""
+    """Return the names that a cell defines, imports, assigns or takes as an argument, wherever in it."""
     nodes = list(ast.walk(parsed(source)))
     return (
         {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -154,7 +154,7 @@ def names_given(source: str) -> set[str]:
 
 
 def imported_modules(sources: Iterable[str]) -> tuple[str, ...]:
-    """What some cells import, as `module` or `module:name`."""
+    """Return what some cells import, as `module` or `module:name`."""
     modules: dict[str, None] = {}
     for source in sources:
         for node in ast.walk(parsed(source)):

@@ -1,4 +1,4 @@
-"""Small things said in words: numbers, plurals, a little markdown, and a submission's text made safe to look at."""
+"""Formatting of text: numbers, plurals, a little markdown, and a submission's text made safe to display."""
 
 import hashlib
 import html
@@ -10,12 +10,12 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # what a terminal would show as colour
 
 
 def printable(text: str) -> str:
-    """The text without anything that steers a terminal or a page, each of which becomes �; colours just go."""
+    """Return the text without anything that steers a terminal or a page, each of which becomes �; colours just go."""
     return STEERING.sub("�", COLOUR.sub("", text.replace("\r\n", "\n")))
 
 
 def number(value: int | float) -> str:
-    """Points as a person writes them: 1.5, 0.67, 2."""
+    """Return points as a person writes them: 1.5, 0.67, 2."""
     return f"{round(value, 2):g}"
 
 
@@ -24,14 +24,14 @@ def plural(count: int | float, word: str) -> str:
 
 
 def titled(title: str, words: str) -> str:
-    """Words about something with a title, which may end in a mark of its own: `The mask: right`, `Which row? Right`."""
+    """Join a title, which may end in punctuation, and words about it: `The mask: right`, `Which row? Right`."""
     if title.endswith(("?", "!", ".", "…", ":")):
         return f"{title} {words[:1].upper()}{words[1:]}"
     return f"{title}: {words}"
 
 
 def markup(line: str) -> str:
-    """The little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
+    """Return the little markdown of a mistake's sentence as HTML: `code`, *emphasis*, **strong**."""
     parts = re.split(r"`([^`]+)`", line)  # text and code by turns
     for i, part in enumerate(parts):
         text = html.escape(part, quote=False)
@@ -44,5 +44,5 @@ def markup(line: str) -> str:
 
 
 def stub_digest(source: str) -> str:
-    """What a released answer cell keeps of its source, to tell whether it is still as it was."""
+    """Return what a released answer cell keeps of its source, to tell whether it is still as it was."""
     return hashlib.sha256(source.strip().encode("utf-8", "replace")).hexdigest()[:16]

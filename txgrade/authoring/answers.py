@@ -7,9 +7,9 @@ from txgrade.authoring.notebooks import LOADED
 
 
 def read_answers(notebook: Any) -> dict[str, str]:
-    """The sources, by grade_id, of the answer cells of a released exercise that are no longer as they were released.
+    """Return the sources, by grade_id, of the answer cells that have changed since the exercise was released.
 
-    A solution, a lesson or any other notebook has none.
+    A notebook that is not a released exercise has none.
     """
     if not any(LOADED.search(cell.source) for cell in notebook.cells if cell.cell_type == "code"):
         return {}
@@ -21,7 +21,7 @@ def read_answers(notebook: Any) -> dict[str, str]:
 
 
 def put_answers(notebook: Any, answers: dict[str, str]) -> list[str]:
-    """Put answers into a fresh notebook's cells; returns the grade_ids for which it has none."""
+    """Put answers into a fresh notebook's cells, and return the grade_ids for which it has no cell."""
     cells = {cell.metadata["nbgrader"]["grade_id"]: cell for cell in notebook.cells if is_answer(cell)}
     for id in answers.keys() & cells.keys():
         cells[id].source = answers[id]

@@ -85,7 +85,7 @@ class Assignment:
 
 
 def digest(*parts: str) -> str:
-    """One hash of several texts."""
+    """Return one hash of several texts."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
@@ -93,7 +93,7 @@ def digest(*parts: str) -> str:
 
 
 def rebuild(assignment: Assignment, answers: dict[str, str], *, hidden: bool = True) -> Any:
-    """The instructor's notebook with a submission's answers in it; nothing else of the submission.
+    """Return the instructor's notebook with a submission's answers in it; nothing else of the submission.
 
     A solution cell without an answer gets its stub. Without `hidden` the checks have no hidden tests.
 
@@ -117,7 +117,7 @@ def rebuild(assignment: Assignment, answers: dict[str, str], *, hidden: bool = T
 
 
 def _guarded(assignment: Assignment, cells: list) -> list:
-    """The cells of a rebuilt notebook, with what keeps a check independent of what answers have named."""
+    """Return the cells of a rebuilt notebook, with what keeps a check independent of what answers have named."""
     checks = {task.check for task in assignment.tasks if task.kind in ("evidence", "measured")}
     guarded: list = []
     given: list[str] = []
@@ -150,7 +150,7 @@ def rebuild_alone(assignment: Assignment, task: GradedTask, answers: dict[str, s
 
 
 def solved(assignment: Assignment) -> Any:
-    """The assignment's notebook with its own answers."""
+    """Return the assignment's notebook with its own answers."""
     return rebuild(assignment, {cell.id: cell.source for cell in assignment.notebook.cells})
 
 

@@ -1,4 +1,4 @@
-"""What an answer calls, by the names in its source. It proves nothing: whoever tries can evade it."""
+"""The names that an answer calls, by its source. They prove nothing: a determined learner can evade the search."""
 
 import ast
 from collections import Counter
@@ -20,26 +20,26 @@ MOST_NESTED, LONGEST = 3, 10_000  # texts in texts, and characters of a text tha
 
 
 def forbidden_names(source: str, names: Iterable[str]) -> list[str]:
-    """Which of the names an answer uses, sorted.
+    """Return those of the names that an answer uses, sorted.
 
     `softmax` alone is found as a function, a method and an import, unless the answer defines it itself. A dotted name
     is found through imports, `from torch.nn.functional import softmax as s`; on an object that no import of this
     source explains, such as `scores.softmax(-1)`, its last part counts. Constant texts that are run or imported are
-    searched, too. A source that can't be read uses nothing (see `unsearched`).
+    searched as well. A source that can't be read uses nothing (see `unsearched`).
     """
     used = _used(source).names
     return sorted({name for name in names if any(_is(path, name) for path in used)})
 
 
 def direct_operators(source: str) -> list[str]:
-    """Which of torch's operators an answer calls past its functions, such as torch.ops.aten.softmax, sorted."""
+    """Return the operators of torch that an answer calls directly, such as torch.ops.aten.softmax, sorted."""
     paths = {path for path, _ in _used(source).names}
     direct = {path for path in paths for start in DIRECT if f"{path}.".startswith(f"{start}.")}
     return sorted(path for path in direct if not any(other.startswith(f"{path}.") for other in direct))
 
 
 def unsearched(source: str, given: Collection[str] = ()) -> list[str]:
-    """Why names in an answer may be missed: in words, none where all of it could be searched.
+    """Return the reasons why names in an answer may be missed; none if all of it could be searched.
 
     `given` are names of the exercise's own: `getattr(F, GATE)` hides nothing where it says what GATE is.
     """
@@ -47,7 +47,7 @@ def unsearched(source: str, given: Collection[str] = ()) -> list[str]:
 
 
 def reached(source: str) -> set[str]:
-    """All that an answer reads by a name or a path, in full where imports tell, also through constant texts."""
+    """Return every name or path that an answer reads, in full where imports tell, also through constant texts."""
     return {path for path, _ in _used(source).names}
 
 
@@ -125,7 +125,7 @@ class _Finder:
                 self._hide("uses IPython's shell")
 
     def _is_own(self, read: Read) -> bool:
-        """Whether a name is the answer's own: an argument, or defined by it; no other value that it calls."""
+        """Return whether a name is the answer's own: an argument, or defined by it; no other value that it calls."""
         scope, name = self._scope, read.name
         ways = (scope.local if read.local else scope.bound).get(name, frozenset())
         if read.called and ways == {"value"}:
@@ -141,7 +141,7 @@ class _Finder:
             self._module(path[0])
 
     def _path(self, node: ast.AST) -> tuple[str, bool] | None:
-        """`F.softmax` in full, and whether an import says where it begins."""
+        """Return `F.softmax` in full, and whether an import says where it begins."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -155,7 +155,7 @@ class _Finder:
         return ".".join([self._scope.imported.get(name, name), *reversed(parts)]), known
 
     def _call(self, node: ast.Call) -> None:
-        """getattr(torch, "softmax"), methodcaller("softmax"), import_module("txlib.text"), eval("torch.softmax(x)")."""
+        """Note getattr(torch, "softmax"), methodcaller("softmax"), import_module("torch"), eval("torch.softmax(x)")."""
         function = self._function(node.func)
         if function in READERS:
             for text in filter(None, map(self._text, node.args)):
@@ -174,7 +174,7 @@ class _Finder:
             self._look_up(node.func.value, node.args[0] if node.args else None)
 
     def _subscript(self, node: ast.Subscript) -> None:
-        """torch.__dict__["softmax"], vars(torch)["softmax"], sys.modules["txlib"]."""
+        """Note torch.__dict__["softmax"], vars(torch)["softmax"], sys.modules["torch"]."""
         self._look_up(node.value, node.slice)
 
     def _look_up(self, place: ast.AST, key: ast.AST | None) -> None:
@@ -195,7 +195,7 @@ class _Finder:
                 self._module(text)
 
     def _function(self, node: ast.AST) -> str:
-        """What a called function is called itself: eval and the like only where they are Python's own."""
+        """Return the name of a called function; of eval and the like only where they are Python's own."""
         path = self._path(node) if isinstance(node, ast.Name | ast.Attribute | ast.Call) else None
         name = path[0].rpartition(".")[2] if path else ""
         if name in RUNNERS and not self._runs_text(node):
@@ -203,7 +203,7 @@ class _Finder:
         return "" if name in SHELL and not _is_shell(node) else name
 
     def _runs_text(self, node: ast.AST) -> bool:
-        """Whether this is eval, exec or compile, or a function that imports."""
+        """Return whether this is eval, exec or compile, or a function that imports."""
         path = self._path(node) if isinstance(node, ast.Name | ast.Attribute | ast.Call) else None
         whole = path[0] if path else ""
         start, _, name = whole.rpartition(".")
@@ -246,12 +246,12 @@ class _Finder:
             self.hidden |= finder.hidden
 
     def _is_module(self, node: ast.AST) -> bool:
-        """Whether this is a module, as far as imports and torch's own names tell."""
+        """Return whether this is a module, as far as imports and torch's own names tell."""
         path = self._path(node)
         return path is not None and (path[1] or path[0].partition(".")[0] in ("torch", "F", "builtins", "__builtins__"))
 
     def _text(self, node: ast.AST) -> str | None:
-        """A text that is constant, also one that is put together of constants, or has a name."""
+        """Return a constant text, which may be put together from constants or have a name; None for anything else."""
         value = _folded(node, self._texts)
         return value if isinstance(value, str) else None
 
@@ -260,14 +260,14 @@ class _Finder:
 
 
 def _is_shell(node: ast.AST) -> bool:
-    """Whether this is a method of what get_ipython() returns, or of a name that may be it."""
+    """Return whether this is a method of what get_ipython() returns, or of a name that may be it."""
     return isinstance(node, ast.Attribute) and (
         not isinstance(node.value, ast.Call) or _last(node.value.func) == "get_ipython"
     )
 
 
 def _methods(tree: ast.Module) -> set[str]:
-    """The names of functions, and what is stored in attributes: they may be read of `self`."""
+    """Return the names of functions, and what is stored in attributes: they may be read of `self`."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -278,7 +278,7 @@ def _methods(tree: ast.Module) -> set[str]:
 
 
 def _constant_names(tree: ast.Module) -> dict[str, str]:
-    """The names that are bound once in all, to a constant text."""
+    """Return the names that are bound once in all, to a constant text."""
     nodes = list(ast.walk(tree))
     times = Counter(node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
     times.update(node.arg for node in nodes if isinstance(node, ast.arg))
@@ -293,7 +293,7 @@ def _constant_names(tree: ast.Module) -> dict[str, str]:
 
 
 def _folded(node: ast.AST, names: dict[str, str]) -> Any:
-    """The value of a constant, and of texts that are put together: "tx" + "lib", "".join(["tx", "lib"]); else None."""
+    """Return the value of a constant, or of texts put together: "to" + "rch", "".join(["to", "rch"]); else None."""
 
     def joined(nodes: Iterable[ast.AST], between: str = "") -> str | None:
         parts = [_folded(part, names) for part in nodes]

@@ -23,7 +23,7 @@ def is_rubric(cell: Any) -> bool:
 
 
 def stays_home(cell: Any) -> bool:
-    """Whether only the author may see the cell; it is never executed as part of the notebook."""
+    """Return whether only the author may see the cell; it is never executed as part of the notebook."""
     return is_mistakes(cell) or is_rubric(cell)
 
 
@@ -32,7 +32,7 @@ def is_parameters(cell: Any) -> bool:
 
 
 def is_answer(cell: Any) -> bool:
-    """Whether the learner answers in this cell, by code or in writing."""
+    """Return whether the learner answers in this cell, by code or in writing."""
     return bool(cell.metadata.get("nbgrader", {}).get("solution"))
 
 
@@ -45,7 +45,7 @@ def is_check(cell: Any) -> bool:
 
 
 def stub(cell: Any) -> str:
-    """What is released of a cell's source: no solutions, no hidden tests, no mark scheme.
+    """Return what is released of a cell's source: no solutions, no hidden tests, no mark scheme.
 
     A written answer without marks is the author's from end to end.
     """
@@ -62,7 +62,7 @@ def mark_stub(cell: Any) -> None:
 
 
 def is_stub(cell: Any) -> bool:
-    """Whether a learner's answer cell is as it was released, or empty."""
+    """Return whether a learner's answer cell is as it was released, or empty."""
     noted = cell.metadata.get("txgrade", {}).get("stub")
     as_released = any(stub in cell.source for stub in STUBS) if noted is None else stub_digest(cell.source) == noted
     return as_released or not cell.source.strip()
@@ -92,12 +92,12 @@ def strip_region(source: str, region: str, instead: str | None = None) -> str:
 
 
 def region_text(source: str, region: str) -> str:
-    """What stands between a region's marks."""
+    """Return what stands between a region's marks."""
     return "\n".join(_split(source, region)[1])
 
 
 def _split(source: str, region: str, instead: str | None = None) -> tuple[list[str], list[str]]:
-    """The lines outside and inside a region."""
+    """Return the lines outside and inside a region."""
     outside: list[str] = []
     within: list[str] = []
     inside = False
@@ -118,7 +118,7 @@ def _split(source: str, region: str, instead: str | None = None) -> tuple[list[s
 
 
 def check_body(source: str) -> ast.Module:
-    """A check cell as a function that is called at once: its names end with it, and no answer finds them.
+    """Return a check cell as a function that is called at once: its names end with it, and no answer finds them.
 
     Line numbers stay those of the source.
     """
@@ -129,7 +129,7 @@ def check_body(source: str) -> ast.Module:
 
 
 def definitions(source: str) -> str:
-    """What a given cell defines once and for all: its imports, functions, classes and constants."""
+    """Return what a given cell defines once and for all: its imports, functions, classes and constants."""
     body = [node for node in ast.parse(source).body if isinstance(node, DEFINITIONS) or _is_constant(node)]
     return "\n\n".join(map(ast.unparse, body))
 
@@ -138,7 +138,7 @@ DEFINITIONS = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
 
 
 def _is_constant(node: ast.stmt) -> bool:
-    """Whether a statement names a number, a text, or a tuple, list or dict of these."""
+    """Return whether a statement names a number, a text, or a tuple, list or dict of these."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return False
     try:

@@ -66,7 +66,7 @@ def check_notebook(
 
 
 def read_notebook(path: Path) -> Any:
-    """A notebook file.
+    """Read a notebook file.
 
     Raises:
         NotebookError: no such file, or not a notebook.

@@ -18,12 +18,12 @@ Data = tuple[tuple[str, Path], ...]  # each one's place, as cells name it, and w
 
 
 def named_data(notebook: Any) -> list:
-    """The places that a notebook's cells name as data."""
+    """Return the places that a notebook's cells name as data."""
     return [place for cell in notebook.cells for place in cell.metadata.get("data", ())]
 
 
 def find_data(notebook: Any, source: Path) -> tuple[Data, list[str]]:
-    """A source's data, and what is wrong with how it names them."""
+    """Return a source's data, and what is wrong with how it names them."""
     data, problems = [], []
     for place in named_data(notebook):
         path = source.parent / str(place)
@@ -42,7 +42,7 @@ def find_data(notebook: Any, source: Path) -> tuple[Data, list[str]]:
 
 
 def digest_of(data: Data) -> list[str]:
-    """What a grade depends on of the data: each file's place, and a hash of its bytes."""
+    """Return what a grade depends on of the data: each file's place, and a hash of its bytes."""
     hashes = []
     for place, path in data:
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
@@ -69,7 +69,7 @@ def hand_out(data: Data, folder: Path) -> list[str]:
 
 
 def missing_data(notebook: Any, folder: Path) -> list[str]:
-    """The data that a notebook names and that are not there, seen from its folder."""
+    """Return the data that a notebook names and that are not there, seen from its folder."""
     return [place for place in named_data(notebook) if not (folder / place).exists()]
 
 

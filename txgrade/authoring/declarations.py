@@ -1,7 +1,7 @@
-"""What the author knows about a task: the usual wrong answers, other right ones, and how it is to be graded.
+"""What an author declares about a task: the usual wrong answers, other right ones, and how it is graded.
 
-All these calls stand in cells tagged `mistakes`, which are never released. They only note down; `txgrade release`, the
-tests and the grader use what was noted. In a notebook they do nothing.
+These calls belong in cells tagged `mistakes`, which are never released. They only register; `txgrade release`, the
+tests and the grader use what was registered. In a notebook they do nothing.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class Equivalent:
 
 @dataclass
 class Declarations:
-    """All that the author's cells said."""
+    """Everything that an author's cells declare."""
 
     answers: list[KnownAnswer] = field(default_factory=list)
     forbidden: list[Forbidden] = field(default_factory=list)
@@ -78,7 +78,7 @@ _noted: Declarations | None = None
 
 
 def mistake(task: str, answer: Any, sentence: str) -> None:
-    """A known wrong answer to a task, and the sentence a good tutor says to it.
+    """Declare a known wrong answer to a task, and the sentence a good tutor says to it.
 
     `answer` stands in for the function or class that the task's solution cell defines; where the cell defines
     several, it is a dict from names to stand-ins. Inside it every name means the reference's, so that
@@ -90,14 +90,15 @@ def mistake(task: str, answer: Any, sentence: str) -> None:
 
 
 def alternative(task: str, answer: Any) -> None:
-    """Another right answer to a task, written differently: release proves that its check accepts it."""
+    """Declare another right answer to a task, written differently: release proves that its check accepts it."""
     _note(KnownAnswer(task, answer))
 
 
 def equivalent(task: str, change: str, reason: str) -> None:
-    """A change of the solution after which it is still right: `equivalent("rows", "dim=-1 → dim=1", "x is a matrix.")`.
+    """Declare a change after which the solution is still right.
 
-    `change` is what `txgrade validate --mutants` prints, `old → new`. A note that fits no surviving mutant is reported.
+    For example `equivalent("rows", "dim=-1 → dim=1", "x is a matrix.")`. `change` is what `txgrade validate --mutants`
+    prints, `old → new`. A declaration that fits no surviving mutant is reported.
     """
     if not reason.strip():
         raise ValueError(f'equivalent("{task}", "{change}", …) needs a reason')
@@ -106,12 +107,12 @@ def equivalent(task: str, change: str, reason: str) -> None:
 
 
 def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence[str] = ()) -> None:
-    """What an answer to a task must not call: `forbid("softmax-rows", "softmax", operators="aten._softmax")`.
+    """Declare what an answer to a task must not call: `forbid("softmax-rows", "softmax", operators="aten._softmax")`.
 
     A name alone, `softmax`, is found in any form: function, method, import. A dotted one, `torch.nn.Softmax`, is found
     under whatever name it was imported, and where its last part is called as a method. Operators are torch's own, seen
     while the check runs; `"attention"` stands for all that compute attention, forward or backward. A find is a flag
-    for a person: it takes no points off. `forbid("*", …)` speaks of every task.
+    for a person: it takes no points off. `forbid("*", …)` applies to every task.
     """
     names, operators = _texts(names), _texts(operators)
     if not names and not operators:
@@ -132,11 +133,11 @@ def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence
 
 
 def allow(task: str, names: str | Sequence[str], *, reason: str) -> None:
-    """A library function that may be called: `allow("counts", "torch.bincount", reason="the task is to find it")`.
+    """Declare a library function that may be called.
 
-    `txgrade validate` reports each function of torch that returns the reference's values and that `forbid` does not
-    name. Here an author says that this is meant; learners should find it in the prompt, too. `allow("*", …)` speaks of
-    every task.
+    For example `allow("counts", "torch.bincount", reason="the task is to find it")`. `txgrade validate` reports
+    each function of torch that returns the reference's values and that `forbid` does not name. Here an author says that
+    this is intended; the prompt should tell learners as well. `allow("*", …)` applies to every task.
     """
     names = _texts(names)
     for name in names:
@@ -158,11 +159,11 @@ def attention_operators() -> tuple[str, ...]:
 
 
 def measured(task: str, function: Callable) -> None:
-    """A task whose check shows weights or tokens; `function(shown, private)` says what they are worth.
+    """Declare a task whose check shows weights or tokens; `function(shown, private)` says what they are worth.
 
     It runs in the grader, with the names of the whole source, on data that no submission ever sees. `shown` is the
     list of the values that the check showed: of weights a dict of float32 tensors, of tokens a list of integers or a
-    list of such lists. It returns the share of the task's points, 0 to 1, or (share, sentence for the learner).
+    list of such lists. It returns the fraction of the task's points, 0 to 1, or (fraction, sentence for the learner).
     `private` draws as `show` does, from the grader's own seed; it begins where the check's `show.private` began, so
     what that drew can be drawn again, with the truth. What the function raises counts as 0.
     """
@@ -182,10 +183,10 @@ def due(
     per_day: int | float = 0.1,
     at_most: int | float = 1,
 ) -> None:
-    """When the exercise is due: `due("2026-12-01 23:59", timezone="Europe/Zurich", per_day=0.1, at_most=0.5)`.
+    """Declare when the exercise is due: `due("2026-12-01 23:59", timezone="Europe/Zurich", per_day=0.1, at_most=0.5)`.
 
-    What comes later than `grace_minutes` after it loses the share `per_day` of its points for each day that has
-    begun since it was due, and never more than `at_most`.
+    A submission more than `grace_minutes` late loses the fraction `per_day` of its points for each day begun since
+    the due date, and never more than `at_most`.
     """
     rule = {"when": when, "timezone": timezone, "grace_minutes": grace_minutes, "per_day": per_day, "at_most": at_most}
     deadline(rule)
@@ -193,7 +194,7 @@ def due(
         raise ValueError(f"due(…, grace_minutes={grace_minutes}): give minutes, 0 or more")
     for name, share in {"per_day": per_day, "at_most": at_most}.items():
         if isinstance(share, bool) or not 0 <= share <= 1:
-            raise ValueError(f"due(…, {name}={share}): give a share of the points, from 0 to 1")
+            raise ValueError(f"due(…, {name}={share}): give a fraction of the points, from 0 to 1")
     if _noted is not None:
         if _noted.due is not None:
             raise ValueError("due(…) is there twice; an exercise has one date")
@@ -202,7 +203,7 @@ def due(
 
 @contextlib.contextmanager
 def collect_declarations() -> Iterator[Declarations]:
-    """Within the block, collect what the author's cells say."""
+    """Collect what the author's cells declare within the block."""
     global _noted
     outer, _noted = _noted, Declarations()
     try:

@@ -301,7 +301,7 @@ class _Reader:
         return tuple(names)
 
     def _prompt(self, answer: int) -> str:
-        """The nearest markdown cell above the answer that has a Task heading."""
+        """Return the nearest markdown cell above the answer that has a Task heading."""
         for cell in reversed(self.notebook.cells[:answer]):
             if cell.cell_type == "markdown" and HEADING.search(cell.source):
                 return strip_region(cell.source, MARK_SCHEME)

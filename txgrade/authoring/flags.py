@@ -1,6 +1,6 @@
-"""What a person should look at in an answer's source: names that are not its own, and what can't be searched.
+"""Review flags of an answer's source: names that are not its own, and code that can't be searched.
 
-Nothing here proves anything, and nothing takes points: whoever tries can evade it.
+A flag proves nothing and takes no points: a determined learner can evade the search.
 """
 
 import ast
@@ -38,7 +38,7 @@ class Own:
 
 
 def source_notes(assignment: Assignment, answers: dict[str, str], ran: Collection[str]) -> list[Note]:
-    """Flags for a person, of an answer's source alone. `ran` are the cells that ran, as far as outputs tell."""
+    """Return review flags that an answer's source alone raises. `ran` are the cells known to have run."""
     own = own_names(assignment)
     notes = []
     for task in assignment.tasks:
@@ -70,7 +70,7 @@ def _notes(task: GradedTask, source: str, own: Own, ran: bool) -> list[Note]:
 
 
 def own_names(assignment: Assignment) -> Own:
-    """The names of an assignment's cells, as learners see them: without solutions and hidden tests."""
+    """Return the names of an assignment's cells, as learners see them: without solutions and hidden tests."""
     own, checks = Own(), {task.check: task for task in assignment.tasks if task.kind != "written"}
     for cell in assignment.notebook.cells:
         if cell.cell_type != "code":
@@ -98,7 +98,7 @@ def _names(source: str) -> Names:
 
 
 def rebound_names(tree: ast.Module, names: Names, own: Own, task: GradedTask) -> list[str]:
-    """The names of other cells that an answer binds: given ones, other answers', and those that checks rely on.
+    """Return the names of other cells that an answer binds: given ones, other answers', and those that checks rely on.
 
     To import again what is given under this name is harmless, and so are other names of checks: these bind them anew.
     """
@@ -112,7 +112,7 @@ def rebound_names(tree: ast.Module, names: Names, own: Own, task: GradedTask) ->
 
 
 def borrowed_names(tree: ast.Module, names: Names, own: Own, source: str) -> list[str]:
-    """What an answer reads that belongs to a check or to IPython: their names, and ways to reach them."""
+    """Return what an answer reads that belongs to a check or to IPython: their names, and ways to reach them."""
     read = {read.name for read in names.reads if not read.local}
     read |= {name for name, stored in _by_text(tree) if not stored}
     known = names.bound.keys() | own.given.keys() | set().union(*own.solved.values()) | set(vars(builtins))
@@ -123,13 +123,13 @@ def borrowed_names(tree: ast.Module, names: Names, own: Own, source: str) -> lis
 
 
 def _is_within(path: str, names: Names) -> bool:
-    """Whether a path leads into a module that reaches others; `gc` may be an answer's own name."""
+    """Return whether a path leads into a module that reaches others; `gc` may be an answer's own name."""
     own = path.partition(".")[0] in (names.bound.keys() | names.local.keys()) - names.imported.keys()
     return not own and any(f"{path}.".startswith(f"{way}.") for way in WHOLE_WAYS)
 
 
 def _by_text(tree: ast.Module) -> list[tuple[str, bool]]:
-    """Names in globals()["…"], and whether they are bound there."""
+    """Return names in globals()["…"], and whether they are bound there."""
     found = []
     for node in ast.walk(tree):
         match node:
@@ -139,7 +139,7 @@ def _by_text(tree: ast.Module) -> list[tuple[str, bool]]:
 
 
 def _spaces(tree: ast.Module, names: Names) -> set[str]:
-    """`globals()`, where it is used for more than a constant name; the others where the cell itself calls them."""
+    """Return `globals` where it is used for more than a constant name; the others where the cell itself calls them."""
     used: list[str] = []
     for node in ast.walk(tree):
         match node:
@@ -151,7 +151,7 @@ def _spaces(tree: ast.Module, names: Names) -> set[str]:
 
 
 def _patched(tree: ast.Module, names: Names, own: Own) -> set[str]:
-    """Attributes of modules and of given names that an answer sets: `torch.allclose = …`."""
+    """Return attributes of modules and of given names that an answer sets: `torch.allclose = …`."""
     foreign = (names.imported.keys() | own.given.keys()) - names.local.keys()
     patched = set()
     for node in ast.walk(tree):
@@ -166,6 +166,6 @@ def _patched(tree: ast.Module, names: Names, own: Own) -> set[str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Names in words, as far as there is room."""
+    """Return names in words, as far as there is room."""
     quoted = [f"`{name[:LONGEST]}`" for name in names]
     return ", ".join(quoted[:MOST_NAMES]) + (" …" if len(quoted) > MOST_NAMES else "")

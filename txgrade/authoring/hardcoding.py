@@ -1,4 +1,4 @@
-"""What an answer earns that computes nothing, but looks up values that a released notebook or an earlier page told.
+"""What hard-coded answers earn: they compute nothing, but look up values that a notebook or feedback page showed.
 
 A check draws its inputs anew for each grading. Where it draws from too little, the values that were recorded on the
 public seed are right again, and a table of them passes. `txgrade validate` tries such tables on fresh seeds.
@@ -18,9 +18,9 @@ FRESH_SEEDS = tuple(range(101, 121))
 
 
 def hardcoded_shares(path: Path | str, *, timeout: int | float = 600) -> dict[str, list[dict]]:
-    """What tables of an exercise's public values earn, by task: `{"seed", "how", "share"}` of each that earns anything.
+    """Return what hard-coded public values earn, by task: `{"seed", "how", "share"}` of each table that earns anything.
 
-    Runs in a process of its own, on the FRESH_SEEDS, with the hidden tests, as the grader does.
+    Runs in its own process, on the FRESH_SEEDS, with the hidden tests, as the grader does.
 
     Raises:
         RecordingError: where the source's own code fails.
@@ -29,7 +29,7 @@ def hardcoded_shares(path: Path | str, *, timeout: int | float = 600) -> dict[st
 
 
 def hardcoding_problems(earning: list[dict]) -> list[str]:
-    """A task's line for the author: which table earns most, how often, and what to do; none where none earns."""
+    """Return a task's line for the author: which table earns most, how often, and what to do; none where none earns."""
     if not earning:
         return []
     seeds = {each["seed"] for each in earning}
@@ -58,7 +58,7 @@ def _try_all(exercise: Exercise, seeds: list[int]) -> dict[str, list[dict]]:
 
 
 def _from_values(public: dict, expected: dict) -> Iterator[tuple[str, dict]]:
-    """Bundles made of the public one: replayed, exchanged, chosen by label, and each value everywhere."""
+    """Yield bundles made of the public one: replayed, exchanged, chosen by label, and each value everywhere."""
     shown, wanted = public["shown"], expected["shown"]
     if not shown or public["error"]:
         yield "the public result", public
@@ -84,7 +84,7 @@ def _from_values(public: dict, expected: dict) -> Iterator[tuple[str, dict]]:
 
 
 def _tables(exercise: Exercise, task: Task, namespace: dict) -> dict[str, dict]:
-    """What each function of the task gave for which arguments, and in which order, on the public seed."""
+    """Return what each function of the task gave for which arguments, and in which order, on the public seed."""
     tables: dict[str, dict] = {}
 
     def noting(name: str, function: Callable) -> Callable:
@@ -104,7 +104,7 @@ def _tables(exercise: Exercise, task: Task, namespace: dict) -> dict[str, dict]:
 
 
 def _from_arguments(exercise: Exercise, task: Task, namespace: dict, tables: dict) -> Iterator[tuple[str, dict]]:
-    """The bundle of answers that look their arguments up; what they don't find is answered in the public order."""
+    """Yield the bundle of answers that look up their arguments; unknown ones are answered in the public order."""
     if not tables:
         return
 
@@ -128,7 +128,7 @@ def _from_arguments(exercise: Exercise, task: Task, namespace: dict, tables: dic
 def with_answers(
     exercise: Exercise, task: Task, namespace: dict, wrap: Callable[[str, Callable], Callable], hidden: bool
 ) -> dict:
-    """A run of the check with the task's functions wrapped. Classes stay: they would have to be written."""
+    """Return a run of the check with the task's functions wrapped. Classes stay: they would have to be written."""
     originals = {name: namespace[name] for name in task.names}
     functions = {name: each for name, each in originals.items() if callable(each) and not isinstance(each, type)}
     namespace.update({name: wrap(name, function) for name, function in functions.items()})
@@ -140,7 +140,7 @@ def with_answers(
 
 
 def _key(args: tuple, kwargs: dict) -> str:
-    """The arguments as a text that is equal for equal values; a tensor stands for its type, shape and numbers."""
+    """Return the arguments as a text, equal for equal values; a tensor becomes its type, shape and numbers."""
     import torch
 
     def plain(value: Any) -> Any:

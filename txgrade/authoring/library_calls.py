@@ -8,10 +8,10 @@ OTHER_SEED = 101
 
 
 def library_calls(path: Path | str, *, timeout: float = 600) -> dict[str, list[dict]]:
-    """What returns the reference's values, by task: `{"function", "names", "operators"}` of each that isn't covered.
+    """Return calls that give the reference's values, by task: `{"function", "names", "operators"}` of each.
 
-    Covered is what `forbid` or `allow` name, and what the reference calls itself. Tasks that are measured are left
-    out, and functions that take no tensors.
+    Left out: calls that `forbid` or `allow` name or that the reference makes itself, measured tasks, and functions
+    that take no tensors.
 
     Raises:
         RecordingError: where the source's own code fails.
@@ -20,7 +20,7 @@ def library_calls(path: Path | str, *, timeout: float = 600) -> dict[str, list[d
 
 
 def library_problems(calls: list[dict]) -> list[str]:
-    """A line for each such call of a task, for its author."""
+    """Return a line for each such call of a task, for its author."""
     return [
         f"{call['names'][0]} returns the values of the reference's {call['function']}: forbid it, "
         f"{_ways(call['operators'][:3])}; or allow(…) it, and say in the prompt that it may be used"
@@ -29,5 +29,5 @@ def library_problems(calls: list[dict]) -> list[str]:
 
 
 def _ways(operators: list[str]) -> str:
-    """How a call can be forbidden."""
+    """Return how a call can be forbidden."""
     return f"by name or by operator ({', '.join(operators)})" if operators else "by name"

@@ -63,7 +63,7 @@ class Call:
         return not any(self.is_equal(tensor) for tensor in self.tensors)
 
     def is_returned_by(self, function: Callable, filling: Filling) -> bool | None:
-        """Whether a function of torch's returns the value, alone or among others; None where it can't be called so."""
+        """Return whether a torch function returns the value, alone or among others; None if it can't be called so."""
         try:
             value = filling.call(function, self.tensors, self.numbers)
             return any(self.is_equal(part) for part in (value if isinstance(value, (tuple, list)) else (value,)))
@@ -71,7 +71,7 @@ class Call:
             return None
 
     def is_equal(self, value: Any) -> bool:
-        """Whether a value is the wanted one, but for axes of length 1 in front."""
+        """Return whether a value is the wanted one, but for axes of length 1 in front."""
         if not isinstance(value, Tensor) or value.numel() != self.wanted.numel() or _kind(value) != _kind(self.wanted):
             return False
         front = value.dim() - self.wanted.dim()
@@ -112,7 +112,7 @@ def _search(exercise: Exercise, other_seed: int) -> dict[str, list[dict]]:
 
 
 def recorded_calls(exercise: Exercise, task: Task, namespace: dict) -> dict[str, list[Call]]:
-    """The calls of a task's functions in its check, as far as they take tensors and return numbers."""
+    """Return the calls of a task's functions in its check, as far as they take tensors and return numbers."""
     noted: dict[str, list[tuple]] = {}
 
     def noting(name: str, function: Callable) -> Callable:
@@ -138,7 +138,7 @@ def recorded_calls(exercise: Exercise, task: Task, namespace: dict) -> dict[str,
 
 
 def _arguments(function: Callable, args: tuple, kwargs: dict) -> tuple[tuple[Tensor, ...], tuple]:
-    """Copies of the tensors among arguments, also of those in lists; and the numbers."""
+    """Return copies of the tensors among arguments, also of those in lists; and the numbers."""
     try:
         values: Sequence[Any] = tuple(inspect.signature(function).bind(*args, **kwargs).arguments.values())
     except (TypeError, ValueError):
@@ -154,7 +154,7 @@ def _arguments(function: Callable, args: tuple, kwargs: dict) -> tuple[tuple[Ten
 
 
 def _first_value(value: Any) -> Tensor:
-    """What a function returned, or the first of several tensors; numbers become a tensor.
+    """Return what a function returned, or the first of several tensors; numbers become a tensor.
 
     Raises:
         TypeError, ValueError: these are no numbers.
@@ -165,7 +165,7 @@ def _first_value(value: Any) -> Tensor:
 
 
 def matches_of(function: str, calls: Sequence[Sequence[Call]]) -> list[Match]:
-    """What returns the values of all calls of a function; `calls` are those on one seed, and those on another."""
+    """Return the torch calls that give the values of all calls of a function, on one seed and on another."""
     every = [call for seed in calls for call in seed]
     different = {str(call.wanted.tolist()) for call in every}
     informative = [call for call in every if call.says_something]
@@ -193,7 +193,7 @@ def matches_of(function: str, calls: Sequence[Sequence[Call]]) -> list[Match]:
 
 
 def _merged(matches: Iterator[Match]) -> list[Match]:
-    """One match for each name: an operator and the function around it are the same to an author."""
+    """Return one match for each name: an operator and the function around it are the same to an author."""
     merged: dict[str, Match] = {}
     for match in matches:
         last = match.names[0].rpartition(".")[2]
@@ -204,7 +204,7 @@ def _merged(matches: Iterator[Match]) -> list[Match]:
 
 
 def _tried(candidates: Sequence[TorchCall], attempt: Callable[[TorchCall], Any]) -> Iterator[tuple[TorchCall, Any]]:
-    """Each candidate for which an attempt gives something; one that crashes or hangs is left out.
+    """Yield each candidate for which an attempt gives something; one that crashes or hangs is left out.
 
     The attempts are made in forked processes, where the system has them.
     """
@@ -253,18 +253,18 @@ def _attempts(candidates: Sequence[TorchCall], begin: int, attempt: Callable, se
 
 
 def _telling(match: Match, operators: frozenset[str]) -> list[str]:
-    """Those of a match's operators by which it can be told from the reference."""
+    """Return those of a match's operators by which it can be told from the reference."""
     return sorted(set(match.operators) - operators - VIEWS)
 
 
 def _own(exercise: Exercise, task: Task, namespace: dict) -> tuple[str, frozenset[str]]:
-    """A reference's source, and the operators that run in its check."""
+    """Return a reference's source, and the operators that run in its check."""
     bundle, _ = check_run(exercise, task, namespace, hidden=True, operators=True)
     return exercise.notebook.cells[task.answer].source, frozenset(bundle["operators"] or ())
 
 
 def _is_covered(match: Match, task: Task, notes: Declarations, source: str, operators: frozenset[str]) -> bool:
-    """Whether the author speaks of it, or the reference itself calls it."""
+    """Return whether the author speaks of it, or the reference itself calls it."""
     short = {name.rpartition(".")[2] for name in match.names}
     if forbidden_names(source, short):
         return True

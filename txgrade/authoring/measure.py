@@ -1,7 +1,7 @@
-"""Measures what a task's answer has made, its weights or tokens, on data that no submission ever sees.
+"""Measures the weights or tokens that an answer made, on data that no submission ever sees.
 
-The author's `measured(task, function)` says how; it runs in a fresh process, with the names of the author's source.
-All that a submission gives it are numbers.
+The author's `measured(task, function)` does it, in a fresh process, with the names of the author's source.
+A submission contributes nothing but numbers.
 """
 
 import base64
@@ -27,7 +27,7 @@ class NotFinite(ValueError):
 def measure(
     path: Path | str, requests: list[dict], *, timeout: int | float = 600, memory_mb: int = MEMORY
 ) -> list[dict]:
-    """The share of the points, 0 to 1, and a sentence or "", for each `{"task", "seed", "bundle"}`.
+    """Return the fraction of the points, 0 to 1, and a sentence or "", for each `{"task", "seed", "bundle"}`.
 
     The process has `memory_mb` of memory beyond what the source's own code takes: what a learner chose can't swell it.
 
@@ -56,8 +56,8 @@ def measure(
 def measured_shares(
     exercise: Exercise, measured: list[str], runs: dict[int, dict]
 ) -> dict[tuple[str, int], list[dict]]:
-    """What the measured tasks' answers are worth, by (task, seed): the reference's, each known answer's, and last what
-    comes of absurd weights.
+    """Return what the measured tasks' answers are worth, by (task, seed): the reference's, each known answer's, and
+    last that of absurd weights.
 
     An answer whose check ends in an error is worth 0.
     """
@@ -78,7 +78,7 @@ def measured_shares(
 
 
 def _absurd(bundle: dict) -> dict:
-    """A bundle with weights so large that every number made of them is infinite or NaN; nothing, where it has none."""
+    """Return a bundle with weights so large that every number made of them is infinite or NaN."""
     shown, huge = [], struct.pack("<ff", 3e38, -3e38)
     for each in bundle["shown"]:
         if each["value"]["kind"] == "weights":
@@ -92,7 +92,7 @@ def _absurd(bundle: dict) -> dict:
 
 
 def shown_values(bundle: dict) -> list:
-    """What the author's function gets: the shown values, weights as a dict of float32 tensors, tokens as lists.
+    """Return what the author's function gets: the shown values, weights as a dict of float32 tensors, tokens as lists.
 
     Raises:
         NotFinite: a weight is NaN or infinite.

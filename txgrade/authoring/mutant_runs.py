@@ -16,7 +16,7 @@ PATIENCE = 10  # seconds beyond four times the limit, for a machine that does ot
 
 
 def in_child(work: Callable[[Callable[[], None]], Ended], limit: int | float) -> Ended:
-    """What `work` returns, in a child of its own; or how that died: `time`, `memory` or `crash`.
+    """Return what `work` returns in a child process, or how that died: `time`, `memory` or `crash`.
 
     `work` gets a function to call before each of its parts. A part may take `limit` seconds of the processor; one that
     waits for ever is ended, too.
@@ -43,7 +43,7 @@ def in_child(work: Callable[[Callable[[], None]], Ended], limit: int | float) ->
 
 
 def _heard(reading: int, patience: int | float) -> tuple[str, bool]:
-    """All that a child writes up to its last line, and whether it always went on writing in time."""
+    """Return all that a child writes up to its last line, and whether it always went on writing in time."""
     text = b""
     while not text.endswith(b"\n"):
         if not select.select([reading], [], [], patience)[0]:
@@ -85,5 +85,5 @@ def _silence() -> None:
 
 
 def _size() -> int:
-    """The bytes of address space that this process has."""
+    """Return the bytes of address space that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -100,7 +100,7 @@ class TaskMutants:
         return [mutant for mutant in self.slips if not mutant.sentences]
 
     def counts(self) -> tuple[int, int, int, int, int]:
-        """Mutants, those killed, unexplained survivors, common slips, those told a sentence."""
+        """Return mutants, those killed, unexplained survivors, common slips, those told a sentence."""
         slips = len(self.slips)
         return len(self.mutants), self.killed, len(self.survivors), slips, slips - len(self.silent)
 
@@ -126,7 +126,7 @@ class ExerciseMutants:
         ]
 
     def lists(self) -> str:
-        """A line a hole; then a line a common slip that no sentence is said to."""
+        """Return a line for each hole, then a line for each common slip without a sentence."""
         lines = []
         for title, attribute in (
             ("These changes earn all points:", "survivors"),
@@ -141,7 +141,7 @@ class ExerciseMutants:
         return "\n".join(lines)
 
     def table(self) -> str:
-        """A line a task, and one for all."""
+        """Return a line for each task, and one for all."""
         row = "{:<28} {:>10}  {:>7}  {:>6}  {:>9}  {:>10}  {:>14}".format
         lines = [row("task", "difficulty", "mutants", "killed", "survivors", "equivalent", "slips told")]
         counted = [(task.task, task.difficulty or 0, task.counts()) for task in self.tasks]
@@ -161,7 +161,7 @@ class ExerciseMutants:
         return "\n".join([*lines, *(f"{task.task}: {task.only}" for task in self.tasks if task.only)])
 
     def data(self) -> dict:
-        """Everything, for programs."""
+        """Return everything, for programs."""
         return {
             "source": str(self.source),
             "tasks": [vars(task) | {"mutants": [vars(mutant) for mutant in task.mutants]} for task in self.tasks],
@@ -249,7 +249,7 @@ def report(sources: list[Path], to: Path | None = None) -> int:
 
 @contextlib.contextmanager
 def _bar(source: Path) -> Iterator[Callable[[int, int], None]]:
-    """A bar at the terminal, nothing elsewhere."""
+    """Show a progress bar on a terminal, and nothing otherwise."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -311,7 +311,7 @@ def _try_all(exercise: Exercise, recordings: dict[str, dict], progress: Path) ->
 
 
 def _chosen(exercise: Exercise, task: Task, runs: list[_Run], measured: bool) -> tuple[list[Mutation], str, list[str]]:
-    """A task's mutants, why some are left out, and the changes of those."""
+    """Return a task's mutants, why some are left out, and the changes of those."""
     if measured:
         return [], "measured, so a changed training that still reaches the bar is no hole: no mutants", []
     mutants = mutations(exercise.notebook.cells[task.answer].source)
@@ -328,7 +328,7 @@ def _chosen(exercise: Exercise, task: Task, runs: list[_Run], measured: bool) ->
 
 
 def _tried(exercise: Exercise, task: Task, mutation: Mutation, runs: list[_Run], recording: dict) -> dict:
-    """How a mutant ends: in a child of its own, so that nothing of it stays."""
+    """Return how a mutant ends: in a child of its own, so that nothing of it stays."""
     sources = [mutation.source, *_sources_between(exercise, task)]
 
     def work(beat: Callable[[], None]) -> Ended:
@@ -366,14 +366,14 @@ def _kind_of_end(verdict: str, bundle: dict) -> str:
 
 
 def _sources_between(exercise: Exercise, task: Task) -> Iterator[str]:
-    """The given cells between a task's answer and its check: they may use the answer."""
+    """Yield the given cells between a task's answer and its check: they may use the answer."""
     for cell in exercise.notebook.cells[task.answer + 1 : task.check]:
         if cell.cell_type == "code" and not (is_answer(cell) or is_check(cell) or stays_home(cell)):
             yield cell.source
 
 
 def _first_line(exercise: Exercise, task: Task) -> int:
-    """The line of the source above the first one of a task's answer; 0 in a notebook."""
+    """Return the line of the source above the first one of a task's answer; 0 in a notebook."""
     if exercise.path.suffix == ".ipynb":
         return 0
     head = re.compile(rf'# %%.*"grade_id": *"{re.escape(task.id)}"')

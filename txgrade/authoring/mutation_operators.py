@@ -87,7 +87,7 @@ Operator = Callable[[ast.AST, Above], Iterator[Change]]
 
 
 def numbers(node: ast.AST, above: Above) -> Iterator[Change]:
-    """Whole numbers ± 1, and 0 for 2; floats doubled, halved and with the other sign; -inf → 0; truth turned over."""
+    """Yield whole numbers ± 1, and 0 for 2; floats doubled, halved and negated; -inf → 0; True for False."""
     value = number(node)
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield Change("truth", ast.Constant(not node.value))
@@ -106,7 +106,7 @@ def numbers(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def _is_neutral(value: int, node: ast.AST, parent: ast.AST) -> bool:
-    """Whether a number says what a dropped term, factor or power says: + 0, * 1, / 1, ** 1."""
+    """Return whether a number says what a dropped term, factor or power says: + 0, * 1, / 1, ** 1."""
     if not isinstance(parent, ast.BinOp):
         return False
     if isinstance(parent.op, ast.Add | ast.Sub):
@@ -116,7 +116,7 @@ def _is_neutral(value: int, node: ast.AST, parent: ast.AST) -> bool:
 
 
 def number(node: ast.AST | None) -> int | float | None:
-    """The number that is written here, a minus before it included; None where it is something else."""
+    """Return the number that is written here, a minus before it included; None where it is something else."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = number(node.operand)
         return None if value is None else -value
@@ -131,7 +131,7 @@ def _is_infinity(node: ast.AST) -> bool:
 
 
 def comparisons(node: ast.AST, above: Above) -> Iterator[Change]:
-    """< for <=, and the other way round; == for !=; in for not in."""
+    """Yield < for <=, and the other way round; == for !=; in for not in."""
     if isinstance(node, ast.Compare):
         for index, op in enumerate(node.ops):
             others = FLIPPED[type(op)]
@@ -141,7 +141,7 @@ def comparisons(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def arithmetic(node: ast.AST, above: Above) -> Iterator[Change]:
-    """Another operation, a term or a factor dropped, operands exchanged, a minus or a `not` dropped."""
+    """Yield another operation, a term or a factor dropped, operands exchanged, a minus or a `not` dropped."""
     if isinstance(node, ast.UnaryOp) and number(node.operand) is None:
         yield Change("sign" if isinstance(node.op, ast.USub) else "logic", node.operand)
     if isinstance(node, ast.AugAssign):
@@ -169,13 +169,13 @@ def arithmetic(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def _goes_on(left: ast.expr, op: ast.operator) -> bool:
-    """Whether this is the end of a longer sum or product, of which an operator drops one part at a time."""
+    """Return whether this is the end of a longer sum or product, of which an operator drops one part at a time."""
     kin = TERMS if isinstance(op, TERMS) else FACTORS
     return isinstance(left, ast.BinOp) and isinstance(left.op, kin)
 
 
 def logic(node: ast.AST, above: Above) -> Iterator[Change]:
-    """`and` for `or`, a condition dropped, one branch of an `… if … else …`."""
+    """Yield `and` for `or`, a condition dropped, one branch of an `… if … else …`."""
     if isinstance(node, ast.BoolOp):
         yield Change("logic", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values))
         for index in range(len(node.values)):
@@ -187,7 +187,7 @@ def logic(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def axes(node: ast.AST, above: Above) -> Iterator[Change]:
-    """Another axis, no axis, a new axis elsewhere."""
+    """Yield another axis, no axis, a new axis elsewhere."""
     if isinstance(node, ast.Call):
         for index, argument in enumerate(node.args):
             if index == axis_argument(node):
@@ -223,7 +223,7 @@ def axis_argument(call: ast.Call) -> int | None:
 
 
 def _other_axes(axis: ast.expr, above: Above) -> Iterator[ast.expr]:
-    """Neighbouring axes, and the far end.
+    """Yield neighbouring axes, and the far end.
 
     The same axis counted from the other end is left out, since on matrices it is the same, unless the task is for any
     number of axes.
@@ -243,7 +243,7 @@ def _other_axes(axis: ast.expr, above: Above) -> Iterator[ast.expr]:
 
 
 def _any_axes(above: Above) -> bool:
-    """Whether a function around this takes tensors with any number of axes, as its types say: `"*batch n d"`."""
+    """Return whether a function around this takes tensors with any number of axes, as its types say: `"*batch n d"`."""
     functions = [node for node in above if isinstance(node, ast.FunctionDef)]
     arguments = [argument for function in functions for argument in function.args.args]
     types = [ast.unparse(argument.annotation) for argument in arguments if argument.annotation]
@@ -251,7 +251,7 @@ def _any_axes(above: Above) -> bool:
 
 
 def _new_axis_moved(node: ast.Subscript) -> Iterator[Change]:
-    """`x[None, :]` for `x[:, None]`."""
+    """Yield `x[None, :]` for `x[:, None]`."""
     if not isinstance(node.slice, ast.Tuple):
         return
     index = node.slice.elts
@@ -263,7 +263,7 @@ def _new_axis_moved(node: ast.Subscript) -> Iterator[Change]:
 
 
 def transposes(node: ast.AST, above: Above) -> Iterator[Change]:
-    """A transposition dropped; the first two axes of `permute` exchanged."""
+    """Yield a transposition dropped; the first two axes of `permute` exchanged."""
     if isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H", "mH"):
         yield Change("transpose", node.value)
     if isinstance(node, ast.Call) and called(node) in TRANSPOSES and (inner := receiver(node)):
@@ -271,7 +271,7 @@ def transposes(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def clamps(node: ast.AST, above: Above) -> Iterator[Change]:
-    """A clamp dropped, or one end of it; `min(a, b)` → a, → b."""
+    """Yield a clamp dropped, or one end of it; `min(a, b)` → a, → b."""
     if not isinstance(node, ast.Call):
         return
     name, inner = called(node), receiver(node)
@@ -293,7 +293,7 @@ def clamps(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def calls(node: ast.AST, above: Above) -> Iterator[Change]:
-    """The counterpart of a function; a function, an argument or a keyword dropped; arguments exchanged."""
+    """Yield the counterpart of a function; a function, an argument or a keyword dropped; arguments exchanged."""
     if not isinstance(node, ast.Call):
         return
     name, args = called(node), node.args
@@ -323,7 +323,7 @@ def calls(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def ranges(node: ast.AST, above: Above) -> Iterator[Change]:
-    """`range` and `arange` that begin one late or end one early; `arange` that counts from 1."""
+    """Yield `range` and `arange` that begin one late or end one early; `arange` that counts from 1."""
     if not isinstance(node, ast.Call) or called(node) not in ("range", "arange") or not 1 <= len(node.args) <= 2:
         return
     first, last = (ast.Constant(0), *node.args)[-2:]
@@ -336,7 +336,7 @@ def ranges(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def slices(node: ast.AST, above: Above) -> Iterator[Change]:
-    """The ends of a slice ± 1, an end dropped, a start counted from the end."""
+    """Yield the ends of a slice ± 1, an end dropped, a start counted from the end."""
     if not isinstance(node, ast.Slice):
         return
     for end in ("lower", "upper", "step"):
@@ -354,7 +354,7 @@ def slices(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def shifted(node: ast.expr, by: int) -> ast.expr:
-    """A node plus or minus 1: a number computed, anything else as a sum."""
+    """Return a node plus or minus 1: a number computed, anything else as a sum."""
     value = number(node)
     if value is not None:
         return ast.Constant(value + by)
@@ -362,20 +362,20 @@ def shifted(node: ast.expr, by: int) -> ast.expr:
 
 
 def called(call: ast.Call) -> str:
-    """The last part of a called function's name."""
+    """Return the last part of a called function's name."""
     func = call.func
     return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
-    """What a method is called on, or the first argument of a function."""
+    """Return what a method is called on, or the first argument of a function."""
     if _is_function(call) or not isinstance(call.func, ast.Attribute):
         return call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else None
     return call.func.value
 
 
 def _is_function(call: ast.Call) -> bool:
-    """Whether this is a function's call, `torch.sum(x)` or `sum(x)`, and not a method's."""
+    """Return whether this is a function's call, `torch.sum(x)` or `sum(x)`, and not a method's."""
     if isinstance(call.func, ast.Name):
         return True
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -385,7 +385,7 @@ def _is_function(call: ast.Call) -> bool:
 
 
 def _call(call: ast.Call, **parts: object) -> ast.Call:
-    """A call with other parts: func, args, keywords."""
+    """Return a call with other parts: func, args, keywords."""
     changed = copy.copy(call)
     for name, part in parts.items():
         setattr(changed, name, part)

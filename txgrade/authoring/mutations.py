@@ -39,7 +39,7 @@ class Mutation:
 
 
 def mutations(source: str) -> list[Mutation]:
-    """Every first-order mutant of a cell's solution, equal ones once."""
+    """Return every first-order mutant of a cell's solution, equal ones once."""
     tree = ast.parse(source)
     inside = solution_lines(source)
     seen, made = {ast.unparse(tree)}, []
@@ -63,7 +63,7 @@ def mutations(source: str) -> list[Mutation]:
 
 
 def solution_lines(source: str) -> set[int]:
-    """The numbers, from 1, of the lines between the marks."""
+    """Return the numbers, from 1, of the lines between the marks."""
     lines, inside = set(), False
     for line_number, line in enumerate(source.splitlines(), 1):
         if has_region(line, SOLUTION):
@@ -90,7 +90,7 @@ class _Slot:
 
 
 def _slots(node: ast.AST, above: Above) -> Iterator[tuple[_Slot, Above]]:
-    """Every node that may change, the outer ones first."""
+    """Yield every node that may change, the outer ones first."""
     above = (*above, node)
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "format_spec", "decorator_list", "ctx", "op", "ops"):
@@ -111,7 +111,7 @@ def _changes(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def _is_covered(node: ast.AST, above: Above) -> bool:
-    """Whether an operator of a larger node sees to this one: a number that is an axis or the end of a slice."""
+    """Return whether an operator of a larger node sees to this one: a number that is an axis or the end of a slice."""
     parent = above[-1]
     if isinstance(parent, ast.keyword) and parent.arg in WITHOUT_EFFECT:
         return True
@@ -137,7 +137,7 @@ def _is_covered(node: ast.AST, above: Above) -> bool:
 
 
 def _texts(node: ast.AST, above: Above) -> list[str]:
-    """A node and its ancestors as text, up to the statement that holds it."""
+    """Return a node and its ancestors as text, up to the statement that holds it."""
     texts = []
     for ancestor in (node, *reversed(above)):
         texts.append(ast.unparse(ancestor).splitlines()[0] if isinstance(ancestor, ast.stmt) else ast.unparse(ancestor))
@@ -147,7 +147,7 @@ def _texts(node: ast.AST, above: Above) -> list[str]:
 
 
 def _without_object(old: ast.AST, new: ast.AST) -> tuple[str, str] | None:
-    """Two calls of methods on the same object, as `.sum(dim=0)`."""
+    """Return two calls of methods on the same object, as `.sum(dim=0)`."""
     if not (isinstance(old, ast.Call) and isinstance(new, ast.Call)):
         return None
     one, other = old.func, new.func
@@ -165,7 +165,7 @@ def _deleted(new: ast.AST, text: str) -> str:
 
 
 def _shown(before: list[str], after: list[str], nodes: Above) -> list[str]:
-    """The change at each size, the smallest that can be read first."""
+    """Return the change at each size, the smallest that can be read first."""
     shown = [f"{old} → {new}" for old, new in zip(before, after, strict=True)]
     outer = (*nodes[1:], None)
     unclear = next(count for count, pair in enumerate(zip(nodes, outer, strict=True)) if not _is_unclear(*pair))
@@ -173,7 +173,7 @@ def _shown(before: list[str], after: list[str], nodes: Above) -> list[str]:
 
 
 def _is_unclear(node: ast.AST, parent: ast.AST | None) -> bool:
-    """Whether a node says little by itself, or is no text of its own."""
+    """Return whether a node says little by itself, or is no text of its own."""
     is_index = isinstance(node, ast.Tuple) and isinstance(parent, ast.Subscript)
     return is_index or isinstance(node, UNCLEAR) or number(node) is not None
 
@@ -212,7 +212,7 @@ def _compiles(source: str) -> bool:
 
 
 def _deletions(node: ast.AST, above: Above) -> Iterator[Change]:
-    """A statement deleted: one without which all names are still bound."""
+    """Yield a statement deleted: one without which all names are still bound."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         if called(node.value) in QUIET or "super()" in ast.unparse(node):
             return
@@ -228,7 +228,7 @@ def _deletions(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def _assignments(node: ast.AST, above: Above) -> Iterator[Change]:
-    """One of several values not assigned; the values that are returned exchanged."""
+    """Yield one of several values not assigned; the values that are returned exchanged."""
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
         for index in range(len(node.value.elts) - 1):
             values = [*node.value.elts]
@@ -253,7 +253,7 @@ def _bound_by(node: ast.Assign | ast.AnnAssign) -> set[str]:
 
 
 def _bound_before(node: ast.stmt, above: Above) -> set[str]:
-    """The names that the functions around a statement have bound above it."""
+    """Return the names that the functions around a statement have bound above it."""
     names: set[str] = set()
     for function in (ancestor for ancestor in above if isinstance(ancestor, ast.FunctionDef)):
         names |= {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
@@ -266,7 +266,7 @@ def _bound_before(node: ast.stmt, above: Above) -> set[str]:
 
 
 def _conditions(node: ast.AST, above: Above) -> Iterator[Change]:
-    """A condition always or never true, no else, `break` for `continue`."""
+    """Yield a condition always or never true, no else, `break` for `continue`."""
     if isinstance(node, ast.If):
         for value in (True, False):
             words = "if " + str(value)
@@ -282,7 +282,7 @@ def _conditions(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def _filters(node: ast.AST, above: Above) -> Iterator[Change]:
-    """What is to be dropped kept, or clamped to the nearest one that stays."""
+    """Yield what is to be dropped kept, or clamped to the nearest one that stays."""
     if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp):
         for index, loop in enumerate(node.generators):
             if loop.ifs:
@@ -303,7 +303,7 @@ def _filters(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def _clamped_branch(node: ast.If) -> Iterator[Change]:
-    """`i = min(max(i, low), high - 1)` for `if not low <= i < high: continue`, and before `if low <= i < high: …`."""
+    """Yield `i = min(max(i, low), high - 1)` for `if not low <= i < high: continue`, or before `if low <= i < high:`."""
     leaves = len(node.body) == 1 and isinstance(node.body[0], ast.Continue | ast.Raise)
     turned = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
     test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
@@ -327,7 +327,7 @@ def _is_condition(node: ast.expr) -> bool:
 
 
 def _bounds(test: ast.expr) -> tuple[ast.expr, ast.expr | None, ast.expr | None] | None:
-    """What a condition bounds, and its bounds, both included: `0 <= i < n` gives i, 0, n - 1."""
+    """Return what a condition bounds, and its bounds, both included: `0 <= i < n` gives i, 0, n - 1."""
     parts = [test]
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         parts = test.values
@@ -354,7 +354,7 @@ def _bounds(test: ast.expr) -> tuple[ast.expr, ast.expr | None, ast.expr | None]
 
 
 def _pairs(part: ast.expr) -> list[tuple[ast.expr, ast.cmpop, ast.expr]]:
-    """The comparisons of `a <= b < c`, two by two."""
+    """Return the comparisons of `a <= b < c`, two by two."""
     if not isinstance(part, ast.Compare) or len(part.ops) > 2:
         return []
     values = [part.left, *part.comparators]
@@ -368,7 +368,7 @@ def _clamped(what: ast.expr, low: ast.expr | None, high: ast.expr | None) -> ast
 
 
 def _replaced(node: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:
-    """The expression with every `old` in it replaced."""
+    """Return the expression with every `old` in it replaced."""
     wanted = ast.dump(old)
 
     class Replace(ast.NodeTransformer):
@@ -380,7 +380,7 @@ def _replaced(node: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:
 
 
 def _reversed(node: ast.AST, above: Above) -> Iterator[Change]:
-    """A mask inverted."""
+    """Yield a mask inverted."""
     if isinstance(node, ast.Call) and called(node) == "masked_fill" and receiver(node) is not None:
         index = len(node.args) - 2
         if index in (0, 1) and not isinstance(node.args[index], ast.UnaryOp):

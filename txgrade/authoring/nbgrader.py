@@ -49,7 +49,7 @@ def read_nbgrader(path: Path | str) -> Assignment:
 
 
 def autograded(outputs: list, task: GradedTask) -> int | float:
-    """The points of an executed tests cell, by the rules of nbgrader's `determine_grade`.
+    """Return the points of an executed tests cell, by the rules of nbgrader's `determine_grade`.
 
     The first output that says something decides: an error, or anything on stderr, gives 0; the cell's value gives
     that many points if it is a number from 0 to the task's points, and all points if it is no number or below 0.
@@ -66,7 +66,7 @@ def autograded(outputs: list, task: GradedTask) -> int | float:
 
 
 def upgraded(metadata: dict) -> dict | None:
-    """A cell's nbgrader metadata in schema 3, converted as nbgrader does; None where it says nothing.
+    """Return a cell's nbgrader metadata in schema 3, converted as nbgrader does; None where it says nothing.
 
     Raises:
         ValueError: points of schema 0 that are no number, or a schema that isn't known.
@@ -166,7 +166,7 @@ class _Reader:
         )
 
     def _metadata(self) -> None:
-        """Every cell's metadata in schema 3; none where nbgrader has nothing to do with the cell."""
+        """Return every cell's metadata in schema 3; none where nbgrader has nothing to do with the cell."""
         for number, cell in enumerate(self.notebook.cells, 1):
             try:
                 meta = upgraded(cell.metadata.get("nbgrader", {}))
@@ -178,7 +178,7 @@ class _Reader:
                 cell.metadata["nbgrader"] = meta
 
     def _form(self, number: int, cell: Any) -> None:
-        """What nbgrader refuses when it makes the learners' version."""
+        """Return what nbgrader refuses when it makes the learners' version."""
         meta = _meta(cell)
         wrong = [flag for flag in FLAGS if meta and not isinstance(meta.get(flag), bool)]
         if wrong:
@@ -202,7 +202,7 @@ class _Reader:
         self._marks(number, cell)
 
     def _marks(self, number: int, cell: Any) -> None:
-        """The marks in nbgrader's order; what a cleared solution takes with it is not looked at."""
+        """Return the marks in nbgrader's order; what a cleared solution takes with it is not looked at."""
         meta, source = _meta(cell), cell.source
         try:
             if meta.get("solution"):
@@ -291,7 +291,7 @@ class _Reader:
         ]
 
     def _prompt(self, answer: int) -> str:
-        """The nearest text above an answer, up to the answer or the tests before it."""
+        """Return the nearest text above an answer, up to the answer or the tests before it."""
         for cell in reversed(self.notebook.cells[:answer]):
             if _meta(cell).get("solution") or _gives_points(cell):
                 break
@@ -305,7 +305,7 @@ class _Reader:
 
 
 def _released(cell: Any) -> tuple[str, str]:
-    """A solution cell's source with stubs for its solutions, and the solutions. Without marks the whole cell is one."""
+    """Return a solution cell's source with stubs for its solutions, and the solutions; unmarked, the whole cell."""
     stub = CODE_STUB if cell.cell_type == "code" else TEXT_STUB
     if f"BEGIN {SOLUTION}" not in cell.source:
         return stub, cell.source
@@ -321,7 +321,7 @@ def _gives_points(cell: Any) -> bool:
 
 
 def _is_tests(cell: Any) -> bool:
-    """Whether its points come from running it."""
+    """Return whether its points come from running it."""
     return bool(_meta(cell).get("grade") and not _meta(cell).get("solution") and not _meta(cell).get("task"))
 
 

@@ -32,12 +32,12 @@ LOADED = re.compile(r'check\.load\("""\n(.*?)\n"""\)', re.DOTALL)
 
 
 def released_name(exercise: str) -> str:
-    """The file that learners get of an exercise. Its tab in JupyterLab is not called like the lesson's beside it."""
+    """Return the name of the file for learners. It differs from the lesson's, so that tabs in JupyterLab differ."""
     return f"exercise_{exercise}.ipynb"
 
 
 def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
-    """The notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell.
+    """Return the notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell.
 
     Prompts, checks and recordings can't be edited by accident, nor deleted; answers can't be deleted.
     """
@@ -57,7 +57,7 @@ def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
 
 
 def solution_notebook(exercise: Exercise, recordings: dict, way: str) -> Any:
-    """The whole source, executed; its checks show that the reference passes (hidden tests are shown, but not run).
+    """Return the whole source, executed; its checks show that the reference passes. Hidden tests are not run.
 
     At its end it leads back to the exercise, along `way`.
 
@@ -96,7 +96,7 @@ def solution_notebook(exercise: Exercise, recordings: dict, way: str) -> Any:
 
 
 def way_back(title: str, way: str) -> Any:
-    """The last cell of a worked solution."""
+    """Return the last cell of a worked solution."""
     import nbformat
 
     text = f"This was a worked solution. Yours may be another, and right: go back to [{title}]({way})."
@@ -104,7 +104,7 @@ def way_back(title: str, way: str) -> Any:
 
 
 def same_notebook(one: Any, other: Any) -> bool:
-    """Whether two released notebooks are the same but for outputs and the last digits of recorded numbers.
+    """Return whether two released notebooks are the same but for outputs and the last digits of recorded numbers.
 
     Another processor rounds differently, so recordings count as the same where their evidence does.
     """
@@ -114,7 +114,7 @@ def same_notebook(one: Any, other: Any) -> bool:
 
 
 def plain_notebook(exercise: Exercise) -> Any:
-    """A copy of the source's notebook with steady ids and metadata, and no outputs."""
+    """Return a copy of the source's notebook with steady ids and metadata, and no outputs."""
     notebook = copy.deepcopy(exercise.notebook)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = notebook_runner.metadata()
@@ -142,7 +142,7 @@ def _same_cell(one: Any, other: Any) -> bool:
 
 
 def same_recordings(one: dict, other: dict) -> bool:
-    """Whether two recordings hold the same tasks, sentences and evidence."""
+    """Return whether two recordings hold the same tasks, sentences and evidence."""
     if _frame(one) != _frame(other):
         return False
     for mine, theirs in zip(one["tasks"], other["tasks"], strict=True):
@@ -158,7 +158,7 @@ def same_recordings(one: dict, other: dict) -> bool:
 
 
 def _frame(recordings: dict) -> dict:
-    """Recordings without their evidence."""
+    """Return recordings without their evidence."""
     tasks = [
         {key: task[key] for key in ("id", "title", "points")}
         | {"sentences": [each["sentence"] for each in task["mistakes"]]}

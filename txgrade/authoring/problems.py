@@ -7,7 +7,7 @@ FEWEST_MISTAKES = 3
 
 
 def stub_problems(bundle: dict) -> list[str]:
-    """What is wrong with what a check shows of an empty answer."""
+    """Return what is wrong with what a check shows of an empty answer."""
     if not is_stub(bundle):
         return ["its check does not notice that the answer is still empty"]
     if any(each["points"] for each in bundle["shown"]):
@@ -16,7 +16,7 @@ def stub_problems(bundle: dict) -> list[str]:
 
 
 def task_problems(task: str, evidence: dict, measured: bool) -> list[str]:
-    """What makes a task's evidence unfit for release."""
+    """Return what makes a task's evidence unfit for release."""
     reference = evidence["reference"][task]
     known = [each for each in evidence["known"] if each["task"] == task]
     mistakes = [each for each in known if each["sentence"]]
@@ -45,7 +45,7 @@ def task_problems(task: str, evidence: dict, measured: bool) -> list[str]:
 
 
 def share_problems(task: str, evidence: dict, shares: list[dict]) -> list[str]:
-    """What is wrong with what a measured task's answers are worth (see `measured_shares`)."""
+    """Return what is wrong with what a measured task's answers are worth (see `measured_shares`)."""
     known = [each for each in evidence["known"] if each["task"] == task]
     problems = [each["error"] for each in shares if "error" in each]
     if problems:

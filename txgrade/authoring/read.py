@@ -62,7 +62,7 @@ def _from_exercise(exercise: Exercise) -> Assignment:
 
 
 def _is_nbgraders(path: Path) -> bool:
-    """Whether a notebook's checks are asserts, rather than ours, which call `check`."""
+    """Return whether a notebook's checks are asserts, rather than ours, which call `check`."""
     import nbformat
 
     try:

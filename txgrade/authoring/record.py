@@ -41,7 +41,7 @@ class RecordingError(RuntimeError):
 def record_evidence(
     path: Path | str, seeds: list[int], hidden_seeds: list[int] | None = None, *, timeout: int | float = 600
 ) -> dict:
-    """The evidence of an exercise's answers on each seed, made in a fresh process.
+    """Return the evidence of an exercise's answers on each seed, made in a fresh process.
 
     On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
     Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
@@ -103,7 +103,7 @@ def _record(path: Path, seeds: list[int], hidden_seeds: list[int]) -> dict:
 
 
 def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
-    """Evidence of the reference and of every known answer on one seed; and what the author's cells say besides."""
+    """Return evidence of the reference and of each known answer on one seed, and what the author's cells declare."""
     import torch
 
     runs: list = []
@@ -154,7 +154,7 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
 def _leaks(
     exercise: Exercise, task: Task, namespace: dict, reference: dict, answers: list[dict], notes: Declarations
 ) -> list[str]:
-    """What a task's check does although an answer could use it: a line each (see `contract`)."""
+    """Return what a task's check does although an answer could use it: a line each (see `contract`)."""
     if task.id in notes.measured:
         known = [each["bundle"] for each in answers if each["task"] == task.id]
         return measured_leaks(exercise, task, [reference[task.id], *known])
@@ -185,13 +185,13 @@ def author_declarations(exercise: Exercise, namespace: dict) -> Declarations:
 
 
 def _by_task(exercise: Exercise, rules: list) -> list:
-    """Rules with one for each task in place of one for "*"."""
+    """Return rules with one for each task in place of one for "*"."""
     ids = [task.id for task in exercise.tasks]
     return [replace(rule, task=id) for rule in rules for id in (ids if rule.task == "*" else [rule.task])]
 
 
 def _broken(exercise: Exercise, notes: Declarations, namespace: dict) -> dict[str, list[str]]:
-    """What the reference itself calls although its task forbids it."""
+    """Return what the reference itself calls although its task forbids it."""
     broken: dict[str, list[str]] = {}
     for each in notes.forbidden:
         task = exercise.task(each.task)
@@ -207,7 +207,7 @@ def _broken(exercise: Exercise, notes: Declarations, namespace: dict) -> dict[st
 def reference_run(
     exercise: Exercise, seed: int, hidden: bool, on_collected: Callable[[Any], None] = lambda collected: None
 ) -> tuple[dict, dict, dict]:
-    """The whole source from the top; returns its names, each task's bundle, and each check's seconds."""
+    """Return the whole source from the top; returns its names, each task's bundle, and each check's seconds."""
     reference, seconds = {}, {}
 
     def run_check(number: int, namespace: dict) -> None:
@@ -221,7 +221,7 @@ def reference_run(
 
 
 def reference_names(exercise: Exercise, seed: int, on_check: Callable[[int, dict], None] | None = None) -> dict:
-    """The names that the source defines, run from the top. Checks go to `on_check`, with the names so far."""
+    """Return the names that the source defines, run from the top. Checks go to `on_check`, with the names so far."""
     namespace = _namespace()
     for number, cell in enumerate(exercise.notebook.cells, 1):
         if cell.cell_type != "code" or stays_home(cell):
@@ -236,7 +236,7 @@ def reference_names(exercise: Exercise, seed: int, on_check: Callable[[int, dict
 
 
 def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
-    """The released cells as they come: each task's bundle, and the cells that stop Run All."""
+    """Return the released cells as they come: each task's bundle, and the cells that stop Run All."""
     namespace, bundles, stops = _namespace(), {}, []
     for number, cell in enumerate(exercise.notebook.cells, 1):
         if cell.cell_type != "code" or stays_home(cell):
@@ -255,21 +255,21 @@ def _stub_run(exercise: Exercise) -> tuple[dict, list[str]]:
 
 
 def _set_parameters(namespace: dict, seed: int) -> None:
-    """What papermill sets in a notebook that is graded on this seed; the seed itself stays with the grader."""
+    """Return what papermill sets in a notebook that is graded on this seed; the seed itself stays with the grader."""
     namespace.update({"seed": kernel_seed(seed), GRADING_SEED: seed})
 
 
 def check_run(
     exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False
 ) -> tuple[dict, float]:
-    """The bundle that a check shows, and how many seconds it took."""
+    """Return the bundle that a check shows, and how many seconds it took."""
     began = time.perf_counter()
     collected = check_runs(exercise, task, namespace, hidden, operators)
     return collected.bundles[0], time.perf_counter() - began
 
 
 def check_runs(exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False) -> Any:
-    """What a run of a check hands over (see `checking.checks.Collected`): one bundle.
+    """Return what a run of a check hands over (see `checking.checks.Collected`): one bundle.
 
     Raises:
         RecordingError: it ran several checks, or none.

@@ -103,7 +103,7 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
 
 
 def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[str]) -> dict:
-    """What travels with the notebook (see `txgrade.evidence.recordings`)."""
+    """Return what travels with the notebook (see `txgrade.evidence.recordings`)."""
     tasks = []
     for task in exercise.tasks:
         reference = evidence["reference"][task.id]
@@ -123,18 +123,18 @@ def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[
 
 
 def _without_messages(bundle: dict) -> dict:
-    """Error messages could quote an answer; only the type is compared."""
+    """Drop error messages, which could quote an answer; only the type is compared."""
     error = bundle["error"] and {"error": bundle["error"]["error"], "message": ""}
     return bundle | {"error": error}
 
 
 def _short(bundle: dict) -> dict:
-    """A bundle without what says nothing."""
+    """Return a bundle without what says nothing."""
     shown = [{key: value for key, value in each.items() if key != "points" or value} for each in bundle["shown"]]
     return {key: value for key, value in bundle.items() if key != "operators"} | {"shown": shown}
 
 
 def _kinds_only(bundle: dict) -> dict:
-    """Of a measured task nothing leaves but what kind of thing is asked for."""
+    """Keep only the kind of each value that a measured task asks for."""
     shown = [{"label": each["label"], "value": {"kind": each["value"]["kind"]}} for each in bundle["shown"]]
     return _short(bundle) | {"shown": shown}

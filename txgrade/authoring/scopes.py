@@ -280,7 +280,7 @@ class _Walker(ast.NodeVisitor):
 
 
 def _outside(arguments: ast.arguments) -> list[ast.AST | None]:
-    """What of a function's arguments is run where it is defined: defaults and annotations."""
+    """Return what of a function's arguments is run where it is defined: defaults and annotations."""
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     notes = [argument.annotation for argument in every if argument is not None]
     return [*arguments.defaults, *arguments.kw_defaults, *notes]
@@ -293,7 +293,7 @@ def _arguments(arguments: ast.arguments) -> Iterator[str]:
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function's body, without those of functions and classes inside it."""
+    """Yield the nodes of a function's body, without those of functions and classes inside it."""
     waiting = [node]
     while waiting:
         inner = waiting.pop()
@@ -307,7 +307,7 @@ def _declared(node: ast.AST) -> list[str]:
 
 
 def _bound_in(body: list) -> set[str]:
-    """The names that become a function's own, wherever in its body they are bound."""
+    """Return the names that become a function's own, wherever in its body they are bound."""
     names: set[str] = set()
     for statement in body:
         inside: set[int] = set()  # targets of comprehensions are theirs alone

@@ -148,7 +148,7 @@ def _is_tried(name: str) -> bool:
 
 
 def _public_names(name: str) -> tuple[str, ...]:
-    """The names that a callable has for users: `special_erf` is torch.special.erf, too."""
+    """Return the names that a callable has for users: `special_erf` is torch.special.erf, too."""
     found = []
     for path in MODULES:
         module: Any = torch
@@ -197,7 +197,7 @@ def _slots_of_signature(function: Callable) -> tuple[Slot, ...] | None:
 
 
 def fillings(call: TorchCall, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Iterator[Filling]:
-    """The ways to call it with some of the tensors, in their given order first, and the numbers where they fit."""
+    """Yield the ways to call it with some of the tensors, in their own order first, and with the numbers that fit."""
     wide = "attention" in call.names[0] and max(tensor.dim() for tensor in tensors) < RANK
     for parts in _fillings(call.slots, len(tensors), numbers):
         yield Filling(parts)
@@ -223,7 +223,7 @@ def _fillings(slots: Sequence[Slot], count: int, numbers: Sequence[Any]) -> Iter
 
 
 def _in_order(slots: Sequence[Slot], filled: dict[Slot, Filled]) -> tuple:
-    """The parts in the order of the parameters; what is left out before a positional one has its default."""
+    """Return the parts in the order of the parameters; what is left out before a positional one has its default."""
     last = max((place for place, slot in enumerate(slots) if slot in filled and not slot.by_keyword), default=-1)
     return tuple(
         (slot, filled.get(slot, ("value", slot.default)))
@@ -233,7 +233,7 @@ def _in_order(slots: Sequence[Slot], filled: dict[Slot, Filled]) -> tuple:
 
 
 def _orders(count: int, used: int) -> Iterator[tuple[int, ...]]:
-    """Places of tensors: in the given order; the last one first; then in any order, and one for all."""
+    """Yield places of tensors: in the given order; the last one first; then in any order, and one for all."""
     rotated = (count - 1, *range(count - 1))
     orders = itertools.chain(
         itertools.combinations(range(count), used),
@@ -245,7 +245,7 @@ def _orders(count: int, used: int) -> Iterator[tuple[int, ...]]:
 
 
 def _settings(slots: Sequence[Slot], numbers: Sequence[Any]) -> Iterator[dict[Slot, Filled]]:
-    """Choices of all that is no tensor: the first of each, then others for one of them, and for two."""
+    """Yield choices of all that is no tensor: the first of each, then others for one of them, and for two."""
     options = {slot: choices for slot in slots if (choices := _options(slot, numbers))}
     if any(slot.required and slot not in options for slot in slots):
         return
@@ -258,7 +258,7 @@ def _settings(slots: Sequence[Slot], numbers: Sequence[Any]) -> Iterator[dict[Sl
 
 
 def _options(slot: Slot, numbers: Sequence[Any]) -> list[Filled | None]:
-    """What may stand in a slot, None for its default."""
+    """Return what may stand in a slot, None for its default."""
     types = {"int": (int,), "float": (float,), "number": (int, float), "bool": (bool,), "int[]": (tuple,)}
     fitting: list[Filled | None] = [
         ("number", place) for place, number in enumerate(numbers) if type(number) in types.get(slot.kind, ())

@@ -164,7 +164,7 @@ class Validation:
         return [f"task {report.task}: {problem}" for report in self.reports for problem in report.problems]
 
     def table(self) -> str:
-        """A line a task."""
+        """Return a line a task."""
         row = "{:<28} {:>6}  {:<9}  {:>12}  {:>8}  {:>4}  {:>7}".format
         lines = [row("task", "points", "reference", "alternatives", "mistakes", "stub", "seconds")]
         for each in self.reports:

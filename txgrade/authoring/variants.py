@@ -21,7 +21,7 @@ FORM = "a cell tagged `variant` holds lines like WINDOW = variant(8, 12, 16), of
 
 
 def variant(first: Any, *others: Any) -> Any:
-    """The values that a name of an exercise may have: the first as it is, one of the others in a variant."""
+    """Declare the values that a name of an exercise may have: the first as it is, one of the others in a variant."""
     return first
 
 
@@ -34,20 +34,20 @@ class Choice:
     place: tuple[int, int]  # where in the cell the right-hand side stands
 
     def of(self, exercise: str, seed: int | None) -> str:
-        """The value in a variant: never the first where there are others, and with `seed + 1` the next one."""
+        """Return the value in a variant: never the first where there are others, and with `seed + 1` the next one."""
         if seed is None or len(self.sources) == 1:
             return self.sources[0]
         others = self.sources[1:]
         return others[(seed + zlib.crc32(f"{exercise}/{self.names}".encode())) % len(others)]
 
     def bound(self, source: str) -> dict[str, Any]:
-        """The names with what a value gives them."""
+        """Return the names with what a value gives them."""
         value = ast.literal_eval(source)
         return {self.names[0]: value} if len(self.names) == 1 else dict(zip(self.names, value, strict=True))
 
 
 def is_variant(cell: Any) -> bool:
-    """Whether the cell declares what may vary."""
+    """Return whether the cell declares what may vary."""
     return "variant" in cell.metadata.get("tags", [])
 
 
@@ -82,7 +82,7 @@ def settle(notebook: Any, exercise: str, seed: int | None = None) -> tuple[dict[
 
 
 def variant_of(metadata: Iterable[Any]) -> int | None:
-    """Which variant a notebook is, by its cells' metadata; None where it is none."""
+    """Return which variant a notebook is, by its cells' metadata; None where it is none."""
     for each in metadata:
         tags = each.get("tags") if isinstance(each, dict) else None
         if isinstance(tags, list) and "parameters" in tags:
@@ -92,7 +92,7 @@ def variant_of(metadata: Iterable[Any]) -> int | None:
 
 
 def _choices(source: str) -> list[Choice]:
-    """What a `variant` cell declares.
+    """Return what a `variant` cell declares.
 
     Raises:
         ValueError: something else stands in it.
@@ -134,7 +134,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _written(source: str, picked: list[tuple[Choice, str]]) -> str:
-    """A `variant` cell with values in place of choices, and nothing imported."""
+    """Return a `variant` cell with values in place of choices, and nothing imported."""
     plain = source.encode()
     for choice, value in reversed(picked):
         begin, end = choice.place
@@ -144,7 +144,7 @@ def _written(source: str, picked: list[tuple[Choice, str]]) -> str:
 
 
 def _spelled(found: re.Match, values: dict[str, Any], code: bool) -> str:
-    """A value in words. In code, double braces may mean something else.
+    """Return a value in words. In code, double braces may mean something else.
 
     Raises:
         ValueError: a name is not declared, it is no arithmetic, or the format is none of its value's.
@@ -168,7 +168,7 @@ def _computed(expression: str, values: dict[str, Any]) -> Any:
 
 
 def _formatted(value: Any, form: str) -> str:
-    """A value by a format of Python's, or a number up to twelve by `words`, or by `Words` where a sentence begins."""
+    """Format a value as Python does, or a number up to twelve by `words`, or by `Words` at the start of a sentence."""
     if form.lower() != "words":
         return format(value, form)
     if type(value) is not int or not 0 <= value < len(WORDS):

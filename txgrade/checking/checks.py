@@ -51,7 +51,7 @@ _collected: Collected | None = None
 
 @contextlib.contextmanager
 def collecting(operators: bool = False, seed: int = 0) -> Iterator[Collected]:
-    """Within the block, checks draw from this seed, and hand over what they show instead of displaying anything."""
+    """Have checks within the block draw from this seed, and collect what they show instead of displaying it."""
     global _collected
     outer, _collected = _collected, Collected(seed, operators)
     try:
@@ -307,7 +307,7 @@ class Checks:
         return Verdict(**vars(verdict) | {"lines": (*verdict.lines, notice)}) if notice else verdict
 
     def remedy(self, name: str, inside: bool) -> str:
-        """Which cell to run where a name is missing, as after a restart; nothing where that is the answer's own affair.
+        """Return which cell to run if a name is missing, as after a restart; nothing if that is the answer's own fault.
 
         `inside` says that the answer had begun: then only a name that another task's answer defines is told.
         """
@@ -317,7 +317,7 @@ class Checks:
         return ": run the cells above this one, from the top" if name and not inside else ""
 
     def summary(self) -> Summary | None:
-        """The points so far, and what to do next: the end of an exercise."""
+        """Return the points so far, and what to do next: the end of an exercise."""
         if self.begun or _collected is not None:
             return None
         return Summary(self.exercise, self._verdicts, learner=self._exercise is not None)
@@ -353,7 +353,7 @@ def _need_points(points: int | float | None) -> None:
 
 
 def _notebook() -> dict:
-    """The names of the notebook that called."""
+    """Return the names of the notebook that called."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") != "__main__":
         frame = frame.f_back
@@ -361,7 +361,7 @@ def _notebook() -> dict:
 
 
 def _where(trace: TracebackType | None, namespace: dict) -> dict:
-    """The innermost line of the notebook that an error came from: of the learner's code, not of a library's."""
+    """Return the innermost line of the notebook that an error came from: of the learner's code, not of a library's."""
     place: dict = {}
     while trace is not None:
         frame = trace.tb_frame

@@ -21,7 +21,7 @@ from txgrade.checking import operators
 
 @shape_wrapper
 def _of_vectors(*shapes: Any, out_shape: Any = None, **options: Any) -> int:
-    """Operations of a product with a vector: two for each number of the largest tensor."""
+    """Return operations of a product with a vector: two for each number of the largest tensor."""
     return 2 * max(math.prod(shape) for shape in shapes if isinstance(shape, torch.Size))
 
 
@@ -49,7 +49,7 @@ _on_value: Callable[[Any], Any] | None = None  # for the author's proof that val
 
 @contextmanager
 def returning(change: Callable[[Any], Any]) -> Iterator[None]:
-    """Within the block, `change(value)` stands in for the value of each counted call."""
+    """Replace the value of each counted call within the block by `change(value)`."""
     global _on_value
     before, _on_value = _on_value, change
     try:

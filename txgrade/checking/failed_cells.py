@@ -27,7 +27,7 @@ class Failure:
     code: str = ""
 
     def words(self, whose: str) -> str:
-        """A sentence, in markdown, that says whose cell it was."""
+        """Return a sentence, in markdown, that says whose cell it was."""
         message = f": {self.message.rstrip('.')}" if self.message else ""
         place = f", in line {self.line}" if self.line else ""
         code = f": `{self.code}`" if self.line and self.code else "."
@@ -40,7 +40,7 @@ class Failure:
 
 
 def failure_of(source: str, error: str, message: str, line: int | None = None) -> Failure:
-    """The failure of a cell with this source; the line of a syntax error is found in its message."""
+    """Return the failure of a cell with this source; the line of a syntax error is found in its message."""
     if place := PLACE.search(message):
         message, line = message[: place.start()], int(place[1])
     lines = source.splitlines()
@@ -49,14 +49,14 @@ def failure_of(source: str, error: str, message: str, line: int | None = None) -
 
 
 def names_defined(source: str) -> set[str]:
-    """The names that a cell would give to those below it, even where it can't be read."""
+    """Return the names that a cell would give to those below it, even where it can't be read."""
     imports = [node for node in parsed(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
     imported = {(each.asname or each.name).partition(".")[0] for node in imports for each in node.names}
     return names_bound(source) | imported | set(DEFINED.findall(source))
 
 
 def missing_name(error: dict | None) -> str:
-    """The name that a NameError, as evidence has it, speaks of."""
+    """Return the name that a NameError, as evidence has it, speaks of."""
     found = MISSING.match(error["message"]) if error and error["error"] == "NameError" else None
     return found[1] if found else ""
 
@@ -84,7 +84,7 @@ class Cells:
                 self.failed[name] = failure
 
     def cause(self, missing: str = "") -> tuple[str, Failure] | None:
-        """Which name that the running cell uses is not as its source says, or why `missing` is not there."""
+        """Return which name that the running cell uses is not as its source says, or why `missing` is not there."""
         used = sorted(names_used(self._running))
         return next(((name, self.failed[name]) for name in (missing, *used) if name in self.failed), None)
 
@@ -105,7 +105,7 @@ def _text(error: Exception) -> str:
 
 
 def _line(error: Exception, source: str) -> int | None:
-    """The line of the cell at which it ended: of the traceback's frames, the first that is the cell's own."""
+    """Return the line of the cell at which it ended: of the traceback's frames, the first that is the cell's own."""
     if isinstance(error, SyntaxError):
         return error.lineno
     trace, lines = error.__traceback__, len(source.splitlines())

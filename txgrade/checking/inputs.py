@@ -24,27 +24,27 @@ class Inputs:
         self._random = np.random.RandomState(derived_seed(seed, task))
 
     def random_size(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`, both included."""
+        """Return an integer from `low` to `high`, both included."""
         return int(self._random.randint(low, high + 1, dtype=np.int64))
 
     def randn(self, *shape: int) -> Float[Tensor, "..."]:
-        """Standard normal float32 numbers."""
+        """Return standard normal float32 numbers."""
         return torch.from_numpy(np.asarray(self._random.standard_normal(shape), dtype=np.float32))
 
     def rand(self, *shape: int) -> Float[Tensor, "..."]:
-        """Uniform float32 numbers from 0 to 1."""
+        """Return uniform float32 numbers from 0 to 1."""
         return torch.from_numpy(np.asarray(self._random.random_sample(shape), dtype=np.float32))
 
     def randint(self, low: int, high: int, *shape: int) -> Int[Tensor, "..."]:
-        """Integers from `low` to `high - 1`, as torch.randint counts."""
+        """Return integers from `low` to `high - 1`, as torch.randint counts."""
         return torch.from_numpy(np.asarray(self._random.randint(low, high, shape, dtype=np.int64)))
 
     def choice(self, options: Sequence[Any]) -> Any:
-        """One of the options."""
+        """Return one of the options."""
         return options[self.random_size(0, len(options) - 1)]
 
     def permutation(self, n: int) -> Int[Tensor, " n"]:
-        """The integers 0 to n-1 in random order."""
+        """Return the integers 0 to n-1 in random order."""
         return torch.from_numpy(self._random.permutation(n).astype(np.int64))
 
     def fill(self, module: nn.Module, std: float = 0.2) -> nn.Module:

@@ -64,7 +64,7 @@ class _InThread(Operators):
 
 @contextlib.contextmanager
 def other_threads(note: Callable[[], None]) -> Iterator[None]:
-    """Within the block, `note()` is called when another thread of a notebook that is graded uses torch."""
+    """Call `note()` whenever another thread of a graded notebook uses torch within the block."""
     global _on_other_thread
     before, _on_other_thread = _on_other_thread, note
     try:

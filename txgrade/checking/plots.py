@@ -13,7 +13,7 @@ LARGEST = 20  # inches a side of a figure that is drawn for people
 
 
 def is_plot(value: Any) -> bool:
-    """Whether a value is matplotlib's Axes or Figure. Who has made one has imported matplotlib."""
+    """Return whether a value is matplotlib's Axes or Figure. Who has made one has imported matplotlib."""
     if "matplotlib.axes" not in sys.modules:
         return False
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ def is_plot(value: Any) -> bool:
 
 
 def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
-    """What an Axes holds, or each of a figure's Axes: a dict of arrays and texts.
+    """Return what an Axes holds, or each of a figure's Axes: a dict of arrays and texts.
 
     lines: x and y of each, in the order of drawing · scatters: (point, 2) positions · bars: positions and lengths,
     upright or lying, histograms too · images: values · labels: of the x and y axes · limits · scales: linear or log ·
@@ -41,7 +41,7 @@ def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
 
 
 def _drawn(axes: Any, what: tuple[str, ...]) -> dict:
-    """What one Axes holds."""
+    """Return what one Axes holds."""
     kinds = {each: _PARTS[each](axes) for each in DATA + WORDS if each in what}
     if "legend" not in what:
         for each in (*kinds.get("lines", ()), *kinds.get("scatters", ())):
@@ -50,7 +50,7 @@ def _drawn(axes: Any, what: tuple[str, ...]) -> dict:
 
 
 def picture(value: Any) -> tuple[str, str] | None:
-    """A figure for people: PNG in base 64 and its text for who can't see it. Then pyplot forgets the figure.
+    """Return a figure for people: PNG in base 64 and its text for who can't see it. Then pyplot forgets the figure.
 
     None where it is too large to draw, or can't be drawn.
     """

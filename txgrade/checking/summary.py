@@ -10,13 +10,13 @@ from txgrade.text import markup, number, plural, titled
 
 
 def score(points: int | float, best: int | float, elsewhere: int | float) -> str:
-    """An exercise's points so far, and how many somebody else gives: `2 of 5 points; 4 more are given by others`."""
+    """Return an exercise's points so far, and how many others give: `2 of 5 points; 4 more are given by others`."""
     more = f"; {elsewhere:g} more {'is' if elsewhere == 1 else 'are'} given by others" if elsewhere else ""
     return f"{number(points)} of {plural(best, 'point')}{more}"
 
 
 class Summary:
-    """The points of an exercise in this notebook, task by task; then those that somebody else gives.
+    """The points of an exercise in this notebook, task by task; then those that others give.
 
     In a learner's notebook it ends with the next step, the worked solution as soon as a task has been tried, and how to
     hand in.
@@ -81,13 +81,13 @@ def next_steps(exercise: str) -> list[tuple[str, str]]:
 
 
 def worked_solution(exercise: str) -> str | None:
-    """The path of an exercise's executed solution, as seen from the exercise's folder, unless it is withheld."""
+    """Return the path of an exercise's executed solution, as seen from the exercise's folder, unless it is withheld."""
     path = Path("../solutions", f"{exercise}.ipynb")
     return path.as_posix() if path.is_file() else None
 
 
 def hand_in() -> str:
-    """How to hand this notebook in."""
+    """Return how to hand this notebook in."""
     named = os.environ.get("TXGRADE_SUBMIT_TO")
     how = "`%submit`" if named else "`%submit --to FOLDER`, with the folder that your instructor names,"
     return f"If somebody marks it: save (Ctrl+S), then run {how} in a cell of its own below."

@@ -77,7 +77,7 @@ class Verdict:
         return self.kind == "right"
 
     def data(self) -> dict:
-        """The verdict for programs: what `txgrade check` reads."""
+        """Return the verdict for programs: what `txgrade check` reads."""
         return {
             "task": self.task,
             "title": self.title,
@@ -102,7 +102,7 @@ class Verdict:
         return {"text/plain": repr(self), "text/html": self.html(), MIME: self.data()}
 
     def html(self) -> str:
-        """One block that inherits the page's colours: readable in a light and in a dark theme."""
+        """Return one block that inherits the page's colours: readable in a light and in a dark theme."""
         colour = COLOUR[SYMBOL[self.kind]]
         lines = "".join(f'<p style="margin: 0.3em 0 0 0">{markup(line)}</p>' for line in self.lines)
         return (
@@ -113,7 +113,7 @@ class Verdict:
 
 
 def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = None) -> Verdict:
-    """The verdict on a task's bundle by the task's recording (see `txgrade.evidence.recordings`).
+    """Return the verdict on a task's bundle by the task's recording (see `txgrade.evidence.recordings`).
 
     `comparison` is the bundle's with the recording's reference, where somebody has made it already.
     """
@@ -146,7 +146,7 @@ def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = No
 
 
 def caused(verdict: Verdict, name: str, failure: Failure, missing: bool) -> Verdict:
-    """The verdict where the cell of a name failed when it was last run; `missing`, where the name is not there."""
+    """Return the verdict for a check whose name's cell failed on its last run; `missing`: the name does not exist."""
     words = failure.words(f"`{name}`")
     if missing:
         return replace(verdict, kind="error", lines=(words, "So there is nothing to check yet."))
@@ -161,7 +161,7 @@ def caused(verdict: Verdict, name: str, failure: Failure, missing: bool) -> Verd
 
 
 def _several(bundle: dict, reference: dict, comparison: Comparison, by_result: dict[str, tuple]) -> tuple[str, ...]:
-    """The lines where no known mistake explains everything: which results show one, and what else is wrong."""
+    """Return the lines where no known mistake explains everything: which results show one, and what else is wrong."""
     lines = tuple(f"{_results(reference, indices)}: {sentence}" for sentence, indices in by_result.items())
     explained = {index for indices in by_result.values() for index in indices}
     left = next((each for each in comparison.differences if each[0] not in explained), None)
@@ -175,7 +175,7 @@ def _several(bundle: dict, reference: dict, comparison: Comparison, by_result: d
 
 
 def _difference(bundle: dict, reference: dict, difference: tuple[int, str]) -> tuple[str, ...]:
-    """What differs in one result, or why there is none."""
+    """Return what differs in one result, or why there is none."""
     index, words = difference
     if bundle["error"] and index >= len(bundle["shown"]):
         return _stub_lines(bundle) if is_stub(bundle) else _error_lines(bundle)
@@ -183,7 +183,7 @@ def _difference(bundle: dict, reference: dict, difference: tuple[int, str]) -> t
 
 
 def _slip(bundle: dict, reference: dict, index: int) -> tuple[str, ...]:
-    """The usual slip that one result looks like, where it looks like one."""
+    """Return the usual slip that one result looks like, where it looks like one."""
     if not _both(bundle, reference, index):
         return ()
     mine, theirs = (each["shown"][index]["value"] for each in (bundle, reference))
@@ -192,12 +192,12 @@ def _slip(bundle: dict, reference: dict, index: int) -> tuple[str, ...]:
 
 
 def _both(bundle: dict, reference: dict, index: int) -> bool:
-    """Whether both show a result of this number."""
+    """Return whether both show a result of this number."""
     return index < min(len(bundle["shown"]), len(reference["shown"]))
 
 
 def _gathered(recording: dict, bundle: dict) -> tuple[str, tuple[str, ...]]:
-    """What can be said of a measured task without its measure: whether there is something to measure."""
+    """Return what can be said of a measured task without its measure: whether there is something to measure."""
     shown, wanted = bundle["shown"], recording["reference"]["shown"]
     if bundle["error"]:
         return "error", _error_lines(bundle)
@@ -210,13 +210,13 @@ def _gathered(recording: dict, bundle: dict) -> tuple[str, tuple[str, ...]]:
 
 
 def is_stub(bundle: dict) -> bool:
-    """Whether the answer is still the empty stub."""
+    """Return whether the answer is still the empty stub."""
     error = bundle["error"]
     return bool(error) and error["error"] == "NotImplementedError" and error["message"] == STUB
 
 
 def side_by_side(matrices: tuple[dict, dict]) -> str:
-    """An answer's matrix and the expected one as HTML; what differs is bold and underlined."""
+    """Return an answer's matrix and the expected one as HTML; what differs is bold and underlined."""
     yours, expected = matrices
     wrong = set(differing(yours["values"], expected["values"]))
     tables = (_matrix("expected", expected, set()), _matrix("yours", yours, wrong))
@@ -254,7 +254,7 @@ def _sentence(reference: dict, index: int, words: str) -> str:
 
 
 def _which(reference: dict, index: int) -> str:
-    """Which of the shown values: `Result 2 of 3 (n = 5)`."""
+    """Return which of the shown values: `Result 2 of 3 (n = 5)`."""
     shown = reference["shown"]
     if index >= len(shown):
         return "In this check"
@@ -272,7 +272,7 @@ def _results(reference: dict, indices: tuple[int, ...]) -> str:
 
 
 def _matrices(bundle: dict, reference: dict, index: int) -> tuple[dict, dict] | None:
-    """A result and the expected one, if they are small vectors or matrices of the same shape."""
+    """Return a result and the expected one, if they are small vectors or matrices of the same shape."""
     if not _both(bundle, reference, index):
         return None
     mine, theirs = (each["shown"][index]["value"] for each in (bundle, reference))

@@ -15,7 +15,7 @@ NOT_COMPARED = ("other", "weights", "tokens")
 
 
 def compare(yours: Any, expected: dict, rtol: int | float = RTOL, atol: int | float = ATOL) -> str | None:
-    """None where `yours` shows the same value as `expected`, else the first difference in words.
+    """Return None where `yours` shows the same value as `expected`, else the first difference in words.
 
     Types count: a bool is not an int, a tensor is not an array, NaN equals only NaN. Widths don't: float64 stands
     for float32 and int32 for int64. Numbers agree where |yours - expected| <= atol + rtol * |expected|.
@@ -82,7 +82,7 @@ def _compare_items(yours: dict, expected: dict, rtol: int | float, atol: int | f
 
 
 def differing(yours: list, expected: list, rtol: int | float = RTOL, atol: int | float = ATOL) -> Iterator[int]:
-    """The flat indices at which two lists of values differ."""
+    """Return the flat indices at which two lists of values differ."""
     return (
         i for i, (mine, theirs) in enumerate(zip(yours, expected, strict=True)) if not _equal(mine, theirs, rtol, atol)
     )
@@ -114,7 +114,7 @@ NAMES = {
 
 
 def name(value: dict) -> str:
-    """The kind of a value in words: `a tensor of shape (2, 3)`, `a list of 4`."""
+    """Return the kind of a value in words: `a tensor of shape (2, 3)`, `a list of 4`."""
     kind = value["kind"]
     if kind in ("tensor", "ndarray"):
         return f"{NAMES[kind]} of shape {_shape(value.get('shape'))}"
@@ -128,7 +128,7 @@ def name(value: dict) -> str:
 
 
 def spell(value: Any) -> str:
-    """A number as a person writes it: 0.3333, True, 'a word', nan."""
+    """Return a number as a person writes it: 0.3333, True, 'a word', nan."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if value in NOT_NUMBERS else repr(value)[:200]

@@ -11,13 +11,13 @@ ENOUGH = 4  # whole numbers, or bools, that two answers hardly share by chance
 
 
 def exact_mistake(bundle: dict, recording: dict) -> str | None:
-    """The sentence of the known mistake that shows just what the bundle shows."""
+    """Return the sentence of the known mistake that shows just what the bundle shows."""
     same = (each["sentence"] for each in recording["mistakes"] if first_difference(bundle, each["evidence"]) is None)
     return next(same, None)
 
 
 def mistakes_by_result(bundle: dict, recording: dict, comparison: Comparison) -> dict[str, tuple[int, ...]]:
-    """Sentences of known mistakes, and the numbers of the wrong results that each explains.
+    """Return sentences of known mistakes, and the numbers of the wrong results that each explains.
 
     A mistake is not made where a result is right that it gets wrong. What several explain equally well is explained
     by none of them; and a result that two answers may share by chance, such as a single `False`, explains nothing.
@@ -45,7 +45,7 @@ def mistakes_by_result(bundle: dict, recording: dict, comparison: Comparison) ->
 
 
 def measured_mistake(bundle: dict, recording: dict) -> str | None:
-    """The sentence of the known mistake that made the same weights or tokens."""
+    """Return the sentence of the known mistake that made the same weights or tokens."""
     rtol, atol = recording["reference"]["rtol"], recording["reference"]["atol"]
     for mistake in recording["mistakes"]:
         known = mistake["evidence"]
@@ -76,20 +76,20 @@ def _weights(tensor: dict) -> np.ndarray:
 
 
 def _same_results(shown: list[dict], known: dict, reference: dict) -> set[int]:
-    """The numbers of the values that are those of a known answer."""
+    """Return the numbers of the values that are those of a known answer."""
     rtol, atol = reference["rtol"], reference["atol"]
     pairs = zip(shown, known["shown"], strict=False)
     return {index for index, (mine, its) in enumerate(pairs) if not compare(mine, its["value"], rtol, atol)}
 
 
 def _is_telling(value: dict) -> bool:
-    """Whether a value holds enough that another answer would hardly show the same."""
+    """Return whether a value holds enough that another answer would hardly show the same."""
     numbers = _numbers(value)
     return len(numbers) >= ENOUGH or any(type(each) is str or each != int(each) for each in numbers)
 
 
 def _numbers(value: dict) -> list:
-    """All that a value holds: numbers, and texts. NaN and the infinities, which are words in evidence, are 0."""
+    """Return all that a value holds: numbers, and texts. NaN and the infinities, which are words in evidence, are 0."""
     if "items" in value:
         return [each for item in value["items"] for each in _numbers(item)]
     if value["kind"] == "str":

@@ -31,7 +31,7 @@ VERSION = 1
 
 
 def pack(recordings: dict) -> str:
-    """Recordings as a short text for a notebook cell: JSON, compressed, in base 64.
+    """Return recordings as a short text for a notebook cell: JSON, compressed, in base 64.
 
     It is one line, however long: where a notebook is shown raw, hundreds of lines would hide the first task.
     """
@@ -45,7 +45,7 @@ def pack_json(value: Any) -> str:
 
 
 def unpack_json(text: str) -> Any:
-    """The value that `pack_json` packed.
+    """Return the value that `pack_json` packed.
 
     Raises:
         ValueError, zlib.error: it is damaged.
@@ -54,7 +54,7 @@ def unpack_json(text: str) -> Any:
 
 
 def unpack(text: str) -> dict:
-    """The recordings in a packed text.
+    """Return the recordings in a packed text.
 
     Raises:
         ValueError: where the text is damaged or of a later version.
@@ -72,7 +72,7 @@ def unpack(text: str) -> dict:
 
 
 def first_difference(bundle: dict, expected: dict) -> tuple[int, str] | None:
-    """Where a bundle first differs from the expected one: the number of the shown value, and what differs.
+    """Return where a bundle first differs from the expected one: the number of the shown value, and what differs.
 
     The tolerance is the expected bundle's. None where both show the same.
     """
@@ -126,12 +126,12 @@ def compared(bundle: dict, expected: dict) -> Comparison:
 
 
 def share(bundle: dict, expected: dict) -> float:
-    """The part of a task's points that a bundle earns, from 0 to 1."""
+    """Return the part of a task's points that a bundle earns, from 0 to 1."""
     return compared(bundle, expected).share
 
 
 def same(one: dict, other: dict) -> bool:
-    """Whether two bundles can't be told apart, whichever of them is expected."""
+    """Return whether two bundles can't be told apart, whichever of them is expected."""
     return first_difference(one, other) is None or first_difference(other, one) is None
 
 
@@ -140,7 +140,7 @@ def _error(bundle: dict) -> Any:
 
 
 def _otherwise(bundle: dict, expected: dict) -> tuple[int, str] | None:
-    """Where two bundles differ whose values don't."""
+    """Return where two bundles differ whose values don't."""
     shown, wanted = bundle["shown"], expected["shown"]
     if _error(bundle) != _error(expected):
         if _error(bundle):

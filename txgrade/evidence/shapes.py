@@ -11,7 +11,7 @@ MOST_AXES = 6
 
 
 def slip(yours: dict, expected: dict, rtol: int | float, atol: int | float) -> str | None:
-    """The usual slip by which a value may have become what it is, in a sentence; None where none fits.
+    """Return the usual slip by which a value may have become what it is, in a sentence; None where none fits.
 
     Axes in another order, one dimension too many or too few, one entry too many or too few. Of lists the items are
     looked at, too.
@@ -48,7 +48,7 @@ class _Alike:
 
 
 def _exchanged(mine: list[int], theirs: list[int], like: _Alike) -> str | None:
-    """Two axes of the expected value in the other order."""
+    """Recognize two axes of the expected value in the other order."""
     swaps = [
         (i, j)
         for i, j in itertools.combinations(range(len(mine)), 2)
@@ -87,7 +87,7 @@ def _one_less(mine: list[int], theirs: list[int]) -> str | None:
 
 
 def _one_entry(mine: list[int], theirs: list[int], like: _Alike) -> str | None:
-    """One entry too many or too few along one axis."""
+    """Recognize one entry too many or too few along one axis."""
     axes = [axis for axis in range(len(mine)) if mine[axis] != theirs[axis]]
     if len(axes) != 1 or abs(mine[axes[0]] - theirs[axes[0]]) != 1:
         return None

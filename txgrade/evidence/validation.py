@@ -23,7 +23,7 @@ from txgrade.evidence.values import (
 
 
 def bundle_problem(data: Any, task: str, seed: int) -> str | None:
-    """What is wrong with a bundle that claims to be a check's evidence, in words; None where it is well formed.
+    """Return what is wrong with a bundle that claims to be a check's evidence, in words; None where it is well formed.
 
     `data` may be any JSON value: this is the first thing that happens to it, and it never raises. A bundle has
     exactly the keys and types that `Recorder` and a check write, of this task and seed, within their bounds.
@@ -205,7 +205,7 @@ def _size(shape: Any) -> int:
 
 
 def _decoded(data: str) -> int:
-    """How many bytes a text in base 64 holds; -1 where it isn't one."""
+    """Return how many bytes a text in base 64 holds; -1 where it isn't one."""
     try:
         return len(base64.b64decode(data, validate=True))
     except ValueError:
@@ -221,7 +221,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_float(value: Any) -> bool:
-    """A finite number, or the word of one that isn't. Where JSON has passed through a browser, 1.0 became 1."""
+    """Return a finite number, or the word of one that isn't. Where JSON has passed through a browser, 1.0 became 1."""
     return _is_number(value) or type(value) is str and value in NOT_NUMBERS
 
 

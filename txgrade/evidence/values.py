@@ -1,7 +1,7 @@
 """Evidence: what an answer returned, as plain JSON.
 
-A check decides nothing about an answer inside the notebook that runs it. It writes down what came back, and
-somebody else compares. So evidence holds numbers, words and shapes only: no pickle, no objects, nothing that runs.
+A check decides nothing about an answer inside the notebook that runs it. It writes down what came back, and the
+grader compares elsewhere. So evidence holds numbers, words and shapes only: no pickle, no objects, nothing that runs.
 """
 
 import base64
@@ -64,21 +64,14 @@ class Recorder:
             return self._array(value, "ndarray", str(value.dtype))
         if isinstance(value, np.generic):  # np.float64(1.0) is what a NumPy sum returns: a plain number
             value = value.item()
-        if isinstance(value, bool):
-            return {"kind": "bool", "value": bool(value)}
-        if isinstance(value, int):
-            if value.bit_length() > MAX_INTEGER_BITS:
-                raise TooLarge(f"the answer holds an integer of {value.bit_length()} bits")
-            return {"kind": "int", "value": int(value)}
-        if isinstance(value, float):
-            return {"kind": "float", "value": _number(float(value))}
-        if isinstance(value, str):
-            if len(value) > MAX_TEXT:
-                raise TooLarge(f"the answer holds a text of {len(value):,} characters")
-            return {"kind": "str", "value": writable(value)}
+        if isinstance(value, (int, float, str)):  # a bool is an int
+            return _scalar(value)
+        return self._container(value, depth)
+
+    def _container(self, value: Any, depth: int) -> dict:
         if isinstance(value, (list, tuple)):
             kind = "list" if isinstance(value, list) else "tuple"
-            return {"kind": kind, "items": [self(each, depth + 1) for each in value]}
+            return {"kind": kind, "items": [self(item, depth + 1) for item in value]}
         if isinstance(value, dict) and all(type(key) in (str, int) for key in value):
             keys = sorted(value, key=lambda key: (type(key).__name__, key))
             if any(len(str(key)) > MAX_NAME for key in keys):
@@ -91,7 +84,7 @@ class Recorder:
         return {"kind": "other", "type": writable(type(value).__name__, MAX_NAME)}
 
     def weights(self, value: Any) -> dict:
-        """A module's or state dict's numbers; of anything else, its ordinary evidence."""
+        """Return a module's or state dict's numbers; of anything else, its ordinary evidence."""
         if hasattr(value, "state_dict"):
             value = value.state_dict()
         if not isinstance(value, dict) or not all(type(key) is str and _is_tensor(value[key]) for key in value):
@@ -150,15 +143,29 @@ class Recorder:
 
 
 def evidence(value: Any) -> dict:
-    """One value as evidence (see `Recorder`)."""
+    """Return one value as evidence (see `Recorder`)."""
     return Recorder()(value)
 
 
+def _scalar(value: int | float | str) -> dict:
+    if isinstance(value, bool):
+        return {"kind": "bool", "value": bool(value)}
+    if isinstance(value, int):
+        if value.bit_length() > MAX_INTEGER_BITS:
+            raise TooLarge(f"the answer holds an integer of {value.bit_length()} bits")
+        return {"kind": "int", "value": int(value)}
+    if isinstance(value, float):
+        return {"kind": "float", "value": _number(float(value))}
+    if len(value) > MAX_TEXT:
+        raise TooLarge(f"the answer holds a text of {len(value):,} characters")
+    return {"kind": "str", "value": writable(value)}
+
+
 def error(exception: BaseException) -> dict:
-    """An exception as evidence: its type and its message, without addresses, which change from run to run."""
+    """Return an exception as evidence: its type and its message, without addresses, which change from run to run."""
     try:
         message = str(exception)
-    except Exception:  # a learner's own exception may fail to say what it is
+    except Exception:  # a learner's own exception may fail to format its message
         message = ""
     message = re.sub(r"0x[0-9a-fA-F]+", "0x…", message[:MAX_TEXT])
     return {
@@ -169,7 +176,7 @@ def error(exception: BaseException) -> dict:
 
 
 def restored(value: dict) -> Any:
-    """The value that this is the evidence of, made anew. A dataclass comes back as a dict.
+    """Return the value that this is evidence of. A dataclass comes back as a dict.
 
     Raises:
         ValueError: it is of a kind that can't come back.
@@ -191,7 +198,7 @@ def restored(value: dict) -> Any:
 
 
 def writable(value: str, longest: int = MAX_TEXT) -> str:
-    """A text that every file can hold: half characters (lone surrogates) are spelled out."""
+    """Return a text that every file can hold: half characters (lone surrogates) are spelled out."""
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8")[:longest]
 
 
@@ -200,12 +207,12 @@ def is_token(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # whoever holds a tensor has imported it; the judge never does
+    torch = sys.modules.get("torch")  # code that holds a tensor has imported torch; the judge never does
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _plain(value: Any) -> np.ndarray:
-    """A tensor's numbers; half precision becomes float32."""
+    """Return a tensor's numbers; half precision becomes float32."""
     plain = value.detach().cpu().resolve_conj().resolve_neg()
     plain = plain.to_dense() if str(plain.layout) != "torch.strided" else plain
     return (plain.float() if str(plain.dtype) in ("torch.bfloat16", "torch.float16") else plain).numpy()
