@@ -40,7 +40,7 @@ def options(
 def release(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the exercises; by default exercises/ beside solutions/.")
+        Path | None, typer.Option(help="Folder for the exercises; by default exercises/ next to solutions/.")
     ] = None,
     variant: Annotated[
         int | None, typer.Option(metavar="SEED", help="With other numbers, for a retake: also writes their source.")
@@ -78,7 +78,7 @@ def validate(
         bool, typer.Option("--mutants", help="Instead: change the reference as people slip; does each check notice?")
     ] = False,
     json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="With --mutants: write every mutant there, too.")
+        Path | None, typer.Option("--json", metavar="FILE", help="With --mutants: also write every mutant there.")
     ] = None,
 ) -> None:
     """Prove exercises before learners are graded by them.
@@ -100,15 +100,15 @@ def validate(
     problems = []
     for source in sources:
         try:
-            found = validate(source)
+            validation = validate(source)
         except ExerciseError as reason:
             problems += str(reason).splitlines()
             continue
-        tasks, points = len(found.assignment.tasks), found.assignment.points
+        tasks, points = len(validation.assignment.tasks), validation.assignment.points
         print(f"{source}: {plural(tasks, 'task')}, {plural(points, 'point')}")
-        print("  " + found.table().replace("\n", "\n  "))
-        wrong = found.problems or rehearse(found.assignment)
-        problems += [f"{found.assignment.name}: {problem}" for problem in wrong]
+        print("  " + validation.table().replace("\n", "\n  "))
+        wrong = validation.problems or rehearse(validation.assignment)
+        problems += [f"{validation.assignment.name}: {problem}" for problem in wrong]
     for problem in problems:
         print(f"txgrade: {problem}", file=sys.stderr)
     if problems:
@@ -133,11 +133,11 @@ def check(
     right = True
     for notebook in map(find_copy, notebooks):
         verdicts = check_notebook(notebook)
-        counted = [each for each in verdicts if not each.elsewhere]
-        points, best = sum(each.points for each in counted), sum(each.max_points for each in counted)
-        more = sum(each.max_points for each in verdicts if each.elsewhere)
+        counted = [verdict for verdict in verdicts if not verdict.elsewhere]
+        points, best = sum(verdict.points for verdict in counted), sum(verdict.max_points for verdict in counted)
+        more = sum(verdict.max_points for verdict in verdicts if verdict.elsewhere)
         print(f"{notebook}: {score(points, best, more)}")
-        right &= all(each.right or each.kind in ELSEWHERE for each in verdicts)
+        right &= all(verdict.right or verdict.kind in ELSEWHERE for verdict in verdicts)
         for verdict in verdicts:
             print("  " + repr(verdict).replace("\n", "\n  "))
     if not right:
@@ -176,7 +176,7 @@ def submit(
 
 
 def find_copy(notebook: Path) -> Path:
-    """Return the learner's copy of a notebook, where the course around it keeps copies; it says so on stderr.
+    """Return the learner's copy of a notebook if the course keeps copies, and report it on stderr.
 
     A course names its function in the entry point group `txgrade.learner_copy`.
     """
@@ -273,7 +273,7 @@ def _print_graded(graded: Any, out: Path) -> None:
     print(f"Grades: {out / 'grades.csv'}; overview: {out / 'summary.html'}; pages: {out / 'feedback'}")
 
 
-def read_seeds(words: str) -> tuple[int, ...]:
+def read_seeds(text: str) -> tuple[int, ...]:
     """Read seeds as `txgrade explain` prints them.
 
     Raises:
@@ -281,9 +281,9 @@ def read_seeds(words: str) -> tuple[int, ...]:
     """
     from txgrade.seeds import GRADING_SEEDS
 
-    seeds = [word.strip() for word in words.split(",")]
+    seeds = [word.strip() for word in text.split(",")]
     if not all(seed.isdecimal() and int(seed) < GRADING_SEEDS for seed in seeds) or len(set(seeds)) < len(seeds):
-        raise ValueError(f"--on-seeds {words}: give different whole numbers below {GRADING_SEEDS}, such as 17,42")
+        raise ValueError(f"--on-seeds {text}: give different whole numbers below {GRADING_SEEDS}, such as 17,42")
     return tuple(map(int, seeds))
 
 
@@ -309,12 +309,12 @@ def review(
     out: Out = Path("."),
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     points: Annotated[float | None, typer.Option(help="With NAME: the points it has instead.")] = None,
-    reason: Annotated[str, typer.Option(help="With NAME: why. It stands on the learner's page.")] = "",
+    reason: Annotated[str, typer.Option(help="With NAME: why. The learner's page shows it.")] = "",
     by: Annotated[str, typer.Option(help="Who gives the points.")] = "",
 ) -> None:
     """Give points for the written answers that wait; or, with NAME, change one submission's points for a task.
 
-    What you give is kept when the folder is graded again, as long as the answer stands.
+    Your points are kept when the folder is graded again, as long as the answer stays the same.
     """
     from txgrade.records.out import need_no_links
     from txgrade.records.people import read_name
@@ -345,7 +345,7 @@ def export(
     for path in exported.files:
         print(path)
     if left_out := exported.left_out:
-        some = "; ".join(f"{name} ({why})" for name, why in left_out[:5])
+        names = "; ".join(f"{name} ({why})" for name, why in left_out[:5])
         more = f"; and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-        words = f"{plural(len(left_out), 'submission')} left out, see {to}-left-out.csv: {some}{more}"
-        print(f"txgrade: {printable(words)}", file=sys.stderr)
+        line = f"{plural(len(left_out), 'submission')} left out, see {to}-left-out.csv: {names}{more}"
+        print(f"txgrade: {printable(line)}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Files that others may read or write at the same time: whole or not at all, and one writer at a time.
+"""Files that others may read or write concurrently: written whole or not at all, by one writer at a time.
 
-What is named in a folder that is held open can't be led elsewhere, whatever others rename or link meanwhile. Where a
-system has no handles of folders (Windows), paths stand for them.
+A name in a folder that is held open can't be redirected, whatever others rename or link meanwhile. Where a
+system has no handles of folders (Windows), paths are used.
 """
 
 import contextlib
@@ -109,7 +109,7 @@ class Folder:
         os.replace(old, place, **({"src_dir_fd": where["dir_fd"], "dst_dir_fd": there["dir_fd"]} if where else {}))
 
     def remove(self, name: str) -> None:
-        """Remove a file or an empty folder in it, where there is one."""
+        """Remove a file or an empty folder in it, if it exists."""
         place, where = self._at(name)
         with contextlib.suppress(FileNotFoundError):
             (os.rmdir if stat.S_ISDIR(self.stat(name).st_mode) else os.unlink)(place, **where)
@@ -130,7 +130,7 @@ class Folder:
 
 
 def write_together(files: Iterable[tuple[Folder, str, bytes]], mode: int | None = None, sync: bool = True) -> None:
-    """Write several files, each whole or not at all; where there is no room, none of them.
+    """Write several files, each whole or not at all; on a full disk, none of them.
 
     Each is written into a temporary neighbour first, then renamed. Without a mode the umask says who may read them.
     With `sync` they survive a power cut.

@@ -1,6 +1,6 @@
-"""How the project runs a notebook of its own, and writes it: kernel, environment, one `run`.
+"""Runs and writes the project's own notebooks.
 
-What somebody handed in runs elsewhere, sealed and watched: `txgrade.judging.execute`.
+Submissions run elsewhere, sealed and watched: `txgrade.judging.execute`.
 """
 
 import copy

@@ -14,7 +14,7 @@ TOO_DEEP = "is nested too deep, or has too much of IPython's syntax"
 PROMPTS = re.compile(r"^\s*(?:>>>|\.{3,}:|(?:\[\w+\] ?)?In \[)", re.MULTILINE)
 MOST_READ = 200_000  # characters that IPython's transformer may read: it begins anew at each magic. Half a second
 MOST_NESTED = 3  # magics in magics
-# Magics that do nothing but show something, and those that run the Python that stands in them.
+# Magics that only show something, and those that run the Python that they contain.
 SHOWING = frozenset(("matplotlib", "pdef", "pdoc", "pfile", "pinfo", "pinfo2", "precision", "psource", "pwd", "submit"))
 RUNNING = frozenset(("capture", "prun", "time", "timeit"))
 OPTIONS = re.compile(r"(?:-{1,2}[\w-]+(?:[ =]?\d+)?\s+)*")  # in front of what such a magic runs
@@ -50,7 +50,7 @@ def program(source: str, nested: int = 0) -> Program:
         return Program(tree)
     except (RecursionError, MemoryError):
         return Program(ast.Module([], []), TOO_DEEP)
-    except Exception:  # whatever IPython raises here it raises for the learner, too, and does not run the cell
+    except Exception:  # IPython raises the same for the learner, and does not run the cell
         return Program(ast.Module([], []), NOT_PYTHON)
 
 
@@ -62,15 +62,15 @@ def _transformer() -> Any:
     class Bounded(TransformerManager):
         """Counts the characters that are read."""
 
-        left = 0
+        characters_left = 0
 
         def transform_cell(self, cell: str) -> str:
-            self.left = MOST_READ
+            self.characters_left = MOST_READ
             return super().transform_cell(cell)
 
         def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
-            self.left -= sum(map(len, lines))
-            if self.left < 0:
+            self.characters_left -= sum(map(len, lines))
+            if self.characters_left < 0:
                 raise MemoryError("too much of IPython's syntax")
             return super().do_one_token_transform(lines)
 
@@ -110,7 +110,7 @@ def _statements(node: ast.AST, nested: int) -> list[ast.stmt] | None:
     if len(texts) != len(rest) or name not in SHOWING | RUNNING or nested == MOST_NESTED:
         return None
     if name in SHOWING:
-        return None if re.search(r"[{$]", "".join(texts)) else [ast.Pass()]  # IPython computes what stands in braces
+        return None if re.search(r"[{$]", "".join(texts)) else [ast.Pass()]  # IPython evaluates what is in braces
     line, *bodies = texts or [""]
     line = line[len(match[0]) :] if (match := OPTIONS.match(f"{line} ")) else line
     if name == "capture":

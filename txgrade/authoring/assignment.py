@@ -28,7 +28,7 @@ class GradedTask:
     check: str  # id of the cell that is judged; of a written task, of the answer itself
     answers: tuple[str, ...]  # grade_ids of the solution cells that belong to it
     prompt: str = ""  # markdown
-    rubric: str = ""  # for whoever marks a written answer
+    rubric: str = ""  # for the person who marks a written answer
     forbidden: tuple[str, ...] = ()  # names and operators that an answer must not call
     visible: str | None = None  # its check without the hidden tests, where it has some
 
@@ -55,7 +55,7 @@ class Assignment:
     timeout: int | float = 0  # seconds that a cell may take at least, whatever the grader's limit
     due: dict | None = None  # the rule for late submissions (see `txgrade.authoring.declarations.due`)
     stubs: dict[str, str] = field(default_factory=dict)  # the released source of each solution cell, by grade_id
-    # What its cells read (see `txgrade.authoring.data`): each one's place, as they name it, and where it lies.
+    # What its cells read (see `txgrade.authoring.data`): each path as they name it, and where the file is.
     data: tuple[tuple[str, Path], ...] = ()
 
     @property
@@ -86,10 +86,10 @@ class Assignment:
 
 def digest(*parts: str) -> str:
     """Return one hash of several texts."""
-    whole = hashlib.sha256()
+    hash = hashlib.sha256()
     for part in parts:
-        whole.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
-    return whole.hexdigest()
+        hash.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
+    return hash.hexdigest()
 
 
 def rebuild(assignment: Assignment, answers: dict[str, str], *, hidden: bool = True) -> Any:
@@ -120,15 +120,15 @@ def _guarded(assignment: Assignment, cells: list) -> list:
     """Return the cells of a rebuilt notebook, with what keeps a check independent of what answers have named."""
     checks = {task.check for task in assignment.tasks if task.kind in ("evidence", "measured")}
     guarded: list = []
-    given: list[str] = []
+    provided: list[str] = []
     for cell in cells:
         guarded.append(cell)
         if cell.id in checks:
-            cell.source = "\n\n".join([*given, ast.unparse(check_body(cell.source))])
+            cell.source = "\n\n".join([*provided, ast.unparse(check_body(cell.source))])
         elif is_parameters(cell):
             guarded.append(new_code_cell(BEGIN, id="begin"))
         elif cell.cell_type == "code" and cell.id not in assignment.stubs:
-            given.append(definitions(cell.source))
+            provided.append(definitions(cell.source))
     return guarded
 
 
@@ -143,8 +143,10 @@ def rebuild_alone(assignment: Assignment, task: GradedTask, answers: dict[str, s
     stub and no line of the reference.
     """
     notebook = rebuild(assignment, answers | others)
-    apart = [each for each in assignment.tasks if each.id != task.id]
-    dropped = {each.check for each in apart} | {id for each in apart for id in each.answers if id not in others}
+    other_tasks = [other for other in assignment.tasks if other.id != task.id]
+    dropped = {other.check for other in other_tasks} | {
+        id for other in other_tasks for id in other.answers if id not in others
+    }
     notebook.cells = [cell for cell in notebook.cells if cell.id not in dropped - set(task.answers)]
     return notebook
 

@@ -38,12 +38,12 @@ def direct_operators(source: str) -> list[str]:
     return sorted(path for path in direct if not any(other.startswith(f"{path}.") for other in direct))
 
 
-def unsearched(source: str, given: Collection[str] = ()) -> list[str]:
+def unsearched(source: str, explained: Collection[str] = ()) -> list[str]:
     """Return the reasons why names in an answer may be missed; none if all of it could be searched.
 
     `given` are names of the exercise's own: `getattr(F, GATE)` hides nothing where it says what GATE is.
     """
-    return sorted({why for why, explained_by in _used(source).hidden if explained_by not in given})
+    return sorted({why for why, explained_by in _used(source).hidden if explained_by not in explained})
 
 
 def reached(source: str) -> set[str]:
@@ -52,10 +52,10 @@ def reached(source: str) -> set[str]:
 
 
 def _is(used: tuple[str, bool], name: str) -> bool:
-    path, known = used  # known: an import says where the path begins
-    if known and (path == name or path.startswith(name + ".")):  # the name may be a module's
+    path, imported = used  # known: an import says where the path begins
+    if imported and (path == name or path.startswith(name + ".")):  # the name may be a module's
         return True
-    return not (known and "." in name) and path.rpartition(".")[2] == name.rpartition(".")[2]
+    return not (imported and "." in name) and path.rpartition(".")[2] == name.rpartition(".")[2]
 
 
 @lru_cache(maxsize=8)
@@ -101,17 +101,17 @@ class _Finder:
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
             module = [] if isinstance(node, ast.Import) else [node.module or ""]
-            whole = ".".join([*module, *([] if alias.name == "*" else [alias.name])])
-            self.names.add((whole, True))
-            self._module(whole)
-            if alias.name == "*" and whole.partition(".")[0] == "torch":
-                self._hide(f"imports everything from {whole}")
+            full = ".".join([*module, *([] if alias.name == "*" else [alias.name])])
+            self.names.add((full, True))
+            self._module(full)
+            if alias.name == "*" and full.partition(".")[0] == "torch":
+                self._hide(f"imports everything from {full}")
 
-    def _module(self, whole: str) -> None:
+    def _module(self, full: str) -> None:
         """Look at a module, or a name of one, that is imported or reached."""
-        if any(f"{whole}.".startswith(f"{start}.") for start in ELSEWHERE):
-            self._hide(f"uses {whole}")
-        if whole.partition(".")[0] == "IPython" and not whole.startswith("IPython.display"):
+        if any(f"{full}.".startswith(f"{start}.") for start in ELSEWHERE):
+            self._hide(f"uses {full}")
+        if full.partition(".")[0] == "IPython" and not full.startswith("IPython.display"):
             self._hide("uses IPython's shell")
 
     def _read(self, read: Read) -> None:
@@ -151,8 +151,8 @@ class _Finder:
             base, text = self._path(node.args[0]), self._text(node.args[1])
             if base and text is not None:
                 return ".".join([base[0], text, *reversed(parts)]), base[1]
-        known = name in self._scope.imported
-        return ".".join([self._scope.imported.get(name, name), *reversed(parts)]), known
+        imported = name in self._scope.imported
+        return ".".join([self._scope.imported.get(name, name), *reversed(parts)]), imported
 
     def _call(self, node: ast.Call) -> None:
         """Note getattr(torch, "softmax"), methodcaller("softmax"), import_module("torch"), eval("torch.softmax(x)")."""
@@ -177,14 +177,18 @@ class _Finder:
         """Note torch.__dict__["softmax"], vars(torch)["softmax"], sys.modules["torch"]."""
         self._look_up(node.value, node.slice)
 
-    def _look_up(self, place: ast.AST, key: ast.AST | None) -> None:
+    def _look_up(self, namespace: ast.AST, key: ast.AST | None) -> None:
         text = None if key is None else self._text(key)
-        inner = place.func if isinstance(place, ast.Call) else place
-        path = self._path(place)
+        inner = namespace.func if isinstance(namespace, ast.Call) else namespace
+        path = self._path(namespace)
         if _last(inner) in SPACES and text is not None:
             self.names.add((text, False))
             self._handed_on(text)
-            of = place.args[0] if isinstance(place, ast.Call) and place.args else getattr(inner, "value", None)
+            of = (
+                namespace.args[0]
+                if isinstance(namespace, ast.Call) and namespace.args
+                else getattr(inner, "value", None)
+            )
             if of is not None and (base := self._path(of)):
                 self.names.add((f"{base[0]}.{text}", base[1]))
         elif path and path[0] == "sys.modules":
@@ -205,8 +209,8 @@ class _Finder:
     def _runs_text(self, node: ast.AST) -> bool:
         """Return whether this is eval, exec or compile, or a function that imports."""
         path = self._path(node) if isinstance(node, ast.Name | ast.Attribute | ast.Call) else None
-        whole = path[0] if path else ""
-        start, _, name = whole.rpartition(".")
+        full = path[0] if path else ""
+        start, _, name = full.rpartition(".")
         if name in RUNNERS + IMPORTERS[:2] and isinstance(node, ast.Name) and "def" in self._ways(node.id):
             return False
         return (name in RUNNERS and start in ("", "builtins", "__builtins__")) or name in IMPORTERS[:2]
@@ -226,9 +230,9 @@ class _Finder:
                 self._hide("imports a module whose name can't be searched")
             return
         package = self._text(arguments[1]) if text.startswith(".") and len(arguments) > 1 else ""
-        whole = f"{package or ''}{text}".replace(":", ".")
-        self.names.add((whole, True))
-        self._module(whole)
+        full = f"{package or ''}{text}".replace(":", ".")
+        self.names.add((full, True))
+        self._module(full)
 
     def _run(self, function: str, arguments: list[ast.expr]) -> None:
         texts = [self._text(argument) for argument in arguments]

@@ -52,12 +52,12 @@ def stub(cell: Any) -> str:
     source = strip_region(strip_region(cell.source, HIDDEN_TESTS), MARK_SCHEME)
     if not is_written(cell):
         return strip_solution(source)
-    words = f"...  # {WRITTEN_STUB}" if cell.cell_type == "code" else WRITTEN_STUB
-    return strip_region(source, SOLUTION, words) if has_region(source, SOLUTION) else words
+    placeholder = f"...  # {WRITTEN_STUB}" if cell.cell_type == "code" else WRITTEN_STUB
+    return strip_region(source, SOLUTION, placeholder) if has_region(source, SOLUTION) else placeholder
 
 
 def mark_stub(cell: Any) -> None:
-    """Note in a released answer cell what it is, so that one filled in by half can be told from it."""
+    """Store a digest of the stub in a released answer cell, so that a half-finished answer is recognized."""
     cell.metadata["txgrade"] = {"stub": stub_digest(cell.source)}
 
 
@@ -83,7 +83,7 @@ def has_region(source: str, region: str) -> bool:
 
 
 def strip_region(source: str, region: str, instead: str | None = None) -> str:
-    """Remove what stands between a region's marks, or put a line in its place, as deep as the mark stood.
+    """Remove the lines between a region's marks, or replace them by a line, indented as the mark was.
 
     Raises:
         ValueError: a mark without its counterpart.
@@ -92,7 +92,7 @@ def strip_region(source: str, region: str, instead: str | None = None) -> str:
 
 
 def region_text(source: str, region: str) -> str:
-    """Return what stands between a region's marks."""
+    """Return the lines between a region's marks."""
     return "\n".join(_split(source, region)[1])
 
 
@@ -129,7 +129,7 @@ def check_body(source: str) -> ast.Module:
 
 
 def definitions(source: str) -> str:
-    """Return what a given cell defines once and for all: its imports, functions, classes and constants."""
+    """Return what a given cell defines for good: its imports, functions, classes and constants."""
     body = [node for node in ast.parse(source).body if isinstance(node, DEFINITIONS) or _is_constant(node)]
     return "\n\n".join(map(ast.unparse, body))
 

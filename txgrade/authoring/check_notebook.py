@@ -35,7 +35,7 @@ def check_notebook(
     recordings = _recordings(path, notebook)
     if missing := missing_data(notebook, path.parent):
         raise NotebookError(
-            f"{path} reads {', '.join(missing)}, which is not there, seen from its folder: get it with the exercise"
+            f"{path} reads {', '.join(missing)}, which does not exist relative to its folder: get it with the exercise"
         )
     stopped = ""
     try:
@@ -60,8 +60,8 @@ def check_notebook(
         for task in recordings["tasks"]
     ]
     return verdicts + [
-        Verdict(each["id"], each["title"], "written", 0, each["points"], elsewhere=True)
-        for each in recordings.get("written", ())
+        Verdict(answer["id"], answer["title"], "written", 0, answer["points"], elsewhere=True)
+        for answer in recordings.get("written", ())
     ]
 
 

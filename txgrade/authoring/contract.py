@@ -18,7 +18,7 @@ from txgrade.evidence.recordings import same
 PUBLIC_DRAWS = ("random_size", "randn", "rand", "randint", "choice", "permutation", "fill")
 OTHER_DRAWS = ("randperm", "manual_seed", "normal", "uniform", "default_rng", "RandomState", "shuffle", "random")
 COUNTING_MODES = ("TorchDispatchMode", "TorchFunctionMode", "FlopCounterMode")
-DRAW_PRIVATELY = "draw it inside show.private(…), which the grader calls with a seed of its own"
+DRAW_PRIVATELY = "draw it inside show.private(…), which the grader calls with its own seed"
 
 
 def own_counters(exercise: Exercise) -> list[str]:
@@ -46,7 +46,7 @@ def measured_leaks(exercise: Exercise, task: Task, bundles: list[dict]) -> list[
     """
     source = exercise.notebook.cells[task.check].source
     lines = [
-        f"line {line} of its check uses {name}, which an answer can use, too: {DRAW_PRIVATELY}"
+        f"line {line} of its check uses {name}, which an answer can use as well: {DRAW_PRIVATELY}"
         for line, name in _public(source)
     ]
     shown = [list(_entries(bundle)) for bundle in bundles if not bundle["error"]]

@@ -14,29 +14,29 @@ from typing import Any
 from txgrade.authoring.assignment import digest
 
 HIGHEST = 2  # how many folders up a path may lead
-Data = tuple[tuple[str, Path], ...]  # each one's place, as cells name it, and where it lies
+Data = tuple[tuple[str, Path], ...]  # each path as cells name it, and where the file is
 
 
 def named_data(notebook: Any) -> list:
     """Return the places that a notebook's cells name as data."""
-    return [place for cell in notebook.cells for place in cell.metadata.get("data", ())]
+    return [name for cell in notebook.cells for name in cell.metadata.get("data", ())]
 
 
 def find_data(notebook: Any, source: Path) -> tuple[Data, list[str]]:
     """Return a source's data, and what is wrong with how it names them."""
     data, problems = [], []
-    for place in named_data(notebook):
-        path = source.parent / str(place)
-        if problem := _problem(place, path, source):
-            problems.append(f"data {place!r}: {problem}")
+    for name in named_data(notebook):
+        path = source.parent / str(name)
+        if problem := _problem(name, path, source):
+            problems.append(f"data {name!r}: {problem}")
         else:
-            data.append((posixpath.normpath(place), path.resolve()))
-    places = [place for place, _ in data]
+            data.append((posixpath.normpath(name), path.resolve()))
+    names = [name for name, _ in data]
     problems += [
-        f"data {place!r} is named twice, or lies in {other!r}"
-        for i, place in enumerate(places)
-        for j, other in enumerate(places)
-        if i != j and (place.startswith(f"{other}/") or place == other and i > j)
+        f"data {name!r} is named twice, or is in {other!r}"
+        for i, name in enumerate(names)
+        for j, other in enumerate(names)
+        if i != j and (name.startswith(f"{other}/") or name == other and i > j)
     ]
     return tuple(data), problems
 
@@ -44,22 +44,22 @@ def find_data(notebook: Any, source: Path) -> tuple[Data, list[str]]:
 def digest_of(data: Data) -> list[str]:
     """Return what a grade depends on of the data: each file's place, and a hash of its bytes."""
     hashes = []
-    for place, path in data:
-        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-        hashes += [digest(place, str(each.relative_to(path)), sha256(each.read_bytes()).hexdigest()) for each in files]
+    for name, path in data:
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        hashes += [digest(name, str(file.relative_to(path)), sha256(file.read_bytes()).hexdigest()) for file in files]
     return hashes
 
 
 def hand_out(data: Data, folder: Path) -> list[str]:
-    """Put data beside a released exercise, where its cells look for them; what lies above is the author's to bring."""
+    """Copy data next to a released exercise, where its cells look for it; files further up are left to the author."""
     warnings = []
-    for place, path in data:
-        target = Path(os.path.normpath(folder / place))
+    for name, path in data:
+        target = Path(os.path.normpath(folder / name))
         if target.exists() and target.samefile(path):
             continue
-        if place.startswith("../"):
+        if name.startswith("../"):
             if not target.exists():
-                warnings.append(f"learners need {path.name} at {place}, seen from {folder}: bring it there")
+                warnings.append(f"learners need {path.name} at {name}, relative to {folder}: copy it there")
         elif path.is_dir():
             shutil.copytree(path, target, dirs_exist_ok=True)
         else:
@@ -69,19 +69,19 @@ def hand_out(data: Data, folder: Path) -> list[str]:
 
 
 def missing_data(notebook: Any, folder: Path) -> list[str]:
-    """Return the data that a notebook names and that are not there, seen from its folder."""
-    return [place for place in named_data(notebook) if not (folder / place).exists()]
+    """Return the data that a notebook names and that do not exist, relative to its folder."""
+    return [name for name in named_data(notebook) if not (folder / name).exists()]
 
 
-def _problem(place: Any, path: Path, source: Path) -> str | None:
-    if not isinstance(place, str) or not place or "\\" in place or "\0" in place:
+def _problem(name: Any, path: Path, source: Path) -> str | None:
+    if not isinstance(name, str) or not name or "\\" in name or "\0" in name:
         return "give a path as a text, with / between folders"
-    if posixpath.isabs(place) or place.startswith("~"):
+    if posixpath.isabs(name) or name.startswith("~"):
         return "give it as the cells do, relative to the exercise's folder, e.g. ../numbers.txt"
-    if posixpath.normpath(place).split("/").count("..") > HIGHEST:
+    if posixpath.normpath(name).split("/").count("..") > HIGHEST:
         return f"it leads more than {HIGHEST} folders up"
     if not path.exists():
         return f"there is no {path}"
     if source.resolve().is_relative_to(path.resolve()):
-        return "the solution itself lies in it, and nobody may read that; choose a folder of its own"
+        return "it contains the solution, which no answer may read; choose a separate folder"
     return None

@@ -80,7 +80,7 @@ _noted: Declarations | None = None
 def mistake(task: str, answer: Any, sentence: str) -> None:
     """Declare a known wrong answer to a task, and the sentence a good tutor says to it.
 
-    `answer` stands in for the function or class that the task's solution cell defines; where the cell defines
+    `answer` replaces the function or class that the task's solution cell defines; if the cell defines
     several, it is a dict from names to stand-ins. Inside it every name means the reference's, so that
     `lambda n: ~causal_mask(n)` inverts the right mask.
     """
@@ -111,7 +111,7 @@ def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence
 
     A name alone, `softmax`, is found in any form: function, method, import. A dotted one, `torch.nn.Softmax`, is found
     under whatever name it was imported, and where its last part is called as a method. Operators are torch's own, seen
-    while the check runs; `"attention"` stands for all that compute attention, forward or backward. A find is a flag
+    while the check runs; `"attention"` means all that compute attention, forward or backward. A match is a flag
     for a person: it takes no points off. `forbid("*", …)` applies to every task.
     """
     names, operators = _texts(names), _texts(operators)
@@ -192,9 +192,9 @@ def due(
     deadline(rule)
     if not (math.isfinite(grace_minutes) and grace_minutes >= 0):
         raise ValueError(f"due(…, grace_minutes={grace_minutes}): give minutes, 0 or more")
-    for name, share in {"per_day": per_day, "at_most": at_most}.items():
-        if isinstance(share, bool) or not 0 <= share <= 1:
-            raise ValueError(f"due(…, {name}={share}): give a fraction of the points, from 0 to 1")
+    for name, fraction in {"per_day": per_day, "at_most": at_most}.items():
+        if isinstance(fraction, bool) or not 0 <= fraction <= 1:
+            raise ValueError(f"due(…, {name}={fraction}): give a fraction of the points, from 0 to 1")
     if _noted is not None:
         if _noted.due is not None:
             raise ValueError("due(…) is there twice; an exercise has one date")
@@ -217,5 +217,5 @@ def _note(answer: KnownAnswer) -> None:
         _noted.answers.append(answer)
 
 
-def _texts(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _texts(texts: str | Sequence[str]) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts)

@@ -58,7 +58,7 @@ class Written:
     title: str
     points: int | float
     cell: int  # its number in the notebook
-    rubric: str = ""  # for whoever marks it, markdown; never released
+    rubric: str = ""  # for the person who marks it, markdown; never released
     prompt: str = ""  # the markdown above it
 
 
@@ -118,7 +118,7 @@ class _Reader:
         cells = self.notebook.cells
         for number, cell in enumerate(cells, 1):
             if broken := cell.metadata.get("incorrectly_encoded_metadata"):  # as jupytext calls it
-                self.problems.append(f"cell {number}: what stands after its # %% is no JSON: {broken}")
+                self.problems.append(f"cell {number}: the text after its # %% is not JSON: {broken}")
             if cell.cell_type == "code":
                 self._syntax(cell, f"cell {number}")
             elif not is_answer(cell):
@@ -168,18 +168,18 @@ class _Reader:
             variant_of(cell.metadata for cell in cells),
         )
 
-    def _syntax(self, cell: Any, what: str) -> None:
+    def _syntax(self, cell: Any, where: str) -> None:
         try:
             ast.parse(cell.source)
         except SyntaxError as reason:
             text = (reason.text or "").strip()
-            self.problems.append(f"{what}, line {reason.lineno}: not plain Python, {reason.msg}: {text}")
+            self.problems.append(f"{where}, line {reason.lineno}: not plain Python, {reason.msg}: {text}")
 
-    def _marks(self, cell: Any, what: str) -> bool:
+    def _marks(self, cell: Any, where: str) -> bool:
         try:
             stub(cell)
         except ValueError as reason:
-            self.problems.append(f"{what}: {reason}")
+            self.problems.append(f"{where}: {reason}")
             return False
         return True
 
@@ -235,7 +235,7 @@ class _Reader:
         for number in (answer, check):
             self._marks(cells[number], f"task {id}")
         if check < answer:
-            self.problems.append(f"task {id}: its check stands before its solution")
+            self.problems.append(f"task {id}: its check comes before its solution")
         prompt = self._prompt(answer)
         points = self._points(id, cells[check], prompt)
         heading = HEADING.search(prompt)
@@ -280,7 +280,7 @@ class _Reader:
             if is_answer(cell):
                 written = is_written(cell)
             elif is_rubric(cell) and not written:
-                self.problems.append(f"cell {number}: a rubric stands below the written answer that it is for")
+                self.problems.append(f"cell {number}: a rubric must come below its written answer")
 
     def _names(self, id: str, source: str) -> tuple[str, ...]:
         lines = source.splitlines()

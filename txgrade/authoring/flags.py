@@ -30,7 +30,7 @@ MOST_NAMES, LONGEST = 6, 60  # names in a note, and characters of one
 class Own:
     """The names of an assignment's own cells."""
 
-    given: dict[str, str] = field(default_factory=dict)  # and what an import stands for, else ""
+    given: dict[str, str] = field(default_factory=dict)  # and an import's full name, else ""
     answers: dict[str, set[str]] = field(default_factory=dict)  # by solution cell: what its stub binds
     solved: dict[str, set[str]] = field(default_factory=dict)  # and its solution: nbgrader's stubs bind nothing
     bound_by_checks: set[str] = field(default_factory=set)
@@ -100,11 +100,11 @@ def _names(source: str) -> Names:
 def rebound_names(tree: ast.Module, names: Names, own: Own, task: GradedTask) -> list[str]:
     """Return the names of other cells that an answer binds: given ones, other answers', and those that checks rely on.
 
-    To import again what is given under this name is harmless, and so are other names of checks: these bind them anew.
+    Repeating an import of a given cell is harmless, and so are other names of checks, which bind them anew.
     """
-    theirs = set().union(*(bound for id, bound in own.answers.items() if id not in task.answers))
+    of_other_answers = set().union(*(bound for id, bound in own.answers.items() if id not in task.answers))
     mine = set().union(*(own.solved.get(id, set()) for id in task.answers))
-    wanted = (own.given.keys() | theirs | own.read_by_checks | PARAMETERS) - mine
+    wanted = (own.given.keys() | of_other_answers | own.read_by_checks | PARAMETERS) - mine
     imports = {name for name, ways in names.bound.items() if ways == {"import"}}
     again = {name for name in imports if own.given.get(name) and names.imported[name] == own.given[name]}
     bound = (names.bound.keys() - again) | {name for name, stored in _by_text(tree) if stored}
@@ -115,8 +115,8 @@ def borrowed_names(tree: ast.Module, names: Names, own: Own, source: str) -> lis
     """Return what an answer reads that belongs to a check or to IPython: their names, and ways to reach them."""
     read = {read.name for read in names.reads if not read.local}
     read |= {name for name, stored in _by_text(tree) if not stored}
-    known = names.bound.keys() | own.given.keys() | set().union(*own.solved.values()) | set(vars(builtins))
-    left_behind = own.bound_by_checks - known
+    explained = names.bound.keys() | own.given.keys() | set().union(*own.solved.values()) | set(vars(builtins))
+    left_behind = own.bound_by_checks - explained
     foreign = {name for name in read if name in left_behind or HISTORY.fullmatch(name)} | (read & {"check"})
     ways = {path for path in reached(source) if path.rpartition(".")[2] in WAYS or _is_within(path, names)}
     return sorted(foreign - names.bound.keys()) + sorted(ways | _spaces(tree, names))
@@ -130,12 +130,12 @@ def _is_within(path: str, names: Names) -> bool:
 
 def _by_text(tree: ast.Module) -> list[tuple[str, bool]]:
     """Return names in globals()["…"], and whether they are bound there."""
-    found = []
+    names = []
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(ast.Call(ast.Name("globals" | "locals" | "vars"), []), ast.Constant(str(name)), context):
-                found.append((name, not isinstance(context, ast.Load)))
-    return found
+                names.append((name, not isinstance(context, ast.Load)))
+    return names
 
 
 def _spaces(tree: ast.Module, names: Names) -> set[str]:

@@ -32,9 +32,9 @@ def hardcoding_problems(earning: list[dict]) -> list[str]:
     """Return a task's line for the author: which table earns most, how often, and what to do; none where none earns."""
     if not earning:
         return []
-    seeds = {each["seed"] for each in earning}
-    best = max(earning, key=lambda each: each["share"])
-    often = f"on {len(seeds)} of {len(FRESH_SEEDS)} fresh seeds values that were seen before earn points"
+    seeds = {table["seed"] for table in earning}
+    best = max(earning, key=lambda table: table["share"])
+    often = f"on {len(seeds)} of {len(FRESH_SEEDS)} fresh seeds values seen before earn points"
     return [f"{often}: {best['how']}, up to {best['share']:.0%}. Let its inputs vary more from seed to seed"]
 
 
@@ -65,18 +65,18 @@ def _from_values(public: dict, expected: dict) -> Iterator[tuple[str, dict]]:
         return
 
     def made(values: list) -> dict:
-        places = [{"label": None, "value": value, "points": None} for value in values]
-        return expected | {"shown": places, "error": None}
+        results = [{"label": None, "value": value, "points": None} for value in values]
+        return expected | {"shown": results, "error": None}
 
-    values = [each["value"] for each in shown]
-    by_label = {each["label"]: each["value"] for each in shown}
+    values = [result["value"] for result in shown]
+    by_label = {result["label"]: result["value"] for result in shown}
     count = len(wanted)
     for shift in range(len(values)):
         name = "the public values in their order" if shift == 0 else f"the public values, moved by {shift}"
-        yield name, made([values[(place + shift) % len(values)] for place in range(count)])
+        yield name, made([values[(index + shift) % len(values)] for index in range(count)])
     yield (
         "the public value of the same label",
-        made([by_label.get(each["label"], values[place % len(values)]) for place, each in enumerate(wanted)]),
+        made([by_label.get(result["label"], values[index % len(values)]) for index, result in enumerate(wanted)]),
     )
     different = {json.dumps(value, sort_keys=True): value for value in values}
     for value in different.values():
@@ -114,8 +114,8 @@ def _from_arguments(exercise: Exercise, task: Task, namespace: dict, tables: dic
             return function
 
         def answer(*args: Any, **kwargs: Any) -> Any:
-            place = next(calls) % len(table["in order"])
-            return table["by arguments"].get(_key(args, kwargs), table["in order"][place])
+            index = next(calls) % len(table["in order"])
+            return table["by arguments"].get(_key(args, kwargs), table["in order"][index])
 
         return answer
 
@@ -130,7 +130,9 @@ def with_answers(
 ) -> dict:
     """Return a run of the check with the task's functions wrapped. Classes stay: they would have to be written."""
     originals = {name: namespace[name] for name in task.names}
-    functions = {name: each for name, each in originals.items() if callable(each) and not isinstance(each, type)}
+    functions = {
+        name: function for name, function in originals.items() if callable(function) and not isinstance(function, type)
+    }
     namespace.update({name: wrap(name, function) for name, function in functions.items()})
     try:
         bundle, _ = check_run(exercise, task, namespace, hidden)
@@ -147,18 +149,18 @@ def _key(args: tuple, kwargs: dict) -> str:
         if isinstance(value, torch.Tensor):
             return [str(value.dtype), list(value.shape), value.detach().flatten().tolist()]
         if isinstance(value, dict):
-            return [[plain(key), plain(each)] for key, each in value.items()]
+            return [[plain(key), plain(item)] for key, item in value.items()]
         if isinstance(value, (list, tuple)):
-            return [plain(each) for each in value]
+            return [plain(item) for item in value]
         return value if isinstance(value, (int, float, str, bool, type(None))) else type(value).__qualname__
 
     return json.dumps([plain(args), plain(kwargs)])
 
 
 def _main(request: str, answer: str) -> None:
-    asked = json.loads(Path(request).read_text())
+    arguments = json.loads(Path(request).read_text())
     try:
-        result: Any = _try_all(read_exercise(asked["path"]), asked["seeds"])
+        result: Any = _try_all(read_exercise(arguments["path"]), arguments["seeds"])
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

@@ -166,19 +166,19 @@ def _first_value(value: Any) -> Tensor:
 
 def matches_of(function: str, calls: Sequence[Sequence[Call]]) -> list[Match]:
     """Return the torch calls that give the values of all calls of a function, on one seed and on another."""
-    every = [call for seed in calls for call in seed]
-    different = {str(call.wanted.tolist()) for call in every}
-    informative = [call for call in every if call.says_something]
+    all_calls = [call for seed in calls for call in seed]
+    different = {str(call.wanted.tolist()) for call in all_calls}
+    informative = [call for call in all_calls if call.says_something]
     if not (all(any(call.says_something for call in seed) for seed in calls) or len(different) >= MOST_CALLS / 2):
         return []
-    hardest = max(informative or every, key=lambda call: call.wanted.numel())
-    every.remove(hardest)
+    hardest = max(informative or all_calls, key=lambda call: call.wanted.numel())
+    all_calls.remove(hardest)
 
     def attempt(candidate: TorchCall) -> tuple[str, ...] | None:
         refused = 0
         for filling in fillings(candidate, hardest.tensors, hardest.numbers):
             returned = hardest.is_returned_by(candidate.function, filling)
-            if returned and all(call.is_returned_by(candidate.function, filling) for call in every):
+            if returned and all(call.is_returned_by(candidate.function, filling) for call in all_calls):
                 with Operators() as watched:
                     filling.call(candidate.function, hardest.tensors, hardest.numbers)
                 return tuple(sorted(watched.names))
@@ -263,17 +263,17 @@ def _own(exercise: Exercise, task: Task, namespace: dict) -> tuple[str, frozense
     return exercise.notebook.cells[task.answer].source, frozenset(bundle["operators"] or ())
 
 
-def _is_covered(match: Match, task: Task, notes: Declarations, source: str, operators: frozenset[str]) -> bool:
+def _is_covered(match: Match, task: Task, declared: Declarations, source: str, operators: frozenset[str]) -> bool:
     """Return whether the author speaks of it, or the reference itself calls it."""
     short = {name.rpartition(".")[2] for name in match.names}
     if forbidden_names(source, short):
         return True
     if (working := set(match.operators) - VIEWS) <= operators and len(working) <= 1:
         return True
-    rules = [rule for rule in notes.forbidden if rule.task == task.id]
+    rules = [rule for rule in declared.forbidden if rule.task == task.id]
     if set(match.operators) & {name for rule in rules for name in rule.operators}:
         return True
-    allowed = {name for rule in notes.allowed if rule.task == task.id for name in rule.names}
+    allowed = {name for rule in declared.allowed if rule.task == task.id for name in rule.names}
     if allowed & {*match.names, *short}:
         return True
     named = [name for rule in rules for name in rule.names]
@@ -286,10 +286,10 @@ def _kind(value: Tensor) -> str:
 
 
 def _main(request: str, answer: str) -> None:
-    asked = json.loads(Path(request).read_text())
+    arguments = json.loads(Path(request).read_text())
     torch.set_num_threads(1)
     try:
-        result: Any = _search(read_exercise(asked["path"]), asked["seed"])
+        result: Any = _search(read_exercise(arguments["path"]), arguments["seed"])
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

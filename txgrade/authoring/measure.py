@@ -37,15 +37,15 @@ def measure(
     Raises:
         RecordingError: the source's own code fails.
     """
-    asked = partial(in_fresh_process, "txgrade.authoring.measure", path, timeout=timeout)
+    run = partial(in_fresh_process, "txgrade.authoring.measure", path, timeout=timeout)
     try:
-        return asked({"requests": requests, "memory_mb": memory_mb})
+        return run({"requests": requests, "memory_mb": memory_mb})
     except RecordingError:
-        asked({"requests": [], "memory_mb": memory_mb})  # is it the source's own code that fails?
+        run({"requests": [], "memory_mb": memory_mb})  # is it the source's own code that fails?
     results = []
     for request in requests:
         try:
-            results += asked({"requests": [request], "memory_mb": memory_mb})
+            results += run({"requests": [request], "memory_mb": memory_mb})
         except RecordingError:
             results.append(
                 {"share": 0.0, "sentence": "What your answer shows could not be measured within the limits."}
@@ -64,30 +64,33 @@ def measured_shares(
     bundles = {}
     for task in measured:
         for seed, run in runs.items():
-            known = [each["bundle"] for each in run["known"] if each["task"] == task]
+            known = [task_bundles["bundle"] for task_bundles in run["known"] if task_bundles["task"] == task]
             bundles[task, seed] = [run["reference"][task], *known, _absurd(run["reference"][task])]
     requests = [
         {"task": task, "seed": seed, "bundle": bundle}
-        for (task, seed), each in bundles.items()
-        for bundle in each
+        for (task, seed), task_bundles in bundles.items()
+        for bundle in task_bundles
         if not bundle["error"]
     ]
     shares = iter(measure(exercise.path, requests) if requests else ())
     failed = {"share": 0.0, "sentence": "Its check ends in an error."}
-    return {key: [failed if bundle["error"] else next(shares) for bundle in each] for key, each in bundles.items()}
+    return {
+        key: [failed if bundle["error"] else next(shares) for bundle in task_bundles]
+        for key, task_bundles in bundles.items()
+    }
 
 
 def _absurd(bundle: dict) -> dict:
     """Return a bundle with weights so large that every number made of them is infinite or NaN."""
     shown, huge = [], struct.pack("<ff", 3e38, -3e38)
-    for each in bundle["shown"]:
-        if each["value"]["kind"] == "weights":
-            sizes = [math.prod(tensor["shape"]) for tensor in each["value"]["tensors"]]
+    for result in bundle["shown"]:
+        if result["value"]["kind"] == "weights":
+            sizes = [math.prod(tensor["shape"]) for tensor in result["value"]["tensors"]]
             tensors = [
                 tensor | {"float32": base64.b64encode((huge * size)[: 4 * size]).decode()}
-                for tensor, size in zip(each["value"]["tensors"], sizes, strict=True)
+                for tensor, size in zip(result["value"]["tensors"], sizes, strict=True)
             ]
-            shown.append(each | {"value": {"kind": "weights", "tensors": tensors}})
+            shown.append(result | {"value": {"kind": "weights", "tensors": tensors}})
     return bundle | {"shown": shown}
 
 
@@ -97,13 +100,13 @@ def shown_values(bundle: dict) -> list:
     Raises:
         NotFinite: a weight is NaN or infinite.
     """
-    return [_value(each["value"]) for each in bundle["shown"]]
+    return [_value(result["value"]) for result in bundle["shown"]]
 
 
 def _value(evidence: dict) -> Any:
     kind = evidence["kind"]
     if kind == "weights":
-        return {each["name"]: _weight(each) for each in evidence["tensors"]}
+        return {tensor["name"]: _weight(tensor) for tensor in evidence["tensors"]}
     if kind == "tokens":
         return evidence["rows"]
     return None if kind in ("other", "error") else restored(evidence)
@@ -168,12 +171,12 @@ def bound_memory(memory_mb: int | float) -> None:
 
 
 def _main(request: str, answer: str) -> None:
-    asked = json.loads(Path(request).read_text())
+    arguments = json.loads(Path(request).read_text())
     try:
-        exercise = read_exercise(asked["path"])
+        exercise = read_exercise(arguments["path"])
         functions = author_declarations(exercise, reference_names(exercise, exercise.seed)).measured
-        bound_memory(asked["memory_mb"])
-        result: Any = [_measured(functions[each["task"]], each) for each in asked["requests"]]
+        bound_memory(arguments["memory_mb"])
+        result: Any = [_measured(functions[each["task"]], each) for each in arguments["requests"]]
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

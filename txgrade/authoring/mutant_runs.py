@@ -12,14 +12,14 @@ from typing import Any
 
 Ended = dict[str, Any]  # how a mutant ended, "end", and what else is known of it
 MEMORY = 2 * 2**30  # bytes beyond what the process has
-PATIENCE = 10  # seconds beyond four times the limit, for a machine that does other things, too
+PATIENCE = 10  # seconds beyond four times the limit, for a busy machine
 
 
 def in_child(work: Callable[[Callable[[], None]], Ended], limit: int | float) -> Ended:
     """Return what `work` returns in a child process, or how that died: `time`, `memory` or `crash`.
 
     `work` gets a function to call before each of its parts. A part may take `limit` seconds of the processor; one that
-    waits for ever is ended, too.
+    waits forever is stopped as well.
     """
     reading, writing = os.pipe()
     child = os.fork()

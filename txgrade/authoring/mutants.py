@@ -117,7 +117,7 @@ class ExerciseMutants:
         """A line a task with holes, and a line a note that explains nothing."""
         holes = [(task.task, plural(len(task.survivors), "mutant")) for task in self.tasks if task.survivors]
         lines = [
-            f"task {task}: {mutants} still right; mend the check, or note them as equivalent" for task, mutants in holes
+            f"task {task}: {mutants} still right; fix the check, or declare them equivalent" for task, mutants in holes
         ]
         return lines + [
             f"task {task.task}: no surviving mutant is equivalent({task.task!r}, {change!r}, …)"
@@ -130,7 +130,7 @@ class ExerciseMutants:
         lines = []
         for title, attribute in (
             ("These changes earn all points:", "survivors"),
-            ("These common slips are told no sentence:", "silent"),
+            ("These common slips get no sentence:", "silent"),
         ):
             rows = [
                 f"  {self.source}:{mutant.line}  {mutant.change}{LATER if mutant.end == 'later' else ''}"
@@ -143,10 +143,10 @@ class ExerciseMutants:
     def table(self) -> str:
         """Return a line for each task, and one for all."""
         row = "{:<28} {:>10}  {:>7}  {:>6}  {:>9}  {:>10}  {:>14}".format
-        lines = [row("task", "difficulty", "mutants", "killed", "survivors", "equivalent", "slips told")]
+        lines = [row("task", "difficulty", "mutants", "killed", "survivors", "equivalent", "with sentence")]
         counted = [(task.task, task.difficulty or 0, task.counts()) for task in self.tasks]
-        every = [sum(column) for column in zip(*(counts for _, _, counts in counted), strict=True)]
-        for task, difficulty, (mutants, killed, holes, slips, told) in [*counted, ("all tasks", 0, every)]:
+        totals = [sum(column) for column in zip(*(counts for _, _, counts in counted), strict=True)]
+        for task, difficulty, (mutants, killed, holes, slips, with_sentence) in [*counted, ("all tasks", 0, totals)]:
             lines.append(
                 row(
                     task,
@@ -155,7 +155,7 @@ class ExerciseMutants:
                     f"{killed / mutants:.0%}" if mutants else "–",
                     holes,
                     mutants - killed - holes,
-                    f"{told} of {slips}" if slips else "–",
+                    f"{with_sentence} of {slips}" if slips else "–",
                 )
             )
         return "\n".join([*lines, *(f"{task.task}: {task.only}" for task in self.tasks if task.only)])
@@ -169,7 +169,7 @@ class ExerciseMutants:
 
 
 def mutants_of(source: Path | str, watch: Callable[[int, int], None] | None = None) -> ExerciseMutants:
-    """Try every mutant of an exercise, in a process of its own. `watch(done, of)` is told how far it is.
+    """Try every mutant of an exercise in its own process, and report progress by `watch(done, total)`.
 
     Raises:
         FileNotFoundError: no such source.
@@ -181,8 +181,8 @@ def mutants_of(source: Path | str, watch: Callable[[int, int], None] | None = No
         opened = evidence["open"][str(exercise.seed)]
         recordings = recordings_of(exercise, opened, exercise.seed, evidence["measured"])
         with tempfile.NamedTemporaryFile() as progress, _Watching(progress.name, watch):
-            asked = {"recordings": recordings["tasks"], "progress": progress.name}
-            tried = in_fresh_process("txgrade.authoring.mutants", exercise.path, asked, LONGEST)
+            arguments = {"recordings": recordings["tasks"], "progress": progress.name}
+            tried = in_fresh_process("txgrade.authoring.mutants", exercise.path, arguments, LONGEST)
     except RecordingError as reason:
         raise ExerciseError(exercise.name, [f"the reference fails: {reason}"]) from reason
     tasks = [
@@ -219,13 +219,13 @@ class _Watching:
 
     def _look(self) -> None:
         while not self.ended.wait(0.5):
-            done, _, every = Path(self.path).read_text().partition(" ")
-            if every and self.watch:
-                self.watch(int(done), int(every))
+            done, _, total = Path(self.path).read_text().partition(" ")
+            if total and self.watch:
+                self.watch(int(done), int(total))
 
 
 def report(sources: list[Path], to: Path | None = None) -> int:
-    """Print each exercise's table, its holes, and the common slips that are told no sentence; 1 where there are holes.
+    """Print each exercise's table, its holes, and the common slips without a sentence; return 1 if there are holes.
 
     `to` is a JSON file for all of it.
     """
@@ -256,7 +256,7 @@ def _bar(source: Path) -> Iterator[Callable[[int, int], None]]:
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(source.name, total=None)
-        yield lambda done, every: progress.update(bar, completed=done, total=every)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 # In the process that runs mutants.
@@ -264,7 +264,7 @@ def _bar(source: Path) -> Iterator[Callable[[int, int], None]]:
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of all checks with the reference, and its names, in which mutants run, too."""
+    """One run of all checks with the reference, and its names, in which mutants run as well."""
 
     hidden: bool
     namespace: dict
@@ -280,9 +280,9 @@ def _try_all(exercise: Exercise, recordings: dict[str, dict], progress: Path) ->
     with_hidden = any(has_region(line, HIDDEN_TESTS) for source in checks for line in source.splitlines())
     seeds = [(exercise.seed, False), *[(exercise.seed, True)] * with_hidden, *((seed, True) for seed in FRESH_SEEDS)]
     runs = [_Run(hidden, *reference_run(exercise, seed, hidden)) for seed, hidden in seeds]
-    notes = author_declarations(exercise, runs[0].namespace)
-    chosen = {task.id: _chosen(exercise, task, runs, task.id in notes.measured) for task in exercise.tasks}
-    every, done, results = sum(len(mutants) for mutants, _, _ in chosen.values()), 0, []
+    declared = author_declarations(exercise, runs[0].namespace)
+    chosen = {task.id: _chosen(exercise, task, runs, task.id in declared.measured) for task in exercise.tasks}
+    total, done, results = sum(len(mutants) for mutants, _, _ in chosen.values()), 0, []
     for task in exercise.tasks:
         mutants, only, left_out = chosen[task.id]
         first_line = _first_line(exercise, task)
@@ -293,20 +293,24 @@ def _try_all(exercise: Exercise, recordings: dict[str, dict], progress: Path) ->
                 {"line": first_line + mutation.line, "kind": mutation.kind, "change": mutation.change, **ended}
             )
             done += 1
-            progress.write_text(f"{done} {every}")
+            progress.write_text(f"{done} {total}")
         results.append(
             {
                 "task": task.id,
                 "difficulty": task.difficulty,
                 "mutants": tried,
-                "equivalent": {note.change: note.reason for note in notes.equivalent if note.task == task.id},
+                "equivalent": {
+                    declaration.change: declaration.reason
+                    for declaration in declared.equivalent
+                    if declaration.task == task.id
+                },
                 "only": only,
                 "left_out": left_out,
             }
         )
-    known = {task.id for task in exercise.tasks}
-    if strange := [note.task for note in notes.equivalent if note.task not in known]:
-        raise RecordingError(f"equivalent(…) is for the task {strange[0]!r}, which does not exist")
+    ids = {task.id for task in exercise.tasks}
+    if unknown := [declaration.task for declaration in declared.equivalent if declaration.task not in ids]:
+        raise RecordingError(f"equivalent(…) is for the task {unknown[0]!r}, which does not exist")
     return results
 
 
@@ -315,7 +319,7 @@ def _chosen(exercise: Exercise, task: Task, runs: list[_Run], measured: bool) ->
     if measured:
         return [], "measured, so a changed training that still reaches the bar is no hole: no mutants", []
     mutants = mutations(exercise.notebook.cells[task.answer].source)
-    seconds = min(run.seconds[task.id] for run in runs)  # the first one loads and compiles, too
+    seconds = min(run.seconds[task.id] for run in runs)  # the first one also loads and compiles
     if seconds <= SLOW:
         return mutants, "", []
     common = [mutant for mutant in mutants if mutant.kind in COMMON]
@@ -328,7 +332,7 @@ def _chosen(exercise: Exercise, task: Task, runs: list[_Run], measured: bool) ->
 
 
 def _tried(exercise: Exercise, task: Task, mutation: Mutation, runs: list[_Run], recording: dict) -> dict:
-    """Return how a mutant ends: in a child of its own, so that nothing of it stays."""
+    """Run a mutant in a child process, so that nothing of it stays, and return how it ends."""
     sources = [mutation.source, *_sources_between(exercise, task)]
 
     def work(beat: Callable[[], None]) -> Ended:
@@ -382,10 +386,10 @@ def _first_line(exercise: Exercise, task: Task) -> int:
 
 
 def _main(request: str, answer: str) -> None:
-    asked = json.loads(Path(request).read_text())
+    arguments = json.loads(Path(request).read_text())
     try:
-        recordings = {recording["id"]: recording for recording in asked["recordings"]}
-        result: Any = _try_all(read_exercise(asked["path"]), recordings, Path(asked["progress"]))
+        recordings = {recording["id"]: recording for recording in arguments["recordings"]}
+        result: Any = _try_all(read_exercise(arguments["path"]), recordings, Path(arguments["progress"]))
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

@@ -1,6 +1,6 @@
 """The operators of mutation: each names the ways in which people get one kind of node of the syntax tree wrong.
 
-An operator takes a node and its ancestors, outermost first, and gives changes: a kind, and what stands instead of the
+An operator takes a node and its ancestors, outermost first, and gives changes: a kind, and the replacement of the
 node. `mutations` applies them one at a time. Those of the COMMON kinds are the slips that people make most.
 """
 
@@ -42,7 +42,7 @@ COUNTERPARTS = """sum mean, max min, amax amin, argmax argmin, floor ceil, any a
     tril triu, sin cos, maximum minimum, var std, cat stack, cummax cummin, clamp_min clamp_max, log log2"""
 PAIRS = [pair.split() for pair in COUNTERPARTS.split(",")]
 COUNTERPART = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
-BUILTINS = ("max", "min", "any", "all")  # of these counterparts, those that are Python's own functions, too
+BUILTINS = ("max", "min", "any", "all")  # those of these counterparts that are also Python's own functions
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ DROPPED = _words(
 CLAMPS = _words("clamp clamp_min clamp_max clip")
 TRANSPOSES = _words("transpose permute t swapaxes movedim")
 
-# At which argument of a method the axis stands; of a function, one later.
+# The index of a method's axis argument; a function's is one later.
 FIRST = """sum mean softmax log_softmax cumsum cumprod argmax argmin amax amin max min prod var std logsumexp argsort
     sort unsqueeze squeeze flatten unbind any all gather scatter scatter_add index_select index_add flip unfold select
     narrow cat stack size unflatten concatenate"""
@@ -75,7 +75,7 @@ WITHOUT_EFFECT = ("strict", "device")  # keywords that change nothing for right 
 
 @dataclass(frozen=True)
 class Change:
-    """What stands instead of a node; `words`, where the node's own text would not show it."""
+    """The replacement of a node; `words` describes it if the node's own text would not."""
 
     kind: str
     new: ast.AST
@@ -216,7 +216,7 @@ def _is_default_axis(call: ast.Call, axis: ast.expr) -> bool:
 
 
 def axis_argument(call: ast.Call) -> int | None:
-    """At which positional argument the axis stands, if this is a call that has one."""
+    """Return the index of the axis among the positional arguments, if this call has one."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in AXIS:
         return None
     return AXIS[call.func.attr] + _is_function(call)

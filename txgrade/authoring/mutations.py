@@ -1,6 +1,6 @@
 """First-order mutants of a solution: one change at a time, as people slip.
 
-Only what stands between BEGIN SOLUTION and END SOLUTION changes; texts, types, docstrings, asserts and the messages of
+Only the lines between BEGIN SOLUTION and END SOLUTION change; texts, types, docstrings, asserts and the messages of
 errors stay as they are.
 """
 
@@ -173,13 +173,13 @@ def _shown(before: list[str], after: list[str], nodes: Above) -> list[str]:
 
 
 def _is_unclear(node: ast.AST, parent: ast.AST | None) -> bool:
-    """Return whether a node says little by itself, or is no text of its own."""
+    """Return whether a node means little by itself, or has no text of its own."""
     is_index = isinstance(node, ast.Tuple) and isinstance(parent, ast.Subscript)
     return is_index or isinstance(node, UNCLEAR) or number(node) is not None
 
 
 def _told_apart(changes: list[tuple[int, list[str]]]) -> list[str]:
-    """For each change its smallest text that no other one has; a line's number where there is none."""
+    """Return each change's smallest unique text; if there is none, with a number."""
     size = [0] * len(changes)
     while True:
         texts = [shown[min(at, len(shown) - 1)] for at, (_, shown) in zip(size, changes, strict=True)]
@@ -240,9 +240,9 @@ def _assignments(node: ast.AST, above: Above) -> Iterator[Change]:
     before = _bound_before(node, above)
     for index, target in enumerate(targets if len(targets) == len(node.value.elts) else ()):
         if not isinstance(target, ast.Name) or target.id in before:
-            kept = copy.deepcopy(target)
-            kept.ctx = ast.Load()  # type: ignore[attr-defined]
-            values = [*node.value.elts[:index], kept, *node.value.elts[index + 1 :]]
+            old_value = copy.deepcopy(target)
+            old_value.ctx = ast.Load()  # type: ignore[attr-defined]
+            values = [*node.value.elts[:index], old_value, *node.value.elts[index + 1 :]]
             yield Change("statement", ast.Assign(node.targets, ast.Tuple(values, ast.Load()), lineno=node.lineno))
 
 
@@ -269,8 +269,8 @@ def _conditions(node: ast.AST, above: Above) -> Iterator[Change]:
     """Yield a condition always or never true, no else, `break` for `continue`."""
     if isinstance(node, ast.If):
         for value in (True, False):
-            words = "if " + str(value)
-            yield Change("condition", ast.If(ast.Constant(value), node.body, node.orelse), words)
+            text = "if " + str(value)
+            yield Change("condition", ast.If(ast.Constant(value), node.body, node.orelse), text)
         if node.orelse:
             yield Change("condition", ast.If(node.test, node.body, []), "(no else)")
     if isinstance(node, ast.While):
@@ -303,7 +303,7 @@ def _filters(node: ast.AST, above: Above) -> Iterator[Change]:
 
 
 def _clamped_branch(node: ast.If) -> Iterator[Change]:
-    """Yield `i = min(max(i, low), high - 1)` for `if not low <= i < high: continue`, or before `if low <= i < high:`."""
+    """Yield `i = min(max(i, low), high - 1)` for `if not low <= i < high: continue` or `if low <= i < high: …`."""
     leaves = len(node.body) == 1 and isinstance(node.body[0], ast.Continue | ast.Raise)
     turned = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
     test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
@@ -311,11 +311,11 @@ def _clamped_branch(node: ast.If) -> Iterator[Change]:
     if bounds is None or leaves != turned or not isinstance(bounds[0], ast.Name) or None in bounds:
         return
     assigned = ast.Assign([ast.Name(bounds[0].id, ast.Store())], _clamped(*bounds), lineno=node.lineno)
-    words = ast.unparse(assigned)
+    text = ast.unparse(assigned)
     if turned:
-        yield Change("clamp", assigned, words)
+        yield Change("clamp", assigned, text)
     else:
-        yield Change("clamp", ast.If(ast.Constant(True), [assigned, *node.body], []), f"{words}; …")
+        yield Change("clamp", ast.If(ast.Constant(True), [assigned, *node.body], []), f"{text}; …")
 
 
 def _is_condition(node: ast.expr) -> bool:
@@ -334,7 +334,7 @@ def _bounds(test: ast.expr) -> tuple[ast.expr, ast.expr | None, ast.expr | None]
     elif isinstance(test, ast.BinOp) and isinstance(test.op, ast.BitAnd):
         parts = [test.left, test.right]
     ends: dict[str, ast.expr] = {}
-    what: ast.expr | None = None
+    bounded: ast.expr | None = None
     for part in parts:
         for left, op, right in _pairs(part):
             upper = isinstance(op, ast.Lt | ast.LtE)
@@ -343,14 +343,14 @@ def _bounds(test: ast.expr) -> tuple[ast.expr, ast.expr | None, ast.expr | None]
             middle = (
                 (part.comparators[0] if len(part.ops) == 2 else part.left) if isinstance(part, ast.Compare) else left
             )
-            if what is not None and ast.dump(what) != ast.dump(middle):
+            if bounded is not None and ast.dump(bounded) != ast.dump(middle):
                 return None
-            what = middle
+            bounded = middle
             is_left = left is middle
             end, strict = (right if is_left else left), isinstance(op, ast.Lt | ast.Gt)
             side = "high" if upper == is_left else "low"
             ends[side] = shifted(end, -1 if side == "high" else 1) if strict else end
-    return (what, ends.get("low"), ends.get("high")) if what is not None and ends else None
+    return (bounded, ends.get("low"), ends.get("high")) if bounded is not None and ends else None
 
 
 def _pairs(part: ast.expr) -> list[tuple[ast.expr, ast.cmpop, ast.expr]]:
@@ -361,10 +361,10 @@ def _pairs(part: ast.expr) -> list[tuple[ast.expr, ast.cmpop, ast.expr]]:
     return list(zip(values, part.ops, values[1:], strict=False))
 
 
-def _clamped(what: ast.expr, low: ast.expr | None, high: ast.expr | None) -> ast.expr:
+def _clamped(value: ast.expr, low: ast.expr | None, high: ast.expr | None) -> ast.expr:
     if low is not None:
-        what = ast.Call(ast.Name("max", ast.Load()), [what, low], [])
-    return what if high is None else ast.Call(ast.Name("min", ast.Load()), [what, high], [])
+        value = ast.Call(ast.Name("max", ast.Load()), [value, low], [])
+    return value if high is None else ast.Call(ast.Name("min", ast.Load()), [value, high], [])
 
 
 def _replaced(node: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:

@@ -17,7 +17,7 @@ from txgrade.source import names_bound, names_used
 
 SCHEMA = 3
 FLAGS = ("grade", "solution", "locked")
-KEYS = ("schema_version", *FLAGS, "task", "grade_id", "points")  # of those that say something to a grader
+KEYS = ("schema_version", *FLAGS, "task", "grade_id", "points")  # the keys that matter to a grader
 CODE_STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 TEXT_STUB = "YOUR ANSWER HERE"
 SOLUTION, HIDDEN_TESTS, MARK_SCHEME = "SOLUTION", "HIDDEN TESTS", "MARK SCHEME"
@@ -29,7 +29,7 @@ def read_nbgrader(path: Path | str) -> Assignment:
     """Read a source notebook of nbgrader's.
 
     A tests cell becomes a task of kind `tests`, a manually graded cell one of kind `written`: an answer (code or
-    markdown), or a task cell, whose answer stands in cells that the learner adds. A tests cell belongs to the
+    markdown), or a task cell, whose answer is in cells that the learner adds. A tests cell belongs to the
     solution cells that define what it uses, or else to those before it.
 
     Raises:
@@ -98,8 +98,8 @@ def cut(source: str, mark: str, stub: str | None = None) -> tuple[str, str]:
     Raises:
         ValueError: a region within another, or one that doesn't end.
     """
-    left: list[str] = []
-    gone: list[str] = []
+    kept: list[str] = []
+    removed: list[str] = []
     inside = False
     for line in source.split("\n"):
         if f"BEGIN {mark}" in line:
@@ -107,14 +107,14 @@ def cut(source: str, mark: str, stub: str | None = None) -> tuple[str, str]:
                 raise ValueError(f"BEGIN {mark} within another one")
             inside = True
             indent = line[: len(line) - len(line.lstrip())]
-            left += [indent + each for each in stub.split("\n")] if stub else []
+            kept += [indent + stub_line for stub_line in stub.split("\n")] if stub else []
         elif f"END {mark}" in line:
             inside = False
         else:
-            (gone if inside else left).append(line)
+            (removed if inside else kept).append(line)
     if inside:
         raise ValueError(f"BEGIN {mark} without its END {mark}")
-    return "\n".join(left), "\n".join(gone)
+    return "\n".join(kept), "\n".join(removed)
 
 
 def _partial(text: object, points: int | float) -> int | float:
@@ -196,7 +196,7 @@ class _Reader:
         if _is_tests(cell) and cell.cell_type != "code":
             self._problem(number, cell, "a tests cell must be code; mark a written answer as a solution too")
         if meta.get("solution") and not meta.get("grade") and cell.cell_type == "markdown":
-            self._problem(number, cell, "nobody gives points for this written answer; mark it as graded too")
+            self._problem(number, cell, "this written answer gives no points; mark it as graded as well")
         if cell.cell_type == "code" and AUTOTEST.search(cell.source):
             self._problem(number, cell, "AUTOTEST lines become tests in nbgrader only; write the asserts")
         self._marks(number, cell)
@@ -228,9 +228,9 @@ class _Reader:
         elif any(_meta(other).get("grade_id") == id for other in self.notebook.cells[: number - 1]):
             self._problem(number, cell, "the grade_id is used twice")
 
-    def _problem(self, number: int, cell: Any, words: str) -> None:
+    def _problem(self, number: int, cell: Any, problem: str) -> None:
         id = dict(cell.metadata.get("nbgrader") or {}).get("grade_id")
-        self.problems.append(f"cell {number}{f' ({id})' if id else ''}: {words}")
+        self.problems.append(f"cell {number}{f' ({id})' if id else ''}: {problem}")
 
     def _name_cells(self) -> None:
         taken = {_meta(cell).get("grade_id") for cell in self.notebook.cells}
@@ -266,8 +266,8 @@ class _Reader:
             if _is_tests(cell):
                 closed, used = True, names_used(cell.source)
                 answers = (
-                    [each for each in near if names_bound(each.source) & used]
-                    or [each for each in above if names_bound(each.source) & used]
+                    [answer for answer in near if names_bound(answer.source) & used]
+                    or [answer for answer in above if names_bound(answer.source) & used]
                     or near
                 )
             first = cells.index(answers[0]) if answers else number
@@ -279,7 +279,7 @@ class _Reader:
                     _meta(cell)["points"],
                     "tests" if _is_tests(cell) else "written",
                     cell.id,
-                    tuple(each.id for each in answers),
+                    tuple(answer.id for answer in answers),
                     prompt=prompt,
                     rubric=self.rubrics.get(cell.id, ""),
                     visible=cut(cell.source, HIDDEN_TESTS)[0] if f"BEGIN {HIDDEN_TESTS}" in cell.source else None,

@@ -110,7 +110,7 @@ def same_notebook(one: Any, other: Any) -> bool:
     """
     if len(one.cells) != len(other.cells) or one.metadata.get("kernelspec") != other.metadata.get("kernelspec"):
         return False
-    return all(_same_cell(mine, theirs) for mine, theirs in zip(one.cells, other.cells, strict=True))
+    return all(_same_cell(cell, other_cell) for cell, other_cell in zip(one.cells, other.cells, strict=True))
 
 
 def plain_notebook(exercise: Exercise) -> Any:
@@ -145,13 +145,13 @@ def same_recordings(one: dict, other: dict) -> bool:
     """Return whether two recordings hold the same tasks, sentences and evidence."""
     if _frame(one) != _frame(other):
         return False
-    for mine, theirs in zip(one["tasks"], other["tasks"], strict=True):
-        if mine.get("measured") or theirs.get("measured"):
-            if mine != theirs:
+    for task, other_task in zip(one["tasks"], other["tasks"], strict=True):
+        if task.get("measured") or other_task.get("measured"):
+            if task != other_task:
                 return False
             continue
-        pairs = [(mine["reference"], theirs["reference"])]
-        pairs += [(a["evidence"], b["evidence"]) for a, b in zip(mine["mistakes"], theirs["mistakes"], strict=True)]
+        pairs = [(task["reference"], other_task["reference"])]
+        pairs += [(a["evidence"], b["evidence"]) for a, b in zip(task["mistakes"], other_task["mistakes"], strict=True)]
         if not all(same(a, b) for a, b in pairs):
             return False
     return True
@@ -161,7 +161,7 @@ def _frame(recordings: dict) -> dict:
     """Return recordings without their evidence."""
     tasks = [
         {key: task[key] for key in ("id", "title", "points")}
-        | {"sentences": [each["sentence"] for each in task["mistakes"]]}
+        | {"sentences": [mistake["sentence"] for mistake in task["mistakes"]]}
         for task in recordings["tasks"]
     ]
     return recordings | {"tasks": tasks}

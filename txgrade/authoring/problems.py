@@ -10,7 +10,7 @@ def stub_problems(bundle: dict) -> list[str]:
     """Return what is wrong with what a check shows of an empty answer."""
     if not is_stub(bundle):
         return ["its check does not notice that the answer is still empty"]
-    if any(each["points"] for each in bundle["shown"]):
+    if any(result["points"] for result in bundle["shown"]):
         return ["its check gives points before it calls the answer"]
     return []
 
@@ -18,25 +18,27 @@ def stub_problems(bundle: dict) -> list[str]:
 def task_problems(task: str, evidence: dict, measured: bool) -> list[str]:
     """Return what makes a task's evidence unfit for release."""
     reference = evidence["reference"][task]
-    known = [each for each in evidence["known"] if each["task"] == task]
-    mistakes = [each for each in known if each["sentence"]]
+    answers = [answer for answer in evidence["known"] if answer["task"] == task]
+    mistakes = [answer for answer in answers if answer["sentence"]]
     problems = []
     if reference["error"]:
         problems.append(f"the reference fails: {reference['error']['error']}: {reference['error']['message']}")
     if not reference["shown"]:
         problems.append("its check shows nothing")
-    if len({each["points"] is None for each in reference["shown"]}) > 1:
-        problems.append("its check gives points to some of the values that it shows; give them to all or to none")
+    if len({answer["points"] is None for answer in reference["shown"]}) > 1:
+        problems.append(
+            "its check gives points to some of the values that it shows; give points to all of them or to none"
+        )
     if len(mistakes) < FEWEST_MISTAKES:
         problems.append(f"{len(mistakes)} known mistakes, at least {FEWEST_MISTAKES} are needed")
     if measured:
         return problems
-    for each in known:
-        difference = first_difference(each["bundle"], reference)
-        if each["sentence"] is None and difference:
+    for answer in answers:
+        difference = first_difference(answer["bundle"], reference)
+        if answer["sentence"] is None and difference:
             problems.append(f"an alternative differs from the reference: {difference[1]}")
-        if each["sentence"] and same(each["bundle"], reference):
-            problems.append(f'a mistake can\'t be told from the reference: "{each["sentence"]}"')
+        if answer["sentence"] and same(answer["bundle"], reference):
+            problems.append(f'a mistake can\'t be told from the reference: "{answer["sentence"]}"')
     for i, one in enumerate(mistakes):
         for other in mistakes[i + 1 :]:
             if one["sentence"] != other["sentence"] and same(one["bundle"], other["bundle"]):
@@ -46,24 +48,22 @@ def task_problems(task: str, evidence: dict, measured: bool) -> list[str]:
 
 def share_problems(task: str, evidence: dict, shares: list[dict]) -> list[str]:
     """Return what is wrong with what a measured task's answers are worth (see `measured_shares`)."""
-    known = [each for each in evidence["known"] if each["task"] == task]
-    problems = [each["error"] for each in shares if "error" in each]
+    answers = [answer for answer in evidence["known"] if answer["task"] == task]
+    problems = [answer["error"] for answer in shares if "error" in answer]
     if problems:
         return problems
     reference, *others, absurd = shares
     if absurd["share"] >= 1:
         problems.append(
-            "absurd weights, ±3e38, are worth all of the points: does the measure take NaN for good? "
-            "max(0, min(share, 1)) makes 0 of it"
+            "absurd weights, ±3e38, earn all points: does the measure accept NaN? max(0, min(share, 1)) makes 0 of it"
         )
     if reference["share"] < 1:
         problems.append(
-            f"the reference is worth {reference['share']:g} of the points, not all of them. "
-            f"{reference['sentence']}".rstrip()
+            f"the reference earns {reference['share']:g} of the points instead of all. {reference['sentence']}".rstrip()
         )
-    for share, each in zip(others, known, strict=True):
-        if each["sentence"] is None and share["share"] < 1:
-            problems.append(f"an alternative is worth {share['share']:g} of the points, not all of them")
-        if each["sentence"] and share["share"] >= 1:
-            problems.append(f'a mistake is worth all of the points: "{each["sentence"]}"')
+    for worth, answer in zip(others, answers, strict=True):
+        if answer["sentence"] is None and worth["share"] < 1:
+            problems.append(f"an alternative earns {worth['share']:g} of the points instead of all")
+        if answer["sentence"] and worth["share"] >= 1:
+            problems.append(f'a mistake earns all points: "{answer["sentence"]}"')
     return problems

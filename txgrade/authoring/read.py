@@ -43,9 +43,11 @@ def _from_exercise(exercise: Exercise) -> Assignment:
                 visible=strip_hidden(source) if has_region(source, HIDDEN_TESTS) else None,
             )
         )
-    for each in exercise.written:
-        id = notebook.cells[each.cell].id
-        tasks.append(GradedTask(each.id, each.title, each.points, "written", id, (id,), each.prompt, each.rubric))
+    for written in exercise.written:
+        id = notebook.cells[written.cell].id
+        tasks.append(
+            GradedTask(written.id, written.title, written.points, "written", id, (id,), written.prompt, written.rubric)
+        )
     order = [cell.id for cell in notebook.cells]
     tasks.sort(key=lambda task: order.index(task.check))
     notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]

@@ -58,7 +58,7 @@ def record_evidence(
     return in_fresh_process("txgrade.authoring.record", path, request, timeout)
 
 
-def in_fresh_process(module: str, path: Path | str, asked: dict, timeout: int | float) -> Any:
+def in_fresh_process(module: str, path: Path | str, arguments: dict, timeout: int | float) -> Any:
     """Have `python -m module` work on a source: JSON in, JSON out, its folder as in the course.
 
     Raises:
@@ -66,7 +66,7 @@ def in_fresh_process(module: str, path: Path | str, asked: dict, timeout: int | 
     """
     with tempfile.TemporaryDirectory() as folder:
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
-        request.write_text(json.dumps({"path": str(Path(path).resolve()), **asked}))
+        request.write_text(json.dumps({"path": str(Path(path).resolve()), **arguments}))
         command = [sys.executable, "-m", module, str(request), str(answer)]
         try:
             run = subprocess.run(
@@ -113,14 +113,14 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         runs.append(reference_run(exercise, seed, hidden, collected.append))
     namespace, reference, seconds = runs[0]
     private_values = {id: values for check in collected for id, values in check.private_values.items()}
-    notes = author_declarations(exercise, namespace)
+    declared = author_declarations(exercise, namespace)
     for task in exercise.tasks:
         if other := re.search(r'"kind": "other", "type": "([^"]*)"', json.dumps(reference[task.id]["shown"])):
             raise RecordingError(
                 f"task {task.id}: its check shows a value of type {other[1]}, which can't be "
                 "compared; show tensors, numbers, texts or lists"
             )
-        if task.id in notes.measured:
+        if task.id in declared.measured:
             continue
         if kinds := {each["value"]["kind"] for each in reference[task.id]["shown"]} & {"weights", "tokens"}:
             raise RecordingError(
@@ -133,7 +133,7 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
                 "and don't let later cells change what the check uses"
             )
     answers = []
-    for each in notes.answers:
+    for each in declared.answers:
         task = exercise.task(each.task)
         originals = {name: namespace[name] for name in task.names}
         namespace.update(_stand_ins(task, each.answer))
@@ -141,23 +141,25 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
         namespace.update(originals)
         answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
     about = {
-        "forbidden": [vars(each) for each in notes.forbidden],
-        "measured": sorted(notes.measured),
-        "due": notes.due,
+        "forbidden": [vars(each) for each in declared.forbidden],
+        "measured": sorted(declared.measured),
+        "due": declared.due,
         "seconds": seconds,
-        "broken": _broken(exercise, notes, namespace),
+        "broken": _broken(exercise, declared, namespace),
     }
-    about["leaks"] = {task.id: _leaks(exercise, task, namespace, reference, answers, notes) for task in exercise.tasks}
+    about["leaks"] = {
+        task.id: _leaks(exercise, task, namespace, reference, answers, declared) for task in exercise.tasks
+    }
     return {"reference": reference, "known": answers, "private_values": private_values}, about
 
 
 def _leaks(
-    exercise: Exercise, task: Task, namespace: dict, reference: dict, answers: list[dict], notes: Declarations
+    exercise: Exercise, task: Task, namespace: dict, reference: dict, answers: list[dict], declared: Declarations
 ) -> list[str]:
     """Return what a task's check does although an answer could use it: a line each (see `contract`)."""
-    if task.id in notes.measured:
-        known = [each["bundle"] for each in answers if each["task"] == task.id]
-        return measured_leaks(exercise, task, [reference[task.id], *known])
+    if task.id in declared.measured:
+        bundles = [answer["bundle"] for answer in answers if answer["task"] == task.id]
+        return measured_leaks(exercise, task, [reference[task.id], *bundles])
     return unshown_costs(reference[task.id], lambda: check_run(exercise, task, namespace, hidden=True)[0])
 
 
@@ -170,35 +172,37 @@ def author_declarations(exercise: Exercise, namespace: dict) -> Declarations:
     from txgrade.authoring.declarations import collect_declarations
 
     author = dict(namespace)
-    with collect_declarations() as notes:
+    with collect_declarations() as declared:
         for number, cell in enumerate(exercise.notebook.cells, 1):
             if cell.cell_type == "code" and is_mistakes(cell):
                 _execute(cell.source, f"cell {number}", author)
-    notes.forbidden, notes.allowed = _by_task(exercise, notes.forbidden), _by_task(exercise, notes.allowed)
-    spoken = [("a known answer", each.task) for each in notes.answers]
-    spoken += [("allow(…)", each.task) for each in notes.allowed]
-    spoken += [("forbid(…)", each.task) for each in notes.forbidden] + [("measured(…)", id) for id in notes.measured]
-    for what, id in spoken:
+    declared.forbidden, declared.allowed = _by_task(exercise, declared.forbidden), _by_task(exercise, declared.allowed)
+    named = [("a known answer", declaration.task) for declaration in declared.answers]
+    named += [("allow(…)", declaration.task) for declaration in declared.allowed]
+    named += [("forbid(…)", declaration.task) for declaration in declared.forbidden] + [
+        ("measured(…)", id) for id in declared.measured
+    ]
+    for kind, id in named:
         if id not in {task.id for task in exercise.tasks}:
-            raise RecordingError(f"{what} is for the task {id!r}, which does not exist")
-    return notes
+            raise RecordingError(f"{kind} is for the task {id!r}, which does not exist")
+    return declared
 
 
 def _by_task(exercise: Exercise, rules: list) -> list:
-    """Return rules with one for each task in place of one for "*"."""
+    """Return rules with one for each task instead of one for "*"."""
     ids = [task.id for task in exercise.tasks]
     return [replace(rule, task=id) for rule in rules for id in (ids if rule.task == "*" else [rule.task])]
 
 
-def _broken(exercise: Exercise, notes: Declarations, namespace: dict) -> dict[str, list[str]]:
+def _broken(exercise: Exercise, declared: Declarations, namespace: dict) -> dict[str, list[str]]:
     """Return what the reference itself calls although its task forbids it."""
     broken: dict[str, list[str]] = {}
-    for each in notes.forbidden:
-        task = exercise.task(each.task)
-        called = forbidden_names(exercise.notebook.cells[task.answer].source, each.names)
-        if each.operators:
+    for rule in declared.forbidden:
+        task = exercise.task(rule.task)
+        called = forbidden_names(exercise.notebook.cells[task.answer].source, rule.names)
+        if rule.operators:
             bundle, _ = check_run(exercise, task, namespace, hidden=True, operators=True)
-            called += sorted(set(bundle["operators"] or ()) & set(each.operators))
+            called += sorted(set(bundle["operators"] or ()) & set(rule.operators))
         if called:
             broken[task.id] = broken.get(task.id, []) + called
     return broken
@@ -321,9 +325,9 @@ def _execute(source: str, name: str, namespace: dict, body: ast.Module | None = 
 
 
 def _main(request: str, answer: str) -> None:
-    asked = json.loads(Path(request).read_text())
+    arguments = json.loads(Path(request).read_text())
     try:
-        result = _record(Path(asked["path"]), asked["open"], asked["hidden"])
+        result = _record(Path(arguments["path"]), arguments["open"], arguments["hidden"])
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

@@ -45,7 +45,7 @@ def release(
     exercise = read_exercise(source)
     target = (Path(out) if out else source.parent.resolve().parent / "exercises") / released_name(exercise.name)
     if target.resolve() == source.resolve() or target.parent.resolve() == source.parent.resolve():
-        raise ExerciseError(exercise.name, [f"the exercise would be written beside its solution, in {target.parent}"])
+        raise ExerciseError(exercise.name, [f"the exercise would be written next to its solution, in {target.parent}"])
     _need_no_answers(exercise, target)
     recordings, warnings = make_recordings(exercise)
     learner = learner_notebook(exercise, recordings)
@@ -69,7 +69,7 @@ def release(
 
 
 def _need_no_answers(exercise: Exercise, target: Path) -> None:
-    """Refuse to overwrite an exercise in which somebody has answered."""
+    """Refuse to overwrite an exercise that holds answers."""
     if target.exists() and (answers := read_answers(read_notebook(target))):
         raise ExerciseError(
             exercise.name, [f"{target} holds answers ({', '.join(answers)}): rename it, then release again"]
@@ -86,19 +86,21 @@ def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
         raise ExerciseError(exercise.name, [f"the reference fails: {reason}"]) from reason
     problems = list(result["counters"])
     for task in exercise.tasks:
-        its = task_problems(task.id, run, task.id in result["measured"])
+        lines = task_problems(task.id, run, task.id in result["measured"])
         if task.id in result["measured"]:
-            its += share_problems(task.id, run, shares[task.id, exercise.seed])
-        its += stub_problems(result["stub"][task.id])
-        its += [
+            lines += share_problems(task.id, run, shares[task.id, exercise.seed])
+        lines += stub_problems(result["stub"][task.id])
+        lines += [
             f"the reference itself calls {name}, which the task forbids" for name in result["broken"].get(task.id, ())
         ]
-        its += result["leaks"][task.id]
-        problems += [f"task {task.id}: {problem}" for problem in its]
+        lines += result["leaks"][task.id]
+        problems += [f"task {task.id}: {problem}" for problem in lines]
     if problems:
         raise ExerciseError(exercise.name, problems)
     warnings = [f"Run All stops while the answers are empty: {stop}" for stop in result["stops"]]
-    warnings += [f"task {each.id}: no rubric says how to mark it" for each in exercise.written if not each.rubric]
+    warnings += [
+        f"task {written.id}: no rubric says how to mark it" for written in exercise.written if not written.rubric
+    ]
     return recordings_of(exercise, run, exercise.seed, result["measured"]), warnings
 
 
@@ -130,11 +132,11 @@ def _without_messages(bundle: dict) -> dict:
 
 def _short(bundle: dict) -> dict:
     """Return a bundle without what says nothing."""
-    shown = [{key: value for key, value in each.items() if key != "points" or value} for each in bundle["shown"]]
+    shown = [{key: value for key, value in result.items() if key != "points" or value} for result in bundle["shown"]]
     return {key: value for key, value in bundle.items() if key != "operators"} | {"shown": shown}
 
 
 def _kinds_only(bundle: dict) -> dict:
     """Keep only the kind of each value that a measured task asks for."""
-    shown = [{"label": each["label"], "value": {"kind": each["value"]["kind"]}} for each in bundle["shown"]]
+    shown = [{"label": result["label"], "value": {"kind": result["value"]["kind"]}} for result in bundle["shown"]]
     return _short(bundle) | {"shown": shown}

@@ -1,4 +1,4 @@
-"""The source of an exercise's variant: `txgrade release --variant SEED` writes it beside the one that it is of.
+"""The source of an exercise's variant: `txgrade release --variant SEED` writes it next to the original.
 
 From then on it is an exercise like any other, to be proved, checked and graded by its own reference.
 """
@@ -14,11 +14,11 @@ from txgrade.authoring.variants import settle
 
 
 def write_variant(source: Path | str, seed: int) -> tuple[Path, dict[str, Any]]:
-    """Write the source of a variant, `NN_name_variant_SEED.py`, beside the source; returns it, and the values drawn.
+    """Write `NN_name_variant_SEED.py` next to the source, and return its path and the values drawn.
 
     Raises:
         FileNotFoundError: no such source.
-        ExerciseError: nothing in it varies, its form is wrong, or the variant's file is there and says something else.
+        ExerciseError: nothing in it varies, its form is wrong, or the variant's file exists and differs.
     """
     import jupytext
 
@@ -51,7 +51,7 @@ def write_variant(source: Path | str, seed: int) -> tuple[Path, dict[str, Any]]:
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise ExerciseError(
             source.stem,
-            [f"{path} is there, and is not what this source makes today: rename or remove it, then release again"],
+            [f"{path} exists and differs from what this source makes now: rename or remove it, then release again"],
         )
     path.write_text(text, encoding="utf-8")
     return path, drawn

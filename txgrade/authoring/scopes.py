@@ -10,7 +10,7 @@ Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 @dataclass(frozen=True)
 class Read:
-    """A name that is read, as it stands in the notebook's names or in a function's."""
+    """A name that is read, from the notebook's names or from a function's."""
 
     name: str
     local: bool = False  # in a function's or comprehension's own names
@@ -34,7 +34,7 @@ class Names:
     """The names of one cell.
 
     `bound` holds the ways in which it binds each of the notebook's names: `def`, `import`, `value`, `del`. `imported`
-    says what each import's name stands for, in full; `local` the ways of names that are a function's.
+    holds each import's full name; `local` the ways of names that are a function's.
     """
 
     bound: dict[str, frozenset[str]]
@@ -67,7 +67,7 @@ class _Walker(ast.NodeVisitor):
         self.reads: list[Read] = []
         self.imported: dict[str, str] = {}
         self.local: dict[str, set[str]] = {}
-        self._certain = True  # whether what stands here is run whenever the cell is
+        self._certain = True  # whether the current statement runs whenever the cell does
         self._called: ast.AST | None = None
 
     # Names
@@ -240,11 +240,11 @@ class _Walker(ast.NodeVisitor):
                     scope.outer.update(inner.names)
                 elif isinstance(inner, ast.Nonlocal):
                     scope.outer.difference_update(inner.names)
-        elsewhere = {name for each in body for inner in _own_nodes(each) for name in _declared(inner)}
+        declared = {name for statement in body for inner in _own_nodes(statement) for name in _declared(inner)}
         for argument in _arguments(node.args):
             scope.bound[argument] = {"argument"}
             self.local.setdefault(argument, set()).add("argument")
-        for name in _bound_in(body) - elsewhere:
+        for name in _bound_in(body) - declared:
             scope.bound.setdefault(name, set())
         self._within(scope, body)
 
@@ -281,8 +281,8 @@ class _Walker(ast.NodeVisitor):
 
 def _outside(arguments: ast.arguments) -> list[ast.AST | None]:
     """Return what of a function's arguments is run where it is defined: defaults and annotations."""
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    notes = [argument.annotation for argument in every if argument is not None]
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    notes = [argument.annotation for argument in parameters if argument is not None]
     return [*arguments.defaults, *arguments.kw_defaults, *notes]
 
 

@@ -17,7 +17,7 @@ MOST_SETTINGS = 30  # choices of all other parameters, for one callable
 RANK = 4  # axes that torch's fused attention asks for: batch, heads, positions, features
 
 # Left out: what reads files, talks to others, changes torch's settings, draws random numbers, returns what memory
-# happened to hold, loads a compiler, or crashes; and what is there twice, or is a polynomial that nobody writes.
+# happened to hold, loads a compiler, or crashes; duplicates; and polynomials that no learner writes.
 STARTS = (
     *(
         "compile",
@@ -95,14 +95,16 @@ class Filling:
         front = RANK - max(tensor.dim() for tensor in tensors) if self.batched else 0
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for slot, (source, place) in self.parts:
+        for slot, (source, content) in self.parts:
             value: Any
             if source == "tensor":
-                value = tensors[place].clone()[(None,) * front]
+                value = tensors[content].clone()[(None,) * front]
             elif source == "tensors":
                 value = [tensor.clone() for tensor in tensors]
             else:
-                value = numbers[place] if source == "number" else [tensors[0].shape[-1]] if source == "sizes" else place
+                value = (
+                    numbers[content] if source == "number" else [tensors[0].shape[-1]] if source == "sizes" else content
+                )
             if slot.by_keyword:
                 kwargs[slot.name] = value
             else:
@@ -148,16 +150,16 @@ def _is_tried(name: str) -> bool:
 
 
 def _public_names(name: str) -> tuple[str, ...]:
-    """Return the names that a callable has for users: `special_erf` is torch.special.erf, too."""
-    found = []
+    """Return a callable's public names: `special_erf` is also torch.special.erf."""
+    names = []
     for path in MODULES:
         module: Any = torch
         for part in path.split(".")[1:]:
             module = getattr(module, part)
         for short in (name, name.removeprefix(f"{path.rpartition('.')[2]}_")):
             if callable(getattr(module, short, None)):
-                found.append(f"{path}.{short}")
-    return tuple(dict.fromkeys(found))
+                names.append(f"{path}.{short}")
+    return tuple(dict.fromkeys(names))
 
 
 def _slot_of_schema(argument: Any) -> Slot:
@@ -216,19 +218,19 @@ def _fillings(slots: Sequence[Slot], count: int, numbers: Sequence[Any]) -> Iter
             continue
         chosen = [*required, *optional[: used - len(required)]]
         for order in itertools.islice(_orders(count, used), MOST_ORDERS):
-            filled: dict[Slot, Filled] = {slot: ("tensor", place) for slot, place in zip(chosen, order, strict=True)}
+            filled: dict[Slot, Filled] = {slot: ("tensor", index) for slot, index in zip(chosen, order, strict=True)}
             filled |= {slot: ("tensors", None) for slot in lists}
             for setting in settings:
                 yield _in_order(slots, filled | setting)
 
 
 def _in_order(slots: Sequence[Slot], filled: dict[Slot, Filled]) -> tuple:
-    """Return the parts in the order of the parameters; what is left out before a positional one has its default."""
-    last = max((place for place, slot in enumerate(slots) if slot in filled and not slot.by_keyword), default=-1)
+    """Return the parts in the order of the parameters; those omitted before a positional one get their default."""
+    last = max((index for index, slot in enumerate(slots) if slot in filled and not slot.by_keyword), default=-1)
     return tuple(
         (slot, filled.get(slot, ("value", slot.default)))
-        for place, slot in enumerate(slots)
-        if slot in filled or (place <= last and not slot.by_keyword)
+        for index, slot in enumerate(slots)
+        if slot in filled or (index <= last and not slot.by_keyword)
     )
 
 
@@ -251,17 +253,17 @@ def _settings(slots: Sequence[Slot], numbers: Sequence[Any]) -> Iterator[dict[Sl
         return
     first = {slot: choices[0] for slot, choices in options.items()}
     for changed in range(3):
-        for some in itertools.combinations(options, changed):
-            for others in itertools.product(*(options[slot][1:] for slot in some)):
-                setting = first | dict(zip(some, others, strict=True))
+        for slots_changed in itertools.combinations(options, changed):
+            for others in itertools.product(*(options[slot][1:] for slot in slots_changed)):
+                setting = first | dict(zip(slots_changed, others, strict=True))
                 yield {slot: filled for slot, filled in setting.items() if filled is not None}
 
 
 def _options(slot: Slot, numbers: Sequence[Any]) -> list[Filled | None]:
-    """Return what may stand in a slot, None for its default."""
+    """Return what may fill a slot, None for its default."""
     types = {"int": (int,), "float": (float,), "number": (int, float), "bool": (bool,), "int[]": (tuple,)}
     fitting: list[Filled | None] = [
-        ("number", place) for place, number in enumerate(numbers) if type(number) in types.get(slot.kind, ())
+        ("number", index) for index, number in enumerate(numbers) if type(number) in types.get(slot.kind, ())
     ]
     constants: list[Any] = []
     if slot.kind == "bool":

@@ -35,7 +35,7 @@ class TaskReport:
     stub_points: int | float
     problems: tuple[str, ...] = field(default=())
     mistake_points: tuple[int | float, ...] = ()  # the most that each mistake earns on any seed
-    measured: tuple[float, ...] = ()  # a measured task: the reference's share of the points, seed by seed
+    measured: tuple[float, ...] = ()  # a measured task: the reference's fraction of the points, seed by seed
     seconds: float = 0.0  # one run of the check with the reference
 
     @property
@@ -71,8 +71,8 @@ def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Task
             report = _measured(task, opened, {seed: shares[task.id, seed] for seed in hidden})
         else:
             report = _compared(task, opened, hidden, recordings[task.id])
-            found = [*hardcoding_problems(lookups[task.id]), *library_problems(library.get(task.id, []))]
-            report = replace(report, problems=(*report.problems, *found))
+            more = [*hardcoding_problems(lookups[task.id]), *library_problems(library.get(task.id, []))]
+            report = replace(report, problems=(*report.problems, *more))
         stub = verdict_of(recordings[task.id], result["stub"][task.id])
         problems = [*report.problems, *stub_problems(result["stub"][task.id]), *result["leaks"][task.id]]
         problems += [
@@ -91,29 +91,29 @@ def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Task
 
 def _compared(task: Task, opened: dict, hidden: dict[int, dict], recording: dict) -> TaskReport:
     problems = task_problems(task.id, opened, measured=False)
-    known = [each for each in opened["known"] if each["task"] == task.id]
+    answers = [answer for answer in opened["known"] if answer["task"] == task.id]
     right = verdict_of(recording, opened["reference"][task.id]).right
-    passes = [verdict_of(recording, each["bundle"]).right for each in known]
-    sentences = [verdict_of(recording, each["bundle"]).lines[:1] == (each["sentence"],) for each in known]
-    earned = [0.0] * len(known)
+    passes = [verdict_of(recording, answer["bundle"]).right for answer in answers]
+    sentences = [verdict_of(recording, answer["bundle"]).lines[:1] == (answer["sentence"],) for answer in answers]
+    earned = [0.0] * len(answers)
     for seed, run in hidden.items():
         reference = run["reference"][task.id]
         right &= reference["error"] is None
-        for i, each in enumerate(each for each in run["known"] if each["task"] == task.id):
-            earned[i] = max(earned[i], share(each["bundle"], reference))
-            if each["sentence"] is None:
-                passes[i] &= first_difference(each["bundle"], reference) is None
-            elif same(each["bundle"], reference):
+        for i, answer in enumerate(answer for answer in run["known"] if answer["task"] == task.id):
+            earned[i] = max(earned[i], share(answer["bundle"], reference))
+            if answer["sentence"] is None:
+                passes[i] &= first_difference(answer["bundle"], reference) is None
+            elif same(answer["bundle"], reference):
                 sentences[i] = False
-                problems.append(f'on seed {seed} a mistake can\'t be told from the reference: "{each["sentence"]}"')
-    for each, passed, told in zip(known, passes, sentences, strict=True):
-        if each["sentence"] is None and not passed:
+                problems.append(f'on seed {seed} a mistake can\'t be told from the reference: "{answer["sentence"]}"')
+    for answer, passed, has_sentence in zip(answers, passes, sentences, strict=True):
+        if answer["sentence"] is None and not passed:
             problems.append("an alternative is not accepted")
-        if each["sentence"] is not None and not told:
-            problems.append(f'a mistake is not told its sentence: "{each["sentence"]}"')
+        if answer["sentence"] is not None and not has_sentence:
+            problems.append(f'a mistake does not get its sentence: "{answer["sentence"]}"')
     if not right:
         problems.append("the reference does not pass")
-    rows = list(zip(known, passes, sentences, earned, strict=True))
+    rows = list(zip(answers, passes, sentences, earned, strict=True))
     mistakes = [row for row in rows if row[0]["sentence"] is not None]
     return TaskReport(
         task.id,
@@ -128,7 +128,7 @@ def _compared(task: Task, opened: dict, hidden: dict[int, dict], recording: dict
 
 
 def _measured(task: Task, opened: dict, shares: dict[int, list[dict]]) -> TaskReport:
-    known = [each for each in opened["known"] if each["task"] == task.id]
+    answers = [each for each in opened["known"] if each["task"] == task.id]
     problems = task_problems(task.id, opened, measured=True)
     problems += [
         f"on seed {seed}: {problem}"
@@ -137,8 +137,8 @@ def _measured(task: Task, opened: dict, shares: dict[int, list[dict]]) -> TaskRe
     ]
     worth = [[each.get("share", math.nan) for each in found[:-1]] for found in shares.values()]  # seeds, answers
     reference, *others = zip(*worth, strict=True)
-    alternatives = [each for each, answer in zip(others, known, strict=True) if answer["sentence"] is None]
-    mistakes = [each for each, answer in zip(others, known, strict=True) if answer["sentence"] is not None]
+    alternatives = [each for each, answer in zip(others, answers, strict=True) if answer["sentence"] is None]
+    mistakes = [each for each, answer in zip(others, answers, strict=True) if answer["sentence"] is not None]
     return TaskReport(
         task.id,
         task.points,
@@ -167,16 +167,16 @@ class Validation:
         """Return a line a task."""
         row = "{:<28} {:>6}  {:<9}  {:>12}  {:>8}  {:>4}  {:>7}".format
         lines = [row("task", "points", "reference", "alternatives", "mistakes", "stub", "seconds")]
-        for each in self.reports:
+        for report in self.reports:
             lines.append(
                 row(
-                    each.task,
-                    f"{each.points:g}",
-                    "passes" if each.reference else "FAILS",
-                    _share(each.alternatives),
-                    _share(each.mistakes),
-                    f"{each.stub_points:g}",
-                    f"{each.seconds:.3f}",
+                    report.task,
+                    f"{report.points:g}",
+                    "passes" if report.reference else "FAILS",
+                    _share(report.alternatives),
+                    _share(report.mistakes),
+                    f"{report.stub_points:g}",
+                    f"{report.seconds:.3f}",
                 )
             )
         by_hand = [task.id for task in self.assignment.tasks if task.kind == "written"]
@@ -214,7 +214,9 @@ def _tested(assignment: Assignment) -> list[TaskReport]:
         points, stub_points = autograded(outputs, task), autograded(stub[task.check], task)
         problems = []
         if points != task.points:
-            errors = [f": {each['ename']}: {each['evalue']}" for each in outputs if each["output_type"] == "error"]
+            errors = [
+                f": {output['ename']}: {output['evalue']}" for output in outputs if output["output_type"] == "error"
+            ]
             problem = f"the reference gets {points:g} of {task.points:g} points{''.join(errors[:1])}"
             problems.append(problem.splitlines()[0])
         if stub_points:

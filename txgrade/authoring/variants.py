@@ -31,7 +31,7 @@ class Choice:
 
     names: tuple[str, ...]
     sources: tuple[str, ...]  # each value, as it is written
-    place: tuple[int, int]  # where in the cell the right-hand side stands
+    place: tuple[int, int]  # the range of the right-hand side in the cell
 
     def of(self, exercise: str, seed: int | None) -> str:
         """Return the value in a variant: never the first where there are others, and with `seed + 1` the next one."""
@@ -83,10 +83,10 @@ def settle(notebook: Any, exercise: str, seed: int | None = None) -> tuple[dict[
 
 def variant_of(metadata: Iterable[Any]) -> int | None:
     """Return which variant a notebook is, by its cells' metadata; None where it is none."""
-    for each in metadata:
-        tags = each.get("tags") if isinstance(each, dict) else None
+    for entry in metadata:
+        tags = entry.get("tags") if isinstance(entry, dict) else None
         if isinstance(tags, list) and "parameters" in tags:
-            number = each.get("variant")
+            number = entry.get("variant")
             return number if type(number) is int else None
     return None
 
@@ -95,7 +95,7 @@ def _choices(source: str) -> list[Choice]:
     """Return what a `variant` cell declares.
 
     Raises:
-        ValueError: something else stands in it.
+        ValueError: it contains something else.
     """
     lengths = [0, *(len(line.encode()) for line in source.splitlines(keepends=True))]
     begins = [sum(lengths[: number + 1]) for number in range(len(lengths))]
@@ -113,17 +113,17 @@ def _choices(source: str) -> list[Choice]:
         call = value if isinstance(value, ast.Call) and ast.unparse(value.func) == "variant" else None
         nodes = call.args if call else [value]
         try:
-            found = Choice(
+            choice = Choice(
                 tuple(_name(each) for each in (target.elts if isinstance(target, ast.Tuple) else [target])),
                 tuple(source.encode()[slice(*place(node))].decode() for node in nodes),
                 place(value),
             )
-            bound = [repr(found.bound(each)) for each in found.sources]
+            bound = [repr(choice.bound(each)) for each in choice.sources]
         except (ValueError, TypeError):
             raise ValueError(f"{FORM}; not: {ast.unparse(statement)}") from None
         if call and (len(nodes) < 2 or len(set(bound)) < len(bound) or call.keywords):
             raise ValueError(f"{ast.unparse(statement)}: give at least two different values")
-        choices.append(found)
+        choices.append(choice)
     return choices
 
 
@@ -134,7 +134,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _written(source: str, picked: list[tuple[Choice, str]]) -> str:
-    """Return a `variant` cell with values in place of choices, and nothing imported."""
+    """Return a `variant` cell with values instead of choices, and without imports."""
     plain = source.encode()
     for choice, value in reversed(picked):
         begin, end = choice.place
@@ -143,21 +143,21 @@ def _written(source: str, picked: list[tuple[Choice, str]]) -> str:
     return "\n".join(line for line in lines if not line.startswith("from txgrade import")).strip()
 
 
-def _spelled(found: re.Match, values: dict[str, Any], code: bool) -> str:
+def _spelled(match: re.Match, values: dict[str, Any], code: bool) -> str:
     """Return a value in words. In code, double braces may mean something else.
 
     Raises:
         ValueError: a name is not declared, it is no arithmetic, or the format is none of its value's.
     """
-    names = set(re.findall(r"\b[A-Za-z_]\w*", found["value"]))
+    names = set(re.findall(r"\b[A-Za-z_]\w*", match["value"]))
     if not names <= values.keys():
         if code:
-            return found[0]
-        raise ValueError(f"{found[0]} is not declared in a cell tagged `variant`: there are {', '.join(values)}")
+            return match[0]
+        raise ValueError(f"{match[0]} is not declared in a cell tagged `variant`: there are {', '.join(values)}")
     try:
-        return _formatted(_computed(found["value"], values), (found["format"] or ":")[1:])
+        return _formatted(_computed(match["value"], values), (match["format"] or ":")[1:])
     except (ValueError, TypeError, SyntaxError, ArithmeticError) as reason:
-        raise ValueError(f"{found[0]}: {reason}") from None
+        raise ValueError(f"{match[0]}: {reason}") from None
 
 
 def _computed(expression: str, values: dict[str, Any]) -> Any:

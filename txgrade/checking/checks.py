@@ -104,7 +104,7 @@ class Show(Inputs):
         """Show a plot: what matplotlib's Axes, or each of a figure's, holds (see `txgrade.checking.plots.plot`).
 
         `what` chooses among lines, scatters, bars, images (these by default), labels, limits, scales, title and
-        legend. For a grader's page the figure is drawn, too.
+        legend. For a grader's page the figure is also drawn.
         """
         if not is_plot(axes):
             return self(axes, label, points)
@@ -248,7 +248,7 @@ class Checks:
         return self._exercise
 
     def begin(self, seed: int, private_values: str | None = None) -> None:
-        """Grade this notebook: take its seed, and what the grader has drawn for its checks, once and for all."""
+        """Grade this notebook: take its seed, and what the grader has drawn for its checks, only once."""
         if self._begun is None:
             self._begun = seed, unpack_json(private_values) if private_values else {}
             begin_grading()
@@ -282,7 +282,7 @@ class Checks:
                 "unknown",
                 lines=("The notebook's recordings are not loaded: choose *Run All Cells*, which begins at the top.",),
             )
-        recording = next((each for each in self.exercise["tasks"] if each["id"] == task), None)
+        recording = next((entry for entry in self.exercise["tasks"] if entry["id"] == task), None)
         if recording is None:
             return Verdict(
                 task,
@@ -327,20 +327,20 @@ class Checks:
         if exercise is None:
             return ""
         name, rows = exercise["exercise"], []
-        for each in (*exercise["tasks"], *exercise.get("written", ())):
-            mine = each["id"] == verdict.task
+        for entry in (*exercise["tasks"], *exercise.get("written", ())):
+            mine = entry["id"] == verdict.task
             tried = mine and verdict.kind != "unanswered"
-            if each.get("measured") or each not in exercise["tasks"]:  # others give its points
+            if entry.get("measured") or entry not in exercise["tasks"]:  # others give its points
                 handed_over = mine and verdict.kind == "gathered"
-                rows.append(Row(name, each["title"], each["id"], 0, 0, now() if handed_over else None))
+                rows.append(Row(name, entry["title"], entry["id"], 0, 0, now() if handed_over else None))
                 continue
             rows.append(
                 Row(
                     name,
-                    each["title"],
-                    each["id"],
+                    entry["title"],
+                    entry["id"],
                     verdict.points if mine else 0,
-                    each["points"],
+                    entry["points"],
                     now() if tried else None,
                 )
             )
@@ -362,16 +362,16 @@ def _notebook() -> dict:
 
 def _where(trace: TracebackType | None, namespace: dict) -> dict:
     """Return the innermost line of the notebook that an error came from: of the learner's code, not of a library's."""
-    place: dict = {}
+    location: dict = {}
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_globals is namespace:
             code = frame.f_code
-            place = {"line": trace.tb_lineno, "code": linecache.getline(code.co_filename, trace.tb_lineno).strip()}
+            location = {"line": trace.tb_lineno, "code": linecache.getline(code.co_filename, trace.tb_lineno).strip()}
             if code.co_name != "<module>":
-                place["function"] = code.co_qualname
+                location["function"] = code.co_qualname
         trace = trace.tb_next
-    return place
+    return location
 
 
 def _display(value: object) -> None:

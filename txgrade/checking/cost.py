@@ -65,16 +65,16 @@ def cost(function: Callable, *args: Any, **kwargs: Any) -> Cost:
         OutsideTorch: more than a few numbers, and more than a quarter of what the inputs hold, left torch for Python or
             NumPy; or, where the notebook is graded, another thread of the notebook's used torch meanwhile.
     """
-    products, largest, made, left, elsewhere = 0, 0, 0, 0, False
+    products, largest, elements, exported, in_other_thread = 0, 0, 0, 0, False
     inputs = sum(leaf.numel() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
     allowed = max(FEW, inputs // 4) if inputs else float("inf")
 
     class Made(operators.Watching):
         def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-            nonlocal products, largest, made
+            nonlocal products, largest, elements
             kwargs, packet = kwargs or {}, getattr(operator, "overloadpacket", operator)
             if packet not in PRODUCTS and hasattr(operator, "decompose"):
-                with self:  # in inference mode an operator may stand for several
+                with self:  # in inference mode an operator may consist of several
                     out = operator.decompose(*args, **kwargs)
                 if out is not NotImplemented:
                     return out
@@ -84,24 +84,24 @@ def cost(function: Callable, *args: Any, **kwargs: Any) -> Cost:
             for leaf in tree_leaves(out):
                 if isinstance(leaf, Tensor):
                     largest = max(largest, leaf.untyped_storage().nbytes() // leaf.element_size())
-                    made += 0 if getattr(operator, "is_view", False) else leaf.numel()
+                    elements += 0 if getattr(operator, "is_view", False) else leaf.numel()
             return out
 
     class Leaving(TorchFunctionMode):
         def __torch_function__(self, method: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-            nonlocal left
+            nonlocal exported
             if getattr(method, "__name__", "") in LEAVING and args and isinstance(args[0], Tensor):
-                left += args[0].numel()
-                if left > allowed:
+                exported += args[0].numel()
+                if exported > allowed:
                     raise OutsideTorch(f"{method.__name__}() takes numbers out of torch, where no cost is counted")
             return method(*args, **(kwargs or {}))
 
     def note_thread() -> None:
-        nonlocal elsewhere
-        elsewhere = True
+        nonlocal in_other_thread
+        in_other_thread = True
 
     with torch.no_grad(), operators.other_threads(note_thread), Made(), Leaving():
         value = function(*args, **kwargs)
-    if elsewhere:
+    if in_other_thread:
         raise OutsideTorch("it works in another thread, where no cost is counted")
-    return Cost(_on_value(value) if _on_value else value, products + made, largest)
+    return Cost(_on_value(value) if _on_value else value, products + elements, largest)

@@ -29,9 +29,9 @@ class Failure:
     def words(self, whose: str) -> str:
         """Return a sentence, in markdown, that says whose cell it was."""
         message = f": {self.message.rstrip('.')}" if self.message else ""
-        place = f", in line {self.line}" if self.line else ""
+        where = f", in line {self.line}" if self.line else ""
         code = f": `{self.code}`" if self.line and self.code else "."
-        return f"The cell of {whose} ended with `{self.error}`{message}{place}{code}"
+        return f"The cell of {whose} ended with `{self.error}`{message}{where}{code}"
 
     @property
     def before(self) -> bool:
@@ -41,8 +41,8 @@ class Failure:
 
 def failure_of(source: str, error: str, message: str, line: int | None = None) -> Failure:
     """Return the failure of a cell with this source; the line of a syntax error is found in its message."""
-    if place := PLACE.search(message):
-        message, line = message[: place.start()], int(place[1])
+    if match := PLACE.search(message):
+        message, line = message[: match.start()], int(match[1])
     lines = source.splitlines()
     code = lines[line - 1].strip() if line and line <= len(lines) else ""
     return Failure(error, (message.splitlines() or [""])[0][:200], line, code[:100])
@@ -51,14 +51,14 @@ def failure_of(source: str, error: str, message: str, line: int | None = None) -
 def names_defined(source: str) -> set[str]:
     """Return the names that a cell would give to those below it, even where it can't be read."""
     imports = [node for node in parsed(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    imported = {(each.asname or each.name).partition(".")[0] for node in imports for each in node.names}
+    imported = {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
     return names_bound(source) | imported | set(DEFINED.findall(source))
 
 
 def missing_name(error: dict | None) -> str:
     """Return the name that a NameError, as evidence has it, speaks of."""
-    found = MISSING.match(error["message"]) if error and error["error"] == "NameError" else None
-    return found[1] if found else ""
+    match = MISSING.match(error["message"]) if error and error["error"] == "NameError" else None
+    return match[1] if match else ""
 
 
 class Cells:

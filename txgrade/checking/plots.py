@@ -32,7 +32,7 @@ def plot(value: Any, what: tuple[str, ...] = DATA) -> dict | list[dict]:
     Raises:
         ValueError: `what` names something else.
     """
-    unknown = [each for each in what if each not in DATA + WORDS]
+    unknown = [part for part in what if part not in DATA + WORDS]
     if unknown or not what:
         raise ValueError(f"show.axes(…, what={what!r}): choose among {', '.join(DATA + WORDS)}")
     if hasattr(value, "get_axes"):  # a figure
@@ -81,9 +81,9 @@ def _scatters(axes: Any) -> list[dict]:
     from matplotlib.collections import PathCollection
 
     return [
-        {"offsets": _numbers(each.get_offsets()), "label": _label(each)}
-        for each in axes.collections
-        if isinstance(each, PathCollection)
+        {"offsets": _numbers(collection.get_offsets()), "label": _label(collection)}
+        for collection in axes.collections
+        if isinstance(collection, PathCollection)
     ]
 
 
@@ -95,10 +95,10 @@ def _bars(axes: Any) -> list[dict]:
         if isinstance(container, BarContainer):
             lying = container.orientation == "horizontal"
             boxes = [
-                (each.get_y() + each.get_height() / 2, each.get_width())
+                (patch.get_y() + patch.get_height() / 2, patch.get_width())
                 if lying
-                else (each.get_x() + each.get_width() / 2, each.get_height())
-                for each in container.patches
+                else (patch.get_x() + patch.get_width() / 2, patch.get_height())
+                for patch in container.patches
             ]
             numbers = np.asarray(boxes, dtype=np.float64).reshape(-1, 2)
             bars.append({"positions": numbers[:, 0], "heights": numbers[:, 1], "lying": lying})
@@ -114,7 +114,7 @@ def _images(axes: Any) -> list[np.ndarray]:
 
 def _legend(axes: Any) -> list[str]:
     legend = axes.get_legend()
-    return [each.get_text() for each in legend.get_texts()] if legend else []
+    return [text.get_text() for text in legend.get_texts()] if legend else []
 
 
 _PARTS = {
@@ -140,7 +140,7 @@ def _label(artist: Any) -> str:
 
 
 def _alt(axes: Any) -> str:
-    words = [axes.get_title() or "A plot"]
+    parts = [axes.get_title() or "A plot"]
     if axes.get_xlabel() or axes.get_ylabel():
-        words.append(f"{axes.get_ylabel() or 'y'} over {axes.get_xlabel() or 'x'}")
-    return ": ".join(words)[:200]
+        parts.append(f"{axes.get_ylabel() or 'y'} over {axes.get_xlabel() or 'x'}")
+    return ": ".join(parts)[:200]

@@ -18,7 +18,7 @@ VERSION = 1
 class Row:
     """One task: the best result so far, and when it was reached (UTC; None before the first try).
 
-    A task whose points somebody else gives has `max_points` 0: it is done once there is something to hand in.
+    A task whose points others give has `max_points` 0: it is done once there is something to hand in.
     """
 
     exercise: str

@@ -90,4 +90,4 @@ def hand_in() -> str:
     """Return how to hand this notebook in."""
     named = os.environ.get("TXGRADE_SUBMIT_TO")
     how = "`%submit`" if named else "`%submit --to FOLDER`, with the folder that your instructor names,"
-    return f"If somebody marks it: save (Ctrl+S), then run {how} in a cell of its own below."
+    return f"To hand it in: save (Ctrl+S), then run {how} in a new cell below."

@@ -70,7 +70,7 @@ class Verdict:
     matrices: tuple[dict, dict] | None = None  # the answer's evidence and the expected, where they are small
     known: bool = False  # one known mistake explains all of it: the first line is its author's sentence
     sentences: tuple[str, ...] = ()  # of the author's, all that apply
-    elsewhere: bool = False  # whether somebody else gives the points: the grader's measure, or a person
+    elsewhere: bool = False  # whether others give the points: the grader's measure, or a person
 
     @property
     def right(self) -> bool:
@@ -115,7 +115,7 @@ class Verdict:
 def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = None) -> Verdict:
     """Return the verdict on a task's bundle by the task's recording (see `txgrade.evidence.recordings`).
 
-    `comparison` is the bundle's with the recording's reference, where somebody has made it already.
+    `comparison` is the bundle's with the recording's reference, if it was made already.
     """
     task, title, points = recording["id"], recording["title"], recording["points"]
     reference = recording["reference"]
@@ -128,67 +128,67 @@ def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = No
         return Verdict(task, title, "right", points, points)
     if is_stub(bundle) and not earned:
         return Verdict(task, title, "unanswered", 0, points, _stub_lines(bundle))
-    whole = exact_mistake(bundle, recording)
-    by_result = {} if whole else mistakes_by_result(bundle, recording, comparison)
-    if whole:
-        lines = (whole, *_difference(bundle, reference, differs))
+    mistake = exact_mistake(bundle, recording)
+    by_result = {} if mistake else mistakes_by_result(bundle, recording, comparison)
+    if mistake:
+        lines = (mistake, *_difference(bundle, reference, differs))
     else:
         lines = _several(bundle, reference, comparison, by_result)
     if earned:
         right = f"{comparison.right} of {len(comparison.parts)} results are right."
-        lines = (*lines[:1], right, *lines[1:]) if whole else (right, *lines)
-    kind = "partial" if earned else "mistake" if whole or by_result else "wrong"
+        lines = (*lines[:1], right, *lines[1:]) if mistake else (right, *lines)
+    kind = "partial" if earned else "mistake" if mistake or by_result else "wrong"
     if kind == "wrong" and bundle["error"] and differs[0] >= len(bundle["shown"]):
         kind = "error"
-    sentences = (whole,) if whole else tuple(by_result)
+    sentences = (mistake,) if mistake else tuple(by_result)
     matrices = _matrices(bundle, reference, differs[0])
-    return Verdict(task, title, kind, earned * points, points, lines, matrices, bool(whole), sentences)
+    return Verdict(task, title, kind, earned * points, points, lines, matrices, bool(mistake), sentences)
 
 
 def caused(verdict: Verdict, name: str, failure: Failure, missing: bool) -> Verdict:
     """Return the verdict for a check whose name's cell failed on its last run; `missing`: the name does not exist."""
-    words = failure.words(f"`{name}`")
+    sentence = failure.words(f"`{name}`")
     if missing:
-        return replace(verdict, kind="error", lines=(words, "So there is nothing to check yet."))
+        return replace(verdict, kind="error", lines=(sentence, "So there is nothing to check yet."))
     older = (
-        "Nothing of it was run: what is checked here is an older version."
+        "None of it ran, so this checks an older version."
         if failure.before
-        else ("What stands below that line was not run.")
+        else ("The lines below that one did not run.")
     )
     if verdict.kind == "unanswered":  # the older version is the empty stub
-        return replace(verdict, kind="error", lines=(words, older))
-    return replace(verdict, lines=(words, older, *verdict.lines))
+        return replace(verdict, kind="error", lines=(sentence, older))
+    return replace(verdict, lines=(sentence, older, *verdict.lines))
 
 
 def _several(bundle: dict, reference: dict, comparison: Comparison, by_result: dict[str, tuple]) -> tuple[str, ...]:
     """Return the lines where no known mistake explains everything: which results show one, and what else is wrong."""
     lines = tuple(f"{_results(reference, indices)}: {sentence}" for sentence, indices in by_result.items())
     explained = {index for indices in by_result.values() for index in indices}
-    left = next((each for each in comparison.differences if each[0] not in explained), None)
-    if left is None:
+    unexplained = next((difference for difference in comparison.differences if difference[0] not in explained), None)
+    if unexplained is None:
         return lines
-    rest = (*_difference(bundle, reference, left), *_slip(bundle, reference, left[0]))
+    lines_of_rest = (*_difference(bundle, reference, unexplained), *_slip(bundle, reference, unexplained[0]))
     if not by_result:
-        return rest
+        return lines_of_rest
     another = "There is another mistake" if len(by_result) == 1 else "There is one more mistake"
-    return (*lines, f"{another}. {rest[0]}", *rest[1:])
+    return (*lines, f"{another}. {lines_of_rest[0]}", *lines_of_rest[1:])
 
 
 def _difference(bundle: dict, reference: dict, difference: tuple[int, str]) -> tuple[str, ...]:
     """Return what differs in one result, or why there is none."""
-    index, words = difference
+    index, what = difference
     if bundle["error"] and index >= len(bundle["shown"]):
         return _stub_lines(bundle) if is_stub(bundle) else _error_lines(bundle)
-    return (_sentence(reference, index, words),)
+    return (_sentence(reference, index, what),)
 
 
 def _slip(bundle: dict, reference: dict, index: int) -> tuple[str, ...]:
     """Return the usual slip that one result looks like, where it looks like one."""
     if not _both(bundle, reference, index):
         return ()
-    mine, theirs = (each["shown"][index]["value"] for each in (bundle, reference))
-    words = slip(mine, theirs, reference["rtol"], reference["atol"])
-    return (words,) if words else ()
+    yours, expected = (shown["shown"][index]["value"] for shown in (bundle, reference))
+    sentence = slip(yours, expected, reference["rtol"], reference["atol"])
+    return (sentence,) if sentence else ()
 
 
 def _both(bundle: dict, reference: dict, index: int) -> bool:
@@ -201,12 +201,12 @@ def _gathered(recording: dict, bundle: dict) -> tuple[str, tuple[str, ...]]:
     shown, wanted = bundle["shown"], recording["reference"]["shown"]
     if bundle["error"]:
         return "error", _error_lines(bundle)
-    for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
-        if mine["value"]["kind"] != theirs["value"]["kind"]:
-            words = f"expected {NAMES[theirs['value']['kind']]}, yours is {name(mine['value'])}"
-            return "wrong", (_sentence(recording["reference"], index, words),)
-    words = "Your result is complete. How good it is, the grader measures on data that is not in this notebook."
-    return "gathered", (words,)
+    for index, (yours, expected) in enumerate(zip(shown, wanted, strict=False)):
+        if yours["value"]["kind"] != expected["value"]["kind"]:
+            sentence = f"expected {NAMES[expected['value']['kind']]}, yours is {name(yours['value'])}"
+            return "wrong", (_sentence(recording["reference"], index, sentence),)
+    sentence = "Your result is complete. The grader measures how good it is, on data that is not in this notebook."
+    return "gathered", (sentence,)
 
 
 def is_stub(bundle: dict) -> bool:
@@ -249,8 +249,8 @@ def _error_lines(bundle: dict) -> tuple[str, ...]:
     return lines
 
 
-def _sentence(reference: dict, index: int, words: str) -> str:
-    return f"{_which(reference, index)}: {words}{'' if words.endswith('?') else '.'}"
+def _sentence(reference: dict, index: int, difference: str) -> str:
+    return f"{_which(reference, index)}: {difference}{'' if difference.endswith('?') else '.'}"
 
 
 def _which(reference: dict, index: int) -> str:
@@ -275,16 +275,16 @@ def _matrices(bundle: dict, reference: dict, index: int) -> tuple[dict, dict] | 
     """Return a result and the expected one, if they are small vectors or matrices of the same shape."""
     if not _both(bundle, reference, index):
         return None
-    mine, theirs = (each["shown"][index]["value"] for each in (bundle, reference))
-    shape = theirs.get("shape")
-    if not shape or len(shape) > 2 or max(shape) > SMALL or mine.get("shape") != shape or 0 in shape:
+    yours, expected = (shown["shown"][index]["value"] for shown in (bundle, reference))
+    shape = expected.get("shape")
+    if not shape or len(shape) > 2 or max(shape) > SMALL or yours.get("shape") != shape or 0 in shape:
         return None
-    return None if theirs["dtype"].startswith("complex") else (mine, theirs)
+    return None if expected["dtype"].startswith("complex") else (yours, expected)
 
 
 def _matrix(caption: str, value: dict, wrong: set[int]) -> str:
     width = value["shape"][-1]
-    cells = [_cell(spell(each), i in wrong) for i, each in enumerate(value["values"])]
+    cells = [_cell(spell(number), i in wrong) for i, number in enumerate(value["values"])]
     rows = "".join(f"<tr>{''.join(cells[i : i + width])}</tr>" for i in range(0, int(np.prod(value["shape"])), width))
     return f'<table style="font-size: smaller"><caption>{caption}</caption>{rows}</table>'
 

@@ -17,8 +17,8 @@ NOT_COMPARED = ("other", "weights", "tokens")
 def compare(yours: Any, expected: dict, rtol: int | float = RTOL, atol: int | float = ATOL) -> str | None:
     """Return None where `yours` shows the same value as `expected`, else the first difference in words.
 
-    Types count: a bool is not an int, a tensor is not an array, NaN equals only NaN. Widths don't: float64 stands
-    for float32 and int32 for int64. Numbers agree where |yours - expected| <= atol + rtol * |expected|.
+    Types count: a bool is not an int, a tensor is not an array, NaN equals only NaN. Widths don't: float64
+    equals float32 and int32 equals int64. Numbers agree where |yours - expected| <= atol + rtol * |expected|.
     Of errors the type counts, not the message.
     """
     if not isinstance(yours, dict) or yours.get("kind") not in list(NAMES):  # a list: a kind may be unhashable
@@ -54,12 +54,12 @@ def _compare_arrays(yours: dict, expected: dict, rtol: int | float, atol: int | 
         return None
     first, count = wrong[0], len(wrong)
     shape = expected["shape"] + [2] * expected["dtype"].startswith("complex")
-    place = [int(index) for index in np.unravel_index(first, shape)]
-    where = f" at {place}" if place else ""
-    share = f" ({count} of {len(values)} values differ)" if len(values) > 1 else ""
+    index = [int(i) for i in np.unravel_index(first, shape)]
+    where = f" at {index}" if index else ""
+    how_many = f" ({count} of {len(values)} values differ)" if len(values) > 1 else ""
     return (
         f"the first difference is{where}: expected {spell(expected['values'][first])}, "
-        f"yours is {spell(values[first])}{share}"
+        f"yours is {spell(values[first])}{how_many}"
     )
 
 
@@ -71,8 +71,8 @@ def _compare_items(yours: dict, expected: dict, rtol: int | float, atol: int | f
         return "this is not evidence"
     if len(items) != len(expected["items"]):
         return f"expected {len(expected['items'])} items, yours are {len(items)}"
-    for index, (mine, theirs) in enumerate(zip(items, expected["items"], strict=True)):
-        if difference := compare(mine, theirs, rtol, atol):
+    for index, (item, expected_item) in enumerate(zip(items, expected["items"], strict=True)):
+        if difference := compare(item, expected_item, rtol, atol):
             return (
                 f"in [{expected['keys'][index]!r}]: {difference}"
                 if "keys" in expected
@@ -84,7 +84,9 @@ def _compare_items(yours: dict, expected: dict, rtol: int | float, atol: int | f
 def differing(yours: list, expected: list, rtol: int | float = RTOL, atol: int | float = ATOL) -> Iterator[int]:
     """Return the flat indices at which two lists of values differ."""
     return (
-        i for i, (mine, theirs) in enumerate(zip(yours, expected, strict=True)) if not _equal(mine, theirs, rtol, atol)
+        i
+        for i, (value, expected_value) in enumerate(zip(yours, expected, strict=True))
+        if not _equal(value, expected_value, rtol, atol)
     )
 
 

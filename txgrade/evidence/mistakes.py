@@ -7,13 +7,17 @@ import numpy as np
 from txgrade.evidence.compare import compare
 from txgrade.evidence.recordings import Comparison, first_difference
 
-ENOUGH = 4  # whole numbers, or bools, that two answers hardly share by chance
+ENOUGH = 4  # whole numbers or bools that two answers rarely share by chance
 
 
 def exact_mistake(bundle: dict, recording: dict) -> str | None:
     """Return the sentence of the known mistake that shows just what the bundle shows."""
-    same = (each["sentence"] for each in recording["mistakes"] if first_difference(bundle, each["evidence"]) is None)
-    return next(same, None)
+    sentences = (
+        mistake["sentence"]
+        for mistake in recording["mistakes"]
+        if first_difference(bundle, mistake["evidence"]) is None
+    )
+    return next(sentences, None)
 
 
 def mistakes_by_result(bundle: dict, recording: dict, comparison: Comparison) -> dict[str, tuple[int, ...]]:
@@ -39,8 +43,10 @@ def mistakes_by_result(bundle: dict, recording: dict, comparison: Comparison) ->
             if not any(wrong & others for other, others in best.items() if other != sentence):
                 chosen[sentence] = tuple(sorted(wrong))
         seen = set().union(*best.values())
-        left = {sentence: wrong - seen for sentence, wrong in explained.items()}
-        explained = {sentence: wrong for sentence, wrong in left.items() if any(_is_telling(shown[i]) for i in wrong)}
+        unexplained = {sentence: wrong - seen for sentence, wrong in explained.items()}
+        explained = {
+            sentence: wrong for sentence, wrong in unexplained.items() if any(_is_telling(shown[i]) for i in wrong)
+        }
     return dict(sorted(chosen.items(), key=lambda each: each[1]))
 
 
@@ -48,26 +54,27 @@ def measured_mistake(bundle: dict, recording: dict) -> str | None:
     """Return the sentence of the known mistake that made the same weights or tokens."""
     rtol, atol = recording["reference"]["rtol"], recording["reference"]["atol"]
     for mistake in recording["mistakes"]:
-        known = mistake["evidence"]
-        if known["error"] or len(known["shown"]) != len(bundle["shown"]):
+        recorded = mistake["evidence"]
+        if recorded["error"] or len(recorded["shown"]) != len(bundle["shown"]):
             continue
-        pairs = zip(bundle["shown"], known["shown"], strict=True)
-        if all(_same_made(mine["value"], its["value"], rtol, atol) for mine, its in pairs):
+        pairs = zip(bundle["shown"], recorded["shown"], strict=True)
+        if all(_same_made(yours["value"], expected["value"], rtol, atol) for yours, expected in pairs):
             return mistake["sentence"]
     return None
 
 
-def _same_made(yours: dict, known: dict, rtol: int | float, atol: int | float) -> bool:
-    if yours["kind"] != known["kind"]:
+def _same_made(yours: dict, recorded: dict, rtol: int | float, atol: int | float) -> bool:
+    if yours["kind"] != recorded["kind"]:
         return False
     if yours["kind"] == "tokens":
-        return yours["rows"] == known["rows"]
+        return yours["rows"] == recorded["rows"]
     if yours["kind"] != "weights":
-        return not compare(yours, known, rtol, atol)
-    mine, its = ({each["name"]: each for each in value["tensors"]} for value in (yours, known))
-    return mine.keys() == its.keys() and all(
-        mine[name]["shape"] == its[name]["shape"] and np.allclose(_weights(mine[name]), _weights(its[name]), rtol, atol)
-        for name in mine
+        return not compare(yours, recorded, rtol, atol)
+    tensors, recorded_tensors = ({tensor["name"]: tensor for tensor in value["tensors"]} for value in (yours, recorded))
+    return tensors.keys() == recorded_tensors.keys() and all(
+        tensors[name]["shape"] == recorded_tensors[name]["shape"]
+        and np.allclose(_weights(tensors[name]), _weights(recorded_tensors[name]), rtol, atol)
+        for name in tensors
     )
 
 
@@ -75,17 +82,17 @@ def _weights(tensor: dict) -> np.ndarray:
     return np.frombuffer(base64.b64decode(tensor["float32"]), "<f4")
 
 
-def _same_results(shown: list[dict], known: dict, reference: dict) -> set[int]:
+def _same_results(shown: list[dict], recorded: dict, reference: dict) -> set[int]:
     """Return the numbers of the values that are those of a known answer."""
     rtol, atol = reference["rtol"], reference["atol"]
-    pairs = zip(shown, known["shown"], strict=False)
-    return {index for index, (mine, its) in enumerate(pairs) if not compare(mine, its["value"], rtol, atol)}
+    pairs = zip(shown, recorded["shown"], strict=False)
+    return {index for index, (value, result) in enumerate(pairs) if not compare(value, result["value"], rtol, atol)}
 
 
 def _is_telling(value: dict) -> bool:
-    """Return whether a value holds enough that another answer would hardly show the same."""
+    """Return whether a value holds enough that another answer would rarely show the same."""
     numbers = _numbers(value)
-    return len(numbers) >= ENOUGH or any(type(each) is str or each != int(each) for each in numbers)
+    return len(numbers) >= ENOUGH or any(type(number) is str or number != int(number) for number in numbers)
 
 
 def _numbers(value: dict) -> list:

@@ -7,7 +7,7 @@ A recording is plain JSON:
          "mistakes": [{"evidence": BUNDLE, "sentence": "This lets each query see the *future*."}]}],
      "written": [{"id": "explain", "title": "…", "points": 2}]}
 
-A task that is measured by the grader says so, `"measured": True`, and its reference holds kinds instead of values.
+A task that the grader measures has `"measured": True`, and its reference holds kinds instead of values.
 
 A bundle is what one check cell shows:
 
@@ -77,15 +77,15 @@ def first_difference(bundle: dict, expected: dict) -> tuple[int, str] | None:
     The tolerance is the expected bundle's. None where both show the same.
     """
     shown, wanted = bundle["shown"], expected["shown"]
-    for index, (mine, theirs) in enumerate(zip(shown, wanted, strict=False)):
-        if words := compare(mine["value"], theirs["value"], expected["rtol"], expected["atol"]):
-            return index, words
+    for index, (yours, result) in enumerate(zip(shown, wanted, strict=False)):
+        if difference := compare(yours["value"], result["value"], expected["rtol"], expected["atol"]):
+            return index, difference
     return _otherwise(bundle, expected)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A bundle beside the expected one, each value compared once."""
+    """A bundle compared with the expected one, value by value."""
 
     differences: tuple[tuple[int, str], ...]  # each as `first_difference` says it
     parts: tuple[tuple[str, bool, int | float], ...]  # each expected value: label, whether it is there, points or 0
@@ -114,13 +114,13 @@ def compared(bundle: dict, expected: dict) -> Comparison:
     """Compare every value that the expected bundle shows; the tolerances and points are the expected bundle's."""
     shown, wanted = bundle["shown"], expected["shown"]
     rows, differences = [], []
-    for index, theirs in enumerate(wanted):
-        words: str | None = "it is missing"
+    for index, result in enumerate(wanted):
+        difference: str | None = "it is missing"
         if index < len(shown):
-            words = compare(shown[index]["value"], theirs["value"], expected["rtol"], expected["atol"])
-            if words:
-                differences.append((index, words))
-        rows.append((theirs["label"] or f"result {index + 1}", not words, theirs.get("points") or 0))
+            difference = compare(shown[index]["value"], result["value"], expected["rtol"], expected["atol"])
+            if difference:
+                differences.append((index, difference))
+        rows.append((result["label"] or f"result {index + 1}", not difference, result.get("points") or 0))
     otherwise = _otherwise(bundle, expected)
     return Comparison((*differences, *([otherwise] if otherwise else [])), tuple(rows))
 

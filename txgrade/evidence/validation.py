@@ -58,12 +58,12 @@ class _Validator:
 
     def _shown(self, shown: Any) -> None:
         _need(type(shown) is list and len(shown) <= MAX_SHOWN, "the evidence shows no list, or too long a one")
-        for each in shown:
-            _keys_are(each, {"label", "value", "points"}, "a shown value")
-            _need(each["label"] is None or _is_text(each["label"]), "a label is not a text, or too long")
-            points = each["points"]
+        for result in shown:
+            _keys_are(result, {"label", "value", "points"}, "a shown value")
+            _need(result["label"] is None or _is_text(result["label"]), "a label is not a text, or too long")
+            points = result["points"]
             _need(points is None or _is_number(points) and points > 0, "a shown value has no valid points")
-            self._value(each["value"], 0)
+            self._value(result["value"], 0)
 
     def _error(self, value: Any, keys: set[str]) -> None:
         _keys_are(value, keys, "an error")
@@ -77,7 +77,7 @@ class _Validator:
             names is None
             or type(names) is list
             and len(names) <= MAX_OPERATORS
-            and all(type(each) is str and OPERATOR.fullmatch(each) for each in names),
+            and all(type(name) is str and OPERATOR.fullmatch(name) for name in names),
             "the operators are not a list of names",
         )
 
@@ -117,35 +117,35 @@ class _Validator:
                 "keys are not a list of names, as many as items",
             )
             _need(len(set(keys)) == len(keys), "a key is there twice")
-        for each in items:
-            self._value(each, depth + 1)
+        for item in items:
+            self._value(item, depth + 1)
 
     def _array(self, value: dict) -> None:
         dtype, shape, values = value["dtype"], value["shape"], value["values"]
-        known = DTYPE.fullmatch(dtype) if type(dtype) is str else None
-        if known is None:
+        match = DTYPE.fullmatch(dtype) if type(dtype) is str else None
+        if match is None:
             raise _Malformed("an array has no known dtype")
         _need(type(values) is list and len(values) <= self.left, "an array's values are not a list, or too many")
         self.left -= len(values)
-        count = _size(shape) * (2 if known["complex"] else 1)
+        count = _size(shape) * (2 if match["complex"] else 1)
         _need(count == len(values), "an array's shape is not that of its values")
-        fits = _is_bool if known["bool"] else _is_int if known["int"] else _is_float
+        fits = _is_bool if match["bool"] else _is_int if match["int"] else _is_float
         _need(all(map(fits, values)), "an array's values are not of its dtype")
 
     def _weights(self, tensors: Any) -> None:
         _need(type(tensors) is list and len(tensors) <= MAX_TENSORS, "weights are not a list, or too long a one")
-        for each in tensors:
-            _keys_are(each, {"name", "shape", "float32"}, "a weight")
-            _need(_is_text(each["name"], MAX_NAME), "a weight has no name")
-            count = _size(each["shape"])
+        for tensor in tensors:
+            _keys_are(tensor, {"name", "shape", "float32"}, "a weight")
+            _need(_is_text(tensor["name"], MAX_NAME), "a weight has no name")
+            count = _size(tensor["shape"])
             self.left_to_measure -= count
             _need(self.left_to_measure >= 0, "the evidence holds too many weights")
-            data = each["float32"]
+            data = tensor["float32"]
             _need(
                 type(data) is str and len(data) <= 6 * count + 4 and _decoded(data) == 4 * count,
                 "a weight's shape is not that of its numbers",
             )
-        _need(len({each["name"] for each in tensors}) == len(tensors), "a weight is there twice")
+        _need(len({tensor["name"] for tensor in tensors}) == len(tensors), "a weight is there twice")
 
     def _tokens(self, rows: Any) -> None:
         _need(type(rows) is list, "tokens are not a list")
@@ -198,7 +198,7 @@ def _keys_are(value: Any, keys: set[str], what: str) -> None:
 
 def _size(shape: Any) -> int:
     _need(
-        type(shape) is list and len(shape) <= 64 and all(type(each) is int and 0 <= each < 2**40 for each in shape),
+        type(shape) is list and len(shape) <= 64 and all(type(size) is int and 0 <= size < 2**40 for size in shape),
         "a shape is not a list of sizes",
     )
     return math.prod(shape)

@@ -107,10 +107,10 @@ class Recorder:
         if not isinstance(plain, (list, tuple)):
             return self(ids)
         rows = [row.tolist() if _is_tensor(row) else row for row in plain]
-        one_row = all(type(each) is int for each in rows)
+        one_row = all(type(token) is int for token in rows)
         rows = [list(row) for row in ([rows] if one_row else rows) if isinstance(row, (list, tuple))]
         self._spend_to_measure(sum(map(len, rows)) + len(rows))
-        if not (one_row or len(rows) == len(plain)) or not all(is_token(each) for row in rows for each in row):
+        if not (one_row or len(rows) == len(plain)) or not all(is_token(token) for row in rows for token in row):
             return self(ids)
         return {"kind": "tokens", "rows": rows[0] if one_row else rows}
 
@@ -134,7 +134,7 @@ class Recorder:
             flat = flat.view(flat.real.dtype)  # real and imaginary parts by turns
         if flat.dtype.kind == "f":
             # str() of a float32 is its shortest exact form: 0.1 and not 0.10000000149011612
-            values = [_number(float(str(each))) for each in flat]
+            values = [_number(float(str(number))) for number in flat]
         elif flat.dtype.kind in "bui":
             values = flat.tolist()
         else:
@@ -222,7 +222,7 @@ def _restored_array(value: dict) -> Any:
     import torch
 
     dtype, shape = value["dtype"], value["shape"]
-    flat = [float(each) if each in NOT_NUMBERS else each for each in value["values"]]
+    flat = [float(number) if number in NOT_NUMBERS else number for number in value["values"]]
     if dtype.startswith("complex"):
         half = torch.float64 if dtype == "complex128" else torch.float32
         array = torch.view_as_complex(torch.tensor(flat, dtype=half).reshape(*shape, 2))

@@ -63,7 +63,7 @@ def execute(
     Raises:
         NoKernel: none could be started.
     """
-    parameters = None if seed is None else {"seed": kernel_seed(seed)}
+    parameters: dict[str, Any] | None = None if seed is None else {"seed": kernel_seed(seed)}
     if parameters and private_values:
         parameters["private_values"] = pack_json(private_values)
     seconds = limits.notebook_seconds if seconds is None else seconds

@@ -52,8 +52,8 @@ def test_what_is_named_is_found_and_decides_the_grade_s_hash(source):
     [
         ('data=["/etc/passwd"]', "relative to the exercise's folder"),
         ('data=["nothing.txt"]', "there is no"),
-        ('data=["../solutions"]', "the solution itself lies in it"),
-        ('data=[".."]', "the solution itself lies in it"),
+        ('data=["../solutions"]', "it contains the solution"),
+        ('data=[".."]', "it contains the solution"),
         ('data=["../../../x"]', "more than 2 folders up"),
         ("data=[3]", "as a text"),
         ('data=["numbers.txt", "./numbers.txt"]', "twice"),
@@ -75,7 +75,7 @@ def test_release_hands_it_out_and_check_asks_for_it(source):
     nbformat.write(notebook, released.exercise)
     assert check_notebook(released.exercise)[0].right
     (folder / "numbers.txt").unlink()
-    with pytest.raises(NotebookError, match=r"reads numbers\.txt, which is not there"):
+    with pytest.raises(NotebookError, match=r"reads numbers\.txt, which does not exist"):
         check_notebook(released.exercise)
 
 

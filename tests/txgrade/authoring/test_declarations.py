@@ -87,9 +87,9 @@ def test_days_are_counted_by_the_clock_on_the_wall(when, minutes, zone):
         ({"timezone": ""}, "not a time zone"),
         ({"grace_minutes": -1}, "0 or more"),
         ({"grace_minutes": float("nan")}, "0 or more"),
-        ({"per_day": 10}, r"per_day=10\): give a share"),
-        ({"at_most": -0.5}, r"at_most=-0.5\): give a share"),
-        ({"per_day": float("nan")}, "give a share"),
+        ({"per_day": 10}, r"per_day=10\): give a fraction"),
+        ({"at_most": -0.5}, r"at_most=-0.5\): give a fraction"),
+        ({"per_day": float("nan")}, "give a fraction"),
     ],
 )
 def test_dates_are_refused(arguments, message):

@@ -350,12 +350,12 @@ def test_weights_come_back_bit_for_bit():
         (
             'measured("fit-line", on_unseen_points)',
             'measured("fit-line", lambda shown, private: 0.9)',
-            "task fit-line: the reference is worth 0.9 of the points, not all of them",
+            "task fit-line: the reference earns 0.9 of the points instead of all",
         ),
         (
             'measured("fit-line", on_unseen_points)',
             'measured("fit-line", lambda shown, private: 1)',
-            'a mistake is worth all of the points: "The bias is missing."',
+            'a mistake earns all points: "The bias is missing."',
         ),
         (
             'measured("fit-line", on_unseen_points)',
@@ -365,7 +365,7 @@ def test_weights_come_back_bit_for_bit():
         (
             ".mean())\n    share = 1 if error < 0.05 else 0.5 if error < 0.5 else 0",
             ".mean() + 0 * model(x).mean())\n    share = 0 if error > 0.05 else 1",
-            "absurd weights, ±3e38, are worth all of the points",
+            "absurd weights, ±3e38, earn all points",
         ),
         (
             'measured("fit-line", on_unseen_points)',
@@ -407,7 +407,7 @@ def test_weights_come_back_bit_for_bit():
             "# ### Task 4 · Explain the mask",
             '# Marks.\n\n# %% [markdown] tags=["rubric"]\n# For nobody.\n\n'
             "# %% [markdown]\n# ### Task 4 · Explain the mask",
-            "a rubric stands below the written answer",
+            "a rubric must come below its written answer",
         ),
     ],
 )

@@ -148,7 +148,7 @@ WRONG = [
     ("total", {"grade_id": "squares"}, "cell 8 (squares): the grade_id is used twice"),
     ("total", {"schema_version": 4}, "cell 8 (total): schema_version 4 is not known; nbgrader's are 0 to 3"),
     ("total", {"locked": ...}, "cell 8 (total): its metadata has no true or false for locked"),
-    ("words", {"grade": False}, "cell 19 (words): nobody gives points for this written answer; mark it as graded too"),
+    ("words", {"grade": False}, "cell 19 (words): this written answer gives no points; mark it as graded as well"),
     (
         "words",
         {"solution": False},

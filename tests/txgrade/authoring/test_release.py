@@ -204,7 +204,7 @@ def test_same_notebook_forgives_rounding_only(notebook):
         ('with check("attention", rtol=1e-4', 'with check("causal-mask", rtol=1e-4', "more than one check cell"),
         ('with check("attention", rtol=1e-4', "with check(name, rtol=1e-4", "needs exactly one `with check"),
         ('"points": 3', '"points": 0', "points = 0; choose a number above 0"),
-        ('"points": 3,', '"points": 3', "what stands after its # %% is no JSON: nbgrader={"),
+        ('"points": 3,', '"points": 3', "the text after its # %% is not JSON: nbgrader={"),
         ("\nseed = 0\n", '\nseed = "0"\n', 'one cell tagged "parameters"'),
         ('tags=["parameters"]', 'tags=["other"]', 'one cell tagged "parameters"'),
         (
@@ -293,7 +293,7 @@ def test_an_answer_of_several_names_is_a_dict(in_process, variant):
 
 
 def test_the_exercise_never_lands_on_its_solution(in_process, course):
-    with pytest.raises(ExerciseError, match="beside its solution"):
+    with pytest.raises(ExerciseError, match="next to its solution"):
         release(course.source, course.source.parent, run_solution=False)
 
 

@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_bytes_and_never_overwrites_what_was_change
     before = path.read_bytes()
     assert write_variant(source, 7) == (path, values) and path.read_bytes() == before
     path.write_text(path.read_text().replace("2 points", "2 points "))
-    with pytest.raises(ExerciseError, match="is there, and is not what this source makes today"):
+    with pytest.raises(ExerciseError, match="exists and differs from what this source makes now"):
         write_variant(source, 7)
 
 

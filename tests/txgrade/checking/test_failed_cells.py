@@ -43,7 +43,7 @@ def test_a_cell_that_fails_names_its_line(told):
     words, rest = verdicts["causal-mask"].lines
     assert words.startswith("The cell of `causal_mask` ended with `TypeError`: ones()")
     assert words.endswith("in line 4: `print(causal_mask('3'))`")
-    assert rest == "What stands below that line was not run."
+    assert rest == "The lines below that one did not run."
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_an_older_version_is_called_so(notebook, tmp_path):
     assert second.splitlines()[1:] == [
         "  The cell of `causal_mask` ended with `IndentationError`: "
         "unindent does not match any outer indentation level, in line 3: `oops`",
-        "  Nothing of it was run: what is checked here is an older version.",
+        "  None of it ran, so this checks an older version.",
     ]
 
 

@@ -23,7 +23,7 @@ def test_a_learner_is_told_what_to_do_next(monkeypatch):
     hooks = {"txgrade.next_steps": [SimpleNamespace(load=lambda: lambda exercise: steps)]}
     monkeypatch.setattr("txgrade.checking.summary.entry_points", lambda group: hooks[group])
     summary = Summary(EXERCISE, {}, learner=True)
-    assert "\nNext: Where & when\nIf somebody marks it: save" in repr(summary)
+    assert "\nNext: Where & when\nTo hand it in: save" in repr(summary)
     page = summary._repr_html_()
     assert (
         "<a href='../notebooks/05_positions.ipynb'>Where &amp; when</a> · <a href='../notebooks/00_map.ipynb'>" in page

@@ -46,7 +46,7 @@ def test_a_known_and_an_unknown_mistake():
     assert verdict.lines == (
         f"Results 1 and 2 of 3: {DOUBLED}",
         "There is another mistake. Result 3 of 3 (case 3): the shape differs: expected (5,), yours is (4,).",
-        "It is right but for a missing entry, the last.",
+        "It is right except for a missing entry, the last.",
     )
 
 
