@@ -1,6 +1,8 @@
 """Where the bundled data sets and trained models are, and how to install what is missing."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +27,35 @@ def install(extra: str) -> str:
     if CLONE.is_file():
         return f'pip install -e "{PACKAGES}[{extra}]"'
     return f'pip install "txlib-course[{extra}] @ {_origin()}"'
+
+
+EXTRAS = {
+    "hf": ("huggingface_hub", "safetensors", "tokenizers"),
+    "train": ("mido", "regex", "sacrebleu", "tensorboard", "tqdm", "typer"),
+    "plots": ("matplotlib", "PIL"),
+    "fp8": ("torchao",),
+}
+"""By extra, the packages that it adds; those before it in the list are smaller."""
+
+
+def explain_missing(error: ModuleNotFoundError) -> str:
+    """Return the error's message, and how to install the smallest extra that has the package, if one has it."""
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    return str(error) if extra is None or "pip install" in str(error) else f"{package} is missing; {install(extra)}"
+
+
+@contextmanager
+def optional_package() -> Iterator[None]:
+    """Let a failing import of a package of an extra say which extra to install.
+
+    Raises:
+        ModuleNotFoundError: the package is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(explain_missing(error), name=error.name) from None
 
 
 def data_remedy() -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from txlib.data.files import Splits, find, percentile, read_lines
+from txlib.hints import did_you_mean
+from txlib.paths import install
 
 Pair = tuple[str, str]  # (source sentence, target sentence)
 
@@ -42,9 +44,9 @@ def translation(
     FileNotFoundError where the files are missing.
     """
     if source not in SOURCES:
-        raise ValueError(f"unknown source {source!r}; choose from {', '.join(SOURCES)}")
+        raise ValueError(f"unknown source {source!r}; choose from {', '.join(SOURCES)}{did_you_mean(source, SOURCES)}")
     if pair not in PAIRS:
-        raise ValueError(f"unknown pair {pair!r}; choose from {', '.join(PAIRS)}")
+        raise ValueError(f"unknown pair {pair!r}; choose from {', '.join(PAIRS)}{did_you_mean(pair, PAIRS)}")
     language = pair.replace("en", "").strip("-")
     splits = _multi30k(language, folder) if source == "multi30k" else _split(_embedded(source, language, folder))
     if max_words is not None:
@@ -128,7 +130,7 @@ def _multi30k_from_hub(name: str, language: str) -> Iterator[Pair]:
         from huggingface_hub import hf_hub_download
     except ImportError:
         raise ModuleNotFoundError(
-            f"Multi30k comes from the Hugging Face hub: `pip install huggingface_hub`, {elsewhere}"
+            f"Multi30k is on the Hugging Face hub, which needs huggingface_hub: {install('hf')}, {elsewhere}"
         ) from None
     try:
         path = hf_hub_download(MULTI30K_HUB, f"{name}.jsonl", repo_type="dataset")

@@ -105,7 +105,7 @@ def notes_of(track: Any, step: float, where: str) -> list[tuple[int, int, int]]:
 
 
 def needs_mido(who: str) -> Any:
-    """The library.
+    """Return the package mido.
 
     Raises:
         ValueError: when it is not installed.
@@ -113,5 +113,5 @@ def needs_mido(who: str) -> Any:
     try:
         import mido
     except ModuleNotFoundError:
-        raise ValueError(f"{who} needs mido, which the light core leaves out: pip install mido") from None
+        raise ValueError(f"{who} needs mido, which is not installed: pip install mido") from None
     return mido

@@ -80,9 +80,8 @@ class Recipe(_Options, Generic[Data, Model]):
 
     `Recipe[Data, Model]` names the type of its data, often `Splits`, and its model.
 
-    A subclass says where the data are (`load`), how they become tokens (`make_tokenizer`), which model to train
-    (`make_model`), its batches and loss, and how good it is in the end (`measure`). One that does not read text omits
-    `make_tokenizer`, and gets None as tokenizer.
+    A subclass has `make_model`, `make_batches` and `loss`; usually also `load`, for its data, `make_tokenizer`, for
+    text, and `measure`, for how good the model is in the end. Without `make_tokenizer` the tokenizer is None.
 
     command: the words after `txlib`, e.g. "train bert", "train" and the class's name by default. Naming it registers
     the recipe in `RECIPES`.
@@ -117,13 +116,13 @@ class Recipe(_Options, Generic[Data, Model]):
 
     @property
     def training(self) -> TrainConfig:
-        """How to train; a recipe without presets defines it."""
-        return replace(self.chosen.training, seed=self.seed)
+        """How to train: as the preset says, or by the defaults."""
+        return replace(self.chosen.training if self.presets else TrainConfig(), seed=self.seed)
 
     @property
     def default_minutes(self) -> float:
         """Length of a run by default."""
-        return self.chosen.minutes
+        return self.chosen.minutes if self.presets else 5.0
 
     @property
     def folder_name(self) -> str:
@@ -135,8 +134,8 @@ class Recipe(_Options, Generic[Data, Model]):
         _ = self.training
 
     def load(self) -> Data:
-        """Return the data to train, validate and test with."""
-        raise NotImplementedError
+        """Return the data to train, validate and test with; None for a recipe whose batches are generated."""
+        return None  # type: ignore[return-value]
 
     def make_tokenizer(self, splits: Data) -> Tokenizer | None:
         """Return the tokenizer, which is saved with the run and with the model; None if there is no text."""

@@ -32,6 +32,7 @@ from txlib.training.log import show_progress
 from txlib.training.memory import training_memory
 
 TOKENIZER = "tokenizer.json"  # in a model's folder, and in a run's
+REQUIRED = ("make_model", "make_batches", "loss")  # methods of every recipe
 
 
 def run(
@@ -183,7 +184,10 @@ def save_settings(out: Path, settings: dict[str, Any], tokenizer: Tokenizer | No
 
 
 def check_options(kind: type[Recipe], options: Mapping[str, Any]) -> None:
-    """Raise a ValueError for an option that the recipe does not have."""
+    """Raise a ValueError for an option that the recipe does not have, and for a recipe that lacks a method."""
+    missing = [name for name in REQUIRED if getattr(kind, name) is getattr(Recipe, name)]
+    if missing:
+        raise ValueError(f"{kind.__name__} lacks {' and '.join(missing)}; define what every recipe needs")
     names = [field.name for field in fields(kind)]
     for name in options:
         if name not in names:

@@ -13,6 +13,7 @@ from txlib.labels import IGNORE_INDEX
 from txlib.layers import BlockConfig
 from txlib.models.outputs import auxiliary_loss
 from txlib.models.sizes import VASWANI
+from txlib.paths import optional_package
 from txlib.recipes.leaderboard import COLUMNS, Column, leaderboard
 from txlib.recipes.recipe import Preset, Recipe, Show, choose, option
 from txlib.recipes.translators import TRANSLATORS, make_translator, vocabulary
@@ -179,6 +180,7 @@ def translation_loss(
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Corpus BLEU of plain text, cased, by sacrebleu with its 13a tokenizer (Post 2018), from 0 to 100."""
-    from sacrebleu.metrics import BLEU
+    with optional_package():
+        from sacrebleu.metrics import BLEU
 
     return BLEU().corpus_score(list(hypotheses), [list(references)]).score

@@ -16,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from txlib.files import write_atomically
+from txlib.paths import optional_package
 from txlib.text.bpe_files import read_gpt2, read_tokenizer_json, tokenizer_json
 from txlib.text.merges import GPT2_PATTERN, Pair, merge, train_merges
 
@@ -45,7 +46,8 @@ class BytePairEncoder:
         special_tokens: Mapping[str, int] | None = None,
         pattern: str = GPT2_PATTERN,
     ) -> None:
-        import regex  # Python's own re does not know \p{L}
+        with optional_package():
+            import regex  # Python's own re does not know \p{L}
 
         self.tokens, self.merges, self.special_tokens = dict(tokens), list(merges), dict(special_tokens or {})
         self.pattern = pattern

@@ -9,6 +9,7 @@ from typing import Any
 
 from txlib.files import write_atomically
 from txlib.models.stored import CONFIG, find_folder, read_json
+from txlib.paths import optional_package
 from txlib.text.bpe import BytePairEncoder
 from txlib.text.bpe_files import to_bytes
 
@@ -45,8 +46,9 @@ class Tokenizer:
         Raises:
             ValueError: where the size has no room for the bytes and marks, or the sentences hold no text.
         """
-        from tokenizers import Tokenizer as Fast
-        from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+        with optional_package():
+            from tokenizers import Tokenizer as Fast
+            from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
         smallest = len(MARKS) + 256  # every byte is a token, so that any text can be written
         if size < smallest:
@@ -167,7 +169,8 @@ class Tokenizer:
             FileNotFoundError: it is not there.
             ValueError: it is damaged.
         """
-        from tokenizers import Tokenizer as Fast
+        with optional_package():
+            from tokenizers import Tokenizer as Fast
 
         if not Path(path).is_file():
             raise FileNotFoundError(f"no tokenizer at {path}; give the tokenizer.json of a model's folder")
@@ -184,7 +187,8 @@ class Tokenizer:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Tokenizer":
         """The tokenizer that `to_dict` gave."""
-        from tokenizers import Tokenizer as Fast
+        with optional_package():
+            from tokenizers import Tokenizer as Fast
 
         return cls(Fast.from_str(json.dumps(content)))
 
@@ -199,7 +203,8 @@ def byte_tokenizer() -> Tokenizer:
     """UTF-8 bytes as tokens, after six marks, as Perceiver IO reads text (Jaegle et al. 2022, §4.1): 262 in all, with
     the ids of `transformers.PerceiverTokenizer`. A text is [CLS], its bytes, [SEP].
     """
-    from tokenizers import processors
+    with optional_package():
+        from tokenizers import processors
 
     tokens = {bytes([byte]): byte + len(BYTE_MARKS) for byte in range(256)}
     marks = {mark: number for number, mark in enumerate(BYTE_MARKS)}

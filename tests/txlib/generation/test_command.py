@@ -59,7 +59,7 @@ def test_errors_are_one_line(generate, tmp_path):
     for arguments, words in [
         (("--model", tmp_path / "nowhere", "x"), "is not there"),
         (("--model", no_tokenizer, "x"), "no tokenizer.json"),
-        (("--model", tmp_path / "bert", "x"), "does not write on"),
+        (("--model", tmp_path / "bert", "x"), "does not continue texts"),
         (("--model", MODEL, "--temperature", -1, "x"), "must be above 0, or 0 for the likeliest"),
         (("--model", MODEL, "--top-p", 2, "x"), "(0, 1]"),
         (("--model", MODEL, ""), "prompt is empty"),

@@ -66,7 +66,7 @@ def test_files_that_are_no_piece(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=message):
             write_midi(piece, path, **options)
     monkeypatch.setitem(sys.modules, "mido", None)
-    with pytest.raises(ValueError, match="read_midi needs mido, which the light core leaves out: pip install mido"):
+    with pytest.raises(ValueError, match="read_midi needs mido, which is not installed: pip install mido"):
         read_midi(path)
 
 
