@@ -46,6 +46,8 @@ def test_the_mechanism_keeps_the_contract(example, monkeypatch):
     monkeypatch.setattr(MechanismConfig, "known", dict(MechanismConfig.known))
     report = check_mechanism(example("txlib/attention/plain_average.py").PlainAverageConfig())
     assert not report.skipped and not report.refused
+    torch.manual_seed(0)
+    example("tests/txlib/attention/test_plain_average.py").test_it_is_dense_attention_with_equal_scores()
 
 
 def test_the_family_gives_the_numbers_of_transformers(example, monkeypatch, tmp_path):

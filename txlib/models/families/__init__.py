@@ -1,21 +1,20 @@
-"""How models are written down: a file for each published family, and one for txlib's own format."""
+"""How models are written down: a file for each published family, and one for txlib's own format.
 
-from txlib.models.families.bert import BERT
-from txlib.models.families.big_bird import BIG_BIRD
+A module of this package that defines a `Family` adds its `model_type`.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
 from txlib.models.families.family import TENSORS, Family
-from txlib.models.families.gpt2 import GPT2
-from txlib.models.families.llama import LLAMA
-from txlib.models.families.longformer import LONGFORMER
-from txlib.models.families.marian import MARIAN
-from txlib.models.families.mixtral import MIXTRAL
 from txlib.models.families.own import OWN
-from txlib.models.families.perceiver import PERCEIVER
-from txlib.models.families.t5 import T5
-from txlib.models.families.vit import VIT
 
+_MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
 FAMILIES = {
     family.model_type: family
-    for family in (GPT2, LLAMA, MIXTRAL, BERT, LONGFORMER, BIG_BIRD, MARIAN, T5, VIT, PERCEIVER, OWN)
-}
+    for family in [value for module in _MODULES for value in vars(module).values() if isinstance(value, Family)]
+    if family is not OWN
+} | {OWN.model_type: OWN}
+"""By `model_type`. A model is saved by the first family that can describe it; txlib's own format is the last."""
 
 __all__ = ["FAMILIES", "OWN", "TENSORS", "Family"]
