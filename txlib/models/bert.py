@@ -11,6 +11,7 @@ from txlib.attention import Mask
 from txlib.labels import IGNORE_INDEX
 from txlib.layers.feedforward import find_activation
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput, initialise
+from txlib.models.inputs import check_ids, check_shape
 from txlib.models.outputs import Output, output
 
 Both = tuple[Tensor, Tensor]  # scores, or labels, of a task that asks for two things
@@ -142,6 +143,7 @@ class BertForSequenceClassification(EncoderHead):
 
     def loss(self, logits: Float[Tensor, "batch labels"], labels: Tensor) -> Float[Tensor, ""]:
         if logits.shape[-1] == 1:
+            check_shape(labels, "labels", logits.shape[:1])
             return F.mse_loss(logits[:, 0], labels.to(logits.dtype))
         return super().loss(logits, labels)
 
@@ -184,6 +186,7 @@ class BertForMultipleChoice(EncoderHead):
         global_attention_mask: Int[Tensor, "batch choices length"] | None = None,
     ) -> HeadOutput:
         """As the other heads, with one more axis; labels: the number of the right choice."""
+        check_ids(input_ids, axes="batch, choices, length")
         given = (input_ids, attention_mask, token_type_ids, position_ids, global_attention_mask)
         *flat, marked = (None if each is None else each.flatten(0, 1) for each in given)  # (batch · choices, length)
         marked = self.marked(input_ids.flatten(0, 1)) if marked is None else marked

@@ -25,7 +25,7 @@ from txlib.layers.convolution import (
     receptive_field,
 )
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import real_tokens
+from txlib.models.inputs import real_tokens
 from txlib.models.translation import TranslationConfig, TranslationModel, check_source
 
 HALF = 0.5**0.5  # times a sum of two things of one variance has that variance (Gehring et al. 2017, §3.4)

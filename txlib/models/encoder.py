@@ -13,8 +13,9 @@ from txlib.layers import BlockConfig, LearnedConfig, LongformerConfig, TokenEmbe
 from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
 from txlib.layers.position_config import check_two_sided, name_of
+from txlib.models.inputs import check_ids, check_shape, real_tokens, together
 from txlib.models.outputs import Output, cross_entropy, output
-from txlib.models.stack import ModelConfig, Stack, real_tokens, together
+from txlib.models.stack import ModelConfig, Stack
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,9 @@ class Encoder(nn.Module):
             ValueError: for an id that the config has no place for, for position_ids where positions are not added, and
                 for a text of no tokens, where there is a pooler.
         """
+        check_ids(input_ids, max_length=None if self.config.positions_after_pad else self.config.max_length)
+        check_shape(token_type_ids, "token_type_ids", input_ids.shape)
+        check_shape(position_ids, "position_ids", input_ids.shape, broadcast=True)
         if self.pooler is not None and not input_ids.shape[1]:
             raise ValueError(
                 f"the pooler reads the first token, and input_ids of shape {tuple(input_ids.shape)} hold none; leave "
@@ -198,6 +202,7 @@ class EncoderHead(nn.Module):
         Raises:
             ValueError: when the config knows no separator, or a sentence has none.
         """
+        check_ids(input_ids)
         sep_id = self.config.sep_id
         if sep_id is None:
             raise ValueError(f"where the question ends is not known: set sep_id in the config, or give {instead}")

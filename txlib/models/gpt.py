@@ -11,8 +11,9 @@ from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
 from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
+from txlib.models.inputs import check_ids, check_labels, real_tokens, together
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
-from txlib.models.stack import ModelConfig, Stack, real_tokens, together
+from txlib.models.stack import ModelConfig, Stack
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ class GPT(nn.Module):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
-        past, length = cache.length if cache else 0, input_ids.shape[1]
-        real = real_tokens(attention_mask, (len(input_ids), past + length))
+        past = cache.length if cache else 0
+        check_ids(input_ids, past=past, max_length=self.config.max_length)
+        real = real_tokens(attention_mask, (len(input_ids), past + input_ids.shape[1]))
         x = self.embed(input_ids, None if real is None else attention_mask, past)
         return self.decoder(x, together(causal(), real, mask), cache=cache)
 
@@ -162,5 +164,6 @@ class GPT(nn.Module):
 def next_token_loss(
     logits: Float[Tensor, "batch length vocab"], labels: Int[Tensor, "batch length"]
 ) -> Float[Tensor, ""]:
-    """Mean cross-entropy of each row's logits with the label one step later."""
+    """Return the mean cross-entropy of each row's logits with the label one step later."""
+    check_labels(labels, logits.shape[:-1])
     return cross_entropy(logits[:, :-1], labels[:, 1:])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
 
 from txlib.labels import IGNORE_INDEX
+from txlib.models.inputs import check_labels
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,9 @@ def cross_entropy(
     """Mean (or "sum") over the labels that count, in 32 bits at least.
 
     Raises:
-        ValueError: for a label that is no class, where torch notices it: on the CPU.
+        TypeError, ValueError: see `check_labels`; also for a label that is no class, on the CPU, where torch notices.
     """
+    check_labels(labels, logits.shape[:-1])
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     try:
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORE_INDEX, reduction=reduction)

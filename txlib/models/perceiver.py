@@ -28,8 +28,9 @@ from txlib.layers import (
 )
 from txlib.layers.convolution import check_kernel
 from txlib.models.encoder import HeadOutput
+from txlib.models.inputs import check_ids, real_tokens
 from txlib.models.outputs import Output, cross_entropy, output
-from txlib.models.stack import ModelConfig, real_tokens
+from txlib.models.stack import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,6 +305,7 @@ class PerceiverForMaskedLM(nn.Module):
         Raises:
             ValueError: when the input is longer than max_length.
         """
+        check_ids(input_ids)
         inputs = self.position(self.embedding(input_ids))  # (batch, length, d_input)
         answers = self.base(inputs, self.queries[None, : input_ids.shape[1]], attention_mask).logits
         logits = F.linear(answers, self.embedding.weight, self.bias)

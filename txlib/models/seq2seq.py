@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from txlib.attention import AdditiveAttention, BilinearAttention, DotAttention
 from txlib.attention.mechanism import check_dropout
 from txlib.layers.feedforward import dropout
-from txlib.models.stack import real_tokens
+from txlib.models.inputs import real_tokens
 from txlib.models.translation import TranslationConfig, TranslationModel, check_source
 
 CELLS: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM}

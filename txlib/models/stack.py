@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import reduce
-from operator import and_
 from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -17,7 +14,6 @@ from txlib.attention import (
     Mask,
     MaskLike,
     MultiHeadAttention,
-    padding_from_mask,
 )
 from txlib.attention.config import AnyConfig, Config
 from txlib.attention.masks.shared import sharing
@@ -114,34 +110,3 @@ class Stack(nn.Module):
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
         """Return an empty cache for each block; see `TransformerBlock.new_cache`."""
         return DecoderCache(layer.new_cache(capacity) for layer in self.layers)
-
-
-def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Sequence[int]) -> Mask | None:
-    """The field's 1 = keep as a mask; None when there is nothing to hide, where that is seen without waiting for a GPU.
-
-    Args:
-        shape: (batch, length) of what is to be masked.
-
-    Raises:
-        ValueError: when the attention mask has another shape.
-    """
-    if attention_mask is None:
-        return None
-    if attention_mask.shape != tuple(shape):
-        raise ValueError(f"attention_mask has shape {tuple(attention_mask.shape)}, the tokens {tuple(shape)}")
-    at_hand = attention_mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    return None if at_hand and bool(attention_mask.all()) else padding_from_mask(attention_mask)
-
-
-def together(*masks: Mask | None) -> Mask | None:
-    """What all of these masks allow.
-
-    Raises:
-        TypeError: for what is no rule: a model hands rules to its mechanisms, not tensors.
-    """
-    for mask in masks:
-        if mask is not None and not isinstance(mask, Mask):
-            called = "; call it" if callable(mask) and not isinstance(mask, Tensor) else "; wrap a rule in Mask(rule)"
-            raise TypeError(f"a model's mask is a Mask, such as sliding_window(256), got {type(mask).__name__}{called}")
-    given = [mask for mask in masks if mask is not None]
-    return reduce(and_, given) if given else None

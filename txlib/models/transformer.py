@@ -9,7 +9,8 @@ from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, make_position
 from txlib.layers.feedforward import dropout
 from txlib.layers.position_config import check_two_sided
-from txlib.models.stack import Stack, real_tokens, together
+from txlib.models.inputs import check_ids, real_tokens, together
+from txlib.models.stack import Stack
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel
 
 
@@ -107,6 +108,7 @@ class Transformer(TranslationModel):
 
     def embed(self, input_ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:
         """Token vectors, plus positions where the config adds them."""
+        check_ids(input_ids)
         x = self.embedding(input_ids)
         if self.position is not None:
             x = self.position(x, offset)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import TokenEmbedding
+from txlib.models.inputs import check_ids
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig
 
@@ -104,12 +105,14 @@ class TranslationModel(nn.Module, ABC):
         """What the decoder reads.
 
         Raises:
-            ValueError: when there is neither.
+            TypeError, ValueError: when there is neither; see `check_ids`.
         """
         if decoder_input_ids is not None:
+            check_ids(decoder_input_ids, "decoder_input_ids")
             return decoder_input_ids
         if labels is None:
             raise ValueError(f"{type(self).__name__} needs decoder_input_ids or labels, got neither")
+        check_ids(labels, "labels")
         return shift_right(labels, self.config.bos_id, self.config.pad_id)
 
     def scored(self, hidden: Tensor, memory: Tensor, labels: Tensor | None) -> Seq2SeqOutput:
@@ -156,5 +159,6 @@ def check_source(input_ids: Int[Tensor, "batch source"]) -> None:
     Raises:
         ValueError: saying what to do.
     """
+    check_ids(input_ids)
     if not input_ids.shape[1]:
         raise ValueError(f"the source has no tokens: input_ids has shape {tuple(input_ids.shape)}; end it with eos_id")

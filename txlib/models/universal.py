@@ -31,8 +31,9 @@ from txlib.layers.feedforward import dropout
 from txlib.layers.position import check_even
 from txlib.layers.position_config import check_two_sided
 from txlib.models.gpt import CausalLMOutput, next_token_loss
+from txlib.models.inputs import check_ids, real_tokens, together
 from txlib.models.outputs import auxiliary_loss, output
-from txlib.models.stack import ModelConfig, real_tokens, together
+from txlib.models.stack import ModelConfig
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel, check_source
 
 
@@ -356,6 +357,7 @@ class UniversalTransformer(TranslationModel):
             cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
         """
         memory_mask = real_tokens(attention_mask, memory.shape[:2])
+        check_ids(decoder_input_ids, "decoder_input_ids")
         counted = decoder_input_ids != self.config.pad_id
         return self.decoder(self.embed(decoder_input_ids), causal(), memory, memory_mask, cache, counted=counted)
 
@@ -419,8 +421,9 @@ class UniversalGPT(nn.Module):
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
-        past, length = cache.length if cache else 0, input_ids.shape[1]
-        hidden_keys = real_tokens(attention_mask, (len(input_ids), past + length))
+        past = cache.length if cache else 0
+        check_ids(input_ids, past=past)
+        hidden_keys = real_tokens(attention_mask, (len(input_ids), past + input_ids.shape[1]))
         real = position_ids = None
         if attention_mask is not None:
             real = attention_mask.bool()[:, past:]

@@ -15,8 +15,9 @@ from txlib.layers.feedforward import dropout
 from txlib.layers.patches import Grid, PatchEmbedding
 from txlib.layers.position_config import POSITIONS, name_of
 from txlib.models.encoder import EncoderOutput
+from txlib.models.inputs import together
 from txlib.models.outputs import Output, cross_entropy, output
-from txlib.models.stack import ModelConfig, Stack, together
+from txlib.models.stack import ModelConfig, Stack
 
 POOLS = ("class", "mean")
 

@@ -117,7 +117,10 @@ def test_save_and_load(tmp_path):
             lambda: replace(CONFIG, max_length=30),
             "max_length=30 is no whole number of steps of 4 voices; choose e.g. 32",
         ),
-        (lambda: make()(torch.zeros(1, 25, dtype=torch.long)), "max_length=24 positions, got 25"),
+        (
+            lambda: make()(torch.zeros(1, 25, dtype=torch.long)),
+            "max_length=24 positions at a time, but the sequence reaches 25",
+        ),
     ],
 )
 def test_sizes_that_cannot_be(wrong, message):
