@@ -209,10 +209,10 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (batch, length, d_model={self.d_model})")
         if x.shape[-1] != self.d_model:
             raise ValueError(f"x has width {x.shape[-1]}, this layer takes d_model={self.d_model}")
-        if memory is not None and (len(memory), memory.shape[-1]) != (len(x), self.memory_dim):
+        if memory is not None and (memory.shape[0], memory.shape[-1]) != (x.shape[0], self.memory_dim):
             raise ValueError(
                 f"the memory has shape {tuple(memory.shape)}, expected (batch, key, memory_dim) = "
-                f"({len(x)}, any, {self.memory_dim})"
+                f"({x.shape[0]}, any, {self.memory_dim})"
             )
 
 

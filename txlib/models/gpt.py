@@ -125,7 +125,7 @@ class GPT(nn.Module):
         """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
         past = cache.length if cache else 0
         check_ids(input_ids, past=past, max_length=self.config.max_length)
-        real = real_tokens(attention_mask, (len(input_ids), past + input_ids.shape[1]))
+        real = real_tokens(attention_mask, (input_ids.shape[0], past + input_ids.shape[1]))
         x = self.embed(input_ids, None if real is None else attention_mask, past)
         return self.decoder(x, together(causal(), real, mask), cache=cache)
 

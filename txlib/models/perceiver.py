@@ -167,7 +167,7 @@ class LatentEncoder(nn.Module):
                 f"the inputs have width {inputs.shape[-1]}, this model reads d_input={self.config.d_input}"
             )
         mask = real_tokens(attention_mask, inputs.shape[:2])
-        x = self.latents.expand(len(inputs), -1, -1)  # (batch, latents, d_model)
+        x = self.latents.expand(inputs.shape[0], -1, -1)  # (batch, latents, d_model)
         for number in range(self.config.repeats):
             if number < self.cross_attends:
                 x = self.cross[min(number, len(self.cross) - 1)](x, inputs, mask)
@@ -246,7 +246,7 @@ class PerceiverIO(nn.Module):
             raise ValueError(
                 f"the output queries have width {queries.shape[-1]}, this model's have decoder.d_model={width}"
             )
-        answers = self.decoder(queries.expand(len(latents), -1, -1), latents)
+        answers = self.decoder(queries.expand(latents.shape[0], -1, -1), latents)
         return answers if self.output is None else self.output(answers)
 
 

@@ -149,7 +149,7 @@ class TranslationModel(nn.Module, ABC):
 
 def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:
     """What the decoder reads while it predicts the labels: the start token, then all labels but the last."""
-    shifted = torch.cat([labels.new_full((len(labels), 1), bos_id), labels[:, :-1]], dim=1)
+    shifted = torch.cat([labels.new_full((labels.shape[0], 1), bos_id), labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORE_INDEX, pad_id)
 
 

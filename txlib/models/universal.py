@@ -423,7 +423,7 @@ class UniversalGPT(nn.Module):
         """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
         past = cache.length if cache else 0
         check_ids(input_ids, past=past)
-        hidden_keys = real_tokens(attention_mask, (len(input_ids), past + input_ids.shape[1]))
+        hidden_keys = real_tokens(attention_mask, (input_ids.shape[0], past + input_ids.shape[1]))
         real = position_ids = None
         if attention_mask is not None:
             real = attention_mask.bool()[:, past:]

@@ -149,7 +149,7 @@ class ViT(nn.Module):
         grid = self.check(pixel_values, interpolate_pos_encoding)
         x = self.patches(pixel_values)  # (batch, patches, d_model)
         if self.special is not None:
-            x = torch.cat([self.special.expand(len(x), -1, -1), x], dim=1)  # (batch, length, d_model)
+            x = torch.cat([self.special.expand(x.shape[0], -1, -1), x], dim=1)  # (batch, length, d_model)
         if self.position is not None:
             x = self.position(x, grid)
         if self.rotary is not None:

@@ -18,6 +18,8 @@ from txlib.models import (
     TransformerConfig,
     UniversalGPT,
     UniversalGPTConfig,
+    ViTConfig,
+    ViTForImageClassification,
 )
 from txlib.models.pretrained import load_pretrained
 
@@ -68,6 +70,30 @@ def test_torch_exports_models(name):
     assert type(mine) is type(other)
     for one, two in zip(mine.to_tuple(), other.to_tuple(), strict=True):
         assert_close(one, two)
+
+
+def batch_of(name, size):
+    """Inputs of so many examples, with padding where the model takes it."""
+    if name == "vit":
+        return {"pixel_values": torch.randn(size, 1, 8, 8)}
+    more = {} if name == "universal" else {"attention_mask": (torch.arange(5) < 4).long().expand(size, 5)}
+    return given(name, size, 5) | more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*MODELS, "vit"])
+@pytest.mark.usefixtures("unchecked")
+def test_torch_exports_models_with_a_dynamic_batch(name):
+    picture = ViTConfig(8, patch_size=4, block=BLOCK, layers=1, channels=1)
+    model = shake(ViTForImageClassification(picture, labels=3) if name == "vit" else MODELS[name]()).eval()
+    batch, example = torch.export.Dim("batch"), batch_of(name, 3)
+    with torch.no_grad():
+        shapes = {key: {0: batch} for key in example}
+        exported = torch.export.export(model, (), example, dynamic_shapes=shapes).module()
+        for size in (1, 2, 5):
+            inputs = batch_of(name, size)
+            for one, two in zip(model(**inputs).to_tuple(), exported(**inputs).to_tuple(), strict=True):
+                assert_close(one, two)
 
 
 @torch.no_grad()

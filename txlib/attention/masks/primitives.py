@@ -206,7 +206,7 @@ class Padding(Mask, kind="padding"):
 
     @property
     def batch(self) -> int:
-        return len(self.lengths)
+        return self.lengths.shape[0]
 
     def at(self, batch, head, query, key):
         return key < self.lengths.to(key.device)[batch % self.batch]
@@ -229,7 +229,7 @@ class PaddingFromMask(Mask, kind="padding_from_mask"):
 
     @property
     def batch(self) -> int:
-        return len(self.attention_mask)
+        return self.attention_mask.shape[0]
 
     def at(self, batch, head, query, key):
         last = self.attention_mask.shape[1] - 1
