@@ -28,9 +28,9 @@ from txlib.models import (
     UniversalTransformerConfig,
 )
 
-BLOCK = BlockConfig(16, 4, 24, position="learned")
-ROTARY = BlockConfig(16, 4, 24, position="rotary")
-PLAIN = BlockConfig(16, 4, 24)
+BLOCK = BlockConfig.of_sizes(16, 4, 24, position="learned")
+ROTARY = BlockConfig.of_sizes(16, 4, 24, position="rotary")
+PLAIN = BlockConfig.of_sizes(16, 4, 24)
 ENCODER = EncoderConfig(30, BLOCK, layers=1, max_length=9)
 LATENT = PerceiverLMConfig(block=PLAIN, d_input=16, latents=3, layers=1, decoder=PLAIN, vocab_size=30, max_length=9)
 MODELS = {
