@@ -35,6 +35,7 @@ _HOME = {
     "variant": "authoring.variants",
 }
 __all__ = sorted(_HOME)
+__version__: str
 
 
 def __getattr__(name: str) -> object:

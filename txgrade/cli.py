@@ -128,16 +128,16 @@ def check(
     """
     from txgrade.authoring.check_notebook import check_notebook
     from txgrade.checking.summary import score
-    from txgrade.checking.verdict import ELSEWHERE
+    from txgrade.checking.verdict import DEFERRED
 
     right = True
     for notebook in map(find_copy, notebooks):
         verdicts = check_notebook(notebook)
-        counted = [verdict for verdict in verdicts if not verdict.elsewhere]
+        counted = [verdict for verdict in verdicts if not verdict.deferred]
         points, best = sum(verdict.points for verdict in counted), sum(verdict.max_points for verdict in counted)
-        more = sum(verdict.max_points for verdict in verdicts if verdict.elsewhere)
+        more = sum(verdict.max_points for verdict in verdicts if verdict.deferred)
         print(f"{notebook}: {score(points, best, more)}")
-        right &= all(verdict.right or verdict.kind in ELSEWHERE for verdict in verdicts)
+        right &= all(verdict.right or verdict.kind in DEFERRED for verdict in verdicts)
         for verdict in verdicts:
             print("  " + repr(verdict).replace("\n", "\n  "))
     if not right:

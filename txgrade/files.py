@@ -15,9 +15,9 @@ from typing import Any
 
 HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
 # No link, no waiting for a pipe's other end, and no child keeps it.
-PLAIN = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+FILE_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 # To pass through a folder is enough: who hands in may not be allowed to list it.
-PASS = getattr(os, "O_PATH", 0) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+FOLDER_FLAGS = getattr(os, "O_PATH", 0) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Folder:
@@ -29,9 +29,9 @@ class Folder:
 
     def __init__(self, path: Path | str, follow: bool = True, inside: "Folder | None" = None):
         self.path, self._handle = Path(path), None
-        place, where = (path, {}) if inside is None else inside._at(self.path.name)
+        target, where = (path, {}) if inside is None else inside._at(self.path.name)
         if HANDLES:
-            self._handle = os.open(place, PASS | (0 if follow else os.O_NOFOLLOW), **where)
+            self._handle = os.open(target, FOLDER_FLAGS | (0 if follow else os.O_NOFOLLOW), **where)
 
     def __enter__(self) -> "Folder":
         return self
@@ -44,21 +44,21 @@ class Folder:
     def folder(self, name: str, make: bool = False) -> "Folder":
         """Open a folder in it that is not a link; `make` creates it if nothing has this name."""
         if make:
-            place, where = self._at(name)
+            target, where = self._at(name)
             with contextlib.suppress(FileExistsError):
-                os.mkdir(place, **where)
+                os.mkdir(target, **where)
         return Folder(self.path / name, follow=False, inside=self)
 
     def stat(self, name: str = ".") -> os.stat_result:
         """Return the status of the folder, which may be closed to us, or of what is in it; of a link itself."""
         if name == "." and self._handle is not None:
             return os.fstat(self._handle)
-        place, where = self._at(name)
-        return os.stat(place, follow_symlinks=False, **where)
+        target, where = self._at(name)
+        return os.stat(target, follow_symlinks=False, **where)
 
     def set_mode(self, mode: int) -> None:
-        place, where = self._at(".")
-        os.chmod(place, mode, dir_fd=where.get("dir_fd"))
+        target, where = self._at(".")
+        os.chmod(target, mode, dir_fd=where.get("dir_fd"))
 
     def file(self, name: str, flags: int = os.O_RDONLY) -> int:
         """Open a plain file in it; returns its descriptor. A link, a pipe or a device is never opened.
@@ -66,10 +66,10 @@ class Folder:
         Raises:
             OSError: it can't be opened; ELOOP for a link, EINVAL for what else is no file.
         """
-        place, where = self._at(name)
+        target, where = self._at(name)
         with contextlib.suppress(FileNotFoundError):
-            _need_plain(os.stat(place, follow_symlinks=False, **where), name)
-        handle = os.open(place, flags | PLAIN, 0o666, **where)
+            _need_plain(os.stat(target, follow_symlinks=False, **where), name)
+        handle = os.open(target, flags | FILE_FLAGS, 0o666, **where)
         try:
             _need_plain(os.fstat(handle), name)  # it may have become another
         except OSError:
@@ -105,20 +105,20 @@ class Folder:
 
     def rename(self, name: str, new: str) -> None:
         """Give a file in it another name, instead of what bears it."""
-        (old, where), (place, there) = self._at(name), self._at(new)
-        os.replace(old, place, **({"src_dir_fd": where["dir_fd"], "dst_dir_fd": there["dir_fd"]} if where else {}))
+        (old, where), (target, there) = self._at(name), self._at(new)
+        os.replace(old, target, **({"src_dir_fd": where["dir_fd"], "dst_dir_fd": there["dir_fd"]} if where else {}))
 
     def remove(self, name: str) -> None:
         """Remove a file or an empty folder in it, if it exists."""
-        place, where = self._at(name)
+        target, where = self._at(name)
         with contextlib.suppress(FileNotFoundError):
-            (os.rmdir if stat.S_ISDIR(self.stat(name).st_mode) else os.unlink)(place, **where)
+            (os.rmdir if stat.S_ISDIR(self.stat(name).st_mode) else os.unlink)(target, **where)
 
     def sync(self) -> None:
         """Let new names survive a power cut, where the system can."""
-        place, where = self._at(".")
+        target, where = self._at(".")
         with contextlib.suppress(OSError):
-            handle = os.open(place, os.O_RDONLY, **where)
+            handle = os.open(target, os.O_RDONLY, **where)
             try:
                 os.fsync(handle)
             finally:

@@ -14,7 +14,17 @@ SPACES = ("__dict__", "vars", "globals", "locals", "__builtins__")  # they are a
 RUNNERS = ("eval", "exec", "compile")  # builtins that run a text
 IMPORTERS = ("__import__", "import_module", "resolve_name", "find_spec", "locate", "run_module")  # they take a module's
 SHELL = ("ev", "ex", "run_cell", "run_code", "run_line_magic", "run_cell_magic")  # of IPython: they run a text
-ELSEWHERE = ("subprocess", "multiprocessing", "ctypes", "marshal", "runpy", "os.system", "os.popen", "code", "codeop")
+UNSEARCHABLE = (
+    "subprocess",
+    "multiprocessing",
+    "ctypes",
+    "marshal",
+    "runpy",
+    "os.system",
+    "os.popen",
+    "code",
+    "codeop",
+)
 DIRECT = ("torch.ops", "torch._C", "torch._VF", "torch._ops")  # torch's operators, without its functions
 MOST_NESTED, LONGEST = 3, 10_000  # texts in texts, and characters of a text that is put together
 
@@ -109,7 +119,7 @@ class _Finder:
 
     def _module(self, full: str) -> None:
         """Look at a module, or a name of one, that is imported or reached."""
-        if any(f"{full}.".startswith(f"{start}.") for start in ELSEWHERE):
+        if any(f"{full}.".startswith(f"{start}.") for start in UNSEARCHABLE):
             self._hide(f"uses {full}")
         if full.partition(".")[0] == "IPython" and not full.startswith("IPython.display"):
             self._hide("uses IPython's shell")

@@ -55,12 +55,12 @@ def check_notebook(
     verdicts = [
         displayed.get(task["id"])
         or Verdict(
-            task["id"], task["title"], "unknown", 0, task["points"], (unseen,), elsewhere=bool(task.get("measured"))
+            task["id"], task["title"], "unknown", 0, task["points"], (unseen,), deferred=bool(task.get("measured"))
         )
         for task in recordings["tasks"]
     ]
     return verdicts + [
-        Verdict(answer["id"], answer["title"], "written", 0, answer["points"], elsewhere=True)
+        Verdict(answer["id"], answer["title"], "written", 0, answer["points"], deferred=True)
         for answer in recordings.get("written", ())
     ]
 

@@ -273,7 +273,7 @@ def check_run(
 
 
 def check_runs(exercise: Exercise, task: Task, namespace: dict, hidden: bool, operators: bool = False) -> Any:
-    """Return what a run of a check hands over (see `checking.checks.Collected`): one bundle.
+    """Return what a run of a check hands over (see `checking.checks.Collection`): one bundle.
 
     Raises:
         RecordingError: it ran several checks, or none.

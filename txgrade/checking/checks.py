@@ -37,7 +37,7 @@ watch_threads()  # here, in a notebook's first cell, before an answer can start 
 
 
 @dataclass
-class Collected:
+class Collection:
     """What checks hand over in the author's own process."""
 
     seed: int
@@ -46,21 +46,21 @@ class Collected:
     private_values: dict[str, list[dict]] = field(default_factory=dict)  # by task: evidence of what `private` drew
 
 
-_collected: Collected | None = None
+_collection: Collection | None = None
 
 
 @contextlib.contextmanager
-def collecting(operators: bool = False, seed: int = 0) -> Iterator[Collected]:
+def collecting(operators: bool = False, seed: int = 0) -> Iterator[Collection]:
     """Have checks within the block draw from this seed, and collect what they show instead of displaying it."""
-    global _collected
-    outer, _collected = _collected, Collected(seed, operators)
+    global _collection
+    outer, _collection = _collection, Collection(seed, operators)
     try:
-        yield _collected
+        yield _collection
     finally:
-        _collected = outer
+        _collection = outer
 
 
-class Show(Inputs):
+class EvidenceCollector(Inputs):
     """What a check cell works with: `show(value)` adds evidence, `show.randn(…)` and the like draw inputs.
 
     A label (`f"n = {n}"`) tells the learner which case it is. Points make the check partial: the task's points are
@@ -110,7 +110,7 @@ class Show(Inputs):
             return self(axes, label, points)
         self._add(self._recorder(plot(axes, what)), label, points)
         drawn = picture(axes) if self._grading else None
-        if drawn and _collected is None:
+        if drawn and _collection is None:
             data, alt = drawn
             _display_raw({"image/png": data, "text/plain": "A figure"}, {"image/png": {"alt": alt}})
 
@@ -158,17 +158,17 @@ class Check:
     ):
         self.task, self.rtol, self.atol = task, rtol, atol
         self._owner, self._namespace = owner, namespace
-        self._grading = _collected is not None or owner.begun
-        seed, private_values = (_collected.seed if _collected else owner.seed), None
-        if _collected is None and owner.begun:
+        self._grading = _collection is not None or owner.begun
+        seed, private_values = (_collection.seed if _collection else owner.seed), None
+        if _collection is None and owner.begun:
             private_values = owner.private_values.get(task, [])
-        watched = operators and (_collected.operators if _collected else self._grading)
+        watched = operators and (_collection.operators if _collection else self._grading)
         self._seed = kernel_seed(seed)
         self._operators = Operators() if watched else None
         self._block = contextlib.ExitStack()
-        self.show = Show(seed, task, private_values, self._grading)
+        self.show = EvidenceCollector(seed, task, private_values, self._grading)
 
-    def __enter__(self) -> Show:
+    def __enter__(self) -> EvidenceCollector:
         self._block.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(derived_seed(self._seed, self.task, "torch"))
         if self._operators:
@@ -191,9 +191,9 @@ class Check:
             "error": error,
             "operators": self._names(),
         }
-        if _collected is not None:
-            _collected.bundles.append(bundle)
-            _collected.private_values[self.task] = self.show.drawn
+        if _collection is not None:
+            _collection.bundles.append(bundle)
+            _collection.private_values[self.task] = self.show.drawn
         elif self._grading:
             _display_raw({values.MIME: bundle})
         else:
@@ -318,7 +318,7 @@ class Checks:
 
     def summary(self) -> Summary | None:
         """Return the points so far, and what to do next: the end of an exercise."""
-        if self.begun or _collected is not None:
+        if self.begun or _collection is not None:
             return None
         return Summary(self.exercise, self._verdicts, learner=self._exercise is not None)
 

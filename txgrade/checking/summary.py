@@ -5,13 +5,13 @@ import os
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from txgrade.checking.verdict import ELSEWHERE, SYMBOL, Verdict
+from txgrade.checking.verdict import DEFERRED, SYMBOL, Verdict
 from txgrade.text import markup, number, plural, titled
 
 
-def score(points: int | float, best: int | float, elsewhere: int | float) -> str:
+def score(points: int | float, best: int | float, deferred: int | float) -> str:
     """Return an exercise's points so far, and how many others give: `2 of 5 points; 4 more are given by others`."""
-    more = f"; {elsewhere:g} more {'is' if elsewhere == 1 else 'are'} given by others" if elsewhere else ""
+    more = f"; {deferred:g} more {'is' if deferred == 1 else 'are'} given by others" if deferred else ""
     return f"{number(points)} of {plural(best, 'point')}{more}"
 
 
@@ -30,22 +30,22 @@ class Summary:
         self._title = exercise["title"] if exercise else "The recordings are not loaded: run all cells"
         self.points: int | float = 0
         self.max_points: int | float = 0
-        self.elsewhere: int | float = 0
+        self.deferred: int | float = 0
         self._rows = []
         for task in exercise["tasks"] if exercise else ():
             verdict = verdicts.get(task["id"]) or Verdict(task["id"], task["title"], "unanswered")
             if task.get("measured"):
-                self._add_elsewhere(task, "gathered", SYMBOL[verdict.kind])
+                self._add_deferred(task, "gathered", SYMBOL[verdict.kind])
                 continue
             self._rows.append((SYMBOL[verdict.kind], task["title"], f"{number(verdict.points)} of {task['points']:g}"))
             self.points += verdict.points
             self.max_points += task["points"]
         for task in exercise.get("written", ()) if exercise else ():
-            self._add_elsewhere(task, "written", SYMBOL["written"])
+            self._add_deferred(task, "written", SYMBOL["written"])
 
-    def _add_elsewhere(self, task: dict, kind: str, symbol: str) -> None:
-        self._rows.append((symbol, task["title"], f"{plural(task['points'], 'point')}, {ELSEWHERE[kind]}"))
-        self.elsewhere += task["points"]
+    def _add_deferred(self, task: dict, kind: str, symbol: str) -> None:
+        self._rows.append((symbol, task["title"], f"{plural(task['points'], 'point')}, {DEFERRED[kind]}"))
+        self.deferred += task["points"]
 
     def __repr__(self) -> str:
         rows = [f"  {symbol} {titled(title, points)}" for symbol, title, points in self._rows]
@@ -54,7 +54,7 @@ class Summary:
         return "\n".join([self._headline(), *rows, *then, *([hand_in()] if self._hand_in else [])])
 
     def _headline(self) -> str:
-        return f"{self._title}: {score(self.points, self.max_points, self.elsewhere)}"
+        return f"{self._title}: {score(self.points, self.max_points, self.deferred)}"
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -37,7 +37,7 @@ HEADLINE = {
     "gathered": "ready to be measured",
     "written": "marked by a person",
 }
-ELSEWHERE = {"gathered": "measured by the grader", "written": "marked by a person"}  # who gives the points
+DEFERRED = {"gathered": "measured by the grader", "written": "marked by a person"}  # who gives the points
 # The word and the symbol say it too.
 COLOUR = {
     "✓": "#2a9d5c",
@@ -70,7 +70,7 @@ class Verdict:
     matrices: tuple[dict, dict] | None = None  # the answer's evidence and the expected, where they are small
     known: bool = False  # one known mistake explains all of it: the first line is its author's sentence
     sentences: tuple[str, ...] = ()  # of the author's, all that apply
-    elsewhere: bool = False  # whether others give the points: the grader's measure, or a person
+    deferred: bool = False  # whether others give the points: the grader's measure, or a person
 
     @property
     def right(self) -> bool:
@@ -86,7 +86,7 @@ class Verdict:
             "max_points": self.max_points,
             "lines": list(self.lines),
             "known": self.known,
-            "elsewhere": self.elsewhere,
+            "deferred": self.deferred,
         }
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class Verdict:
 
     def _headline(self) -> str:
         points = f" ({number(self.points)} of {plural(self.max_points, 'point')})" if self.max_points else ""
-        if self.kind in ELSEWHERE:
+        if self.kind in DEFERRED:
             points = f" ({plural(self.max_points, 'point')})"
         return f"{SYMBOL[self.kind]} {titled(self.title or self.task, HEADLINE[self.kind])}{points}"
 
@@ -121,7 +121,7 @@ def verdict_of(recording: dict, bundle: dict, comparison: Comparison | None = No
     reference = recording["reference"]
     if recording.get("measured"):
         kind, lines = ("unanswered", _stub_lines(bundle)) if is_stub(bundle) else _gathered(recording, bundle)
-        return Verdict(task, title, kind, 0, points, lines, elsewhere=True)
+        return Verdict(task, title, kind, 0, points, lines, deferred=True)
     comparison = comparison or compared(bundle, reference)
     earned, differs = comparison.share, comparison.differs
     if earned == 1 or differs is None:

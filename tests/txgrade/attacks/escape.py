@@ -261,7 +261,7 @@ torch.Tensor.amax = lambda *given, **more: torch.zeros(1)
 torch.Tensor.__sub__ = lambda self, other: self
 import txgrade.checking.checks as checks
 
-checks.Show.randn = None
+checks.EvidenceCollector.randn = None
 os.environ["TXGRADE_CANARY"] = "CANARY"
 """,
     )
@@ -284,7 +284,7 @@ def left_behind():
         shared_memory.SharedMemory(name="canary")
         return True
     except OSError:
-        return "TXGRADE_CANARY" in os.environ or checks.Show.randn is None
+        return "TXGRADE_CANARY" in os.environ or checks.EvidenceCollector.randn is None
 
 
 """

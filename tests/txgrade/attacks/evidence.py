@@ -270,13 +270,13 @@ def check(task, **more):
 
 @attack()
 def patched_show() -> str:
-    """Replaces `Show.__call__`, so that what is shown is what was recorded."""
+    """Replaces `EvidenceCollector.__call__`, so that what is shown is what was recorded."""
     return (
         WRONG
         + """
 from txgrade.checking import checks
 
-checks.Show.__call__ = lambda self, value, label=None, points=None: self.shown.append(
+checks.EvidenceCollector.__call__ = lambda self, value, label=None, points=None: self.shown.append(
     {"label": label, "points": points, "value": {"kind": "tensor", "dtype": "float32", "shape": [2],
                                                   "values": [1.0, 1.0]}}) if self._task == "target" else None
 """
@@ -548,7 +548,7 @@ def points_in_the_check() -> str:
         + """
 from txgrade.checking import checks
 
-honest = checks.Show.__call__
+honest = checks.EvidenceCollector.__call__
 
 
 def call(self, value, label=None, points=None):
@@ -556,7 +556,7 @@ def call(self, value, label=None, points=None):
     self.shown[-1]["points"] = 1000
 
 
-checks.Show.__call__ = call
+checks.EvidenceCollector.__call__ = call
 """
     )
 

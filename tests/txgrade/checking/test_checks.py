@@ -13,7 +13,7 @@ from torch import nn
 
 from txgrade import check
 from txgrade.authoring.declarations import alternative, collect_declarations, mistake
-from txgrade.checking.checks import Checks, Show, collecting
+from txgrade.checking.checks import Checks, EvidenceCollector, collecting
 from txgrade.checking.inputs import Inputs
 from txgrade.checking.verdict import Verdict
 from txgrade.evidence.recordings import pack_json
@@ -180,7 +180,7 @@ def test_the_seed_is_taken_once(capsys, graded_checks):
     exec(source, {"__name__": "__main__", "check": graded_checks(5)})
     bundle = json.loads(capsys.readouterr().out)[MIME]
     assert bundle["seed"] == 5
-    assert bundle["shown"][0]["value"] == evidence(Show(5, "t").randn(2))
+    assert bundle["shown"][0]["value"] == evidence(EvidenceCollector(5, "t").randn(2))
 
 
 def test_a_graders_seed_stays_with_the_grader(capsys, graded_checks):
@@ -197,11 +197,13 @@ def test_a_graders_seed_stays_with_the_grader(capsys, graded_checks):
     assert bundle["error"] is None
     assert bundle["seed"] == kernel_seed(secret) != secret
     assert bundle["shown"][0]["value"] == evidence(drawn[0])
-    assert not torch.equal(Show(kernel_seed(secret), "t").private(lambda private: private.randn(3)), drawn[0])
+    assert not torch.equal(
+        EvidenceCollector(kernel_seed(secret), "t").private(lambda private: private.randn(3)), drawn[0]
+    )
 
 
 def test_a_sketch_tells_large_tensors_apart():
-    show, large = Show(0, "t"), torch.randn(200, 30)
+    show, large = EvidenceCollector(0, "t"), torch.randn(200, 30)
     sketch = show.sketch(large)
     assert sketch["shape"] == [200, 30] and sketch["sums"].shape == (16,)
     torch.testing.assert_close(show.sketch(large.clone())["sums"], sketch["sums"])
