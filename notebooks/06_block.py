@@ -363,12 +363,12 @@ class LayerNorm(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, d_model, d_ff, activation=F.relu):
         super().__init__()
-        self.widen, self.narrow = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+        self.up_proj, self.down_proj = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
         self.activation = activation
 
     def forward(self, x):                                          # (..., d_model)
         # through (..., d_ff) back to (..., d_model)
-        return self.narrow(self.activation(self.widen(x)))
+        return self.down_proj(self.activation(self.up_proj(x)))
 
 
 # %% [markdown]
@@ -766,7 +766,7 @@ torch.manual_seed(0)
 model = CharacterModel(pre_norm, blocks=6, length=16)
 loss_of(model, *batch_of_text(8, 16)).backward()
 for name in ("embedding", "blocks.0.self_attention.query.weight",
-    "blocks.0.feed_forward.narrow.weight",
+    "blocks.0.feed_forward.down_proj.weight",
              "blocks.0.self_attention_norm.weight", "blocks.0.self_attention.key.bias"):
     print(f"{name:37} typical gradient {model.get_parameter(name).grad.square().mean().sqrt():.0e}")
 
@@ -1217,8 +1217,8 @@ def into_torch(ours, theirs):
         pieces = {
             getattr(theirs.self_attn, f"in_proj_{kind}"): joined,
             getattr(theirs.self_attn.out_proj, kind): getattr(attention.output, kind),
-            getattr(theirs.linear1, kind): getattr(network.widen, kind),
-            getattr(theirs.linear2, kind): getattr(network.narrow, kind),
+            getattr(theirs.linear1, kind): getattr(network.up_proj, kind),
+            getattr(theirs.linear2, kind): getattr(network.down_proj, kind),
             getattr(theirs.norm1, kind): getattr(ours.self_attention_norm, kind),
             getattr(theirs.norm2, kind): getattr(ours.feed_forward_norm, kind),
         }
@@ -1261,8 +1261,8 @@ block = Block(512, 8, 2048)
 parts = {
     "query, key, value": 3 * parameters(block.self_attention.query),
     "output": parameters(block.self_attention.output),
-    "widen": parameters(block.feed_forward.widen),
-    "narrow": parameters(block.feed_forward.narrow),
+    "up_proj": parameters(block.feed_forward.up_proj),
+    "down_proj": parameters(block.feed_forward.down_proj),
     "both norms": parameters(block.self_attention_norm) + parameters(block.feed_forward_norm),
 }
 plots.bars(

@@ -216,7 +216,7 @@ def initialise(model, residual=True):
     writers = 2 * len(model.layers)                                # that add to the stream: two in each block
     for name, weight in model.named_parameters():
         if weight.dim() == 2:
-            into_stream = name.endswith(("attention.output.weight", "narrow.weight"))
+            into_stream = name.endswith(("attention.output.weight", "down_proj.weight"))
             nn.init.normal_(weight, std=0.02 / (writers**0.5 if residual and into_stream else 1))
         elif name.endswith("bias"):
             nn.init.zeros_(weight)

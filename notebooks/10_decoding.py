@@ -509,7 +509,7 @@ def quantise(weight, bits=8, dim=1):  # (out, in); dim=None: one step for all
     return (weight / step).round().to(torch.int8), step
 
 
-weight = model.decoder.layers[0].feed_forward.widen.weight.detach()   # (d_ff, d_model)
+weight = model.decoder.layers[0].feed_forward.up_proj.weight.detach()   # (d_ff, d_model)
 q, step = quantise(weight)
 error = (weight - q * step).norm() / weight.norm()
 bytes_now = q.numel() + 4 * step.numel()

@@ -157,11 +157,11 @@ class Attention(nn.Module):
 class Gelu(nn.Module):
     def __init__(self, s):
         super().__init__()
-        self.widen = nn.Linear(s.d_model, s.d_ff, s.bias)
-        self.narrow = nn.Linear(s.d_ff, s.d_model, s.bias)
+        self.up_proj = nn.Linear(s.d_model, s.d_ff, s.bias)
+        self.down_proj = nn.Linear(s.d_ff, s.d_model, s.bias)
 
     def forward(self, x):                                          # (batch, n, d_model)
-        return self.narrow(F.gelu(self.widen(x), approximate="tanh"))  # via (batch, n, d_ff)
+        return self.down_proj(F.gelu(self.up_proj(x), approximate="tanh"))  # via (batch, n, d_ff)
 
 
 # %% [markdown]
@@ -353,11 +353,11 @@ print(table["GPT-2"], table["RMS norm"], sep="\n")
 class SwiGLU(nn.Module):
     def __init__(self, s):
         super().__init__()
-        self.gate, self.up = (nn.Linear(s.d_model, s.d_ff, s.bias) for _ in range(2))
-        self.down = nn.Linear(s.d_ff, s.d_model, s.bias)
+        self.gate_proj, self.up_proj = (nn.Linear(s.d_model, s.d_ff, s.bias) for _ in range(2))
+        self.down_proj = nn.Linear(s.d_ff, s.d_model, s.bias)
 
     def forward(self, x):                                          # (batch, n, d_model)
-        return self.down(F.silu(self.gate(x)) * self.up(x))        # through (batch, n, d_ff) and back
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # through (batch, n, d_ff) and back
 
 
 # %% [markdown]
@@ -788,7 +788,7 @@ real_settings = replace(
 NAMES = {
     "model.": "", "embed_tokens": "embedding", "layers": "blocks",
     "self_attn": "attention", "mlp": "feed_forward",
-    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "_proj": "",
+    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output",
     "input_layernorm": "attention_norm", "post_attention_layernorm": "feed_forward_norm",
 }
 
@@ -946,7 +946,7 @@ class WrongGroups(GroupedAttention):
         return kv.repeat(1, self.heads // kv.shape[1], 1, 1)       # (batch, heads, n, d_k): 0 1 0 1
 
 
-EXCHANGE = {"gate": "up", "up": "gate"}
+EXCHANGE = {"gate_proj": "up_proj", "up_proj": "gate_proj"}
 exchanged = {".".join(EXCHANGE.get(part, part) for part in name.split(".")): weight
              for name, weight in weights.items()}
 no_gains = {name: torch.ones_like(weight) if name.endswith("norm.weight") else weight
@@ -1098,9 +1098,7 @@ show_source(LibraryRMSNorm, FeedForward, Rotary)
 
 
 # %%
-LIBRARY_NAMES = {
-    "blocks": "decoder.layers", ".attention": ".self_attention", ".up": ".widen", ".down": ".narrow",
-}
+LIBRARY_NAMES = {"blocks": "decoder.layers", ".attention": ".self_attention"}
 
 
 def into_library(model, config):

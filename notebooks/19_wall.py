@@ -216,7 +216,7 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.query, self.key, self.value, self.output = (nn.Linear(d, d, bias=False) for _ in range(4))
-        self.widen, self.narrow = nn.Linear(d, d_ff, bias=False), nn.Linear(d_ff, d, bias=False)
+        self.up_proj, self.down_proj = nn.Linear(d, d_ff, bias=False), nn.Linear(d_ff, d, bias=False)
 
     def project(self, x):                                          # (n, d): all four projections
         return self.query(x), self.key(x), self.value(x), self.output(x)
@@ -227,7 +227,7 @@ class Block(nn.Module):
         return (score.softmax(dim=-1) @ v).transpose(0, 1).flatten(1)      # (n, d)
 
     def feed_forward(self, x):                                     # (n, d), via (n, d_ff)
-        return self.narrow(F.gelu(self.widen(x)))
+        return self.down_proj(F.gelu(self.up_proj(x)))
 
 
 # %% [markdown]

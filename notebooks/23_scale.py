@@ -101,14 +101,14 @@ class Block(nn.Module):
         self.heads = heads
         self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(2))
         self.qkv, self.mix = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.widen, self.narrow = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+        self.up_proj, self.down_proj = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
 
     def forward(self, x):                                          # (batch, n, d)
         qkv = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.heads, -1))  # (batch, n, 3, h, d_k)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)                       # (batch, h, n, d_k) each
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)      # (batch, h, n, d_k)
         x = x + self.mix(mixed.transpose(1, 2).flatten(2))         # (batch, n, d)
-        return x + self.narrow(F.gelu(self.widen(self.norms[1](x))))
+        return x + self.down_proj(F.gelu(self.up_proj(self.norms[1](x))))
 
 
 # %% [markdown]
@@ -143,9 +143,9 @@ class Small(nn.Module):
 # | attention | $q$, $k$, $v$ | $3d$ |
 # | `mix` | its input, attention's output | $d$ |
 # | second norm | its input | $d$ |
-# | `widen` | its input | $d$ |
+# | `up_proj` | its input | $d$ |
 # | GELU | its input | $4d$ |
-# | `narrow` | its input | $4d$ |
+# | `down_proj` | its input | $4d$ |
 #
 # $16\,d$ numbers per token and layer. At both ends of the model are a few more: the last norm's input and output, and
 # $V$ log-probabilities. (An addition keeps nothing: its gradient needs neither summand.) The data are the plays, letter

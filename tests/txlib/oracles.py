@@ -110,7 +110,7 @@ def torch_layer(block) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
         norm_first=config.norm.placement == "pre",
         layer_norm_eps=config.norm.eps,
         batch_first=True,
-    ).to(block.feed_forward.widen.weight.dtype)
+    ).to(block.feed_forward.up_proj.weight.dtype)
     load_attention(theirs.self_attn, block.self_attention)
     norms = [block.self_attention_norm, block.feed_forward_norm]
     if cross:
@@ -118,8 +118,8 @@ def torch_layer(block) -> nn.TransformerEncoderLayer | nn.TransformerDecoderLaye
         norms.insert(1, block.cross_attention_norm)
     for number, norm in enumerate(norms, start=1):
         load_norm(getattr(theirs, f"norm{number}"), norm)
-    theirs.linear1.load_state_dict(block.feed_forward.widen.state_dict())
-    theirs.linear2.load_state_dict(block.feed_forward.narrow.state_dict())
+    theirs.linear1.load_state_dict(block.feed_forward.up_proj.state_dict())
+    theirs.linear2.load_state_dict(block.feed_forward.down_proj.state_dict())
     return theirs
 
 

@@ -34,7 +34,7 @@ LESSONS = {  # of each part: what it does, in a sentence, and the lessons that b
         {"04_heads": "04 Many heads", "07_transformer": "07, section 2"},
     ),
     "feed-forward": (
-        "widen, bend, narrow, each position by itself (§3.3).",
+        "project up, bend, project down, each position by itself (§3.3).",
         {"06_block": "06 The block", "14_experts": "14 Mixture of experts"},
     ),
     "add": (

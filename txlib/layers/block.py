@@ -14,7 +14,7 @@ from txlib.layers.config import BlockConfig
 from txlib.layers.feedforward import dropout
 from txlib.layers.mixer import make_attention, make_mixer
 
-LAST_IN_SUBLAYER = ("attention.output", "narrow")  # the layers whose output is added to the residual stream
+LAST_IN_SUBLAYER = ("attention.output", "down_proj")  # the layers whose output is added to the residual stream
 
 
 class TransformerBlock(nn.Module):

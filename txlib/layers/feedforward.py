@@ -38,7 +38,7 @@ class FeedForwardConfig(Config):
 
 
 class FeedForward(nn.Module):
-    """Widen, bend, narrow: W₂ · activation(W₁ x) (Vaswani et al. 2017, §3.3).
+    """Project up, bend, project down: W₂ · activation(W₁ x) (Vaswani et al. 2017, §3.3).
 
     Args:
         d_ff: width in the middle; the paper's is 4 · d_model.
@@ -52,16 +52,16 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True, dropout: float = 0.0):
         super().__init__()
         self.activation = find_activation(activation)
-        self.widen = nn.Linear(d_model, d_ff, bias=bias)
-        self.gate = nn.Linear(d_model, d_ff, bias=bias) if activation in GATED else None
-        self.narrow = nn.Linear(d_ff, d_model, bias=bias)
+        self.up_proj = nn.Linear(d_model, d_ff, bias=bias)
+        self.gate_proj = nn.Linear(d_model, d_ff, bias=bias) if activation in GATED else None
+        self.down_proj = nn.Linear(d_ff, d_model, bias=bias)
         self.dropout = dropout
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """Each position by itself, all with the same weights."""
-        hidden = self.widen(x)  # (batch, length, d_ff)
-        hidden = self.activation(hidden) if self.gate is None else self.activation(self.gate(x)) * hidden
-        return self.narrow(dropout(hidden, self.dropout, self.training))
+        hidden = self.up_proj(x)  # (batch, length, d_ff)
+        hidden = self.activation(hidden) if self.gate_proj is None else self.activation(self.gate_proj(x)) * hidden
+        return self.down_proj(dropout(hidden, self.dropout, self.training))
 
 
 def find_activation(name: str) -> Callable[[Tensor], Tensor]:

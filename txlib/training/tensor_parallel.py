@@ -44,8 +44,8 @@ def parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         }
         split(layer, mesh, plan)
     for network in feed_forward:
-        plan = {"widen": ColwiseParallel(), "narrow": RowwiseParallel()}
-        split(network, mesh, plan if network.gate is None else plan | {"gate": ColwiseParallel()})
+        plan = {"up_proj": ColwiseParallel(), "down_proj": RowwiseParallel()}
+        split(network, mesh, plan if network.gate_proj is None else plan | {"gate_proj": ColwiseParallel()})
     return model
 
 
@@ -58,13 +58,13 @@ def local_shard(model: nn.Module, ways: int) -> nn.Module:
     empty = {id(each): nn.Parameter(each.to("meta"), each.requires_grad) for each in model.parameters()}
     share = copy.deepcopy(model, empty)
     attention, feed_forward = layers_to_split(share, ways)
-    for parts, names in ((attention, ("query", "key", "value")), (feed_forward, ("widen", "gate"))):
+    for parts, names in ((attention, ("query", "key", "value")), (feed_forward, ("up_proj", "gate_proj"))):
         for wide in (getattr(each, name) for each in parts for name in names):
             if wide is not None:
                 wide.weight = nn.Parameter(wide.weight[: wide.out_features // ways])
                 wide.bias = None if wide.bias is None else nn.Parameter(wide.bias[: wide.out_features // ways])
-    for narrow in [*(each.output for each in attention), *(each.narrow for each in feed_forward)]:
-        narrow.weight = nn.Parameter(narrow.weight[:, : narrow.in_features // ways])
+    for linear in [*(each.output for each in attention), *(each.down_proj for each in feed_forward)]:
+        linear.weight = nn.Parameter(linear.weight[:, : linear.in_features // ways])
     return share
 
 
@@ -81,7 +81,7 @@ def layers_to_split(model: nn.Module, ways: int) -> tuple[list[MultiHeadAttentio
     for name, layer in attention.items():
         check_attention(layer, ways, name)
     for name, network in feed_forward.items():
-        check_divisible(ways, name, d_ff=network.widen.out_features)
+        check_divisible(ways, name, d_ff=network.up_proj.out_features)
     return list(attention.values()), list(feed_forward.values())
 
 

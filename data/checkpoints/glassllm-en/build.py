@@ -28,9 +28,9 @@ LAYER = {
     "attn.W_K": "self_attention.key.weight",
     "attn.W_V": "self_attention.value.weight",
     "attn.W_O": "self_attention.output.weight",
-    "ffn.W1": "feed_forward.gate.weight",
-    "ffn.W3": "feed_forward.widen.weight",
-    "ffn.W2": "feed_forward.narrow.weight",
+    "ffn.W1": "feed_forward.gate_proj.weight",
+    "ffn.W3": "feed_forward.up_proj.weight",
+    "ffn.W2": "feed_forward.down_proj.weight",
 }
 
 

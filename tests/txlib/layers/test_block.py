@@ -64,7 +64,7 @@ def test_decoder_block_equals_torch(norm_first, activation):
     assert_close(ours, expected)
     ours.square().sum().backward()
     expected.square().sum().backward()
-    assert_close(block.feed_forward.widen.weight.grad, theirs.linear1.weight.grad)
+    assert_close(block.feed_forward.up_proj.weight.grad, theirs.linear1.weight.grad)
     assert_close(block.cross_attention_norm.weight.grad, theirs.norm2.weight.grad)
 
 

@@ -47,16 +47,16 @@ ACTIVATIONS = {
 def test_feed_forward(activation, bias):
     ours = shake(FeedForward(4, 10, activation=activation, bias=bias).double(), size=1.0)
     x = torch.randn(2, 3, 4, dtype=torch.float64)
-    hidden = ACTIVATIONS[activation](F.linear(x, ours.widen.weight, ours.widen.bias))
-    assert_close(ours(x), F.linear(hidden, ours.narrow.weight, ours.narrow.bias))
-    assert (ours.narrow.bias is not None) == bias
+    hidden = ACTIVATIONS[activation](F.linear(x, ours.up_proj.weight, ours.up_proj.bias))
+    assert_close(ours(x), F.linear(hidden, ours.down_proj.weight, ours.down_proj.bias))
+    assert (ours.down_proj.bias is not None) == bias
 
 
 @pytest.mark.parametrize(("name", "gate"), [("reglu", "relu"), ("geglu", "gelu"), ("swiglu", "silu")])
 def test_gated_pairs(name, gate):
     """Shazeer 2020, eq. 5 and 6."""
     network, x = shake(FeedForward(4, 10, activation=name)), torch.randn(2, 3, 4)
-    expected = network.narrow(getattr(torch.nn.functional, gate)(network.gate(x)) * network.widen(x))
+    expected = network.down_proj(getattr(torch.nn.functional, gate)(network.gate_proj(x)) * network.up_proj(x))
     assert_close(network(x), expected)
 
 
@@ -66,7 +66,7 @@ def test_swiglu_is_that_of_llama():
 
     ours = shake(FeedForward(4, 10, activation="swiglu", bias=False), size=1.0)
     theirs = LlamaMLP(LlamaConfig(hidden_size=4, intermediate_size=10, num_attention_heads=2))
-    pairs = (theirs.gate_proj, ours.gate), (theirs.up_proj, ours.widen), (theirs.down_proj, ours.narrow)
+    pairs = (theirs.gate_proj, ours.gate_proj), (theirs.up_proj, ours.up_proj), (theirs.down_proj, ours.down_proj)
     for their, our in pairs:
         their.load_state_dict(our.state_dict())
     x = torch.randn(2, 3, 4)

@@ -107,8 +107,8 @@ def test_a_distilled_model_is_deit():
             (".attention.o_proj", ".self_attention.output"),
             ("layernorm_before", "self_attention_norm"),
             ("layernorm_after", "feed_forward_norm"),
-            ("mlp.fc1", "feed_forward.widen"),
-            ("mlp.fc2", "feed_forward.narrow"),
+            ("mlp.fc1", "feed_forward.up_proj"),
+            ("mlp.fc2", "feed_forward.down_proj"),
             ("cls_classifier", "classifier"),
         ):
             name = name.replace(old, new)

@@ -129,7 +129,7 @@ def test_muon_gets_the_matrices_of_the_blocks_and_nothing_else():
     matrices = [
         parameter
         for name, parameter in model.named_parameters()
-        if any(part in name for part in ("query.", "key.", "value.", "output.", "widen.", "narrow."))
+        if any(part in name for part in ("query.", "key.", "value.", "output.", "up_proj.", "down_proj."))
         and name.endswith("weight")
     ]
     # 4 projections for each of 4 attentions (2 encoder, 2 in the decoder's block), 2 for each of 3 feed-forwards

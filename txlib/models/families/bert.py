@@ -88,8 +88,8 @@ BERT = Family(
             ("attention.self.value", "self_attention.value"),
             ("attention.output.dense", "self_attention.output"),
             ("attention.output.LayerNorm", "self_attention_norm"),
-            ("intermediate.dense", "feed_forward.widen"),
-            ("output.dense", "feed_forward.narrow"),
+            ("intermediate.dense", "feed_forward.up_proj"),
+            ("output.dense", "feed_forward.down_proj"),
             ("output.LayerNorm", "feed_forward_norm"),
         ),
         *same(

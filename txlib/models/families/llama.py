@@ -107,9 +107,9 @@ LLAMA = Family(
         *same(
             "model.layers.{}.mlp.",
             "decoder.layers.{}.feed_forward.",
-            ("gate_proj", "gate"),
-            ("up_proj", "widen"),
-            ("down_proj", "narrow"),
+            ("gate_proj", "gate_proj"),
+            ("up_proj", "up_proj"),
+            ("down_proj", "down_proj"),
         ),
     ),
     prefix="model.",

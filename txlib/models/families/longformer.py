@@ -118,8 +118,8 @@ LONGFORMER = Family(
             ("attention.self.value_global", "self_attention.value_global"),
             ("attention.output.dense", "self_attention.output"),
             ("attention.output.LayerNorm", "self_attention_norm"),
-            ("intermediate.dense", "feed_forward.widen"),
-            ("output.dense", "feed_forward.narrow"),
+            ("intermediate.dense", "feed_forward.up_proj"),
+            ("output.dense", "feed_forward.down_proj"),
             ("output.LayerNorm", "feed_forward_norm"),
         ),
         *same(

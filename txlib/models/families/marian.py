@@ -18,8 +18,8 @@ def stack(side: str) -> tuple[Name, ...]:
             ours,
             ("self_attn_layer_norm", "self_attention_norm"),
             ("encoder_attn_layer_norm", "cross_attention_norm"),
-            ("fc1", "feed_forward.widen"),
-            ("fc2", "feed_forward.narrow"),
+            ("fc1", "feed_forward.up_proj"),
+            ("fc2", "feed_forward.down_proj"),
             ("final_layer_norm", "feed_forward_norm"),
         ),
     )

@@ -85,8 +85,8 @@ def attention(theirs: str, ours: str, attend: str, *norms: tuple[str, str]) -> t
         ("attention.self.key", f"{attend}.key"),
         ("attention.self.value", f"{attend}.value"),
         ("attention.output.dense", f"{attend}.output"),
-        ("mlp.dense1", "feed_forward.widen"),
-        ("mlp.dense2", "feed_forward.narrow"),
+        ("mlp.dense1", "feed_forward.up_proj"),
+        ("mlp.dense2", "feed_forward.down_proj"),
         ("layernorm", "feed_forward_norm"),
         *norms,
     )

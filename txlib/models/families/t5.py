@@ -39,17 +39,17 @@ def stack(side: str) -> tuple[Name, ...]:
     """The tensors of the encoder or the decoder; there the middle one of three sub-layers reads the encoder."""
     theirs, ours = f"{side}.block.{{}}.layer.", f"{side}.layers.{{}}."
     last = 1 if side == "encoder" else 2
-    widen, network = f"{theirs}{last}.DenseReluDense.", ours + "feed_forward."
+    dense, network = f"{theirs}{last}.DenseReluDense.", ours + "feed_forward."
     return (
         *same(theirs + "0.SelfAttention.", ours + "self_attention.", *ATTENTION),
         *same(theirs, ours, ("0.SelfAttention.relative_attention_bias", "self_attention.position_bias")),
         *same(theirs, ours, ("0.layer_norm", "self_attention_norm"), (f"{last}.layer_norm", "feed_forward_norm")),
         *same(theirs + "1.EncDecAttention.", ours + "cross_attention.", *ATTENTION),
         *(same(theirs, ours, ("1.layer_norm", "cross_attention_norm")) if side == "decoder" else ()),
-        Name(widen + "wi", (network + "widen",), when=lambda config: not is_gated(config)),
-        Name(widen + "wi_0", (network + "gate",), when=is_gated),
-        Name(widen + "wi_1", (network + "widen",), when=is_gated),
-        Name(widen + "wo", (network + "narrow",)),
+        Name(dense + "wi", (network + "up_proj",), when=lambda config: not is_gated(config)),
+        Name(dense + "wi_0", (network + "gate_proj",), when=is_gated),
+        Name(dense + "wi_1", (network + "up_proj",), when=is_gated),
+        Name(dense + "wo", (network + "down_proj",)),
         Name(f"{side}.final_layer_norm", (f"{side}.norm",)),
     )
 
