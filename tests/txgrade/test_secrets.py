@@ -125,6 +125,13 @@ def test_a_task_alone_brings_the_right_answers_that_it_uses(target):
     assert all(kernel.cells["target"] == RIGHT["target"] and "after" not in kernel.cells for kernel in alone)
 
 
+@pytest.mark.parametrize("attack", ["patched-generator", "patched-randomstate"])
+def test_what_looks_like_a_known_mistake_is_tried_alone_beside_a_suspect(target, attack):
+    """Another cell makes all inputs zeros: the right answer then shows what a known mistake shows."""
+    found = target(RIGHT | {"target": corpus()[attack].make()})
+    assert found.points == {"before": 2, "target": 0, "after": 3, "rests": 1}
+
+
 def test_a_notebook_s_limit_is_one_limit(target):
     """Answers that sleep: however many tasks there are, alone runs included."""
     limits = Limits(cell_seconds=2, notebook_seconds=8)

@@ -148,13 +148,17 @@ class _Grading:
         if wrong := [other for other in used if not self._is_right(other)]:
             self.waits_for[task.id] = wrong
             return []
-        others = [other for other in self.assignment.tasks if other.id != task.id]
-        explained = all(self.outcomes[task.id, seed, False].known for seed in self.seeds)
-        if explained or not any(_answered(self.job, other) for other in others):
+        others = [other for other in self.assignment.tasks if other.id != task.id and _answered(self.job, other)]
+        suspects = [other for other in others if other.kind != "written" and not self._is_explained(other)]
+        if not others or self._is_explained(task) and not suspects:
             return []
         cells = {id: self.answers.get(id, self.assignment.stubs[id]) for other in used for id in other.answers}
         notebook = rebuild_alone(self.assignment, task, self.answers, cells)
         return [self._run(seed, notebook, task.id, secret=self.secret) for seed in self.seeds]
+
+    def _is_explained(self, task: GradedTask) -> bool:
+        """Return whether a task is right, or one known mistake explains what is wrong with it in sequence."""
+        return self._is_right(task) or all(self.outcomes[task.id, seed, False].known for seed in self.seeds)
 
     def _is_right(self, task: GradedTask) -> bool:
         """Return whether a task is right on every seed, in sequence or alone."""

@@ -15,24 +15,24 @@ from txgrade.text import printable
 
 COLUMNS = ("submission", "score", "max_score", "status", "isolation", "needs_review", "seeds")
 FORMATS = ("canvas", "moodle", "gradescope")
-IN_DOUBT = ("owner", "same person")  # kinds of notes which, where they want a look, leave open whose a grade is
+IN_DOUBT = ("owner", "same person")  # kinds of notes which, if they need a look, leave open whose a grade is
 STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # in a spreadsheet
 
 
 class ExportError(ValueError):
-    """What is asked for can't be written: an unknown form, or a roster that is none."""
+    """The export can't be written: an unknown format, or a file that is not a roster."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The files that were written, and the submissions that are in none of them, each with the reason."""
+    """The files that were written, and the submissions that are in none of them, with the reasons."""
 
     files: list[Path]
     left_out: list[tuple[str, str]]
 
 
 def grades_csv(results: Iterable[Result]) -> str:
-    """One row a submission, by name; a column of points for each task. The same results give the same text."""
+    """Return one row per submission, by name, with a column for each task. The same results give the same text."""
     results = sorted(results, key=lambda result: result.submission)
     tasks = list(dict.fromkeys(task.id for result in results for task in result.tasks))
     rows = [[*COLUMNS, *tasks]]
@@ -54,27 +54,27 @@ def grades_csv(results: Iterable[Result]) -> str:
 
 
 def review_csv(results: Iterable[Result], missing: Iterable[str] = ()) -> str:
-    """What a person has to look at, and why: one row for each reason; and who of the roster handed in nothing."""
+    """Return what a person has to look at, one row for each reason, and who on the roster submitted nothing."""
     rows = [["submission", "task", "kind", "text"]]
     for result in sorted(results, key=lambda result: result.submission):
         if result.status != "graded":
             rows.append([result.submission, "", "not graded", result.status])
         rows += [[result.submission, note.task or "", note.kind, note.text] for note in result.notes if note.review]
         rows += [
-            [result.submission, task.id, "written answer", "waits for points: txgrade review"]
+            [result.submission, task.id, "written answer", "to be marked with txgrade review"]
             for task in result.tasks
             if task.verdict == "pending"
         ]
-    rows += [[name, "", "missing", "handed in nothing"] for name in missing]
+    rows += [[name, "", "missing", "no submission"] for name in missing]
     return _table(rows)
 
 
 def canvas_csv(results: Iterable[Result], roster: str, title: str) -> tuple[str, list[tuple[str, str]]]:
-    """The gradebook file that Canvas imports; and the submissions that are left out, each with the reason.
+    """Return the gradebook file that Canvas imports, and the submissions that are left out, with the reasons.
 
     `roster` is the text of the CSV that Canvas exports (Grades, Export). A submission belongs to the row whose SIS
-    login id, SIS user id, id or name it bears, or whose id Canvas put into the name of the downloaded file; where notes
-    leave open whose it is, it is left out. Only rows with a grade are written. Where the export has a column for the
+    login id, SIS user id, id or name it has, or whose id Canvas put into the name of the downloaded file; if notes
+    leave open whose it is, it is left out. Only rows with a grade are written. If the export has a column for the
     assignment, `title (number)`, that name is used, and Canvas fills that column; else it offers to make one.
 
     Columns and the row "Points Possible" are as Canvas' importer reads them:
@@ -99,18 +99,18 @@ def canvas_csv(results: Iterable[Result], roster: str, title: str) -> tuple[str,
 
 
 def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[tuple[str, str]]]:
-    """Moodle's offline grading worksheet, filled in; and the submissions that are left out, each with the reason.
+    """Return Moodle's offline grading worksheet, filled in, and the submissions that are left out, with the reasons.
 
-    `roster` is the text of the worksheet that Moodle gives (Download grading worksheet). All its columns and rows are
-    kept, since Moodle refuses a file without `Identifier`, `Grade` and `Last modified (grade)`; filled in are `Grade`
-    and `Feedback comments`. A submission belongs to the row whose email address (or its part before the @),
-    identifier, ID number or full name it bears, or whose number Moodle put into the name of the downloaded folder.
+    `roster` is the text of the worksheet from Moodle (Download grading worksheet). All its columns and rows are kept,
+    since Moodle refuses a file without `Identifier`, `Grade` and `Last modified (grade)`; `Grade` and `Feedback
+    comments` are filled in. A submission belongs to the row whose email address (or its part before the @),
+    identifier, ID number or full name it has, or whose number Moodle put into the name of the downloaded folder.
 
     The worksheet is as Moodle reads it:
     https://github.com/moodle/moodle/blob/main/mod/assign/feedback/offline/importgradeslib.php
 
     Raises:
-        ExportError: the roster is not such a worksheet, in English, or its highest grade is another one.
+        ExportError: the roster is not such a worksheet in English, or its highest grade is another one.
     """
 
     needed = ("Identifier", "Grade", "Last modified (grade)")
@@ -125,9 +125,9 @@ def moodle_csv(results: Iterable[Result], roster: str) -> tuple[str, list[tuple[
 
 
 def gradescope_json(result: Result) -> str:
-    """One submission as Gradescope's `results.json`.
+    """Return one submission as Gradescope's `results.json`.
 
-    The form: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
+    The format: https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format
     """
     tests = [
         {
@@ -135,7 +135,7 @@ def gradescope_json(result: Result) -> str:
             "number": str(number),
             "score": task.points,
             "max_score": task.max_points,
-            "output": _said(task),
+            "output": _diagnosis(task),
             "output_format": "text",
             "visibility": "visible",
             **_gradescope_status(task),
@@ -164,16 +164,16 @@ def export(out: Path | str, to: str, roster: Path | str | None = None) -> Export
     """Write the newest grades in a run's folder as another system imports them.
 
     Raises:
-        ExportError: an unknown form, or no roster where one is needed.
+        ExportError: an unknown format, or no roster for a format that needs one.
         RosterError: the roster can't be read.
         GradebookError: no gradebook in the folder.
-        ValueError: there is a link where a file belongs.
+        ValueError: there is a link in place of a file.
     """
     from txgrade.records.gradebook import Gradebook
 
     out = Path(out)
     if to not in FORMATS:
-        raise ExportError(f"no form {to!r} to export; choose {', '.join(FORMATS)}")
+        raise ExportError(f"no format {to!r} to export; choose {', '.join(FORMATS)}")
     if to != "gradescope" and roster is None:
         which = {
             "canvas": "the CSV of Canvas' gradebook (Grades, Export)",
@@ -203,7 +203,7 @@ def export(out: Path | str, to: str, roster: Path | str | None = None) -> Export
 
 
 def _table(rows: list[list]) -> str:
-    """Rows as CSV (RFC 4180). Text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    """Return rows as CSV (RFC 4180). Text that a spreadsheet would run as a formula gets an apostrophe in front."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in rows)
     return text.getvalue()
@@ -233,10 +233,10 @@ def _same_points(theirs: str, ours: set[str], system: str) -> None:
     try:
         most = _number(float(theirs.replace(",", ".")))
     except ValueError:
-        return  # it names none
+        return  # it has no number
     if ours and ours != {most}:
         raise ExportError(
-            f"{system} has {most} as the most that this assignment gives, the gradebook has "
+            f"{system} has {most} as the points possible, the gradebook has "
             f"{', '.join(sorted(ours))}: set it in {system}, then export the roster again"
         )
 
@@ -244,10 +244,10 @@ def _same_points(theirs: str, ours: set[str], system: str) -> None:
 def _matched(
     results: Iterable[Result], rows: list[dict], roster: Roster
 ) -> tuple[list[tuple[dict, Result]], list[tuple[str, str]]]:
-    """Each graded result with its row, in the rows' order; and the others, with the reason.
+    """Return each graded result with its row, in the rows' order, and the others with the reasons.
 
-    Of several that are one person's, that which bears a name of theirs goes before one whose file's name holds their
-    number; two of a kind are left to a person.
+    Of several that are one person's, the one with this person's name goes before one with the number of an LMS; two
+    of a kind are left to a person.
     """
     sure, left_out = _sure(results)
     numbers = numbers_in(result.submission for result in sure)
@@ -274,7 +274,7 @@ def _matched(
 
 
 def _sure(results: Iterable[Result]) -> tuple[list[Result], list[tuple[str, str]]]:
-    """The results of which it is sure whose they are; and the others, each with the notes that say why not."""
+    """Return the results whose owners are certain, and the others with the notes that say why not."""
     sure: list[Result] = []
     left_out = []
     for result in results:
@@ -286,16 +286,16 @@ def _sure(results: Iterable[Result]) -> tuple[list[Result], list[tuple[str, str]
     return sure, left_out
 
 
-def _unknown(name: str, found: int, numbers: dict[str, str]) -> str:
-    if found:
-        return "several in the roster bear this name"
+def _unknown(name: str, matches: int, numbers: dict[str, str]) -> str:
+    if matches:
+        return "several people on the roster have this name"
     lms = "" if name in numbers else lms_of(name)
-    but = f"; its number doesn't count, since most of the others are not named as {lms} names files" if lms else ""
-    return f"nobody in the roster bears this name{but}"
+    but = f"; its number doesn't count, since most other files are not named as {lms} names files" if lms else ""
+    return f"nobody on the roster has this name{but}"
 
 
 def _comment(result: Result) -> str:
-    """A grade in a few lines of plain text."""
+    """Return a grade in a few lines of plain text."""
     if result.status != "graded":
         return f"Not graded: {result.status}"
     lines = [
@@ -307,7 +307,7 @@ def _comment(result: Result) -> str:
     return printable("\n".join(lines))
 
 
-def _said(task: TaskResult) -> str:
+def _diagnosis(task: TaskResult) -> str:
     parts = [f"{'right' if part.right else 'not yet'}: {part.label}" for part in task.parts]
     return printable("\n".join([VERDICTS[task.verdict], *task.lines, *parts]))
 

@@ -1,4 +1,4 @@
-"""What a learner reads of a grading run: a page for each submission."""
+"""The page that a learner reads about a submission."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ from txgrade.records.result import VERDICTS, Note, Result, TaskResult
 from txgrade.submitting.notebook import STATUSES
 from txgrade.text import markup, number, plural
 
-HEAD = 500  # characters of a page in which its key stands
+HEAD = 500  # characters of a page that hold its key
 MAX_PIXELS = 20_000_000  # of a figure
 
 LOOKS = {  # verdict: symbol, and the tone of its words
@@ -44,12 +44,14 @@ UNSHOWN = (
     "seeds disagree",
     "call in hidden tests",
     "invalid evidence",
-)  # to a learner: told elsewhere, or not at all
-ELSE = "Open your notebook in JupyterLab, see that it runs from top to bottom, save it, and hand it in again."
+)  # to a learner: shown elsewhere, or not at all
+DEFAULT_REMEDY = (
+    "Open your notebook in JupyterLab, check that it runs from top to bottom, save it, and submit it again."
+)
 
 
 def is_page_of(path: Path, result: Result, assignment: Assignment) -> bool:
-    """Whether a plain file, no link, is the page that `feedback_page` would make."""
+    """Return whether a plain file, not a link, is the page that `feedback_page` would make."""
     try:
         with Folder(path.parent, follow=False) as folder, os.fdopen(folder.file(path.name), encoding="utf-8") as file:
             return _key(result, assignment) in file.read(HEAD)
@@ -62,7 +64,7 @@ def _key(result: Result, assignment: Assignment) -> str:
 
 
 def feedback_page(result: Result, assignment: Assignment) -> str:
-    """The page for a learner: one HTML file."""
+    """Return the page for a learner: one HTML file."""
     tasks = [_task(task, assignment) for task in result.tasks]
     late = next((_note(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
     return page(
@@ -75,7 +77,7 @@ def feedback_page(result: Result, assignment: Assignment) -> str:
             "late": late,
             "share": round(100 * result.score / result.max_score) if result.max_score else 0,
             "pending": sum(task.max_points for task in result.tasks if task.verdict == "pending"),
-            "remedy": STATUSES.get(result.status, ELSE),
+            "remedy": STATUSES.get(result.status, DEFAULT_REMEDY),
             "notes": _notes(result),
             "submitted": _time(result.submitted),
             "next": _next(result, assignment),
@@ -89,10 +91,10 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
     words = VERDICTS[task.verdict]
     if task.verdict == "reviewed":
         tone = "right" if task.points >= task.max_points else "wait"
-    asked = assignment.task(task.id)
-    if _is_apart(task):
+    graded_task = assignment.task(task.id)
+    if _is_better_alone(task):
         words += " when run by itself"
-    heading, prompt = untitled(asked.prompt) if asked else ("", "")
+    heading, prompt = untitled(graded_task.prompt) if graded_task else ("", "")
     return {
         "title": task.title or task.id,
         "symbol": symbol,
@@ -101,37 +103,37 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
         "points": task.points,
         "max_points": task.max_points,
         "meta": " · ".join(_meta(heading)),
-        "apart": _apart(task),
+        "alone": _alone(task),
         "lines": [_line(line, task.sentences) for line in task.lines],
         "matrices": _matrices(task),
         "parts": () if task.verdict == "right" else task.parts,
         "answer": _answer(task),
         "scored": any(part.max_points for part in task.parts),
-        "texts": [cut(each["text"]) for each in task.outputs if each.get("text")],
-        "figures": [(png, _alt(each.get("alt"))) for each in task.outputs if (png := _figure(each.get("png")))],
+        "texts": [cut(output["text"]) for output in task.outputs if output.get("text")],
+        "figures": [(png, _alt(output.get("alt"))) for output in task.outputs if (png := _figure(output.get("png")))],
         "prompt": Markup(prose(prompt)) if prompt.strip() else "",
     }
 
 
 def _line(line: str, sentences: tuple[str, ...]) -> Markup:
-    """A line of a diagnosis; only in its author's sentences are dollar signs maths."""
-    for each in sentences:
-        if line.endswith(each):
-            return Markup(markup(line.removesuffix(each)) + sentence(each))
+    """Return a line of a diagnosis; dollar signs mean maths only in the author's sentences."""
+    for authors in sentences:
+        if line.endswith(authors):
+            return Markup(markup(line.removesuffix(authors)) + sentence(authors))
     return Markup(markup(line[:MAX_LINE]))
 
 
 def _meta(heading: str) -> list[str]:
-    """Difficulty and minutes out of a prompt's heading, `Task 2 · Scores   ●●○○○ · 5 minutes · 2 points`."""
+    """Return difficulty and minutes from a prompt's heading, `Task 2 · Scores   ●●○○○ · 5 minutes · 2 points`."""
     level = re.search("[●○]{2,}", heading)
     minutes = re.search(r"\d+ minutes?", heading)
     words = [f"difficulty {level[0].count('●')} of {len(level[0])}"] if level else []
     return words + ([f"about {minutes[0]}"] if minutes else [])
 
 
-def _apart(task: TaskResult) -> str:
+def _alone(task: TaskResult) -> str:
     """Return what it means that a task earns more by itself than in the notebook."""
-    if not _is_apart(task):
+    if not _is_better_alone(task):
         return ""
     return (
         f"Run without the other tasks' cells, it earns {number(task.alone)} of {plural(task.max_points, 'point')}; "
@@ -139,7 +141,7 @@ def _apart(task: TaskResult) -> str:
     )
 
 
-def _is_apart(task: TaskResult) -> bool:
+def _is_better_alone(task: TaskResult) -> bool:
     return task.alone > task.in_sequence and task.verdict != "reviewed"
 
 
@@ -148,7 +150,7 @@ def _matrices(task: TaskResult) -> Markup | str:
         return ""
     try:
         return Markup(side_by_side(task.matrices))
-    except (KeyError, TypeError, ValueError):  # evidence is a learner's: the rest of the page has to stand
+    except (KeyError, TypeError, ValueError):  # evidence is a learner's: the page is made without it
         return ""
 
 
@@ -165,13 +167,13 @@ def _coloured(source: str) -> Markup:
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
-    # Of lines that hold blanks only, pygments' time grows with the square of their number.
+    # pygments' time grows with the square of the number of blank lines.
     plain = "\n".join(line.rstrip() for line in cut(source).splitlines())
     return Markup(highlight(plain, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)))
 
 
 def _figure(png: Any) -> str:
-    """A figure as base64, if that is what it is and a browser can draw it without harm."""
+    """Return a figure as base64, if it is one that a browser can draw without harm."""
     try:
         data = base64.b64decode("".join(png.split()), validate=True)
     except (AttributeError, ValueError, binascii.Error):
@@ -182,9 +184,9 @@ def _figure(png: Any) -> str:
     return base64.b64encode(data).decode() if 0 < width * height <= MAX_PIXELS else ""
 
 
-def _alt(told: Any) -> str:
-    """What a figure says of itself, for those who cannot see it."""
-    return f": {cut(told, MAX_LINE)}" if isinstance(told, str) and told.strip() else ""
+def _alt(text: Any) -> str:
+    """Return a figure's description, for those who cannot see it."""
+    return f": {cut(text, MAX_LINE)}" if isinstance(text, str) and text.strip() else ""
 
 
 def _notes(result: Result) -> list[dict[str, Any]]:
@@ -199,13 +201,13 @@ def _note(note: Note) -> Markup:
 
 
 def _next(result: Result, assignment: Assignment) -> dict[str, Any] | None:
-    """The first task that is still open, a hint for it, and how to check it."""
+    """Return the first task that is still open, a hint for it, and how to check it."""
     if result.status != "graded":
         return None
     for index, task in enumerate(result.tasks, 1):
         if task.points < task.max_points and task.verdict not in ("pending", "reviewed"):
-            asked = assignment.task(task.id)
-            hint = next(iter(hints(asked.prompt)), None) if asked else None
+            graded_task = assignment.task(task.id)
+            hint = next(iter(hints(graded_task.prompt)), None) if graded_task else None
             return {
                 "task": task,
                 "index": index,
@@ -213,8 +215,8 @@ def _next(result: Result, assignment: Assignment) -> dict[str, Any] | None:
                 "recheck": _recheck(assignment),
             }
     if any(task.verdict == "pending" for task in result.tasks):
-        return {"task": None, "words": "Nothing: your written answers are being read."}
-    return {"task": None, "words": "Nothing is open here. Well done."}
+        return {"task": None, "words": "Nothing: your written answers are still to be marked."}
+    return {"task": None, "words": "Nothing is left to do. Well done."}
 
 
 def _recheck(assignment: Assignment) -> Markup:
@@ -223,10 +225,10 @@ def _recheck(assignment: Assignment) -> Markup:
         return Markup("Run the check below its cell as often as you like, or all of them with <code>{}</code>.").format(
             command
         )
-    return Markup("When you have changed it, choose Kernel, Restart Kernel and Run All Cells, and look for errors.")
+    return Markup("After a change choose Kernel, Restart Kernel and Run All Cells, and look for errors.")
 
 
 def _time(submitted: str | None) -> str:
-    """A time in ISO 8601 to the minute: `2026-12-02 02:59 UTC`."""
-    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(?:\+00:00|Z)?$", submitted or "")
-    return f"{found[1]} {found[2]} UTC" if found else submitted or ""
+    """Return a time in ISO 8601 to the minute: `2026-12-02 02:59 UTC`."""
+    match = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*(?:\+00:00|Z)?$", submitted or "")
+    return f"{match[1]} {match[2]} UTC" if match else submitted or ""

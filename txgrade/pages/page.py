@@ -1,7 +1,7 @@
-"""What the pages share: templates, and bounds on what a submission may fill them with.
+"""Templates of the pages, and bounds on how much of a submission they show.
 
-A page is one file that asks nothing of the network and runs nothing. Whatever came from a submission is text in it:
-the templates escape by default, and the few pieces that are HTML are made beside this module.
+A page is one file that requests nothing from the network and runs nothing. Whatever came from a submission is text in
+it: the templates escape by default, and the few pieces that are HTML are made in this folder.
 """
 
 from functools import cache
@@ -27,7 +27,7 @@ ISOLATION = {
 
 
 def key_of(*parts: str) -> str:
-    """A short hash of what a page is made of: these parts, and the pages' own templates."""
+    """Return a short hash of what a page is made from: these parts and the templates."""
     whole = sha256()
     for part in (*parts, __version__, *(path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.iterdir()))):
         whole.update(f"{len(part)}:".encode() + part.encode("utf-8", "surrogatepass"))
@@ -35,7 +35,7 @@ def key_of(*parts: str) -> str:
 
 
 def page(template: str, content: dict[str, Any]) -> str:
-    """A template, filled: one HTML file."""
+    """Return a filled template: one HTML file."""
     css = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return printable(_templates().get_template(template).render(css=css, **content))
 
@@ -55,6 +55,6 @@ def _templates() -> jinja2.Environment:
 
 
 def cut(text: str, most: int = MAX_SOURCE) -> str:
-    """The beginning of a text that is longer than a page shows."""
+    """Return a text, shortened if it is longer than a page shows."""
     left = len(text) - most
     return text if left <= 0 else f"{text[:most]}\n… and {left:,} more characters"

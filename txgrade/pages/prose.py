@@ -1,4 +1,4 @@
-"""A task's prompt, which is markdown, as HTML that can do no harm: no scripts, no tags of its own, no requests."""
+"""Renders a task's prompt, which is markdown, as harmless HTML: no scripts, no tags of its own, no requests."""
 
 import html
 import re
@@ -20,7 +20,7 @@ DROPPED = ("href", "style", "class", "id", "xmlns")  # what maths in a page does
 
 
 def prose(markdown: str) -> str:
-    """Markdown as HTML; hints in `<details>` stay folded, maths becomes MathML."""
+    """Return markdown as HTML; hints in `<details>` stay folded, maths becomes MathML."""
     rest, *folds = FOLD.split(markdown)
     pieces = [_block(rest)]
     for i in range(0, len(folds), 3):
@@ -30,27 +30,27 @@ def prose(markdown: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """One of the author's sentences as HTML: the little markdown of a diagnosis, and maths between dollar signs."""
-    made = []
+    """Return one of the author's sentences as HTML: the markdown of a diagnosis, and maths between dollar signs."""
+    html_pieces = []
     for i, piece in enumerate(CODE.split(words)):  # text and code by turns
         texts = [piece] if i % 2 else MATHS.split(piece)  # text and TeX by turns
-        made += [maths(each) if j % 2 else markup(each) for j, each in enumerate(texts)]
-    return "".join(made)
+        html_pieces += [maths(text) if j % 2 else markup(text) for j, text in enumerate(texts)]
+    return "".join(html_pieces)
 
 
 def hints(markdown: str) -> list[tuple[str, str]]:
-    """Each fold's summary and body, as HTML."""
+    """Return each fold's summary and body as HTML."""
     return [(_inline(summary), _block(body)) for summary, body in FOLD.findall(markdown)]
 
 
 def untitled(markdown: str) -> tuple[str, str]:
-    """A prompt's first heading without its marks, and the rest; the heading is '' where it begins otherwise."""
-    found = re.match(r"\s*#{1,6}[ \t]+([^\n]*)(?:\n|$)", markdown)
-    return (found[1].strip(), markdown[found.end() :]) if found else ("", markdown)
+    """Return a prompt's first heading without its marks, and the rest; '' if it doesn't begin with a heading."""
+    match = re.match(r"\s*#{1,6}[ \t]+([^\n]*)(?:\n|$)", markdown)
+    return (match[1].strip(), markdown[match.end() :]) if match else ("", markdown)
 
 
 def maths(tex: str, display: str = "inline") -> str:
-    """TeX as MathML, which browsers draw by themselves; what can't be read, as it stands."""
+    """Return TeX as MathML, which browsers draw by themselves; TeX that can't be read stays as it is."""
     try:
         root = convert_to_element(tex.strip(), display=display)
     except Exception:  # of many kinds: a missing brace, an index without a number
@@ -80,7 +80,7 @@ def _render(tokens: list) -> str:
 
 
 def _harmless_links(tokens: list) -> None:
-    """A link out of the page tells nobody where from; one to a neighbouring file, which isn't there, is just words."""
+    """Let a link out of the page send no referrer, and turn one to a neighboring file, which isn't there, into text."""
     opened = []
     for token in tokens:
         if token.type == "link_open":

@@ -1,4 +1,4 @@
-"""Answers that look alike, for a person to look at. It says nothing about who wrote what, or why."""
+"""Finds similar answers for a person to look at. It says nothing about who wrote what, or why."""
 
 import ast
 import itertools
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from txgrade.source import parsed
 
-FEWEST = 50  # nodes beyond the stub, about four lines: in shorter answers equality means nothing
-NEAR = 0.8  # share of common pieces from which two answers are listed
-PIECE = 4  # nodes in a piece
-USUAL = 5, 0.1  # alike answers in a class, as a number and as a share: beyond both it is how one writes it
-LONGEST = 20_000, 3_000  # characters of an answer, and nodes, beyond which it isn't compared
-MOST = 200  # pairs that a person would look through
+MIN_NODES = 50  # beyond the stub, about four lines: in shorter answers equality means nothing
+MIN_SIMILARITY = 0.8  # fraction of common pieces from which two answers are listed
+PIECE_NODES = 4  # in a piece
+USUAL_COUNT, USUAL_FRACTION = 5, 0.1  # of alike answers in a class: beyond both, it is the usual way to write it
+MAX_CHARACTERS, MAX_NODES = 20_000, 3_000  # of an answer that is compared
+MAX_PAIRS = 200  # that a person would look through
 
 
 @dataclass(frozen=True)
 class Similar:
-    """Two answers to one task. `similarity` is 1 where their syntax trees are equal but for names and numbers."""
+    """Two answers to one task. `similarity` is 1 if their syntax trees are equal but for names and numbers."""
 
     task: str
     one: str
@@ -27,20 +27,20 @@ class Similar:
 
 
 def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -> list[Similar]:
-    """Pairs of alike answers: the most alike first, of these the longest; at most 200.
+    """Return pairs of similar answers: the most similar first, of these the longest; at most 200.
 
-    `answers[name][task]` is a submission's source, `stubs[task]` what everybody was given. Compared are syntax trees
-    without names, constants, docstrings, annotations and comments. Of several equal answers each is listed with the
-    first. Left out are short answers and very long ones, those that don't parse, and those that very many have alike.
+    `answers[name][task]` is a submission's source, `stubs[task]` what everybody got. Syntax trees are compared without
+    names, constants, docstrings, annotations and comments. Of several equal answers each is listed with the first.
+    Short and very long answers, those that don't parse, and those that very many learners have alike are left out.
     """
-    usual = max(USUAL[0], USUAL[1] * len(answers))
+    usual = max(USUAL_COUNT, USUAL_FRACTION * len(answers))
     pairs: list[tuple[int, Similar]] = []
     for task, stub in stubs.items():
-        given = len(_nodes(stub))
+        stub_nodes = len(_nodes(stub))
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, tasks in sorted(answers.items()):
             nodes = _nodes(tasks.get(task, ""))
-            if len(nodes) - given >= FEWEST and len(nodes) <= LONGEST[1]:
+            if len(nodes) - stub_nodes >= MIN_NODES and len(nodes) <= MAX_NODES:
                 groups[nodes].append(name)
         near = list(_near(list(groups)))
         alike = {nodes: len(names) for nodes, names in groups.items()}
@@ -50,34 +50,34 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
         for nodes, names in groups.items():
             if alike[nodes] <= usual:
                 pairs += [(len(nodes), Similar(task, names[0], other, 1.0)) for other in names[1:]]
-        for one, other, share in near:
+        for one, other, similarity in near:
             if max(alike[one], alike[other]) <= usual:
                 first, second = sorted((groups[one][0], groups[other][0]))
-                pairs.append((len(one), Similar(task, first, second, min(round(share, 2), 0.99))))
-    pairs.sort(key=lambda each: (-each[1].similarity, -each[0], each[1].task, each[1].one, each[1].other))
-    return [similar for _, similar in pairs[:MOST]]
+                pairs.append((len(one), Similar(task, first, second, min(round(similarity, 2), 0.99))))
+    pairs.sort(key=lambda pair: (-pair[1].similarity, -pair[0], pair[1].task, pair[1].one, pair[1].other))
+    return [similar for _, similar in pairs[:MAX_PAIRS]]
 
 
 def _near(trees: list[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], float]]:
-    """Pairs of trees with nearly the same pieces (Jaccard's index of runs of nodes)."""
+    """Yield pairs of trees with nearly the same pieces (Jaccard's index of runs of nodes)."""
     numbers: dict[tuple[str, ...], int] = {}
-    sets = []  # of pieces, each a bit of one integer: 45,000 pairs take a tenth of a second
+    sets = []  # of pieces, a bit of one integer for each: 45,000 pairs take a tenth of a second
     for tree in trees:
-        pieces = {tree[i : i + PIECE] for i in range(len(tree) - PIECE + 1)}
+        pieces = {tree[i : i + PIECE_NODES] for i in range(len(tree) - PIECE_NODES + 1)}
         sets.append((len(pieces), sum(1 << numbers.setdefault(piece, len(numbers)) for piece in pieces)))
     for i, (count, mine) in enumerate(sets):
         for j in range(i):
             size, theirs = sets[j]
             common = (mine & theirs).bit_count()
-            if common >= NEAR * (count + size - common):
+            if common >= MIN_SIMILARITY * (count + size - common):
                 yield trees[j], trees[i], common / (count + size - common)
 
 
 def _nodes(source: str) -> tuple[str, ...]:
-    """The kinds of the nodes of a program, in order, without what a copy would change first."""
-    if len(source) > LONGEST[0]:
+    """Return the kinds of the nodes of a program, in order, without what a copy would change first."""
+    if len(source) > MAX_CHARACTERS:
         return ()
-    return tuple(itertools.islice(_walk(parsed(source)), LONGEST[1] + 1))
+    return tuple(itertools.islice(_walk(parsed(source)), MAX_NODES + 1))
 
 
 def _walk(tree: ast.AST) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What an instructor reads of a grading run: one page about the whole class."""
+"""The page that an instructor reads about the whole class."""
 
 import re
 from collections import Counter
@@ -22,12 +22,12 @@ ENDED = re.compile(r"(?:(?P<cell>The cell of your answer ended with)|Your answer
 def summary_page(
     results: list[Result], assignment: Assignment, similar: Iterable[Similar] = (), missing: Iterable[str] = ()
 ) -> str:
-    """The page for the instructor: one HTML file that links to the learners' pages.
+    """Return the page for the instructor: one HTML file that links to the learners' pages.
 
-    `similar` lists answers that resemble each other, `missing` whoever handed in nothing.
+    `similar` lists answers that resemble each other, `missing` people who submitted nothing.
     """
     graded = [result for result in results if result.status == "graded"]
-    shares = [result.score / result.max_score for result in graded if result.max_score]
+    fractions = [result.score / result.max_score for result in graded if result.max_score]
     titles = {task.id: task.title or task.id for task in assignment.tasks}
     levels = Counter(result.isolation for result in graded or results)
     return page(
@@ -36,10 +36,10 @@ def summary_page(
             "assignment": assignment,
             "count": len(results),
             "graded": len(graded),
-            "full": sum(s >= 1 for s in shares),
-            "median": _percent(median(shares)) if shares else "",
-            "mean": _percent(fmean(shares)) if shares else "",
-            "chart": _chart(shares),
+            "full": sum(fraction >= 1 for fraction in fractions),
+            "median": _percent(median(fractions)) if fractions else "",
+            "mean": _percent(fmean(fractions)) if fractions else "",
+            "chart": _chart(fractions),
             "tasks": [_class_task(task, graded) for task in assignment.tasks],
             "look": [
                 (result.submission, _link(result), _reasons(result, titles))
@@ -49,7 +49,7 @@ def summary_page(
             "failed": [
                 (result.submission, _link(result), result.status) for result in results if result.status != "graded"
             ],
-            "similar": [_similar(each, titles) for each in similar],
+            "similar": [_similar(pair, titles) for pair in similar],
             "missing": list(missing),
             "levels": [(ISOLATION.get(level, level), number) for level, number in levels.most_common()],
             "sealed": set(levels) <= {"sealed"},
@@ -60,27 +60,24 @@ def summary_page(
 
 
 def _in_kernel(graded: list[Result]) -> dict[str, Any] | None:
-    """How much of an assignment's points, and of what the class has earned, comes from tests beside the answer."""
+    """Return how many points, of the assignment's and of what the class earned, come from tests in the kernel."""
     tasks = [task for result in graded for task in result.tasks]
     if not any(task.kind == "tests" for task in tasks):
         return None
-    earned, beside = (sum(task.points for task in each) for each in (tasks, filter(_beside, tasks)))
+    earned = sum(task.points for task in tasks)
+    by_tests = sum(task.points for task in tasks if task.kind == "tests" and task.verdict != "reviewed")
     return {
         "most": sum(task.max_points for task in graded[0].tasks if task.kind == "tests"),
         "of": graded[0].max_score,
-        "share": _percent(beside / earned) if earned else "",
+        "share": _percent(by_tests / earned) if earned else "",
     }
 
 
-def _beside(task: TaskResult) -> bool:
-    return task.kind == "tests" and task.verdict != "reviewed"
-
-
 def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:
-    answers = [each for result in graded for each in result.tasks if each.id == task.id]
-    right = sum(each.points >= each.max_points for each in answers)
-    wrong = [each for each in answers if each.points < each.max_points]
-    mistakes = Counter(words for each in wrong for words in _mistakes(each))
+    answers = [answer for result in graded for answer in result.tasks if answer.id == task.id]
+    right = sum(answer.points >= answer.max_points for answer in answers)
+    wrong = [answer for answer in answers if answer.points < answer.max_points]
+    mistakes = Counter(words for answer in wrong for words in _mistakes(answer))
     return {
         "title": task.title or task.id,
         "kind": task.kind,
@@ -88,17 +85,17 @@ def _class_task(task: Any, graded: list[Result]) -> dict[str, Any]:
         "right": right,
         "count": len(answers),
         "share": round(100 * right / len(answers)) if answers else 0,
-        "mean": number(sum(each.points for each in answers) / len(answers)) if answers else "–",
-        "pending": sum(each.verdict == "pending" for each in answers),
+        "mean": number(sum(answer.points for answer in answers) / len(answers)) if answers else "–",
+        "pending": sum(answer.verdict == "pending" for answer in answers),
         "mistakes": mistakes.most_common(5),
         "others": max(0, len(mistakes) - 5),
     }
 
 
 def _mistakes(task: TaskResult) -> list[Markup]:
-    """What went wrong, in words that many may share: the author's, for as many mistakes as were made; else one."""
+    """Return what went wrong, in words that answers may have in common: the author's sentences, else one of ours."""
     if task.sentences and task.verdict != "reviewed":
-        return [Markup(sentence(each)) for each in task.sentences]
+        return [Markup(sentence(authors)) for authors in task.sentences]
     ended = ENDED.match(task.lines[0]) if task.lines else None
     if task.verdict == "error" and ended:
         what = "Its cell ended with" if ended["cell"] else "It raised"
@@ -121,26 +118,26 @@ def _reasons(result: Result, titles: dict[str, str]) -> list[Markup]:
         if note.review
     ]
     waiting = [titles.get(task.id, task.id) for task in result.tasks if task.verdict == "pending"]
-    reasons += [titled(title, "a written answer waits for points") for title in waiting]
+    reasons += [titled(title, "a written answer is to be marked") for title in waiting]
     return [Markup(markup(cut(reason, MAX_LINE))) for reason in reasons]
 
 
-def _similar(each: Any, titles: dict[str, str]) -> dict[str, Any]:
+def _similar(pair: Similar, titles: dict[str, str]) -> dict[str, Any]:
     return {
-        "task": titles.get(each.task, each.task),
-        "one": (each.one, _href(each.one)),
-        "other": (each.other, _href(each.other)),
-        "share": _percent(each.similarity),
+        "task": titles.get(pair.task, pair.task),
+        "one": (pair.one, _href(pair.one)),
+        "other": (pair.other, _href(pair.other)),
+        "share": _percent(pair.similarity),
     }
 
 
-def _chart(shares: list[int | float]) -> Markup | str:
-    """How many submissions reached which share of the points: ten columns."""
-    if not shares:
+def _chart(fractions: list[int | float]) -> Markup | str:
+    """Draw how many submissions reached which part of the points: ten columns."""
+    if not fractions:
         return ""
     columns = [0] * 10
-    for share in shares:
-        columns[min(9, max(0, int(share * 10 + 1e-9)))] += 1
+    for fraction in fractions:
+        columns[min(9, max(0, int(fraction * 10 + 1e-9)))] += 1
     top, width, height = max(columns), 52, 130
     bars, words = [], []
     for i, count in enumerate(columns):
@@ -154,7 +151,7 @@ def _chart(shares: list[int | float]) -> Markup | str:
         bars.append(f'<text class="soft" x="{x + 22}" y="{height + 42}" text-anchor="middle">{label}</text>')
     return Markup(
         '<svg viewBox="0 0 530 190" role="img" aria-labelledby="chart-title chart-words" width="530" '
-        'style="max-width: 100%; height: auto"><title id="chart-title">How many submissions reached which share of the '
+        'style="max-width: 100%; height: auto"><title id="chart-title">How many submissions reached how many of the '
         f'points</title><desc id="chart-words">{"; ".join(words)}.</desc>{"".join(bars)}'
         f'<line class="axis" x1="6" x2="524" y1="{height + 24.5}" y2="{height + 24.5}"/>'
         '<text class="soft" x="265" y="188" text-anchor="middle">% of the points</text></svg>'
@@ -169,5 +166,5 @@ def _href(submission: str) -> str:
     return f"feedback/{quote(submission.encode('utf-8', 'replace'), safe='')}.html"
 
 
-def _percent(share: int | float) -> str:
-    return f"{100 * share:.0f} %"
+def _percent(fraction: int | float) -> str:
+    return f"{100 * fraction:.0f} %"

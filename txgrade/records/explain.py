@@ -1,4 +1,4 @@
-"""`txgrade explain`: how a grade came about."""
+"""Explains how a grade came about: `txgrade explain`."""
 
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.grades import LedgerEntry
@@ -8,7 +8,7 @@ from txgrade.text import plural, printable
 
 
 def explain(book: Gradebook, name: str) -> str:
-    """How a submission's grades came about, oldest first, and how to repeat the last one; for a terminal.
+    """Return how a submission's grades came about, oldest first, and how to repeat the last one; for a terminal.
 
     Raises:
         GradebookError: no such submission.
@@ -29,9 +29,9 @@ def explain(book: Gradebook, name: str) -> str:
 def _entry(book: Gradebook, entry: LedgerEntry, number: int, count: int) -> str:
     result = entry.result
     final = book.with_reviews(result)
-    given = f", {final.score:g} with reviews" if final.score != result.score else ""
+    reviewed = f", {final.score:g} with reviews" if final.score != result.score else ""
     lines = [
-        f"{result.submission}: {result.score:g} of {result.max_score:g}{given}; {result.status}",
+        f"{result.submission}: {result.score:g} of {result.max_score:g}{reviewed}; {result.status}",
         f"  entry {number} of {count}, written {entry.time} in run {entry.run}",
         f"  file        {result.submission_hash or 'could not be read'}",
         f"  assignment  {result.assignment_hash}",
@@ -45,7 +45,7 @@ def _entry(book: Gradebook, entry: LedgerEntry, number: int, count: int) -> str:
         lines += ["", *_task(task)]
         for review in book.reviews(task.id, task.answer_hash, result):
             by = f" by {review.by}" if review.by else ""
-            alone = ", of this submission alone" if review.submission else ""
+            alone = ", for this submission only" if review.submission else ""
             lines.append(
                 f"      review {review.time}{by}{alone}: {review.points:g} of {task.max_points:g}"
                 + (f": {review.comment}" if review.comment else "")

@@ -1,7 +1,7 @@
-"""The gradebook: a ledger in one SQLite file that says of every grade when, from what and how it came about.
+"""The gradebook: a ledger in one SQLite file that tells when, from what and how every grade came about.
 
-`Ledger` is the file, `Grades` what the grader wrote into it. Here is what people have given since: points for written
-answers, and other points than the grader's.
+`Ledger` is the file, `Grades` what the grader wrote into it. This module adds reviews: points that people gave for
+written answers, or instead of the grader's.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from txgrade.text import plural
 
 @dataclass(frozen=True)
 class Review:
-    """What a person gave for one answer: whoever handed it in, or one submission alone."""
+    """Points that a person gave for one answer, in every submission that holds it or in one submission only."""
 
     assignment: str  # its name
     task: str
@@ -68,29 +68,29 @@ class Gradebook(Grades):
         submission: str | None = None,
         assignment: str | None = None,
     ) -> None:
-        """Give points for an answer, instead of what it has: for every submission that holds exactly this answer.
+        """Give points for an answer, instead of those that it has, in every submission that holds exactly this answer.
 
-        With `submission` it is for this one alone, and goes before one for all. It holds for the assignment of a name,
-        by default the one graded last, in each of its versions. Earlier reviews are kept; the newest counts.
+        With `submission` the review is for this one only, and overrides one for all. It holds in each version of an
+        assignment, by default of the one graded last. Earlier reviews are kept; the newest counts.
 
         Raises:
             GradebookError: nobody gave this answer, or the points are not within the task's.
         """
         assignment = assignment or self._name(self._last_assignment())
-        wanted = [ASSIGNMENTS.c.name == assignment, ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash]
-        wanted += [RESULTS.c.submission == submission] * (submission is not None)
+        conditions = [ASSIGNMENTS.c.name == assignment, ANSWERS.c.task == task, ANSWERS.c.answer_hash == answer_hash]
+        conditions += [RESULTS.c.submission == submission] * (submission is not None)
         query = (
             sql.select(ANSWERS.c.max_points)
             .join(RESULTS, RESULTS.c.id == ANSWERS.c.result)
             .join(ASSIGNMENTS, ASSIGNMENTS.c.hash == RESULTS.c.assignment_hash)
-            .where(*wanted)
+            .where(*conditions)
         )
         with self._transaction() as connection:
-            most = connection.execute(query.order_by(ANSWERS.c.result.desc())).scalars().first()
-        if most is None:
+            max_points = connection.execute(query.order_by(ANSWERS.c.result.desc())).scalars().first()
+        if max_points is None:
             raise GradebookError(f"no submission in {self.path} has this answer to task {task!r}")
-        if isinstance(points, bool) or not 0 <= points <= most:  # NaN is not either
-            raise GradebookError(f"{plural(points, 'point')} for task {task!r}: give 0 to {most:g}")
+        if isinstance(points, bool) or not 0 <= points <= max_points:  # false for NaN as well
+            raise GradebookError(f"{plural(points, 'point')} for task {task!r}: give 0 to {max_points:g}")
         with self._transaction(write=True) as connection:
             insert(
                 connection,
@@ -105,41 +105,41 @@ class Gradebook(Grades):
             )
 
     def override(self, submission: str, task: str, points: int | float, reason: str, by: str = "") -> None:
-        """Give one submission other points for a task, for a reason that its page says, as long as its answer stands.
+        """Give one submission other points for a task, with a reason for its page, as long as its answer is the same.
 
         Raises:
             GradebookError: no such submission or task, no reason, or points that are not within the task's.
         """
         if not reason.strip():
-            raise GradebookError("say why: --reason TEXT stands on the learner's page")
+            raise GradebookError("say why with --reason TEXT: the learner's page shows it")
         results = {result.submission: result for result in self.latest()}
         if submission not in results:
             raise GradebookError(self.nobody(submission))
-        tasks = {each.id: each for each in results[submission].tasks}
+        tasks = {task_result.id: task_result for task_result in results[submission].tasks}
         if task not in tasks:
             raise GradebookError(f"{submission} has no task {task!r}; it has {', '.join(tasks) or 'none: not graded'}")
         self.review(task, tasks[task].answer_hash, points, reason, by, submission=submission)
 
     def latest(self, assignment_hash: str | None = None) -> list[Result]:
-        """The newest grade of each submission, by name, with reviews; by default of the assignment graded last."""
-        return [self.with_reviews(result) for result in self.given(assignment_hash)]
+        """Return the newest grade of each submission, by name, with reviews; by default of the last assignment."""
+        return [self.with_reviews(result) for result in self.newest(assignment_hash)]
 
     def reviews(self, task: str, answer_hash: str, result: Result | None = None) -> list[Review]:
-        """All reviews of an answer, oldest first: the last counts.
+        """Return all reviews of an answer, oldest first: the last counts.
 
-        They are those of the assignment that was graded last; with a result, those that hold for it: of its assignment,
-        and last those of this submission alone.
+        They are of the assignment that was graded last; with a result, of its assignment, and at the end those of this
+        submission only.
         """
         hash = result.assignment_hash if result else self._last_assignment()
         reviews = self._reviews(self._name(hash), {answer_hash}, result.submission if result else None)
         return [review for review in reviews if review.task == task]
 
     def with_reviews(self, result: Result) -> Result:
-        """A result with the points that people gave for its answers, its lateness taken off anew."""
+        """Return a result with the points that people gave for its answers, and its late penalty worked out anew."""
         hashes = {task.answer_hash for task in result.tasks}
         reviews = self._reviews(self._name(result.assignment_hash), hashes, result.submission)
-        given = {(review.task, review.answer_hash): review for review in reviews}
-        newest = {task.id: given[key] for task in result.tasks if (key := (task.id, task.answer_hash)) in given}
+        by_answer = {(review.task, review.answer_hash): review for review in reviews}
+        newest = {task.id: by_answer[key] for task in result.tasks if (key := (task.id, task.answer_hash)) in by_answer}
         if not newest:
             return result
         tasks = tuple(_reviewed(task, newest[task.id]) if task.id in newest else task for task in result.tasks)
@@ -164,31 +164,29 @@ class Gradebook(Grades):
             ]
 
     def pending(self, task: str | None = None) -> list[Pending]:
-        """The written answers that wait for points, each text once, in the order of the tasks."""
+        """Return the written answers that wait for points, each text once, in the order of the tasks."""
         hash = self._last_assignment()
-        asked = {each["id"]: each for each in self._assignment(hash).get("tasks", ())}
+        graded_tasks = {graded_task["id"]: graded_task for graded_task in self._assignment(hash).get("tasks", ())}
         holders: dict[tuple[str, str], list[tuple[str, TaskResult]]] = {}
         for result in self.latest(hash):
-            for each in result.tasks:
-                if each.verdict == "pending" and task in (None, each.id):
-                    holders.setdefault((each.id, each.answer_hash), []).append((result.submission, each))
-        order = list(asked)
+            for answered in result.tasks:
+                if answered.verdict == "pending" and task in (None, answered.id):
+                    holders.setdefault((answered.id, answered.answer_hash), []).append((result.submission, answered))
+        order = {id: index for index, id in enumerate(graded_tasks)}
         pending = [
             Pending(
                 id,
-                held[0][1].title,
+                group[0][1].title,
                 answer_hash,
-                held[0][1].answer,
-                held[0][1].max_points,
-                asked.get(id, {}).get("prompt", ""),
-                asked.get(id, {}).get("rubric", ""),
-                tuple(name for name, _ in held),
+                group[0][1].answer,
+                group[0][1].max_points,
+                graded_tasks.get(id, {}).get("prompt", ""),
+                graded_tasks.get(id, {}).get("rubric", ""),
+                tuple(name for name, _ in group),
             )
-            for (id, answer_hash), held in holders.items()
+            for (id, answer_hash), group in holders.items()
         ]
-        return sorted(
-            pending, key=lambda each: (order.index(each.task) if each.task in order else len(order), each.submissions)
-        )
+        return sorted(pending, key=lambda answer: (order.get(answer.task, len(order)), answer.submissions))
 
     def _lateness(self, result: Result) -> int | float:
         due = self._assignment(result.assignment_hash).get("due")

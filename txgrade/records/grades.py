@@ -1,7 +1,7 @@
-"""What the grader has given: runs, the seeds that were drawn for them, and of each submission every grade.
+"""The grades that the grader gave: runs, the seeds that were drawn for them, and every grade of each submission.
 
-Rows are only ever added; triggers in the file refuse everything else. A submission is one transaction, so the file is
-sound whenever its writer dies. One process writes at a time; reading is always possible.
+Rows are only added; triggers in the file refuse everything else. A submission is one transaction, so the file is sound
+whenever its writer dies. One process writes at a time; reading is always possible.
 """
 
 import json
@@ -36,23 +36,23 @@ class Grades(Ledger):
     # What a grading run writes
 
     def seeds(self, assignment_hash: str, count: int, fresh: bool = True) -> tuple[int, ...]:
-        """The seeds to grade on: those drawn last, so that a run which was stopped goes on with them.
+        """Return the seeds to grade on: those drawn last, so that a run which was stopped goes on with them.
 
         With `fresh` they are drawn anew once anybody may have read a page about them, that is, after the end of a run
-        which graded on them: a page says what was expected, and an answer handed in later could be made of that.
+        which graded on them: a page says what was expected, and a later answer could be made from that.
         """
         query = sql.select(SEEDS.c.seeds).where(SEEDS.c.assignment_hash == assignment_hash).order_by(SEEDS.c.id)
         with self._transaction() as connection:
-            known = list(connection.execute(query).scalars())
+            rows = list(connection.execute(query).scalars())
             read = connection.execute(
                 sql.select(RESULTS.c.id)
                 .join(FINISHED, FINISHED.c.run >= RESULTS.c.run)
-                .where(RESULTS.c.seeds.in_(known[-1:]))
+                .where(RESULTS.c.seeds.in_(rows[-1:]))
             ).first()
-        last = tuple(json.loads(known[-1])) if known else ()
+        last = tuple(json.loads(rows[-1])) if rows else ()
         if len(last) == count and not (fresh and read):
             return last
-        used = {seed for row in known for seed in json.loads(row)}
+        used = {seed for row in rows for seed in json.loads(row)}
         drawn: list[int] = []
         while len(drawn) < count:
             seed = PUBLIC_SEEDS + secrets.randbelow(GRADING_SEEDS - PUBLIC_SEEDS)
@@ -62,7 +62,7 @@ class Grades(Ledger):
         return tuple(drawn)
 
     def start_run(self, assignment: Any, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
-        """Write down that a run begins, and by which `Assignment` it grades; returns the run's number."""
+        """Write down that a run begins, and by which `Assignment` it grades; return the run's number."""
         source = assignment.path.read_text(encoding="utf-8") if assignment.path.is_file() else ""
         tasks = [asdict(task) for task in assignment.tasks]
         data = {
@@ -73,8 +73,8 @@ class Grades(Ledger):
             "source": source,
         }
         with self._transaction(write=True) as connection:
-            known = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
-            if connection.execute(known).first() is None:
+            same = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
+            if connection.execute(same).first() is None:
                 insert(connection, ASSIGNMENTS, hash=assignment.hash, name=assignment.name, data=as_json(data))
             return insert(
                 connection,
@@ -87,19 +87,19 @@ class Grades(Ledger):
             )
 
     def as_graded(self, assignment: Any) -> Any:
-        """The `Assignment` with what its reference said of it in an earlier run; None where none got so far."""
+        """Return the `Assignment` with what its reference said of it in an earlier run; None if no run got so far."""
         data = self._assignment(assignment.hash)
         if not data:
             return None
-        known = {each["id"]: each for each in data["tasks"]}
+        stored = {task["id"]: task for task in data["tasks"]}
         tasks = tuple(
-            replace(task, kind=known[task.id]["kind"], forbidden=tuple(known[task.id]["forbidden"]))
+            replace(task, kind=stored[task.id]["kind"], forbidden=tuple(stored[task.id]["forbidden"]))
             for task in assignment.tasks
         )
         return replace(assignment, tasks=tasks, due=data["due"])
 
     def finish_run(self, run: int) -> None:
-        """Write down that a run has come to its end: from now on its pages may be in anybody's hands."""
+        """Write down that a run has ended: from now on anybody may have read its pages."""
         with self._transaction(write=True) as connection:
             insert(connection, FINISHED, run=run)
 
@@ -139,20 +139,20 @@ class Grades(Ledger):
         seeds: int | tuple[int, ...],
         isolation: str,
     ) -> Result | None:
-        """The grade of exactly this file under exactly these conditions, without reviews; None where there is none.
+        """Return the grade of exactly this file under exactly these conditions, without reviews; None if there is none.
 
-        `seeds` are the seeds themselves, or just how many. A file that could not be read (no hash) is never the same.
+        `seeds` are the seeds themselves, or only how many. A file that could not be read (no hash) is never the same.
         """
         if not submission_hash:
             return None
-        wanted = {
+        conditions = {
             "submission": submission,
             "submission_hash": submission_hash,
             "assignment_hash": assignment_hash,
             "environment": environment,
             "isolation": isolation,
         }
-        same = [RESULTS.c[name] == value for name, value in wanted.items()]
+        same = [RESULTS.c[name] == value for name, value in conditions.items()]
         same.append(
             sql.func.json_array_length(RESULTS.c.seeds) == seeds
             if isinstance(seeds, int)
@@ -163,17 +163,17 @@ class Grades(Ledger):
             data = connection.execute(query.order_by(RESULTS.c.id.desc())).scalars().first()
         return None if data is None else result_from(json.loads(data))
 
-    def given(self, assignment_hash: str | None = None) -> list[Result]:
-        """The newest grade of each submission, by name, without reviews; by default of the assignment graded last."""
+    def newest(self, assignment_hash: str | None = None) -> list[Result]:
+        """Return the newest grade of each submission, by name, without reviews; by default of the last assignment."""
         assignment_hash = assignment_hash or self._last_assignment()
-        newest = sql.select(sql.func.max(RESULTS.c.id)).where(RESULTS.c.assignment_hash == assignment_hash)
-        query = sql.select(RESULTS.c.data).where(RESULTS.c.id.in_(newest.group_by(RESULTS.c.submission)))
+        last = sql.select(sql.func.max(RESULTS.c.id)).where(RESULTS.c.assignment_hash == assignment_hash)
+        query = sql.select(RESULTS.c.data).where(RESULTS.c.id.in_(last.group_by(RESULTS.c.submission)))
         with self._transaction() as connection:
             results = [result_from(json.loads(data)) for data in connection.execute(query).scalars()]
         return sorted(results, key=lambda result: result.submission)
 
     def history(self, submission: str) -> list[LedgerEntry]:
-        """All that was ever written down about a submission, oldest first."""
+        """Return all entries of a submission, oldest first."""
         query = (
             sql.select(RESULTS.c.id, RESULTS.c.run, RESULTS.c.time, RUNS.c.path, RESULTS.c.data)
             .join(RUNS, RUNS.c.id == RESULTS.c.run)
@@ -187,21 +187,21 @@ class Grades(Ledger):
             ]
 
     def names(self) -> list[str]:
-        """Every submission that has an entry."""
+        """Return the names of all submissions that have an entry."""
         with self._transaction() as connection:
             query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
             return list(connection.execute(query).scalars())
 
     def title(self) -> str:
-        """Of the assignment that was graded last."""
+        """Return the title of the assignment that was graded last."""
         return self._assignment(self._last_assignment()).get("title", "")
 
     def nobody(self, name: str) -> str:
-        """That there is no submission of a name, and which there are."""
+        """Return a sentence that says that there is no submission of a name, and which there are."""
         names = self.names()
-        names = [each for each in names if person(each) == person(name)] or names
-        some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        return f"no submission {name!r} in {self.path}; it has {some or 'none yet'}"
+        names = [other for other in names if person(other) == person(name)] or names
+        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        return f"no submission {name!r} in {self.path}; it has {shown or 'none yet'}"
 
     def _last_assignment(self) -> str:
         with self._transaction() as connection:
@@ -209,7 +209,7 @@ class Grades(Ledger):
             return connection.execute(query).scalars().first() or ""
 
     def _name(self, hash: str) -> str:
-        """Of an assignment: what stays when it is changed."""
+        """Return an assignment's name, which stays when the assignment is changed."""
         with self._transaction() as connection:
             query = sql.select(ASSIGNMENTS.c.name).where(ASSIGNMENTS.c.hash == hash)
             return connection.execute(query).scalars().first() or ""
@@ -222,7 +222,7 @@ class Grades(Ledger):
 
 
 def insert(connection: sql.Connection, table: sql.Table, **values: Any) -> Any:
-    """Write down a row, with the time; returns its key."""
+    """Write down a row, with the time; return its key."""
     row = sql.insert(table).values(time=datetime.now(UTC).isoformat(timespec="milliseconds"), **values)
     key = connection.execute(row).inserted_primary_key
     assert key is not None
@@ -230,5 +230,5 @@ def insert(connection: sql.Connection, table: sql.Table, **values: Any) -> Any:
 
 
 def as_json(data: Any) -> str:
-    """ASCII, so that no text of a submission can fail to be written."""
+    """Return data as JSON in ASCII, so that any text of a submission can be written."""
     return json.dumps(data, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What a submission loses by coming late."""
+"""Works out what a late submission loses."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -8,10 +8,10 @@ LATEST = datetime(9000, 1, 1, tzinfo=UTC)  # a file may say any time, and days a
 
 
 def late(due: dict, submitted: str) -> tuple[float, str]:
-    """The share of the points that a submission loses, and why; (0, "") where it came in time.
+    """Return the fraction of the points that a submission loses, and why; (0, "") if it came in time.
 
-    `due` is what `txgrade.due` noted, `submitted` a time in ISO 8601, UTC where it doesn't say. A day ends at
-    the same time of day where the exercise is due, also where the clocks change in between.
+    `due` is what `txgrade.due` noted, `submitted` a time in ISO 8601, UTC unless it names a zone. A day ends at the
+    same time of day in the zone where the exercise is due, even if the clocks change in between.
 
     Raises:
         ValueError: `submitted` is not a time.
@@ -23,14 +23,14 @@ def late(due: dict, submitted: str) -> tuple[float, str]:
     days = max(1, (at - deadline(due)).days)  # never too many: a day has at most one hour more
     while deadline(due, days) < at:
         days += 1
-    share = round(float(min(due["per_day"] * days, due["at_most"])), 12)
-    return share, (
-        f"{days} {'day' if days == 1 else 'days'} late (due {due['when']}, {due['timezone']}): {share:.0%} off"
+    fraction = round(float(min(due["per_day"] * days, due["at_most"])), 12)
+    return fraction, (
+        f"{days} {'day' if days == 1 else 'days'} late (due {due['when']}, {due['timezone']}): {fraction:.0%} off"
     )
 
 
 def deadline(due: dict, days: int = 0) -> datetime:
-    """The end, UTC, `days` later by the clock on the wall."""
+    """Return the deadline, UTC, `days` later by the clock on the wall."""
     try:
         when = datetime.strptime(due["when"], DATE)
     except ValueError as reason:
@@ -41,6 +41,6 @@ def deadline(due: dict, days: int = 0) -> datetime:
         raise ValueError(
             f'due(…, timezone="{due["timezone"]}"): not a time zone; give e.g. "Europe/Zurich"'
         ) from reason
-    there = when.replace(tzinfo=zone) + timedelta(days=days)
-    # Where the clocks go back, a time of day is there twice: the later counts, for the learner.
-    return max(there.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
+    local = when.replace(tzinfo=zone) + timedelta(days=days)
+    # When the clocks go back, a time of day comes twice: the later one counts, for the learner.
+    return max(local.replace(fold=fold).astimezone(UTC) for fold in (0, 1))

@@ -1,4 +1,4 @@
-"""A ledger in one SQLite file: one process writes at a time, and what is written is whole whenever its writer dies."""
+"""A ledger in one SQLite file: one process writes at a time, and its file is sound whenever the writer dies."""
 
 import contextlib
 import os
@@ -10,11 +10,11 @@ import sqlalchemy as sql
 
 from txgrade.records.tables import APPLICATION, TABLES, VERSION, append_only
 
-WAIT = 30  # seconds that a reader and the writer wait for each other
+WAIT_SECONDS = 30  # that a reader and the writer wait for each other
 
 
 class GradebookError(ValueError):
-    """The gradebook is in use, damaged, not one of ours, or what is to be written makes no sense."""
+    """The gradebook is in use, damaged, or not one of ours; or what is to be written makes no sense."""
 
 
 class Ledger:
@@ -36,7 +36,9 @@ class Ledger:
             raise GradebookError(f"no folder {self.path.parent} to keep a gradebook in")
         # A connection lives as long as its transaction: none is open when processes fork.
         self._engine = sql.create_engine(
-            sql.URL.create("sqlite", database=str(self.path)), poolclass=sql.NullPool, connect_args={"timeout": WAIT}
+            sql.URL.create("sqlite", database=str(self.path)),
+            poolclass=sql.NullPool,
+            connect_args={"timeout": WAIT_SECONDS},
         )
         sql.event.listen(self._engine, "connect", _connected)
         sql.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
@@ -64,7 +66,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _transaction(self, write: bool = False) -> Iterator[sql.Connection]:
-        """All in the block or nothing."""
+        """Write all that the block does, or nothing."""
         if write:
             self._take_lock()
         try:
@@ -77,19 +79,19 @@ class Ledger:
         if "not a database" in error:
             return f"{self.path} is not a gradebook: it is not an SQLite file"
         if "malformed" in error:
-            return f"{self.path} is damaged ({error}); put it aside and grade again, or take an earlier copy of it"
+            return f"{self.path} is damaged ({error}); move it away and grade again, or restore a copy of it"
         if "readonly" in error or "unable to open" in error:
             return f"{self.path} can't be written: {error}"
         return f"{self.path}: {error}"
 
     def _take_lock(self) -> None:
-        """One writer: a lock that ends with this process, however it ends, and that no child inherits."""
+        """Become the one writer, by a lock that ends with this process, however it ends; no child inherits it."""
         if self._lock is not None:
             return
         import fcntl
 
         path = self.path.resolve()
-        busy = f"{self.path} is in use by another grading run; wait for its end, or choose another folder"
+        busy = f"{self.path} is in use by another grading run; wait until it ends, or choose another folder"
         if path in _LOCKED:
             raise GradebookError(busy)
         try:
@@ -105,7 +107,7 @@ class Ledger:
         _LOCKED.add(path)
 
     def _create(self) -> None:
-        """Make the tables in an empty file, in one transaction: nobody ever sees half of them."""
+        """Make the tables in an empty file, in one transaction, so that nobody sees half of them."""
         with self._transaction(write=True) as connection:
             if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar():
                 return
@@ -131,7 +133,7 @@ class Ledger:
                 raise GradebookError(self._words(f"malformed: {' '.join(damage.split())}"))
 
 
-_LOCKED: set[Path] = set()  # by this process, for which the system's lock is no obstacle
+_LOCKED: set[Path] = set()  # by this process, which the system's lock would not keep out
 
 
 def _connected(connection: Any, record: object) -> None:

@@ -1,4 +1,4 @@
-"""The results folder, `--out`: it lies apart from what is graded, and nothing is written through a link in it."""
+"""The results folder, `--out`: it is apart from what is graded, and nothing is written through a link in it."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ PRIVATE = 0o700  # of a folder; without the right to enter it, of a file
 
 
 def need_apart(out: Path, inbox: Path, assignment: Path) -> None:
-    """Refuse a results folder that holds what is graded, or lies where learners hand in.
+    """Refuse a results folder that holds what is graded, or is where learners submit.
 
     Raises:
         ValueError: it is a file, the inbox, in it or around it, or the assignment's own folder.
@@ -26,7 +26,7 @@ def need_apart(out: Path, inbox: Path, assignment: Path) -> None:
     if _same(out, inbox):
         raise ValueError(f"--out {out} is the folder of submissions: {elsewhere}")
     if _holds(inbox, out):
-        raise ValueError(f"--out {out} lies in the folder of submissions, {inbox}: {elsewhere}")
+        raise ValueError(f"--out {out} is inside the folder of submissions, {inbox}: {elsewhere}")
     if _holds(out, inbox):
         raise ValueError(f"--out {out} holds the folder of submissions, {inbox}: {elsewhere}")
     if _same(out, assignment.parent):
@@ -34,7 +34,7 @@ def need_apart(out: Path, inbox: Path, assignment: Path) -> None:
 
 
 def open_out(out: Path) -> None:
-    """Make the results folder where it is missing, closed to others, and see that what is in it is our own.
+    """Make the results folder if it is missing, closed to others, and check that what is in it is our own.
 
     Raises:
         ValueError: it can't be made or written in, or holds a link where a file of ours belongs.
@@ -49,10 +49,10 @@ def open_out(out: Path) -> None:
 
 
 def need_no_links(out: Path) -> None:
-    """Refuse a results folder with a link, a pipe or a device where files and folders of ours belong.
+    """Refuse a results folder with a link, a pipe or a device in place of a file or a folder of ours.
 
     Raises:
-        ValueError: there is one; its name.
+        ValueError: there is one; names it.
     """
     for folder in (out, *(out / name for name in FOLDERS)):
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -68,7 +68,7 @@ def write(out: Path, name: str, text: str, mode: int = PRIVATE) -> None:
 
 
 def allow(out: Path, name: str, mode: int) -> None:
-    """Let those read it whom `mode` lets into its folder."""
+    """Let those read a file whom `mode` lets into its folder."""
     with _folder_of(out, name, mode) as (folder, file):
         handle = folder.file(file)
         try:
@@ -79,18 +79,18 @@ def allow(out: Path, name: str, mode: int) -> None:
 
 @contextlib.contextmanager
 def _folder_of(out: Path, name: str, mode: int) -> Iterator[tuple[Folder, str]]:
-    """The folder in which a file lies, made where it is missing, and the file's name there."""
-    *folders, file = name.split("/")
+    """Open the folder of a file, made if it is missing; give it with the file's name in it."""
+    *parents, file = name.split("/")
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(Folder(out))
-        for each in folders:
-            folder = stack.enter_context(folder.folder(file_name(each), make=True))
+        for parent in parents:
+            folder = stack.enter_context(folder.folder(file_name(parent), make=True))
             folder.set_mode(mode)
         yield folder, file_name(file)
 
 
 def path_in(out: Path, name: str) -> Path:
-    """Where `write` writes it."""
+    """Return where `write` writes a file."""
     return out / file_name(name)
 
 
@@ -106,7 +106,7 @@ def _need_plain(entry: os.DirEntry) -> None:
 
 def _holds(outer: Path, inner: Path) -> bool:
     inner = Path(os.path.realpath(inner))
-    return any(_same(outer, each) for each in (inner, *inner.parents))
+    return any(_same(outer, folder) for folder in (inner, *inner.parents))
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -1,7 +1,7 @@
-"""Whose a submission is: one person, one name, however it is written, and a roster that says who is who.
+"""Whose a submission is: one person has one name, however it is written, and a roster says who is who.
 
-Wherever a name is compared (inbox, gradebook, tables for other systems, roster), `person` is what is compared. Where a
-whole folder was downloaded from Canvas or Moodle, `numbers_in` says which number they put into each file's name.
+Wherever names are compared (inbox, gradebook, tables for other systems, roster), `person` of them is compared. If a
+whole folder was downloaded from Canvas or Moodle, `numbers_in` returns the number in each file's name.
 """
 
 import csv
@@ -29,11 +29,11 @@ TEST_STUDENT = "Student, Test"  # whom Canvas puts into every course
 
 
 class RosterError(ValueError):
-    """A roster that is none."""
+    """A file that is not a roster."""
 
 
 def safe_name(name: str) -> str:
-    """A name for files and tables: readable in any language, without what a path or a terminal would act on."""
+    """Return a name for files and tables: readable in any language, without what a path or a terminal would act on."""
     name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode("utf-8"))
     if PLAIN.fullmatch(name):
         return short_name(name.strip(" .")) or "_"
@@ -41,7 +41,7 @@ def safe_name(name: str) -> str:
 
 
 class _Safe(dict[int, str]):
-    """What stands in a name for each character, worked out when it is first met."""
+    """The replacement of each character in a name, worked out when it is first needed."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -54,15 +54,15 @@ _SAFE = _Safe()
 
 
 def short_name(name: str, most: int = MAX_NAME) -> str:
-    """What of a name fits into so many bytes, in whole characters."""
+    """Return the part of a name that fits into so many bytes, in whole characters."""
     return name.encode()[:most].decode(errors="ignore").strip(" .")
 
 
 @lru_cache(50_000)
 def person(name: str) -> str:
-    """What a name is compared by: without case, superfluous blanks and differences of Unicode's forms (NFKC)."""
+    """Return what a name is compared by: without case, extra blanks and differences of Unicode's forms (NFKC)."""
     before = None
-    for _ in range(10):  # folding may leave what another form or a cut changes again; twice is what was ever needed
+    for _ in range(10):  # folding may leave what another form or a cut changes again; twice was always enough
         before, name = name, " ".join(safe_name(unicodedata.normalize("NFKC", safe_name(name)).casefold()).split())
         if name == before:
             break
@@ -70,12 +70,12 @@ def person(name: str) -> str:
 
 
 def lms_of(name: str) -> str:
-    """Canvas or Moodle, where a name has the form that they give a learner's file; else nothing."""
+    """Return "Canvas" or "Moodle" if a name has the form that they give a learner's file, else ""."""
     return next((lms for lms, form in FORMS.items() if form.match(name)), "")
 
 
 def unlike_a_file(name: str) -> str:
-    """The name, or what it says of the learner where an LMS gave it to a file; never read as such a file's again."""
+    """Return a name without the form of an LMS's file: what such a name says of the learner."""
     for form in FORMS.values():
         if match := form.match(name):
             name = f"{match['learner']}-{match['number']}"
@@ -83,25 +83,25 @@ def unlike_a_file(name: str) -> str:
 
 
 def numbers_in(names: Iterable[str], folders: Container[str] = ()) -> dict[str, str]:
-    """The learner's number in each name that Canvas or Moodle gave, where nearly all of a folder's are theirs.
+    """Return the learner's number in each name that Canvas or Moodle made, if nearly all names of a folder are theirs.
 
-    By its form alone a name says nothing: somebody may call a file so, and a class `ada_2026_03_attention`. In a
-    download a number goes with one learner's name, and a file's number with one learner. Canvas gives no folders, so
-    the names of those are never its own.
+    The form alone proves nothing: learners may name a file so, or a whole class `ada_2026_03_attention`. In a download
+    a number belongs to one learner's name, and a file's number to one learner. Canvas makes no folders, so their names
+    are never its own.
     """
     names = set(names)
     for lms, form in FORMS.items():
-        theirs = {name: match.groupdict() for name in names if (match := form.match(name))}
+        matches = {name: match.groupdict() for name in names if (match := form.match(name))}
         if lms == "Canvas":
-            theirs = {name: said for name, said in theirs.items() if name not in folders}
+            matches = {name: parts for name, parts in matches.items() if name not in folders}
         learners, owners = defaultdict(set), defaultdict(set)
-        for name, said in theirs.items():
-            learners[said["number"]].add(person(said["learner"]))
-            owners[said.get("file", name)].add(said["number"])
+        for name, parts in matches.items():
+            learners[parts["number"]].add(person(parts["learner"]))
+            owners[parts.get("file", name)].add(parts["number"])
         numbers = {
-            name: said["number"].lstrip("0") or "0"
-            for name, said in theirs.items()
-            if len(learners[said["number"]]) == len(owners[said.get("file", name)]) == 1
+            name: parts["number"].lstrip("0") or "0"
+            for name, parts in matches.items()
+            if len(learners[parts["number"]]) == len(owners[parts.get("file", name)]) == 1
         }
         if numbers and len(numbers) >= NEARLY_ALL * len(names):
             return numbers
@@ -109,17 +109,17 @@ def numbers_in(names: Iterable[str], folders: Container[str] = ()) -> dict[str, 
 
 
 def read_name(name: str) -> str:
-    """A name as the system gave it (a file's, a login, an argument), read as UTF-8 whatever the locale."""
+    """Return a name from the system (a file's, a login, an argument), read as UTF-8 whatever the locale."""
     return os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 def file_name(name: str) -> str:
-    """A name as the system's functions take it, so that a file's is UTF-8 whatever the locale."""
+    """Return a name as the system's functions take it, so that a file's is UTF-8 whatever the locale."""
     return os.fsdecode(name.encode("utf-8", "surrogateescape"))
 
 
 def account(uid: int) -> str:
-    """The login name of a user of this machine."""
+    """Return the login name of a user of this machine."""
     import pwd
 
     try:
@@ -130,7 +130,7 @@ def account(uid: int) -> str:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody in a roster: how it writes the name, and all that a submission may be called."""
+    """A person on a roster: how it writes the name, and all that this person's submission may be called."""
 
     name: str
     names: frozenset[str]  # as `person` gives them
@@ -141,46 +141,46 @@ class Roster:
     """Who takes part.
 
     >>> roster = Roster.of(["Ada Lovelace", "ada", "1001"], ["Bob Rose", "bob"])
-    >>> [each.name for each in roster.find("ADA")]
+    >>> [one.name for one in roster.find("ADA")]
     ['Ada Lovelace']
     """
 
     def __init__(self, people: Iterable[Person]):
         self.people = tuple(people)
         self._by_name: dict[str, list[Person]] = {}
-        for each in self.people:
-            for name in each.names:
-                self._by_name.setdefault(name, []).append(each)
+        for one in self.people:
+            for name in one.names:
+                self._by_name.setdefault(name, []).append(one)
 
     @classmethod
     def of(cls, *people: Iterable[str]) -> "Roster":
-        """A roster of people, each given by names: the first is what they are called."""
-        return cls(known_by(names, row) for row, names in enumerate(people))
+        """Return a roster of people by their names, of which the first is what they are called."""
+        return cls(person_named(names, row) for row, names in enumerate(people))
 
     @property
     def names(self) -> Set[str]:
-        """All names in it, as `person` gives them."""
+        """Return all names in it, as `person` gives them."""
         return self._by_name.keys()
 
     def find(self, name: str, number: str = "") -> list[Person]:
-        """Everybody who bears a name; a file's own name goes before the number that an LMS put into it."""
+        """Return everybody with a name; a file's own name goes before the number that an LMS put into it."""
         return self._by_name.get(person(name)) or self._by_name.get(number) or []
 
-    def missing(self, found: Iterable[tuple[str, str]]) -> list[str]:
-        """Who bears none of the names, each with an LMS's number or none, as the roster calls them, in its order."""
-        there = {each.row for name, number in found for each in self.find(name, number)}
-        return [each.name for each in self.people if each.row not in there]
+    def missing(self, names: Iterable[tuple[str, str]]) -> list[str]:
+        """Return who has none of these names and numbers (of an LMS, or ''), as the roster calls them, in its order."""
+        present = {one.row for name, number in names for one in self.find(name, number)}
+        return [one.name for one in self.people if one.row not in present]
 
 
-def known_by(names: Iterable[str], row: int = 0) -> Person:
-    """Somebody by the names that a roster gives, the first of which is the usual one; empty ones don't count."""
+def person_named(names: Iterable[str], row: int = 0) -> Person:
+    """Return a person by the names on a roster, of which the first is the usual one; empty ones don't count."""
     names = [name.strip() for name in names if name.strip()]
     ways = {*names, *(name.partition("@")[0] for name in names), *map(turned, names)}
     return Person(names[0] if names else "", frozenset(map(person, ways)) if names else frozenset(), row)
 
 
 def turned(name: str) -> str:
-    """`Lovelace, Ada` as `Ada Lovelace`."""
+    """Return `Lovelace, Ada` as `Ada Lovelace`."""
     last, comma, first = name.partition(",")
     return f"{first.strip()} {last.strip()}" if comma else name
 
@@ -192,7 +192,7 @@ def read_roster(path: Path | str) -> Roster:
 
     Raises:
         FileNotFoundError: no such file.
-        RosterError: it is no text in UTF-8, no CSV file, or has no column of names.
+        RosterError: it is not text in UTF-8, not a CSV file, or has no column of names.
     """
     header, rows = read_table(text_of(path))
     if {"Student", "ID"} <= set(header):
@@ -211,12 +211,12 @@ def read_roster(path: Path | str) -> Roster:
 
 
 def canvas_names(row: dict[str, str]) -> list[str]:
-    """What somebody in Canvas' export may be called."""
+    """Return what a person in Canvas' export may be called."""
     return [row["Student"], row["ID"], row.get("SIS Login ID", ""), row.get("SIS User ID", "")]
 
 
 def moodle_names(row: dict[str, str]) -> list[str]:
-    """What somebody in Moodle's worksheet may be called: by the number of "Participant 1234", too."""
+    """Return what a person in Moodle's worksheet may be called, including the number of "Participant 1234"."""
     identifier = row["Identifier"]
     return [
         row.get("Full name", "") or identifier,
@@ -228,12 +228,12 @@ def moodle_names(row: dict[str, str]) -> list[str]:
 
 
 def text_of(path: Path | str) -> str:
-    """The text of a roster.
+    """Return the text of a roster.
 
     Raises:
         RosterError: it is too large, or not text in UTF-8.
     """
-    with open(path, "rb") as file:  # it may be a pipe, whose size nobody knows
+    with open(path, "rb") as file:  # it may be a pipe, whose size is unknown
         data = file.read(MAX_ROSTER + 1)
     if len(data) > MAX_ROSTER:
         raise RosterError(f"{path} is larger than {MAX_ROSTER // 2**20} MB: is this the roster?")
@@ -244,10 +244,10 @@ def text_of(path: Path | str) -> str:
 
 
 def read_table(text: str) -> tuple[list[str], list[dict[str, str]]]:
-    """The header and the rows of a CSV file.
+    """Return the header and the rows of a CSV file.
 
     Raises:
-        RosterError: it is no CSV file.
+        RosterError: it is not a CSV file.
     """
     try:
         rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))

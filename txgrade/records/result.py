@@ -1,4 +1,4 @@
-"""What grading a submission gives: plain data that the gradebook keeps and every report is made from."""
+"""The result of grading a submission: plain data that the gradebook keeps and every report is made from."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ VERDICTS = {
     "timeout": "took too long",
     "stopped": "not reached: an earlier cell ended the run",
     "invalid": "gave no valid evidence",  # none, several, too much, or not of this check
-    "pending": "waits for a person",  # a written answer without points yet
+    "pending": "waiting to be marked",  # a written answer without points yet
     "reviewed": "marked by a person",
 }
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something about a submission that a person should know, of one task or of the whole.
+    """A remark on a submission that a person should read, on one task or on the whole.
 
-    `kind` is a short steady word (`duplicated`, `missing`, `moved`, `retagged`, `changed check`, `extra code`,
-    `other variant`, `forbidden call`, `late`, …); `review` says whether somebody has to look before the grade stands.
+    `kind` is a fixed word (`duplicated`, `missing`, `moved`, `retagged`, `changed check`, `extra code`,
+    `other variant`, `forbidden call`, `late`, …); `review` is whether a person has to look before the grade is final.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class TaskResult:
     in_sequence: int | float = 0  # with the submission's own answers to earlier tasks
     alone: int | float = 0  # without the submission's own wrong ones
     lines: tuple[str, ...] = ()  # the diagnosis, markdown: `code` and *emphasis*
-    matrices: tuple[dict, dict] | None = None  # found and expected evidence, where small enough to look at
+    matrices: tuple[dict, dict] | None = None  # the answer's and the expected evidence, if small enough to look at
     parts: tuple[Part, ...] = ()
     answer: str = ""  # the source that was graded
     answer_hash: str = ""  # of the answer without blanks at line ends
@@ -91,12 +91,12 @@ class Result:
         return pending or self.status != "graded" or any(note.review for note in self.notes)
 
     def data(self) -> dict:
-        """As JSON can hold it."""
+        """Return it as JSON can hold it."""
         return dataclasses.asdict(self)
 
 
 def result_from(data: dict[str, Any]) -> Result:
-    """The result that `Result.data` was made of."""
+    """Return the result that `Result.data` was made from."""
     tasks = []
     for task in data["tasks"]:
         parts = tuple(Part(**part) for part in task["parts"])

@@ -1,4 +1,4 @@
-"""Marking written answers at the terminal: each distinct answer once, whoever gave it."""
+"""Marks written answers at the terminal: each distinct answer once, however many learners gave it."""
 
 import contextlib
 import getpass
@@ -15,8 +15,8 @@ HELP = "points, or points and a comment (`3 clear, but why the root?`); Enter le
 def review_at_terminal(out: Path | str, task: str | None = None, by: str = "") -> None:
     """Show each answer that waits, with its prompt and rubric, and ask for points and a comment.
 
-    Reads lines from stdin, so it can be piped to: one line an answer. Every mark is kept as soon as it is given; a
-    line that makes no sense is asked for again.
+    Lines are read from stdin, so you can pipe them in: one line for each answer. Every mark is kept as soon as it is
+    given; if a line makes no sense, it is asked for again.
 
     Raises:
         GradebookError: no gradebook in the folder, or in use.
@@ -28,17 +28,17 @@ def review_at_terminal(out: Path | str, task: str | None = None, by: str = "") -
             print(f"No written answer waits{f' in task {task}' if task else ''}.")
             return
         print(f"{plural(len(waiting), 'answer')} to read. Type {HELP}.")
-        marked, asked = 0, None
+        marked, shown_task = 0, None
         for number, answer in enumerate(waiting, 1):
-            if answer.task != asked:
+            if answer.task != shown_task:
                 print(printable(_question(answer)))
-                asked = answer.task
+                shown_task = answer.task
             print(printable(_answer(answer, number, len(waiting))))
-            given = _ask(answer.max_points)
-            if given is None:
+            mark = _ask(answer.max_points)
+            if mark is None:
                 break
-            if given:
-                points, comment = given
+            if mark:
+                points, comment = mark
                 book.review(answer.task, answer.answer_hash, points, comment, by)
                 marked += 1
     left = len(waiting) - marked
@@ -46,7 +46,7 @@ def review_at_terminal(out: Path | str, task: str | None = None, by: str = "") -
 
 
 def override(out: Path | str, name: str, task: str, points: int | float, reason: str, by: str = "") -> str:
-    """Change one submission's points for a task; returns what to say.
+    """Change one submission's points for a task; return what to say.
 
     Raises:
         GradebookError: no gradebook in the folder, or in use; no such submission or task; no reason, or wrong points.
@@ -69,10 +69,10 @@ def _answer(answer: Pending, number: int, count: int) -> str:
     return f"\n{'─' * 72}\n{number} of {count}: {answer.title}, {names}\n\n{answer.answer}\n"
 
 
-def _ask(most: int | float) -> tuple[int | float, str] | tuple[()] | None:
-    """Points and comment; () to leave this answer, None to end."""
+def _ask(max_points: int | float) -> tuple[int | float, str] | tuple[()] | None:
+    """Ask for points and a comment; return () to leave this answer for later, None to end."""
     while True:
-        print(f"Points, 0 to {most:g}: ", end="", flush=True)
+        print(f"Points, 0 to {max_points:g}: ", end="", flush=True)
         line = sys.stdin.readline()
         if not sys.stdin.isatty():
             print()
@@ -83,9 +83,9 @@ def _ask(most: int | float) -> tuple[int | float, str] | tuple[()] | None:
         first, _, comment = line.strip().partition(" ")
         with contextlib.suppress(ValueError):
             points = float(first.replace(",", "."))
-            if 0 <= points <= most:
+            if 0 <= points <= max_points:
                 return int(points) if points.is_integer() else points, comment.strip()
-        print(f"{printable(first)!r} is not a number from 0 to {most:g}. Type {HELP}.")
+        print(f"{printable(first)!r} is not a number from 0 to {max_points:g}. Type {HELP}.")
 
 
 def _user() -> str:

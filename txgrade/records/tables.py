@@ -73,7 +73,7 @@ REVIEWS = sql.Table(
     Column("assignment", Text, nullable=False),  # its name
     Column("task", Text, nullable=False),
     Column("answer_hash", Text, nullable=False, index=True),
-    Column("submission", Text),  # whose alone it is; of everybody with this answer where there is none
+    Column("submission", Text),  # the only one that it is for; NULL if for everybody with this answer
     Column("points", Numeric(asdecimal=False), nullable=False),
     Column("comment", Text, nullable=False),
     Column("by", Text, nullable=False),
@@ -81,7 +81,7 @@ REVIEWS = sql.Table(
 
 
 def append_only(table: sql.Table) -> list[str]:
-    """Triggers that refuse to change or delete a row, also by INSERT OR REPLACE."""
+    """Return triggers that refuse to change or delete a row, also by INSERT OR REPLACE."""
     words = "the gradebook is a ledger: its rows are never changed"
     refuse = f"BEGIN SELECT RAISE(ABORT, '{words}'); END"
     same = " AND ".join(f'"{column.name}" = NEW."{column.name}"' for column in table.primary_key)

@@ -1,7 +1,6 @@
-"""Where grading jobs run on other machines: the workers of a Dask cluster.
+"""Grades on other machines: the workers of a Dask cluster.
 
-The stream is that of `pool.on_this_machine`, without a word when a job begins. A worker that hangs is the cluster's to
-end.
+It yields what `pool.on_this_machine` does, but not when a job begins. Ending a worker that hangs is up to the cluster.
 """
 
 import threading
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from distributed.security import Security
 
-AHEAD, FEWEST_AHEAD = 3, 16  # jobs that lie with the scheduler: for each worker, and at least
+QUEUED_PER_WORKER, MIN_QUEUED = 3, 16  # jobs that the scheduler holds
 TLS_OPTIONS = {"tls_ca_file": "--tls-ca-file", "tls_client_cert": "--tls-cert", "tls_client_key": "--tls-key"}
 
 
@@ -36,7 +35,7 @@ class Network:
     trust: bool = False
 
     def security(self, address: str) -> "Security":
-        """What a client of this address needs.
+        """Return what a client of this address needs.
 
         Raises:
             ValueError: a file is missing, or the address is another machine's and unencrypted.
@@ -44,29 +43,29 @@ class Network:
         from distributed.security import Security
 
         files = {"tls_ca_file": self.tls_ca_file, "tls_client_cert": self.tls_cert, "tls_client_key": self.tls_key}
-        given = {name: str(path) for name, path in files.items() if path is not None}
-        for path in given.values():
+        options = {name: str(path) for name, path in files.items() if path is not None}
+        for path in options.values():
             if not Path(path).is_file():
                 raise ValueError(f"--scheduler {address}: no file {path}")
         if address.startswith("tls://"):
-            security = Security(**given, require_encryption=True)  # what isn't given stands in Dask's own settings
-            lacking = [option for name, option in TLS_OPTIONS.items() if getattr(security, name) is None]
-            if lacking:
-                raise ValueError(f"--scheduler {address} needs {', '.join(lacking)}")
+            security = Security(**options, require_encryption=True)  # Dask's own settings may name the others
+            missing = [option for name, option in TLS_OPTIONS.items() if getattr(security, name) is None]
+            if missing:
+                raise ValueError(f"--scheduler {address} needs {', '.join(missing)}")
             return security
-        if given:
+        if options:
             raise ValueError(f"--scheduler {address} is unencrypted, and the TLS options need tls://HOST:PORT")
         if not self.trust and not _is_here(address):
             raise ValueError(
-                f"--scheduler {address} is another machine's, and unencrypted: whoever reaches it runs code as you, "
-                "and whoever listens reads the solutions. Use tls://HOST:PORT with --tls-ca-file, --tls-cert and "
-                "--tls-key, or give --trust-network if you know everyone on that network"
+                f"--scheduler {address} is on another machine and unencrypted: anybody who reaches it runs code as "
+                "you, and anybody who listens reads the solutions. Use tls://HOST:PORT with --tls-ca-file, --tls-cert "
+                "and --tls-key, or give --trust-network if you know everyone on that network"
             )
         return Security()
 
 
 def cluster(address: str, network: Network) -> "Client":
-    """A client of the Dask scheduler at an address, e.g. `tls://10.0.0.5:8786`; close it when done.
+    """Return a client of the Dask scheduler at an address, e.g. `tls://10.0.0.5:8786`; close it when done.
 
     Raises:
         ValueError: dask.distributed is not installed, the address is not to be trusted, or no scheduler answers.
@@ -83,7 +82,7 @@ def cluster(address: str, network: Network) -> "Client":
 
 
 def _is_here(address: str) -> bool:
-    """Whether an address is this machine's own, which no other reaches."""
+    """Return whether an address is this machine's own, which no other machine reaches."""
     import ipaddress
     import socket
     from urllib.parse import urlsplit
@@ -92,31 +91,31 @@ def _is_here(address: str) -> bool:
         return True
     try:
         host = urlsplit(address if "://" in address else f"tcp://{address}").hostname
-        places = [str(place[0]).partition("%")[0] for *_, place in socket.getaddrinfo(host, None)]
-        return all(ipaddress.ip_address(place).is_loopback for place in places)
+        addresses = [str(info[0]).partition("%")[0] for *_, info in socket.getaddrinfo(host, None)]
+        return all(ipaddress.ip_address(one).is_loopback for one in addresses)
     except (OSError, ValueError):
         return False
 
 
 def on_cluster(jobs: list[Job], client: "Client") -> Progress:
-    """Grade by the workers of a Dask cluster.
+    """Grade with the workers of a Dask cluster.
 
-    A job whose worker is lost goes to another one. Where that went on and on, or a worker failed on it, it is tried
-    once more when all others are done, by itself, as on this machine.
+    A job whose worker is lost goes to another one. If that happens again and again, or a worker failed on it, it is
+    retried by itself when all others are done, as on this machine.
     """
-    again: list[tuple[int, Job]] = []
+    retries: list[tuple[int, Job]] = []
     for index, result in _by_workers(list(enumerate(jobs)), client):
         if isinstance(result, Failed):
-            again.append((index, replace(jobs[index], by_itself=True)))
+            retries.append((index, replace(jobs[index], by_itself=True)))
         else:
             yield jobs[index], result
-    for each in again:
-        for index, result in _by_workers([each], client):
+    for retry in retries:
+        for index, result in _by_workers([retry], client):
             yield jobs[index], result
 
 
 def _by_workers(jobs: list[tuple[int, Job]], client: "Client") -> Iterator[tuple[int, Result | Failed]]:
-    """Work off the list; only so much of it lies with the scheduler, each job with its reference, as keeps all busy."""
+    """Grade the list; the scheduler holds only enough jobs, each with its reference, to keep all workers busy."""
     from distributed import as_completed
 
     waiting = iter(jobs)
@@ -127,17 +126,17 @@ def _by_workers(jobs: list[tuple[int, Job]], client: "Client") -> Iterator[tuple
         running.update(new)
         return list(new)
 
-    completed = as_completed(submit(FEWEST_AHEAD))
+    completed = as_completed(submit(MIN_QUEUED))
     for future in completed:
         yield (
             running.pop(future),
             future.result() if future.status == "finished" else Failed(in_words(future.exception())),
         )
-        completed.update(submit(max(FEWEST_AHEAD, AHEAD * len(client.nthreads())) - len(running)))
+        completed.update(submit(max(MIN_QUEUED, QUEUED_PER_WORKER * len(client.nthreads())) - len(running)))
 
 
 def grade_on_cluster(job: Job) -> Result:
-    """The job as a cluster's worker does it: one at a time in its process, with a zygote of its own for kernels.
+    """Grade one submission as a cluster's worker does: one at a time in its process, with its own zygote.
 
     Raises:
         ValueError: this machine has no sealed sandbox, and the submissions are not to be trusted.
@@ -157,7 +156,7 @@ _warm: tuple[threading.Thread, tuple] | None = None  # and the data of the assig
 
 
 def _keep_warm(job: Job, isolation: str) -> None:
-    """Start the zygote, in a thread that stays: on Linux it dies with the thread that started it."""
+    """Start the zygote in a thread that stays, since on Linux it dies with the thread that started it."""
     global _warm
     assignment = job.assignment
     if _warm is not None:

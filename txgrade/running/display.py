@@ -1,4 +1,4 @@
-"""What an instructor sees while a folder is graded: how many are queued, what runs, each verdict as it comes."""
+"""Shows an instructor how grading gets on: how many are queued, what runs, each verdict as it comes."""
 
 import sys
 from types import TracebackType
@@ -62,7 +62,7 @@ class Display:
 
 
 def line(result: Result) -> str:
-    """One submission in one line: `✓ ada  12 of 12`."""
+    """Return one submission in one line: `✓ ada  12 of 12`."""
     symbol = "?" if result.status != "graded" else "✓" if result.score == result.max_score else "·"
     status = "" if result.status == "graded" else f"  {result.status}"
     look = "  needs a look" if result.needs_review else ""

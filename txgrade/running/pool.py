@@ -1,10 +1,10 @@
-"""Where grading jobs run on this machine: a pool of processes, each of which has to say in time how it gets on.
+"""Grades on this machine: a pool of processes, each of which has to report its progress in time.
 
-It gives a stream: `(job, None)` when a job begins, and `(job, result)` when it is done. Where it was the machine that
-failed, a job is tried once more; then it is `Failed`, and the others go on.
+It yields `(job, None)` when a job begins, and `(job, result)` when it is done. If the machine failed, and not the
+submission, a job is tried once more; then it is `Failed`, and the others go on.
 
-Nothing here waits without a deadline. What could (a process that starts, a pipe that is full or empty) does so in a
-thread of its own; the pool waits for what the threads report, until the first deadline of those that are at work.
+Nothing here waits without a deadline. What might (a process that starts, a pipe that is full or empty) has its own
+thread; the pool waits for what the threads report, until the first deadline of those at work.
 """
 
 import multiprocessing
@@ -21,9 +21,9 @@ from multiprocessing.connection import Connection
 from txgrade.judging.job import Job, grade_submission
 from txgrade.records.result import Result
 
-START = 120  # seconds until a process is there; the first one waits for the import of all that grading needs
-OWN = 150  # seconds that the grader itself may need for one step; the start of a kernel alone may take 120
-DYING = 5  # seconds until a process that was killed is given up
+START_SECONDS = 120  # until a process is there; the first one waits for the import of all that grading needs
+OVERHEAD_SECONDS = 150  # that the grader itself may need for one step; the start of a kernel alone may take 120
+KILL_SECONDS = 5  # until a process that was killed is given up
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class _Step:
-    """What a process says when it begins the next part of its job: how long that may take, without the grader's own."""
+    """A process begins the next part of its job, which may take so many seconds besides the grader's overhead."""
 
     seconds: int | float
 
@@ -46,23 +46,23 @@ Report = _Step | Result | Failed
 
 
 def on_this_machine(jobs: list[Job], processes: int, grade: Grade = grade_submission) -> Progress:
-    """Grade by so many processes at once.
+    """Grade with so many processes at once.
 
-    A job whose process dies, or outlives the deadline of a step, or that was held up by others, is tried once more
-    when all others are done: by itself. Where that fails too it was not the submission, and nothing is written down.
+    A job whose process dies, outlives the deadline of a step, or was held up by others is retried by itself when all
+    others are done. If that fails too, it was not the submission, and nothing is written down.
     """
-    again: list[tuple[int, Job]] = []
+    retries: list[tuple[int, Job]] = []
     for index, result in _in_a_pool(list(enumerate(jobs)), processes, grade):
         if isinstance(result, Failed):
-            again.append((index, replace(jobs[index], by_itself=True)))
+            retries.append((index, replace(jobs[index], by_itself=True)))
         else:
             yield jobs[index], result
-    for index, result in _in_a_pool(again, 1, grade):
+    for index, result in _in_a_pool(retries, 1, grade):
         yield jobs[index], result
 
 
 def start_early() -> None:
-    """Start the process that the pool's processes are forked from; it imports meanwhile what they need."""
+    """Start the process that the pool's processes are forked from, so that it imports what they need meanwhile."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(["txgrade.judging.job"])
     forkserver.ensure_running()
 
@@ -70,7 +70,7 @@ def start_early() -> None:
 def _in_a_pool(
     jobs: list[tuple[int, Job]], processes: int, grade: Grade
 ) -> Iterator[tuple[int, Result | Failed | None]]:
-    """Work off the list by so many processes. No more is begun than runs, so that Ctrl-C ends soon."""
+    """Grade the list with so many processes. Only what runs is handed out, so that Ctrl-C ends soon."""
     waiting, idle, busy = list(jobs), list[_Worker](), set[_Worker]()
     reports: queue.SimpleQueue[tuple[_Worker, Report]] = queue.SimpleQueue()
     start_early()
@@ -81,17 +81,17 @@ def _in_a_pool(
                 worker.give(*waiting.pop(0))
                 busy.add(worker)
                 yield worker.index, None
-            worker = min(busy, key=lambda each: each.deadline)
+            worker = min(busy, key=lambda worker: worker.deadline)
             report: Report
-            try:  # what has come in time is heard, however busy we were
+            try:  # a report that came in time counts, however busy we were
                 worker, report = reports.get(timeout=max(0.0, worker.deadline - time.monotonic()))
             except queue.Empty:
                 worker.end()
                 report = Failed("its process outlived its deadline")
-            if worker not in busy:  # the last words of one that was ended
+            if worker not in busy:  # the last report of one that was ended
                 continue
             if isinstance(report, _Step):
-                worker.deadline = time.monotonic() + report.seconds + OWN
+                worker.deadline = time.monotonic() + report.seconds + OVERHEAD_SECONDS
                 continue
             busy.remove(worker)
             if not worker.lost:
@@ -103,11 +103,11 @@ def _in_a_pool(
 
 
 class _Worker:
-    """A process of the pool, and the thread that speaks to it."""
+    """A process of the pool, and the thread that talks to it."""
 
     def __init__(self, grade: Grade, reports: queue.SimpleQueue):
         context = multiprocessing.get_context("forkserver")
-        self.lost, self.index, self.deadline = False, -1, time.monotonic() + START
+        self.lost, self.index, self.deadline = False, -1, time.monotonic() + START_SECONDS
         self._pipe, self._other_end = context.Pipe()
         arguments = (self._other_end, grade, os.getpid(), dict(os.environ))
         self._process = context.Process(target=_work, args=arguments, daemon=True)
@@ -117,48 +117,48 @@ class _Worker:
 
     def give(self, index: int, job: Job) -> None:
         if self.index >= 0:
-            self.deadline = time.monotonic() + OWN
+            self.deadline = time.monotonic() + OVERHEAD_SECONDS
         self.index = index
         self._jobs.put(job)
 
     def end(self) -> None:
-        """Kill the process; its thread sees it, and ends."""
+        """Kill the process; its thread notices, and ends."""
         self.lost = True
         self._jobs.put(None)
         self._kill()
 
     def _converse(self) -> None:
-        """Start the process, then hand it one job after the other, and on what it says."""
+        """Start the process, then send it one job after the other, and pass on its reports."""
         try:
             self._process.start()
             self._other_end.close()
-            self._tell(self._pipe.recv())  # that it is there
+            self._report(self._pipe.recv())  # that it is there
             while not self.lost and (job := self._jobs.get()) is not None:
                 self._pipe.send(job)
                 while isinstance(report := self._pipe.recv(), _Step):
-                    self._tell(report)
-                self._tell(report)
+                    self._report(report)
+                self._report(report)
         except (EOFError, OSError):
             self.lost = True
-            self._tell(Failed("its process died"))
+            self._report(Failed("its process died"))
         except Exception as reason:  # a job that can't be sent
             self.lost = True
-            self._tell(Failed(in_words(reason)))
+            self._report(Failed(in_words(reason)))
         finally:
             self._pipe.close()
-            self._kill()  # it may have been given up before it was there
+            self._kill()  # it may have been given up before it started
 
     def _kill(self) -> None:
         if self._process.pid is not None and self._process.is_alive():
             self._process.kill()
-            self._process.join(DYING)
+            self._process.join(KILL_SECONDS)
 
-    def _tell(self, report: Report) -> None:
+    def _report(self, report: Report) -> None:
         self._reports.put((self, report))
 
 
 def _work(jobs: Connection, grade: Grade, parent: int, environment: dict[str, str]) -> None:
-    """In a process of the pool: grade what comes, until nobody asks any more."""
+    """Grade what comes, in a process of the pool, until its pipe is closed."""
     _begin(parent, environment)
     jobs.send(_Step(0))
     while True:
@@ -176,7 +176,7 @@ def _work(jobs: Connection, grade: Grade, parent: int, environment: dict[str, st
 
 
 def _begin(parent: int, environment: dict[str, str]) -> None:
-    """In a new process: take over the settings, leave Ctrl-C to the parent, and don't outlive it, however it dies."""
+    """Take over the parent's settings in a new process, leave Ctrl-C to it, and don't outlive it, however it dies."""
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -23,9 +23,9 @@ _ours: dict[int, tuple[Path, int]] = {}  # by process: the folder, and its lock'
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
-    """Within the block, temporary files of this process and of its children lie in a private folder of its own.
+    """Within the block, keep temporary files of this process and its children in a private folder.
 
-    The folder stays until the process ends: what outlives a block, such as multiprocessing's server, has its own there.
+    The folder stays until the process ends: what outlives a block, such as multiprocessing's server, has files there.
     """
     folder = _folder()
     before = {name: os.environ.get(name) for name in ("TMPDIR", "JUPYTER_RUNTIME_DIR")}, tempfile.tempdir
@@ -40,7 +40,7 @@ def workspace() -> Iterator[Path]:
 
 
 def _folder() -> Path:
-    """This process's folder; made when it is first asked for, after those of processes that are gone are swept."""
+    """Return this process's folder; the first call sweeps those of processes that are gone, and makes it."""
     if os.getpid() not in _ours:
         home = _home()
         if home is not None:
@@ -51,10 +51,10 @@ def _folder() -> Path:
 
 
 def _home() -> Path | None:
-    """A folder of this user's alone, on this machine: of the session, else in the cache."""
+    """Return a folder that only this user can enter, on this machine: of the session, else in the cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    for place in filter(None, (os.environ.get("XDG_RUNTIME_DIR"), cache)):
-        home = Path(place, "txgrade").absolute()
+    for parent in filter(None, (os.environ.get("XDG_RUNTIME_DIR"), cache)):
+        home = Path(parent, "txgrade").absolute()
         if len(os.fsencode(home)) > LONGEST - 9:
             continue
         with contextlib.suppress(OSError):
@@ -67,7 +67,7 @@ def _home() -> Path | None:
 
 
 def _new(home: Path) -> tuple[Path, int] | None:
-    """A new folder, and the descriptor that holds its lock, which lies beside it; None where there are no locks."""
+    """Return a new folder and the descriptor that holds the lock next to it; None if there are no locks."""
     for _ in range(TRIES):
         name = os.urandom(4).hex()
         path = home / f"{name}.lock"
@@ -82,7 +82,7 @@ def _new(home: Path) -> tuple[Path, int] | None:
 
 
 def _unswept() -> tuple[Path, int]:
-    """A folder that nobody sweeps, where no place is ours alone, or its file system has no locks."""
+    """Return a folder that is never swept, if no folder is this user's alone or its file system has no locks."""
     folder = Path(tempfile.mkdtemp(prefix="tx-"))
     return folder, os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -119,7 +119,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is(path: Path, descriptor: int) -> bool:
-    """Whether the open file is still what bears the path."""
+    """Return whether the path still names the open file."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     return False

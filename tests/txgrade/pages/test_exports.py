@@ -88,7 +88,7 @@ def test_the_same_results_give_the_same_table():
 def test_what_needs_a_look():
     body = rows(review_csv(RESULTS))
     assert body[0] == ["submission", "task", "kind", "text"]
-    assert ["Žofia Nováková", "essay", "written answer", "waits for points: txgrade review"] in body
+    assert ["Žofia Nováková", "essay", "written answer", "to be marked with txgrade review"] in body
     assert [
         "Žofia Nováková",
         "attention",
@@ -155,7 +155,7 @@ def test_canvas_gets_one_grade_a_person_and_we_hear_who_is_missing():
     assert left_out == [
         ("boris", "not graded: truncated"),
         ("namae", "several submissions of one person"),
-        ("nobody", "nobody in the roster bears this name"),
+        ("nobody", "nobody on the roster has this name"),
         ("名前", "several submissions of one person"),
     ]
 
@@ -197,8 +197,8 @@ def test_whose_it_is_has_to_be_sure(kind):
 
 def test_who_is_missing_is_listed():
     assert rows(review_csv([], ["Rose, Bob", "=x"]))[1:] == [
-        ["Rose, Bob", "", "missing", "handed in nothing"],
-        ["'=x", "", "missing", "handed in nothing"],
+        ["Rose, Bob", "", "missing", "no submission"],
+        ["'=x", "", "missing", "no submission"],
     ]
 
 
@@ -210,7 +210,7 @@ def test_canvas_makes_a_column_where_it_has_none():
 def test_twins_in_the_roster_are_left_to_a_person():
     twins = CANVAS + '"Lovelace, Ada",1005,,,B,,\n'
     _, left_out = canvas_csv([ADA], twins, TITLE)
-    assert left_out == [("Ada Lovelace", "several in the roster bear this name")]
+    assert left_out == [("Ada Lovelace", "several people on the roster have this name")]
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def test_export_writes_files(out, tmp_path):
     (tmp_path / "roster.csv").write_text(CANVAS, encoding="utf-8")
     exported = export(out, "canvas", tmp_path / "roster.csv")
     assert exported.files == [out / "canvas.csv", out / "canvas-left-out.csv"]
-    assert ("mallory", "nobody in the roster bears this name") in exported.left_out
-    assert ["mallory", "nobody in the roster bears this name"] in rows((out / "canvas-left-out.csv").read_text("utf-8"))
+    assert ("mallory", "nobody on the roster has this name") in exported.left_out
+    assert ["mallory", "nobody on the roster has this name"] in rows((out / "canvas-left-out.csv").read_text("utf-8"))
     (tmp_path / "roster.csv").write_text(MOODLE, encoding="utf-8")
     assert out / "moodle.csv" in export(out, "moodle", tmp_path / "roster.csv").files
     files = export(out, "gradescope").files

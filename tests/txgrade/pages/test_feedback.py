@@ -186,7 +186,7 @@ def test_a_page_says_what_was_found():
         "2.8 of 12 points",
         "0.7 points taken off the 3.5",
         "1 day and 3 hours late",
-        "4 points of these still wait for a person",
+        "4 points of these are still to be marked by a person",
         "in a sealed sandbox",
         "This lets each query see the future.",
         "the first difference is at [0, 1]",
@@ -199,7 +199,7 @@ def test_a_page_says_what_was_found():
         "Hint 2: which size is dk?",
         "difficulty 1 of 5",
         "the cell is there twice",
-        "Go on with Scores",
+        "Continue with Scores",
         "txgrade check exercises/exercise_03_attention.ipynb",
     ):
         assert words in page.text, words
@@ -213,10 +213,10 @@ def test_what_to_try_next():
         text = harmless(feedback_page(found, ASSIGNMENT)).text
         return text[text.index("What to try next") :][:80]
 
-    assert "Nothing is open here" in said(ADA)
+    assert "Nothing is left to do" in said(ADA)
     waiting = replace(ADA, tasks=(*ADA.tasks[:-1], task("essay", "pending")))
-    assert "your written answers are being read" in said(waiting)
-    assert "Go on with Scores" in said(NAMAE)
+    assert "your written answers are still to be marked" in said(waiting)
+    assert "Continue with Scores" in said(NAMAE)
     assert "What to try next" not in Page(feedback_page(BROKEN, ASSIGNMENT)).text
     nbgrader = replace(ASSIGNMENT, path=Path("source/ps1.ipynb"))
     assert "Restart Kernel and Run All Cells" in Page(feedback_page(NAMAE, nbgrader)).text
@@ -226,7 +226,7 @@ def test_what_to_try_next():
 def test_whoever_is_not_graded_reads_why_and_what_to_do(status):
     found = result("Žofia", status=status, notes=(Note("not graded", "TimeoutError in /srv/grader/worker.py"),))
     text = harmless(feedback_page(found, ASSIGNMENT)).text
-    assert f"Not graded: {status}" in text and STATUSES.get(status, "see that it runs from top to bottom") in text
+    assert f"Not graded: {status}" in text and STATUSES.get(status, "check that it runs from top to bottom") in text
     assert "/srv/grader" not in text, "what the grader stumbled over is not for learners"
 
 
@@ -407,14 +407,14 @@ def test_the_class_at_a_glance():
     page = harmless(summary_page(RESULTS, ASSIGNMENT, similar=[Similar("scores", "Ada Lovelace", "名前", 0.934)]))
     for words in (
         "4 of 6 submissions graded",
-        "1 with all of them",
+        "1 with full points",
         "2 of 4 right (50 %)",
         "This lets each query see the future.",
         "It raised RuntimeError",
         "in-kernel tests",
         "the weaker kind",
         "calls torch.nn.functional.scaled_dot_product_attention",
-        "Why the root? A written answer waits for points",
+        "Why the root? A written answer is to be marked",
         "boris: truncated",
         "empty-folder: no notebook",
         "93 %",

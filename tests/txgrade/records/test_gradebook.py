@@ -288,7 +288,7 @@ def test_one_grade_is_changed_with_a_reason(book, run):
     a, b = book.latest()
     assert (a.score, b.score) == (2 + 2, 0.5 + 3)
     assert b.tasks[0].verdict == "reviewed" and b.tasks[0].lines == ("Half of it was your neighbour's.",)
-    assert "by Dr B, of this submission alone: 0.5 of 2: Half of it was your neighbour's." in explain(book, "b")
+    assert "by Dr B, for this submission only: 0.5 of 2: Half of it was your neighbour's." in explain(book, "b")
     assert "neighbour" not in explain(book, "a")
     other = replace(essay("b", "an answer of another hand-in"), assignment_hash="new")
     book.add(again, other)
@@ -301,7 +301,7 @@ def test_one_grade_is_changed_with_a_reason(book, run):
         ({"submission": "nobody"}, "no submission 'nobody'"),
         ({"submission": "ADA LOVELACE"}, "no submission 'ADA LOVELACE' .* it has Ada Lovelace$"),
         ({"task": "nothing"}, "no task 'nothing'; it has scores"),
-        ({"reason": " "}, "say why: --reason"),
+        ({"reason": " "}, "say why with --reason"),
         ({"points": 2.5}, "give 0 to 2"),
         ({"points": float("nan")}, "give 0 to 2"),
     ],
@@ -338,7 +338,7 @@ def test_one_writer_many_readers(full, path):
     said = subprocess.run(
         [sys.executable, "-c", script, path, ZOFIA.tasks[-1].answer_hash], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    busy = f"{path} is in use by another grading run; wait for its end, or choose another folder"
+    busy = f"{path} is in use by another grading run; wait until it ends, or choose another folder"
     assert said == [busy, str(len(RESULTS)), busy]
     with pytest.raises(GradebookError, match="in use"):
         Gradebook(path)

@@ -56,7 +56,7 @@ def test_each_job_comes_once_and_few_lie_with_the_scheduler(graded):
     came, submitted, most = graded(lambda job: job.submission**2, 50)
     assert sorted(result for _, result in came) == [number**2 for number in range(50)]
     assert {job.submission for job, _ in came} == set(range(50)) and len(submitted) == 50
-    assert most <= max(cluster.FEWEST_AHEAD, 2 * cluster.AHEAD)
+    assert most <= max(cluster.MIN_QUEUED, 2 * cluster.QUEUED_PER_WORKER)
 
 
 def test_what_failed_is_tried_once_more_at_the_end_by_itself(graded):

@@ -45,13 +45,13 @@ def test_a_job_that_raises_is_tried_once_more():
 
 
 def test_a_process_that_outlives_its_deadline_is_ended_by_its_parent(monkeypatch):
-    monkeypatch.setattr(pool, "OWN", 1)
+    monkeypatch.setattr(pool, "OVERHEAD_SECONDS", 1)
     done, _ = results(jobs_for("aaa", Endless(), "a"), 2, length)
     assert done == [3, Failed("its process outlived its deadline"), 1]
 
 
 def test_a_process_that_never_answers_is_ended_and_its_job_graded_again(monkeypatch):
-    monkeypatch.setattr(pool, "OWN", 1)
+    monkeypatch.setattr(pool, "OVERHEAD_SECONDS", 1)
     before = set(psutil.Process().children(recursive=True))
     done, begun = results(jobs_for("aaa", "a"), 2, hang_the_first_time)
     assert done == [3, 1] and begun == [2, 2]
@@ -60,14 +60,14 @@ def test_a_process_that_never_answers_is_ended_and_its_job_graded_again(monkeypa
 
 
 def test_who_says_how_it_gets_on_has_time_for_each_step(monkeypatch):
-    monkeypatch.setattr(pool, "OWN", 2)
+    monkeypatch.setattr(pool, "OVERHEAD_SECONDS", 2)
     done, begun = results(jobs_for("a" * 8), 1, take_time)  # 4 s in all
     assert done == [8] and begun == [1]
 
 
 def test_a_process_that_takes_no_more_jobs_is_ended_and_the_job_graded_again(monkeypatch):
     """A pipe holds less than this job: whoever writes it waits until somebody reads."""
-    monkeypatch.setattr(pool, "OWN", 1)
+    monkeypatch.setattr(pool, "OVERHEAD_SECONDS", 1)
     jobs, done = jobs_for("first", "x" * 10_000_000), []
     for job, process in on_this_machine(jobs, 1, stop_afterwards):
         if process is not None:
@@ -82,7 +82,7 @@ def test_a_process_that_takes_no_more_jobs_is_ended_and_the_job_graded_again(mon
 
 def test_a_process_that_never_starts_is_given_up(monkeypatch):
     """As where the server that forks them hangs."""
-    monkeypatch.setattr(pool, "START", 0.2)
+    monkeypatch.setattr(pool, "START_SECONDS", 0.2)
     never = threading.Event()
     monkeypatch.setattr(popen_forkserver.forkserver, "connect_to_new_process", lambda _: never.wait() and None)
     done, begun = results(jobs_for("a", "aa"), 2, length)
