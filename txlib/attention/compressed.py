@@ -97,6 +97,8 @@ class MemoryCompressedAttention(nn.Module):
         check_head_count(self, "kv_heads", k, len(self.key.weight))
         check_width(self, "head_dim", k, self.key.weight.shape[-1])
         check_width(self, "value_dim", v, self.value.weight.shape[-1])
+        if not k.shape[-2]:
+            return self.dense(q, k, v)  # nothing to see
         real, nearest = causal_and_real(mask, q, k)
         if real is not None:  # (batch | 1, key): real tokens go first, in their order
             order = real.int().argsort(dim=-1, descending=True, stable=True)[:, None, :, None]

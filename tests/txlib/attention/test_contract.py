@@ -1,11 +1,13 @@
 """The contract of `txlib.attention.mechanism`: every mechanism keeps it, and what breaks it is caught."""
 
+import copy
 import inspect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from oracles import shake
 from torch import nn
 from torch.testing import assert_close
 
@@ -34,6 +36,7 @@ from txlib.attention import (
     MechanismConfig,
     MechanismError,
     MemoryCompressedAttention,
+    MemoryCompressedConfig,
     Nystrom,
     NystromConfig,
     Performer,
@@ -42,8 +45,10 @@ from txlib.attention import (
     StateCache,
     as_dense,
     attention,
+    causal,
     check_mechanism,
     for_each_head,
+    padding,
 )
 from txlib.attention.conformance import Sizes, plain_block
 
@@ -59,6 +64,8 @@ CONFIGS = {  # besides each config's defaults
     "linear, relu": (LinearConfig("relu", chunk=4), {}),
     "linear, softmax": (LinearConfig("softmax"), {}),
     "performer, few features": (PerformerConfig(features=8, chunk=4), {}),
+    "gated, chunks of 2": (GatedLinearConfig(chunk=2), {}),
+    "compressed by 2": (MemoryCompressedConfig(2), {}),
     "gated, fixed rates": (GatedLinearConfig(gated=False, chunk=4), {}),
     "linformer, none shared": (LinformerConfig(4, "none"), {}),
     "linformer, one projection": (LinformerConfig(4, "key-value"), {}),
@@ -368,3 +375,106 @@ def test_random_numbers_of_the_caller_stay_as_they_are():
     torch.manual_seed(3)
     check_mechanism(DenseAttention())
     assert torch.equal(torch.rand(1), expected)
+
+
+# What no mechanism alone needs a file for -----------------------------------------------------------------------------
+
+
+def small(name, dropout=0.0):
+    """A mechanism for 4 heads that share 2 key heads, whose numbers are nowhere those that it started with."""
+    if name == "ShawAttention":
+        return shake(ShawAttention(3, 2, dropout))
+    block = plain_block(Sizes(heads=4, kv_heads=2, head_dim=3, value_dim=3, length=5))
+    block.attention.dropout = dropout
+    config = CONFIGS[name][0]
+    if isinstance(config, LinformerConfig):
+        config = replace(config, keys=4)
+    if isinstance(config, NystromConfig):
+        config = replace(config, landmarks=3)
+    return shake(config.make(block, LayerContext(max_length=9)))
+
+
+def inputs(queries, keys, batch=2, dtype=torch.float32):
+    return [torch.randn(batch, heads, n, 3, dtype=dtype) for heads, n in ((4, queries), (2, keys), (2, keys))]
+
+
+EVERY = [*CONFIGS, "ShawAttention"]
+every_mechanism = pytest.mark.parametrize("name", EVERY)
+
+
+@every_mechanism
+@pytest.mark.parametrize("mask", [None, causal() & padding([4])], ids=str)
+def test_gradients_equal_finite_differences(name, mask):
+    mechanism = small(name).double()
+    q, k, v = (x.requires_grad_() for x in inputs(5, 5, 1, torch.float64))
+    try:
+        mechanism(q, k, v, mask)
+    except ValueError:
+        mask = padding([4])
+    parameters = [parameter for parameter in mechanism.parameters() if parameter.numel() < 50]
+    assert torch.autograd.gradcheck(lambda q, k, v, *_: mechanism(q, k, v, mask), (q, k, v, *parameters))
+
+
+@every_mechanism
+@pytest.mark.parametrize("batch, queries, keys", [(0, 9, 9), (2, 0, 9), (2, 9, 0), (2, 0, 0), (2, 3, 0)])
+def test_where_there_is_nothing_to_ask_or_to_see_the_output_is_zero(name, batch, queries, keys):
+    mechanism, (q, k, v) = small(name), inputs(queries, keys, batch)
+    q.requires_grad_()
+    for mask in None, causal():
+        try:
+            out = mechanism(q, k, v, mask)
+        except ValueError as error:
+            assert type(mechanism).__name__ in str(error) or "relative positions" in str(error)
+            continue
+        assert out.shape == q.shape and (out == 0).all()
+        out.sum().backward()
+        assert (q.grad == 0).all()
+
+
+@every_mechanism
+def test_dropout_acts_while_training_only(name):
+    try:
+        mechanism = small(name, dropout=0.5).train()
+    except ValueError as error:
+        assert "has no weights to drop, got attention_dropout=0.5" in str(error)
+        return
+    q, k, v = inputs(9, 9)
+    draws = [mechanism(q, k, v) for _ in range(20)]
+    assert not all(torch.equal(draw, draws[0]) for draw in draws)
+    mechanism.eval()
+    assert torch.equal(mechanism(q, k, v), mechanism(q, k, v))
+    assert_close(mechanism(q, k, v), small_twin(mechanism)(q, k, v))
+
+
+def small_twin(mechanism):
+    """The same without dropout, while training."""
+    twin = copy.deepcopy(mechanism).train()
+    for module in twin.modules():
+        if hasattr(module, "dropout"):
+            module.dropout = 0.0
+    return twin
+
+
+@every_mechanism
+def test_weights_are_what_the_values_are_averaged_with(name):
+    mechanism, (q, k, v) = small(name).eval(), inputs(9, 9)
+    adds = name == "ShawAttention" or getattr(mechanism, "residual", None) is not None  # more than averages
+    if not hasattr(mechanism, "weights") or adds:
+        return
+    for mask in None, padding([9, 5]), causal() & padding([9, 5]):
+        try:
+            out = mechanism(q, k, v, mask)
+        except ValueError:
+            continue
+        weights = mechanism.weights(q, k, mask)
+        assert weights.shape == (2, 4, 9, 9)
+        assert_close(weights @ for_each_head(v, 4), out, rtol=1e-4, atol=1e-5)
+        assert mask is None or not weights[~mask.dense(9).expand(weights.shape)].any()
+
+
+@every_mechanism
+def test_shapes_are_known_on_the_meta_device(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch sets it for good when the meta device needs it
+    mechanism = small(name).to("meta")
+    q, k, v = (x.to("meta") for x in inputs(9, 9))
+    assert mechanism(q, k, v).shape == q.shape and mechanism(q, k, v).device.type == "meta"

@@ -138,15 +138,6 @@ def test_dropout_keeps_the_mean_and_scales_what_it_keeps():
     assert_close(draws[0][1], expected)  # the weights come back before dropout
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_dense_attention_drops_only_while_training(fused):
-    q, k, v = qkv(1, 2, 8, 8, 4)
-    mechanism = DenseAttention(0.5, fused=fused)
-    assert not torch.equal(mechanism(q, k, v), mechanism(q, k, v))
-    mechanism.eval()
-    assert_close(mechanism(q, k, v), attention(q, k, v))
-
-
 @pytest.mark.parametrize("shape", [(2, 3, 4, 6), (2, 2, 4, 5), (4, 5), (2, 3, 5, 5), (2, 3, 4, 1)])
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_mask_of_the_wrong_shape_is_refused_with_both_shapes(shape, fused):

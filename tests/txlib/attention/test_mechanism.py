@@ -342,19 +342,6 @@ def test_a_mask_on_another_device_is_named(mechanism):
         mechanism(QUERIES, KEYS, KEYS, torch.ones(1, 1, 1, 10, dtype=torch.bool, device="meta"))
 
 
-@pytest.mark.parametrize(
-    "mechanism", [ALL[name] for name in ("DenseAttention", "BlockSparseAttention", "FlashAttention")]
-)
-@pytest.mark.parametrize("batch, queries, keys", [(0, 9, 9), (2, 0, 9), (2, 9, 0), (2, 0, 0), (2, 3, 0)])
-def test_of_nothing_comes_nothing_also_backward(mechanism, batch, queries, keys):
-    q = torch.randn(batch, 4, queries, 8, requires_grad=True)
-    k, v = torch.randn(2, batch, 2, keys, 8, requires_grad=True).unbind()
-    out = mechanism(q, k, v, causal())
-    assert out.shape == q.shape and not out.any()
-    (gradient,) = torch.autograd.grad(out.sum(), q)
-    assert gradient.shape == q.shape and not gradient.any()
-
-
 def test_layers_refuse_patterns_and_caches_of_another_kind(unchecked):
     for wrong in (causal, torch.ones(3, 3), "causal"):
         with pytest.raises(TypeError, match="mask is a rule|call it|a txlib Mask"):

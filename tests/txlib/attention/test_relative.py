@@ -86,14 +86,6 @@ def test_shaw_gradient():
     assert torch.autograd.gradcheck(lambda q, k, v, *_: mechanism(q, k, v, causal().shift(1)), (q, k, v, *parameters))
 
 
-def test_shaw_drops_only_while_training():
-    q, k, v = qkv(4, 4)
-    mechanism = ShawAttention(4, dropout=0.5).double()
-    assert not torch.equal(mechanism(q, k, v), mechanism(q, k, v))
-    mechanism.eval()
-    assert torch.equal(mechanism(q, k, v), mechanism(q, k, v))
-
-
 @given(few_and_many)
 def test_skew_against_picking_entries(lengths):
     query, key = lengths
