@@ -74,7 +74,7 @@ class Declarations:
     due: dict | None = None  # the arguments of `due`
 
 
-_noted: Declarations | None = None
+_declared: Declarations | None = None
 
 
 def mistake(task: str, answer: Any, sentence: str) -> None:
@@ -86,12 +86,12 @@ def mistake(task: str, answer: Any, sentence: str) -> None:
     """
     if not sentence.strip():
         raise ValueError(f'mistake("{task}", …) needs a sentence that tells the learner what went wrong')
-    _note(KnownAnswer(task, answer, sentence))
+    _declare_answer(KnownAnswer(task, answer, sentence))
 
 
 def alternative(task: str, answer: Any) -> None:
     """Declare another right answer to a task, written differently: release proves that its check accepts it."""
-    _note(KnownAnswer(task, answer))
+    _declare_answer(KnownAnswer(task, answer))
 
 
 def equivalent(task: str, change: str, reason: str) -> None:
@@ -102,8 +102,8 @@ def equivalent(task: str, change: str, reason: str) -> None:
     """
     if not reason.strip():
         raise ValueError(f'equivalent("{task}", "{change}", …) needs a reason')
-    if _noted is not None:
-        _noted.equivalent.append(Equivalent(task, change, reason))
+    if _declared is not None:
+        _declared.equivalent.append(Equivalent(task, change, reason))
 
 
 def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence[str] = ()) -> None:
@@ -128,8 +128,8 @@ def forbid(task: str, names: str | Sequence[str] = (), operators: str | Sequence
             )
     if ATTENTION in operators:
         operators = tuple(dict.fromkeys((*(name for name in operators if name != ATTENTION), *attention_operators())))
-    if _noted is not None:
-        _noted.forbidden.append(Forbidden(task, names, operators))
+    if _declared is not None:
+        _declared.forbidden.append(Forbidden(task, names, operators))
 
 
 def allow(task: str, names: str | Sequence[str], *, reason: str) -> None:
@@ -145,8 +145,8 @@ def allow(task: str, names: str | Sequence[str], *, reason: str) -> None:
             raise ValueError(f'allow("{task}", …): {name!r} is not a name; give e.g. "torch.bincount"')
     if not names or not reason.strip():
         raise ValueError(f'allow("{task}", …) needs names, e.g. "torch.bincount", and a reason why they may be called')
-    if _noted is not None:
-        _noted.allowed.append(Allowed(task, names, reason))
+    if _declared is not None:
+        _declared.allowed.append(Allowed(task, names, reason))
 
 
 @cache
@@ -169,10 +169,10 @@ def measured(task: str, function: Callable) -> None:
     """
     if not callable(function):
         raise ValueError(f'measured("{task}", …) needs a function of what was shown and a seed')
-    if _noted is not None:
-        if task in _noted.measured:
+    if _declared is not None:
+        if task in _declared.measured:
             raise ValueError(f'measured("{task}", …) is there twice')
-        _noted.measured[task] = function
+        _declared.measured[task] = function
 
 
 def due(
@@ -195,26 +195,26 @@ def due(
     for name, fraction in {"per_day": per_day, "at_most": at_most}.items():
         if isinstance(fraction, bool) or not 0 <= fraction <= 1:
             raise ValueError(f"due(…, {name}={fraction}): give a fraction of the points, from 0 to 1")
-    if _noted is not None:
-        if _noted.due is not None:
+    if _declared is not None:
+        if _declared.due is not None:
             raise ValueError("due(…) is there twice; an exercise has one date")
-        _noted.due = rule
+        _declared.due = rule
 
 
 @contextlib.contextmanager
 def collect_declarations() -> Iterator[Declarations]:
     """Collect what the author's cells declare within the block."""
-    global _noted
-    outer, _noted = _noted, Declarations()
+    global _declared
+    outer, _declared = _declared, Declarations()
     try:
-        yield _noted
+        yield _declared
     finally:
-        _noted = outer
+        _declared = outer
 
 
-def _note(answer: KnownAnswer) -> None:
-    if _noted is not None:
-        _noted.answers.append(answer)
+def _declare_answer(answer: KnownAnswer) -> None:
+    if _declared is not None:
+        _declared.answers.append(answer)
 
 
 def _texts(texts: str | Sequence[str]) -> tuple[str, ...]:

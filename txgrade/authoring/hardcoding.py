@@ -87,7 +87,7 @@ def _tables(exercise: Exercise, task: Task, namespace: dict) -> dict[str, dict]:
     """Return what each function of the task gave for which arguments, and in which order, on the public seed."""
     tables: dict[str, dict] = {}
 
-    def noting(name: str, function: Callable) -> Callable:
+    def recording(name: str, function: Callable) -> Callable:
         table = tables[name] = {"by arguments": {}, "in order": []}
 
         def noted(*args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ def _tables(exercise: Exercise, task: Task, namespace: dict) -> dict[str, dict]:
 
         return noted
 
-    with_answers(exercise, task, namespace, noting, hidden=False)
+    with_answers(exercise, task, namespace, recording, hidden=False)
     return {name: table for name, table in tables.items() if table["in order"]}
 
 

@@ -92,10 +92,10 @@ class Match:
 
 def _search(exercise: Exercise, other_seed: int) -> dict[str, list[dict]]:
     runs = [reference_run(exercise, seed, hidden=True)[0] for seed in (exercise.seed, other_seed)]
-    notes = author_declarations(exercise, runs[0])
+    declared = author_declarations(exercise, runs[0])
     uncovered = {}
     for task in exercise.tasks:
-        if task.id in notes.measured:
+        if task.id in declared.measured:
             continue
         matches = []
         calls = [recorded_calls(exercise, task, namespace) for namespace in runs]
@@ -106,7 +106,7 @@ def _search(exercise: Exercise, other_seed: int) -> dict[str, list[dict]]:
             uncovered[task.id] = [
                 vars(match) | {"operators": _telling(match, own[1])}
                 for match in matches
-                if not _is_covered(match, task, notes, *own)
+                if not _is_covered(match, task, declared, *own)
             ]
     return uncovered
 
@@ -115,7 +115,7 @@ def recorded_calls(exercise: Exercise, task: Task, namespace: dict) -> dict[str,
     """Return the calls of a task's functions in its check, as far as they take tensors and return numbers."""
     noted: dict[str, list[tuple]] = {}
 
-    def noting(name: str, function: Callable) -> Callable:
+    def recording(name: str, function: Callable) -> Callable:
         def noted_call(*args: Any, **kwargs: Any) -> Any:
             tensors, numbers = _arguments(function, args, kwargs)
             value = function(*args, **kwargs)
@@ -129,7 +129,7 @@ def recorded_calls(exercise: Exercise, task: Task, namespace: dict) -> dict[str,
 
         return noted_call
 
-    bundle = with_answers(exercise, task, namespace, noting, hidden=True)
+    bundle = with_answers(exercise, task, namespace, recording, hidden=True)
     rtol, atol = bundle["rtol"], bundle["atol"]
     return {
         name: [Call(tensors, numbers, wanted, rtol, atol) for tensors, numbers, wanted in calls[:MOST_CALLS]]

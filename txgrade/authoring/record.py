@@ -122,7 +122,7 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
             )
         if task.id in declared.measured:
             continue
-        if kinds := {each["value"]["kind"] for each in reference[task.id]["shown"]} & {"weights", "tokens"}:
+        if kinds := {result["value"]["kind"] for result in reference[task.id]["shown"]} & {"weights", "tokens"}:
             raise RecordingError(
                 f'task {task.id}: its check shows {kinds.pop()}; say by measured("{task.id}", …) what they are worth'
             )
@@ -133,15 +133,15 @@ def _seed_run(exercise: Exercise, seed: int, hidden: bool) -> tuple[dict, dict]:
                 "and don't let later cells change what the check uses"
             )
     answers = []
-    for each in declared.answers:
-        task = exercise.task(each.task)
+    for answer in declared.answers:
+        task = exercise.task(answer.task)
         originals = {name: namespace[name] for name in task.names}
-        namespace.update(_stand_ins(task, each.answer))
+        namespace.update(_stand_ins(task, answer.answer))
         bundle, _ = check_run(exercise, task, namespace, hidden)
         namespace.update(originals)
-        answers.append({"task": task.id, "sentence": each.sentence, "bundle": bundle})
+        answers.append({"task": task.id, "sentence": answer.sentence, "bundle": bundle})
     about = {
-        "forbidden": [vars(each) for each in declared.forbidden],
+        "forbidden": [vars(rule) for rule in declared.forbidden],
         "measured": sorted(declared.measured),
         "due": declared.due,
         "seconds": seconds,
