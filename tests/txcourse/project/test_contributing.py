@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from txcourse.build import read_lesson, run_lesson
-from txlib.attention import MechanismConfig, check_mechanism
+from txlib.attention import check_mechanism
+from txlib.attention.config import Config
 from txlib.models.families import FAMILIES
 from txlib.recipes import RECIPES, run
 
@@ -43,7 +44,7 @@ def test_paths_exist():
 
 
 def test_the_mechanism_keeps_the_contract(example, monkeypatch):
-    monkeypatch.setattr(MechanismConfig, "known", dict(MechanismConfig.known))
+    monkeypatch.setattr(Config, "registry", dict(Config.registry))
     report = check_mechanism(example("txlib/attention/plain_average.py").PlainAverageConfig())
     assert not report.skipped and not report.refused
     torch.manual_seed(0)
