@@ -10,13 +10,13 @@ from txlib.models.bert import (
     BertForTokenClassification,
 )
 from txlib.models.big_bird import BigBirdForQuestionAnswering, BigBirdForSequenceClassification
-from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig
+from txlib.models.bytenet import ByteNet, ByteNetConfig
+from txlib.models.conv_seq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 from txlib.models.gpt import GPT, CausalLMOutput, GPTConfig
 from txlib.models.music import MusicConfig, MusicTransformer
 from txlib.models.perceiver import (
-    Modalities,
     Perceiver,
     PerceiverClassifier,
     PerceiverClassifierConfig,
@@ -25,8 +25,8 @@ from txlib.models.perceiver import (
     PerceiverIO,
     PerceiverIOConfig,
     PerceiverLMConfig,
-    pixel_array,
 )
+from txlib.models.perceiver_inputs import Modalities, pixel_array
 from txlib.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from txlib.models.set_transformer import DeepSets, DeepSetsConfig, SetOutput, SetTransformer, SetTransformerConfig
 from txlib.models.sizes import from_size

@@ -55,7 +55,14 @@ class MaskedLMHead(nn.Module):
 
 
 class BertForPreTraining(EncoderHead):
-    """Guess the masked tokens, and whether sentence B came after sentence A (§3.1)."""
+    """Guess the masked tokens, and whether sentence B came after sentence A (§3.1). With both labels, the loss is the
+    sum of both.
+
+    labels: the token that stood there, and -100 where none is asked for; next_sentence_label: 0 where B follows A, 1
+    where it is a random sentence.
+    """
+
+    label_names = ("labels", "next_sentence_label")
 
     __call__: Callable[..., PreTrainingOutput]  # type: ignore[assignment]
 
@@ -63,28 +70,6 @@ class BertForPreTraining(EncoderHead):
         super().__init__(config, base)
         self.predictions = MaskedLMHead(config)
         self.next_sentence = self.linear(2)
-
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        attention_mask: Int[Tensor, "batch length"] | None = None,
-        token_type_ids: Int[Tensor, "batch length"] | None = None,
-        position_ids: Int[Tensor, "#batch length"] | None = None,
-        labels: Int[Tensor, "batch length"] | None = None,
-        next_sentence_label: Int[Tensor, "batch"] | None = None,
-        mask: Mask | None = None,
-        global_attention_mask: Int[Tensor, "batch length"] | None = None,
-    ) -> PreTrainingOutput:
-        """Both guesses; with both labels, the sum of both losses.
-
-        Args:
-            labels: the token that stood there, and -100 where none is asked for.
-            next_sentence_label: 0 where B follows A, 1 where it is a random sentence.
-        """
-        both = both_of(labels, next_sentence_label)
-        return super().forward(
-            input_ids, attention_mask, token_type_ids, position_ids, both, mask, global_attention_mask
-        )
 
     def score(self, out: EncoderOutput) -> Both:
         assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
@@ -181,17 +166,18 @@ class BertForMultipleChoice(EncoderHead):
         attention_mask: Int[Tensor, "batch choices length"] | None = None,
         token_type_ids: Int[Tensor, "batch choices length"] | None = None,
         position_ids: Int[Tensor, "batch choices length"] | None = None,
-        labels: Int[Tensor, "batch"] | None = None,
         mask: Mask | None = None,
         global_attention_mask: Int[Tensor, "batch choices length"] | None = None,
+        **labels: Tensor | None,
     ) -> HeadOutput:
         """As the other heads, with one more axis; labels: the number of the right choice."""
         check_ids(input_ids, axes="batch, choices, length")
-        given = (input_ids, attention_mask, token_type_ids, position_ids, global_attention_mask)
-        *flat, marked = (None if each is None else each.flatten(0, 1) for each in given)  # (batch · choices, length)
+        targets = self.chosen_labels(labels)
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, global_attention_mask)
+        *flat, marked = (None if x is None else x.flatten(0, 1) for x in inputs)  # (batch · choices, length)
         marked = self.marked(input_ids.flatten(0, 1)) if marked is None else marked
         scores = self.score(self.base(*flat, mask, marked)).view(input_ids.shape[:2])
-        return self.output(scores, None if labels is None else self.loss(scores, labels))
+        return self.output(scores, None if targets is None else self.loss(scores, targets))
 
     def global_tokens(self, input_ids: Int[Tensor, "batch_choices length"]) -> Int[Tensor, "batch_choices length"]:
         """The choice: all after the two separators that follow the question."""
@@ -204,7 +190,10 @@ class BertForMultipleChoice(EncoderHead):
 
 
 class BertForQuestionAnswering(EncoderHead):
-    """Where in the text the answer stands: a start and an end (§4.2; Figure 4c)."""
+    """Where in the text the answer stands: a start and an end logit for each token (§4.2; Figure 4c). With
+    start_positions and end_positions, the loss is the mean of both; positions outside the input are not counted."""
+
+    label_names = ("start_positions", "end_positions")
 
     __call__: Callable[..., SpanOutput]  # type: ignore[assignment]
 
@@ -213,25 +202,6 @@ class BertForQuestionAnswering(EncoderHead):
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__(config, base)
         self.span = self.linear(2)
-
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        attention_mask: Int[Tensor, "batch length"] | None = None,
-        token_type_ids: Int[Tensor, "batch length"] | None = None,
-        position_ids: Int[Tensor, "#batch length"] | None = None,
-        start_positions: Int[Tensor, "batch"] | None = None,
-        end_positions: Int[Tensor, "batch"] | None = None,
-        mask: Mask | None = None,
-        global_attention_mask: Int[Tensor, "batch length"] | None = None,
-    ) -> SpanOutput:
-        """A start and an end logit for each token; with both positions, the mean of both losses. Positions outside
-        the input are not counted.
-        """
-        both = both_of(start_positions, end_positions)
-        return super().forward(
-            input_ids, attention_mask, token_type_ids, position_ids, both, mask, global_attention_mask
-        )
 
     def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
         """The question: all before the first separator."""
@@ -244,13 +214,8 @@ class BertForQuestionAnswering(EncoderHead):
 
     def loss(self, logits: Both, labels: Both) -> Float[Tensor, ""]:
         length = logits[0].shape[-1]
-        inside = [each.masked_fill((each < 0) | (each >= length), IGNORE_INDEX) for each in labels]
+        inside = [label.masked_fill((label < 0) | (label >= length), IGNORE_INDEX) for label in labels]
         return (super().loss(logits[0], inside[0]) + super().loss(logits[1], inside[1])) / 2
 
     def output(self, logits: Both, loss: Float[Tensor, ""] | None) -> SpanOutput:
         return SpanOutput(start_logits=logits[0], end_logits=logits[1], loss=loss)
-
-
-def both_of(first: Tensor | None, second: Tensor | None) -> Both | None:
-    """Two kinds of labels as one, or None where either is missing."""
-    return None if first is None or second is None else (first, second)

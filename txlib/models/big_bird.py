@@ -6,7 +6,7 @@ from torch import Tensor
 
 from txlib.attention import Mask
 from txlib.layers.feedforward import find_activation
-from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput, both_of
+from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput, initialise
 
 FAR_BELOW = 1e6  # taken from the logits of tokens that can't be an answer
@@ -49,11 +49,10 @@ class BigBirdForQuestionAnswering(BertForQuestionAnswering):
         attention_mask: Int[Tensor, "batch length"] | None = None,
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         position_ids: Int[Tensor, "#batch length"] | None = None,
-        start_positions: Int[Tensor, "batch"] | None = None,
-        end_positions: Int[Tensor, "batch"] | None = None,
         mask: Mask | None = None,
         global_attention_mask: Int[Tensor, "batch length"] | None = None,
         question_lengths: Int[Tensor, "batch 1"] | None = None,
+        **labels: Tensor | None,
     ) -> SpanOutput:
         """As in BERT; where token_type_ids are None, the question is segment 0, and the rest is segment 1.
 
@@ -67,8 +66,8 @@ class BigBirdForQuestionAnswering(BertForQuestionAnswering):
         segment = (~question).long() if token_type_ids is None else token_type_ids
         out = self.base(input_ids, attention_mask, segment, position_ids, mask, global_attention_mask)
         start, end = (logits - FAR_BELOW * (question & (place > 0)) for logits in self.score(out))
-        labels = both_of(start_positions, end_positions)
-        return self.output((start, end), None if labels is None else self.loss((start, end), labels))
+        targets = self.chosen_labels(labels)
+        return self.output((start, end), None if targets is None else self.loss((start, end), targets))
 
     def score(self, out: EncoderOutput) -> Both:
         hidden = out.last_hidden_state

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -163,13 +163,14 @@ class Encoder(nn.Module):
 
 
 class EncoderHead(nn.Module):
-    """An encoder with a task: subclasses make scores of what it says, and perhaps a loss and an output of their own.
-    Where a task's labels have other names, its `forward` says them, and hands them on as one.
+    """An encoder with a task: subclasses make scores of its vectors, and perhaps a loss and an output of their own.
+    A task whose labels have other names lists them in `label_names`; `loss` then gets a tuple of all.
 
     Args:
         base: an encoder to build on, e.g. a pre-trained one; None for a new one.
     """
 
+    label_names: ClassVar[tuple[str, ...]] = ("labels",)  # the keywords of `forward` that hold labels
     pooled = True  # whether the head reads the pooler's vector
 
     __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
@@ -212,17 +213,30 @@ class EncoderHead(nn.Module):
             raise ValueError(f"sentence {number} has no separator, sep_id={sep_id}, after its question: give {instead}")
         return found.long().argmax(dim=1, keepdim=True)
 
-    def score(self, out: EncoderOutput) -> Float[Tensor, "batch *scores"]:
-        """The logits."""
+    def score(self, out: EncoderOutput) -> Any:
+        """Return the logits: a tensor (batch, …), or a tuple where a task asks for several things."""
         raise NotImplementedError
 
-    def loss(self, logits: Float[Tensor, "batch *scores"], labels: Any) -> Float[Tensor, ""]:
-        """How wrong they are."""
+    def loss(self, logits: Any, labels: Any) -> Float[Tensor, ""]:
+        """Return how wrong they are."""
         return cross_entropy(logits, labels)
 
-    def output(self, logits: Float[Tensor, "batch *scores"], loss: Float[Tensor, ""] | None) -> HeadOutput:
-        """What the model returns, in the field's names."""
+    def output(self, logits: Any, loss: Float[Tensor, ""] | None) -> Any:
+        """Return the model's output, in the field's names."""
         return HeadOutput(logits=logits, loss=loss)
+
+    def chosen_labels(self, labels: dict[str, Any]) -> Any:
+        """Return the labels that a call gives, a tuple where there are several; None where any is missing.
+
+        Raises:
+            TypeError: for a keyword that is none of them.
+        """
+        for name in labels.keys() - set(self.label_names):
+            raise TypeError(f"{type(self).__name__} takes no {name}; its labels are {', '.join(self.label_names)}")
+        values = tuple(labels.get(name) for name in self.label_names)
+        if any(value is None for value in values):
+            return None
+        return values if len(values) > 1 else values[0]
 
     def forward(
         self,
@@ -230,15 +244,20 @@ class EncoderHead(nn.Module):
         attention_mask: Int[Tensor, "batch length"] | None = None,
         token_type_ids: Int[Tensor, "batch length"] | None = None,
         position_ids: Int[Tensor, "#batch length"] | None = None,
-        labels: Int[Tensor, "batch *length"] | Float[Tensor, "batch"] | tuple[Tensor, ...] | None = None,
         mask: Mask | None = None,
         global_attention_mask: Int[Tensor, "batch length"] | None = None,
+        **labels: Tensor | None,
     ) -> Any:  # what `output` makes; `__call__` says which
-        """Scores, and with labels their loss. The rest is as in `Encoder`; a global_attention_mask that is None marks
-        what the task needs, where the config has projections for global tokens."""
+        """Return scores, and with labels their loss. The rest is as in `Encoder`.
+
+        Args:
+            global_attention_mask: None marks what the task needs, where the config has projections for global tokens.
+            labels: under the names in `label_names`.
+        """
+        targets = self.chosen_labels(labels)
         marked = self.marked(input_ids) if global_attention_mask is None else global_attention_mask
         logits = self.score(self.base(input_ids, attention_mask, token_type_ids, position_ids, mask, marked))
-        return self.output(logits, None if labels is None else self.loss(logits, labels))
+        return self.output(logits, None if targets is None else self.loss(logits, targets))
 
     def linear(self, outputs: int) -> nn.Linear:
         """A head's last layer."""

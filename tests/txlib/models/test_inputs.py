@@ -140,3 +140,9 @@ def test_what_belongs_to_the_tokens_has_their_shape():
         BertForMultipleChoice(ENCODER)(IDS)
     with pytest.raises(ValueError, match=r"labels has shape \(3,\), the tokens \(2,\)"):
         BertForSequenceClassification(ENCODER, labels=1)(IDS, labels=torch.zeros(3))
+
+
+def test_a_head_names_its_labels():
+    with pytest.raises(TypeError, match="QuestionAnswering takes no labels; its labels are start_positions, end_pos"):
+        MODELS["spans"]()(IDS, labels=IDS)
+    assert MODELS["spans"]()(IDS, start_positions=IDS[:, 0]).loss is None  # one of two

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from txlib.models.conv_seq2seq import ByteNet, ByteNetConfig, ConvSeq2Seq, ConvSeq2SeqConfig
+from txlib.models.bytenet import ByteNet, ByteNetConfig
+from txlib.models.conv_seq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from txlib.models.convnet import ConvNet, ConvNetConfig
 from txlib.models.encoder import Encoder, EncoderConfig
 from txlib.models.families.bert import BERT, CLASSIFIERS
