@@ -103,32 +103,34 @@ def batches_by_length(
             f"{len(too_long)} of {len(length)} examples exceed max_tokens={max_tokens} (the longest, number {worst}, "
             f"has {sum(length[worst])}); raise max_tokens or drop them"
         )
-    chance = random.Random(f"{seed} {epoch}")
+    rng = random.Random(f"{seed} {epoch}")
     order = list(range(len(length)))
     if shuffle:
-        chance.shuffle(order)  # sorting is stable: it keeps this order among equals
+        rng.shuffle(order)  # sorting is stable: it keeps this order among equals
 
     batches: list[list[int]] = []
     batch: list[int] = []
-    widest = 0  # target in the batch
+    longest_target = 0  # target in the batch
     down = False
     for source, group in groupby(sorted(order, key=lambda index: length[index][0]), lambda index: length[index][0]):
-        if batch and 2 * len(batch) * (source - 1 + widest) > max_tokens:  # half full or more: don't mix source lengths
+        if (
+            batch and 2 * len(batch) * (source - 1 + longest_target) > max_tokens
+        ):  # half full or more: don't mix source lengths
             batches.append(batch)
-            batch, widest = [], 0
+            batch, longest_target = [], 0
         # Targets go up in one source length and down in the next, so that a batch that spans both stays even.
         for index in sorted(group, key=lambda index: length[index][1], reverse=down):
-            wider = max(widest, length[index][1])
-            if (len(batch) + 1) * (source + wider) > max_tokens:
+            new_longest = max(longest_target, length[index][1])
+            if (len(batch) + 1) * (source + new_longest) > max_tokens:
                 batches.append(batch)
-                batch, wider = [], length[index][1]
+                batch, new_longest = [], length[index][1]
             batch.append(index)
-            widest = wider
+            longest_target = new_longest
         down = not down
     if batch:
         batches.append(batch)
     if shuffle:
-        chance.shuffle(batches)
+        rng.shuffle(batches)
     return batches
 
 

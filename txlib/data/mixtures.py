@@ -128,8 +128,8 @@ def first_guess(
     real = torch.ones(points.shape[:2]) if attention_mask is None else attention_mask.float()
     row, chosen, weight = torch.arange(len(points)), [], real
     for _ in range(clusters):
-        place = (weight + 1e-10 * real).multinomial(1, generator=generator)[:, 0]
-        chosen.append(points[row, place])
+        index = (weight + 1e-10 * real).multinomial(1, generator=generator)[:, 0]
+        chosen.append(points[row, index])
         distance = (points[:, :, None] - torch.stack(chosen, dim=1)[:, None]).square().sum(dim=-1)
         weight = distance.amin(dim=-1) * real
     means = torch.stack(chosen, dim=1)  # (batch, clusters, axes)

@@ -24,7 +24,7 @@ from txlib.text import Tokenizer
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MASKED = 0.15  # share of the tokens that are asked for (§3.1, Task #1); of these
 REPLACED, RANDOM = 0.8, 0.1  # share that becomes [MASK], and that becomes any token; the rest stays as it is
-SHORT, PART = 0.9, 4  # share of the inputs that take at most a quarter of the context (appendix A.2: 90 % of the
+SHORT, PART = 0.9, 4  # share of the inputs that take at most a quarter of the context (appendix A.2: 90% of the
 # steps): most is learned from near neighbours, and short inputs cost less
 SENTENCE = re.compile(r"[^.!?]+[.!?]*")
 
@@ -85,12 +85,12 @@ def encode(documents: Mapping[str, list[list[str]]], tokenizer: Tokenizer) -> di
     }
 
 
-def make_pairs(documents: Mapping[str, list[Document]], room: int, chance: random.Random) -> list[Pair]:
+def make_pairs(documents: Mapping[str, list[Document]], max_tokens: int, rng: random.Random) -> list[Pair]:
     """Cut all documents into pairs of texts, half of which get another second text than the one that follows.
 
-    A text is one or more whole sentences, as many as fit into `room` tokens for both. A share of `SHORT` of the pairs
-    gets a quarter of that room, the rest any size, so that the model knows inputs of every length. The other second
-    text is from a random place of the same source, so that style does not give it away; what it took the place of
+    A text is one or more whole sentences, as many as fit into `max_tokens` tokens for both. The fraction `SHORT` of the
+    pairs gets at most a quarter of that, the rest any size, so that the model knows inputs of every length. The other
+    second text is from a random position in the same source, so that style does not reveal it; what it replaced
     begins the next pair. What is too long is cut off at the end.
     """
     pairs = []
@@ -98,14 +98,16 @@ def make_pairs(documents: Mapping[str, list[Document]], room: int, chance: rando
         for document in of_source:
             start = 0
             while start + 1 < len(document):
-                size = max(2, room // PART) if chance.random() < SHORT else chance.randint(min(16, room), room)
+                size = (
+                    max(2, max_tokens // PART) if rng.random() < SHORT else rng.randint(min(16, max_tokens), max_tokens)
+                )
                 end = max(start + 2, fill(document, start, size))
-                middle = chance.randint(start + 1, end - 1)
-                first, label = join(document[start:middle])[: size - 1], int(chance.random() < 0.5)
+                middle = rng.randint(start + 1, end - 1)
+                first, label = join(document[start:middle])[: size - 1], int(rng.random() < 0.5)
                 if label:
-                    other = chance.choice(of_source)
-                    place = chance.randrange(len(other))
-                    second, start = join(other[place : fill(other, place, size - len(first))]), middle
+                    other = rng.choice(of_source)
+                    start_of_other = rng.randrange(len(other))
+                    second, start = join(other[start_of_other : fill(other, start_of_other, size - len(first))]), middle
                 else:
                     second, start = join(document[middle:end]), end
                 first = first[: max(size // 2, size - len(second))]
@@ -113,10 +115,10 @@ def make_pairs(documents: Mapping[str, list[Document]], room: int, chance: rando
     return pairs
 
 
-def fill(document: Document, start: int, room: int) -> int:
+def fill(document: Document, start: int, max_tokens: int) -> int:
     """Where to stop, so that the sentences from `start` on just fill the room; at least one is taken."""
     end, size = start + 1, len(document[start])
-    while end < len(document) and size + len(document[end]) <= room:
+    while end < len(document) and size + len(document[end]) <= max_tokens:
         size += len(document[end])
         end += 1
     return end
@@ -132,18 +134,18 @@ def mask_tokens(
     """Hide tokens: the input with gaps, and the labels, which are -100 where nothing is asked for.
 
     Of the ordinary tokens, those with ids below `ordinary`, each is asked for with probability 0.15. It is replaced by
-    [MASK] in 80 % of the cases, by any ordinary token in 10 %, and left as it is in 10 %, so that the model has to know
+    [MASK] in 80% of the cases, by any ordinary token in 10%, and left as it is in 10%, so that the model has to know
     each token and not just the gaps (§3.1, Task #1).
     """
 
     def draw() -> Tensor:
         return torch.rand(input_ids.shape, generator=generator)
 
-    asked = (draw() < MASKED) & (input_ids < ordinary)  # (batch, length)
-    labels = input_ids.where(asked, IGNORE_INDEX)
+    selected = (draw() < MASKED) & (input_ids < ordinary)  # (batch, length)
+    labels = input_ids.where(selected, IGNORE_INDEX)
     fate, other = draw(), torch.randint(ordinary, input_ids.shape, generator=generator)
-    hidden = input_ids.masked_fill(asked & (fate < REPLACED), mask_id)
-    return other.where(asked & (fate >= REPLACED) & (fate < REPLACED + RANDOM), hidden), labels
+    hidden = input_ids.masked_fill(selected & (fate < REPLACED), mask_id)
+    return other.where(selected & (fate >= REPLACED) & (fate < REPLACED + RANDOM), hidden), labels
 
 
 def collate(pairs: Sequence[Pair], special: Mapping[str, int]) -> BatchDict:

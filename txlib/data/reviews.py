@@ -19,7 +19,7 @@ def reviews(labels: str = "sentiment", folder: str | os.PathLike | None = None) 
     """Reviews of women's clothing as `Splits(train, validation, test)` of `Review(text, label)`.
 
     `labels="sentiment"`: 0 for one or two stars, 1 for four or five; three stars are left out. `"stars"`: 0 to 4 for
-    one to five stars. Each number of stars is equally frequent in the file, so guessing gives 50 % or 20 %. Split by a
+    one to five stars. Each number of stars is equally frequent in the file, so guessing gives 50% or 20%. Split by a
     hash of the text, 80 : 10 : 10.
 
     Raises ValueError for unknown labels or a damaged file, FileNotFoundError where it is missing.

@@ -99,8 +99,8 @@ def point_clouds(
     if not (brightness.sum(dim=1) > 0).all():
         raise ValueError(f"picture {int(brightness.sum(dim=1).argmin())} is black: it has nowhere to put a point")
     mask = marked(draw_sizes(batch, sizes, generator))
-    place = brightness.multinomial(mask.shape[1], replacement=True, generator=generator)  # (batch, elements)
-    corner = torch.stack([place % width, place // width], dim=-1)
+    pixel = brightness.multinomial(mask.shape[1], replacement=True, generator=generator)  # (batch, elements)
+    corner = torch.stack([pixel % width, pixel // width], dim=-1)
     inside = torch.rand(corner.shape, generator=generator)
     points = (corner + inside) / torch.tensor([width, height]) * 2 - 1  # (batch, elements, 2): x, and y downwards
     return BatchDict(inputs=points * torch.tensor([1, -1]) * mask[..., None], attention_mask=mask)

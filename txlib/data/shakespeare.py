@@ -50,7 +50,7 @@ def shakespeare(source: str = "shakespeare", folder: str | os.PathLike | None = 
     seen: harder than the split by position.
 
     `"tinyshakespeare"`: the 1,115,394 characters (Karpathy 2015) that published losses were measured on, split by
-    position as there: the first 90 % are for training, the rest for validation; test is empty. It is not bundled:
+    position as there: the first 90% are for training, the rest for validation; test is empty. It is not bundled:
     it is read from `folder` or `$TXLIB_DATA/tinyshakespeare`, `input.txt`, or fetched.
 
     Raises ValueError for an unknown source or a damaged file, FileNotFoundError where a file is missing.
@@ -65,7 +65,7 @@ def shakespeare(source: str = "shakespeare", folder: str | os.PathLike | None = 
 
 
 def text_file(path: str | os.PathLike) -> Texts:
-    """Any text, split by position: the first 90 % are for training, the rest for validation; test is empty.
+    """Any text, split by position: the first 90% are for training, the rest for validation; test is empty.
 
     Raises ValueError for a file that is empty or no UTF-8 text.
     """

@@ -103,8 +103,8 @@ class GridTokenizer:
             raise ValueError(f"{len(ids)} tokens are no whole steps of {self.voices} voices; cut off the last {over}")
         pitch = torch.zeros(len(ids) // self.voices, self.voices, dtype=torch.long)
         onset = torch.zeros_like(pitch, dtype=torch.bool)
-        for place, token in enumerate(ids):
-            step, voice = divmod(place, self.voices)
+        for index, token in enumerate(ids):
+            step, voice = divmod(index, self.voices)
             if token == HOLD and step:
                 pitch[step, voice] = pitch[step - 1, voice]
             elif token >= len(MARKS):

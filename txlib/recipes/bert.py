@@ -114,8 +114,8 @@ def guesses(
     worth it that a GPU is waited for to know how many these are.
     """
     out = model.base(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
-    asked = out.last_hidden_state[batch["labels"] != IGNORE_INDEX]  # (asked, d_model)
-    return model.predictions(asked, model.base.embedding.weight), model.next_sentence(out.pooler_output)
+    masked = out.last_hidden_state[batch["labels"] != IGNORE_INDEX]  # (masked, d_model)
+    return model.predictions(masked, model.base.embedding.weight), model.next_sentence(out.pooler_output)
 
 
 def pretraining_loss(model: BertForPreTraining, batch: BatchDict) -> tuple[Tensor, int]:
@@ -123,7 +123,7 @@ def pretraining_loss(model: BertForPreTraining, batch: BatchDict) -> tuple[Tenso
     the next sentences.
     """
     tokens, follows = guesses(model, batch)
-    labels = batch["labels"][batch["labels"] != IGNORE_INDEX]  # (asked,)
+    labels = batch["labels"][batch["labels"] != IGNORE_INDEX]  # (masked,)
     count = max(len(labels), 1)
     of_gaps = F.cross_entropy(tokens.float(), labels, reduction="sum")
     return of_gaps + count * F.cross_entropy(follows.float(), batch["next_sentence_label"]), count
@@ -135,7 +135,7 @@ def measure(model: BertForPreTraining, batches: Iterable[BatchDict]) -> dict[str
     not; beside each share, what always giving the most frequent answer would reach.
     """
     device = next(model.parameters()).device
-    loss, right, told = 0.0, 0, 0
+    loss, correct, next_correct = 0.0, 0, 0
     tokens_seen: Counter[int] = Counter()
     labels_seen: Counter[int] = Counter()
     for batch in batches:
@@ -143,15 +143,15 @@ def measure(model: BertForPreTraining, batches: Iterable[BatchDict]) -> dict[str
         tokens, follows = guesses(model, batch)
         labels = batch["labels"][batch["labels"] != IGNORE_INDEX]
         loss += float(F.cross_entropy(tokens.float(), labels, reduction="sum"))
-        right += int((tokens.argmax(dim=-1) == labels).sum())
-        told += int((follows.argmax(dim=-1) == batch["next_sentence_label"]).sum())
+        correct += int((tokens.argmax(dim=-1) == labels).sum())
+        next_correct += int((follows.argmax(dim=-1) == batch["next_sentence_label"]).sum())
         tokens_seen.update(labels.tolist())
         labels_seen.update(batch["next_sentence_label"].tolist())
     gaps, pairs = tokens_seen.total(), labels_seen.total()
     return {
         "gap_loss": loss / gaps,
-        "gap_accuracy": right / gaps,
+        "gap_accuracy": correct / gaps,
         "gap_baseline": max(tokens_seen.values()) / gaps,
-        "next_accuracy": told / pairs,
+        "next_accuracy": next_correct / pairs,
         "next_baseline": max(labels_seen.values()) / pairs,
     }

@@ -182,10 +182,10 @@ def window_batches(
         raise ValueError(f"the text has {len(ids)} tokens, too few for windows of {context}; give at least twice that")
 
     def batches(epoch: int) -> Sequence[Tensor]:
-        chance = random.Random(f"{seed} {epoch}")
-        first = chance.randrange(context)
+        rng = random.Random(f"{seed} {epoch}")
+        first = rng.randrange(context)
         starts = list(range(first, len(ids) - context, context))
-        chance.shuffle(starts)
+        rng.shuffle(starts)
         size = min(batch, len(starts))
         groups = torch.tensor(starts[: len(starts) // size * size]).view(-1, size)  # (batches, batch)
         return LazyDataset(groups, lambda group: ids[group[:, None] + torch.arange(context + 1)])

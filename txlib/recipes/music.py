@@ -162,16 +162,16 @@ def piece_batches(
     moves = [piece.transpositions() if transpose else [0] for piece in pieces]
 
     def batches(epoch: int) -> Sequence[Tensor]:
-        chance = random.Random(f"{seed} {epoch}")
+        rng = random.Random(f"{seed} {epoch}")
         windows = []
         for piece, possible in zip(pieces, moves, strict=True):
-            ids, last = _GRID.encode(piece.transposed(chance.choice(possible))), (len(piece) + 1) * _GRID.voices
+            ids, last = _GRID.encode(piece.transposed(rng.choice(possible))), (len(piece) + 1) * _GRID.voices
             for _ in range(math.ceil(len(ids) / context)):
-                step = chance.randrange(-context, len(ids)) // _GRID.voices
+                step = rng.randrange(-context, len(ids)) // _GRID.voices
                 start = max(0, min(step * _GRID.voices, last - context))
                 cut = ids[start : start + context + 1]
                 windows.append(cut + [IGNORE_INDEX] * (context + 1 - len(cut)))
-        chance.shuffle(windows)
+        rng.shuffle(windows)
         size = min(batch, len(windows))
         groups = torch.tensor(windows[: len(windows) // size * size]).view(-1, size, context + 1)
         return LazyDataset(groups, lambda group: group)
@@ -212,27 +212,27 @@ class Markov:
         self.order, self.voices, self.vocab_size = order, voices, vocab_size
         self.counts: dict[tuple, Counter] = defaultdict(Counter)
         for ids in pieces:
-            for place in range(voices, len(ids)):
+            for index in range(voices, len(ids)):
                 for length in range(order + 1):
-                    self.counts[self.key(ids, place, length)][ids[place]] += 1
+                    self.counts[self.key(ids, index, length)][ids[index]] += 1
 
-    def key(self, ids: Sequence[int], place: int, length: int) -> tuple:
+    def key(self, ids: Sequence[int], index: int, length: int) -> tuple:
         """The voice, and the tokens before."""
-        return place % self.voices, *ids[max(0, place - length) : place]
+        return index % self.voices, *ids[max(0, index - length) : index]
 
-    def probability(self, ids: Sequence[int], place: int) -> float:
+    def probability(self, ids: Sequence[int], index: int) -> float:
         """Of the token at this place, given those before."""
         p = 1 / self.vocab_size
         for length in range(self.order + 1):
-            followed = self.counts.get(self.key(ids, place, length))
+            followed = self.counts.get(self.key(ids, index, length))
             if followed is None:
                 break
-            p = (followed[ids[place]] + len(followed) * p) / (followed.total() + len(followed))
+            p = (followed[ids[index]] + len(followed) * p) / (followed.total() + len(followed))
         return p
 
     def token_losses(self, ids: Sequence[int]) -> Float[Tensor, "tokens"]:
         """As `token_losses` of a model."""
-        return torch.tensor([-math.log(self.probability(ids, place)) for place in range(self.voices, len(ids))])
+        return torch.tensor([-math.log(self.probability(ids, index)) for index in range(self.voices, len(ids))])
 
 
 @dataclass(frozen=True)

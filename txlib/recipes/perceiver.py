@@ -98,34 +98,34 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
 
         def plan(epoch: int) -> list[Rows]:
             """Of each batch, which digits and which verses."""
-            chance = random.Random(f"{self.seed} {epoch}")
+            rng = random.Random(f"{self.seed} {epoch}")
             every, step = range(len(pictures)), size // PIXELS
-            lines = batches_by_length([len(each) for each in ids], size, seed=self.seed, epoch=epoch)
+            verse_batches = batches_by_length([len(each) for each in ids], size, seed=self.seed, epoch=epoch)
             rounds = 1  # through the digits: as many batches of them as of verses, where both are trained on
             if self.data == "both" and part == "train":
-                rounds = -(-len(lines) * step // len(pictures))
+                rounds = -(-len(verse_batches) * step // len(pictures))
             groups: list[Rows] = []
             for kind in KINDS[self.data]:
                 if kind == "digits":
-                    orders = [chance.sample(every, len(pictures)) for _ in range(rounds)]
+                    orders = [rng.sample(every, len(pictures)) for _ in range(rounds)]
                     groups += [(order[at : at + step], None) for order in orders for at in every[::step]]
                 elif kind == "verses":
-                    groups += [(None, rows) for rows in lines]
+                    groups += [(None, verse_rows) for verse_rows in verse_batches]
                 else:
-                    groups += [(chance.choices(every, k=len(rows)), rows) for rows in lines]
-            chance.shuffle(groups)
+                    groups += [(rng.choices(every, k=len(verse_rows)), verse_rows) for verse_rows in verse_batches]
+            rng.shuffle(groups)
             return groups
 
         def make(group: Rows) -> BatchDict:
-            some, rows = group
-            labels = torch.full((len(some or rows or ()), len(QUESTIONS)), IGNORE_INDEX)
+            digit_rows, verse_rows = group
+            labels = torch.full((len(digit_rows or verse_rows or ()), len(QUESTIONS)), IGNORE_INDEX)
             batch = BatchDict(labels=labels)
-            if some is not None:
-                batch["pixel_values"], labels[:, 0] = pictures.pixel_values[some], pictures.labels[some]
-            if rows is not None:
-                batch["input_ids"] = pad([ids[row] for row in rows], tokenizer.pad_id)
-                batch["attention_mask"] = pad([[1] * len(ids[row]) for row in rows], 0)
-                labels[:, 1] = modern[rows]
+            if digit_rows is not None:
+                batch["pixel_values"], labels[:, 0] = pictures.pixel_values[digit_rows], pictures.labels[digit_rows]
+            if verse_rows is not None:
+                batch["input_ids"] = pad([ids[row] for row in verse_rows], tokenizer.pad_id)
+                batch["attention_mask"] = pad([[1] * len(ids[row]) for row in verse_rows], 0)
+                labels[:, 1] = modern[verse_rows]
             return batch
 
         return lambda epoch: LazyDataset(plan(epoch), make)
@@ -134,16 +134,16 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
         return {name: tensor for name, tensor in batch.items() if name in ("pixel_values", "input_ids")}
 
     def loss(self, model: PerceiverClassifier, batch: BatchDict) -> tuple[Tensor, Tensor]:
-        known = (batch["labels"] != IGNORE_INDEX).sum()
+        count = (batch["labels"] != IGNORE_INDEX).sum()
         out: Any = model(**batch)
-        return known * out.loss, known
+        return count * out.loss, count
 
     @torch.no_grad()
     def measure(
         self, model: PerceiverClassifier, splits: Sources, tokenizer: Tokenizer, loss: float, show: Show
     ) -> dict[str, Any]:
         right: Counter[str] = Counter()
-        asked: Counter[str] = Counter()
+        total: Counter[str] = Counter()
         device = next(model.parameters()).device
         for batch in show(self.make_batches(splits, tokenizer, "test")(0), "measuring"):
             kind = "with_both" if {"pixel_values", "input_ids"} <= batch.keys() else "alone"
@@ -151,8 +151,8 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
             for question, answers, labels in zip(QUESTIONS, logits, batch["labels"].T, strict=True):
                 name = f"{question}_{kind}"
                 right[name] += int((answers.argmax(dim=-1).cpu() == labels).sum())
-                asked[name] += int((labels != IGNORE_INDEX).sum())
-        return {f"{name}_accuracy": right[name] / number for name, number in asked.items() if number}
+                total[name] += int((labels != IGNORE_INDEX).sum())
+        return {f"{name}_accuracy": right[name] / number for name, number in total.items() if number}
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
         about = {"digit": "digit, of 10", "modern": "old or modern"}

@@ -15,15 +15,15 @@ LONGEST = 384  # tokens of an input, where the model could read more: what comes
 class Encoded(NamedTuple):
     """An example as the model reads it.
 
-    ids, kinds: tokens, and whether each is of the first text (0) or the second (1).
-    labels: by name, what the model's argument of that name is to be; a list where each token has one.
-    places: of each token, from where to where it stands in the text that answers are taken from; None elsewhere.
+    ids, token_type_ids: tokens, and whether each is of the first text (0) or the second (1).
+    labels: by name, the model's argument of that name; a list if each token has a label.
+    offsets: of each token, its start and end in the text that answers are taken from; None elsewhere.
     """
 
     ids: list[int]
-    kinds: list[int]
+    token_type_ids: list[int]
     labels: dict[str, int | list[int]]
-    places: list[tuple[int, int] | None]
+    offsets: list[tuple[int, int] | None]
 
 
 class Reader:
@@ -46,29 +46,29 @@ class Reader:
 
         What is too long loses tokens at the end of the longer text.
         """
-        texts = [self.tokenizer.encode_with_places(text) for text in (first, second) if text is not None]
-        room = self.longest - 1 - len(texts)
+        texts = [self.tokenizer.encode_with_offsets(text) for text in (first, second) if text is not None]
+        max_tokens = self.longest - 1 - len(texts)
         lengths = [len(ids) for ids, _ in texts]
-        while sum(lengths) > room:
+        while sum(lengths) > max_tokens:
             lengths[lengths.index(max(lengths))] -= 1
-        ids, kinds = [self.cls], [0]
-        places: list[tuple[int, int] | None] = [None]
-        for kind, ((tokens, where), length) in enumerate(zip(texts, lengths, strict=True)):
+        ids, token_type_ids = [self.cls], [0]
+        offsets: list[tuple[int, int] | None] = [None]
+        for kind, ((tokens, spans), length) in enumerate(zip(texts, lengths, strict=True)):
             last = kind == len(texts) - 1
             ids += [*tokens[:length], self.sep]
-            kinds += [kind] * (length + 1)
-            places += [*(where[:length] if last else [None] * length), None]
-        return Encoded(ids, kinds, {}, places)
+            token_type_ids += [kind] * (length + 1)
+            offsets += [*(spans[:length] if last else [None] * length), None]
+        return Encoded(ids, token_type_ids, {}, offsets)
 
 
 def collate(encoded: Sequence[Encoded], padding: int) -> BatchDict:
     """Examples as one batch, padded."""
-    labels: dict[str, list[Any]] = {name: [one.labels[name] for one in encoded] for name in encoded[0].labels}
-    mask = pad([[1] * len(one.ids) for one in encoded], 0)
+    labels: dict[str, list[Any]] = {name: [example.labels[name] for example in encoded] for name in encoded[0].labels}
+    mask = pad([[1] * len(example.ids) for example in encoded], 0)
     return BatchDict(
-        input_ids=pad([one.ids for one in encoded], padding),
+        input_ids=pad([example.ids for example in encoded], padding),
         attention_mask=mask,
-        token_type_ids=pad([one.kinds for one in encoded], 0),
+        token_type_ids=pad([example.token_type_ids for example in encoded], 0),
         **{
             name: pad(values, IGNORE_INDEX) if isinstance(values[0], list) else torch.tensor(values)
             for name, values in labels.items()
@@ -80,7 +80,7 @@ def example_batches(
     encoded: Sequence[Encoded], max_tokens: int, padding: int, *, seed: int = 0
 ) -> Callable[[int], Sequence[BatchDict]]:
     """The batches that `train` wants: for each epoch the same examples, dealt anew, those of like length together."""
-    lengths = [len(one.ids) for one in encoded]
+    lengths = [len(example.ids) for example in encoded]
 
     def batches(epoch: int) -> Sequence[BatchDict]:
         groups = batches_by_length(lengths, max_tokens, seed=seed, epoch=epoch)

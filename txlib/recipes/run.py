@@ -83,26 +83,42 @@ def run(
     if not context.is_main:
         context.barrier()  # until the first has checked everything and written how the run was started
         resume, quiet = True, True
+    settings = (
+        stored_settings(kind, out, {**options, "minutes": minutes, "steps": steps})
+        if resume
+        else new_settings(kind, out, options, minutes, steps)
+    )
+    recipe = kind(**settings["options"])
+    config = replace(
+        recipe.training,
+        parallel=parallel,
+        precision=recipe.training.precision if precision == "auto" else precision,
+        compile=compile,
+        checkpoint_activations=checkpoint_activations,
+    )
+    return _run(recipe, config, out, settings, context, torch.device(device), resume, profile, quiet)
+
+
+def _run(
+    recipe: Recipe,
+    config: TrainConfig,
+    out: Path,
+    settings: dict[str, Any],
+    context: DistributedContext,
+    device: torch.device,
+    resume: bool,
+    profile: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Prepare, train, evaluate and save; arguments as in `run`, checked."""
     with ExitStack() as stack:
-        if resume:
-            settings = stored_settings(kind, out, {**options, "minutes": minutes, "steps": steps})
-            if context.is_main:
-                stack.enter_context(run_lock(out))
-        else:
-            settings = new_settings(kind, out, options, minutes, steps)
-        recipe = kind(**settings["options"])
-        training = replace(
-            recipe.training,
-            parallel=parallel,
-            precision=recipe.training.precision if precision == "auto" else precision,
-            compile=compile,
-            checkpoint_activations=checkpoint_activations,
-        )
+        if resume and context.is_main:
+            stack.enter_context(run_lock(out))
         setup = Setup.of(recipe, out, resume)
         if context.is_main:
-            if precision == "fp8":
-                check_fp8(torch.device(device))
-            estimate_memory(recipe, training, setup.model, setup.batches, device, context, quiet=quiet)
+            if config.precision == "fp8":
+                check_fp8(device)
+            estimate_memory(recipe, config, setup.model, setup.batches, device, context, quiet=quiet)
         if not resume:
             out.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_lock(out))
@@ -113,7 +129,7 @@ def run(
             setup.model.to(device),
             setup.batches,
             recipe.loss,
-            training,
+            config,
             steps=settings["steps"],
             minutes=settings["minutes"],
             out=out,
@@ -124,7 +140,7 @@ def run(
         )
         if not context.is_main:
             return {}
-        processes = {"processes": context.world_size, "parallel": parallel} if context.is_distributed else {}
+        processes = {"processes": context.world_size, "parallel": config.parallel} if context.is_distributed else {}
         return evaluate_and_save(recipe, setup, out, settings, progress, processes, quiet=quiet)
 
 

@@ -176,10 +176,10 @@ class Clusters(Task):
 
     def measure(self, batch: BatchDict, logits: Float[Tensor, "batch outputs numbers"]) -> dict[str, tuple[float, int]]:
         points, mask = batch["inputs"], batch["attention_mask"]
-        said = Mixture.from_logits(logits)
+        predicted = Mixture.from_logits(logits)
         mixtures = {
-            "log_likelihood": said,
-            "improved_log_likelihood": said.improved(points, mask),
+            "log_likelihood": predicted,
+            "improved_log_likelihood": predicted.improved(points, mask),
             "em_log_likelihood": fit_mixture(points, mask, clusters=self.clusters),
             "true_log_likelihood": Mixture(batch["weights"], batch["means"], batch["deviations"]),
         }
@@ -198,11 +198,11 @@ class Digits(Task):
         pictures = getattr(self.splits, part)
 
         def epoch(number: int) -> Sequence[BatchDict]:
-            chance = random.Random(f"{seed} {part} {number}")
+            rng = random.Random(f"{seed} {part} {number}")
             order = list(range(len(pictures)))
             if part == "train":
-                chance.shuffle(order)
-            groups = [(torch.tensor(order[i : i + size]), chance.getrandbits(48)) for i in range(0, len(order), size)]
+                rng.shuffle(order)
+            groups = [(torch.tensor(order[i : i + size]), rng.getrandbits(48)) for i in range(0, len(order), size)]
             return LazyDataset(groups, lambda group: self.clouds(pictures[group[0]], group[1]))
 
         return epoch

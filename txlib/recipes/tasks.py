@@ -117,11 +117,11 @@ class Spans(Task):
         read = self.reader.read(example.question, example.context)
         start, end = example.start, example.start + len(example.answer)
         inside = {
-            number: place
-            for number, place in enumerate(read.places)
-            if place is not None and place[0] < end and place[1] > start
+            number: offset
+            for number, offset in enumerate(read.offsets)
+            if offset is not None and offset[0] < end and offset[1] > start
         }
-        whole = any(place[1] >= end for place in inside.values())  # else it was cut off
+        whole = any(offset[1] >= end for offset in inside.values())  # else it was cut off
         first, last = (min(inside), max(inside)) if whole else (IGNORE_INDEX, IGNORE_INDEX)
         return read._replace(labels={"start_positions": first, "end_positions": last})
 
@@ -130,26 +130,26 @@ class Spans(Task):
         possible = torch.ones(starts.shape[1], starts.shape[1], device=starts.device).triu().tril(ANSWER - 1).bool()
         results = []
         for start, stop, one, example in zip(starts, ends, encoded, examples, strict=True):
-            of_context = torch.tensor([place is not None for place in one.places], device=starts.device)
+            of_context = torch.tensor([offset is not None for offset in one.offsets], device=starts.device)
             length = len(of_context)
             allowed = possible[:length, :length] & of_context[:, None] & of_context  # (start, end)
             score = (start[:length, None] + stop[:length]).masked_fill(~allowed, -torch.inf)
             first, last = divmod(int(score.argmax()), length)
-            begin, end = one.places[first], one.places[last]
+            begin, end = one.offsets[first], one.offsets[last]
             assert begin is not None and end is not None, "of the context, since allowed"
             results.append(example.context[begin[0] : end[1]])
         return results
 
     def baseline(self) -> list[str]:
-        places = Counter((example.start, example.start + len(example.answer)) for example in self.splits.train)
-        (((start, end), _),) = places.most_common(1)
+        offsets = Counter((example.start, example.start + len(example.answer)) for example in self.splits.train)
+        (((start, end), _),) = offsets.most_common(1)
         return [example.context[start:end] for example in self.splits.test]
 
     def score(self, answers: Sequence[str]) -> dict[str, float]:
         pairs = [
             (words(answer), words(example.answer)) for answer, example in zip(answers, self.splits.test, strict=True)
         ]
-        exact = sum(ours == theirs for ours, theirs in pairs)
+        exact = sum(predicted == reference for predicted, reference in pairs)
         return {"exact_match": exact / len(pairs), "f1": sum(overlap(*pair) for pair in pairs) / len(pairs)}
 
 
@@ -159,10 +159,10 @@ def words(text: str) -> list[str]:
     return [word for word in kept.split() if word not in ("a", "an", "the")]
 
 
-def overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
+def overlap(predicted: Sequence[str], reference: Sequence[str]) -> float:
     """F1 of two bags of words: 1 where they are the same, 0 where they share none."""
-    shared = (Counter(ours) & Counter(theirs)).total()
-    return 2 * shared / (len(ours) + len(theirs)) if ours or theirs else 1.0
+    shared = (Counter(predicted) & Counter(reference)).total()
+    return 2 * shared / (len(predicted) + len(reference)) if predicted or reference else 1.0
 
 
 class Tags(Task):
@@ -214,11 +214,11 @@ class Tags(Task):
         ]
 
     def score(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
-        ours = {(number, *name) for number, tags in enumerate(answers) for name in named(tags)}
+        predicted = {(number, *name) for number, tags in enumerate(answers) for name in named(tags)}
         true = {(number, *name) for number, example in enumerate(self.splits.test) for name in named(example.tags)}
-        right = len(ours & true)
-        precision, recall = right / max(len(ours), 1), right / max(len(true), 1)
-        return {"precision": precision, "recall": recall, "f1": 2 * right / max(len(ours) + len(true), 1)}
+        right = len(predicted & true)
+        precision, recall = right / max(len(predicted), 1), right / max(len(true), 1)
+        return {"precision": precision, "recall": recall, "f1": 2 * right / max(len(predicted) + len(true), 1)}
 
 
 def first_tokens(encoded: Encoded, example: data.Tagged) -> dict[int, int]:
@@ -228,20 +228,20 @@ def first_tokens(encoded: Encoded, example: data.Tagged) -> dict[int, int]:
         begins[position] = number
         position += len(word) + 1
     return {
-        number: begins[place[0]]
-        for number, place in enumerate(encoded.places)
-        if place is not None and place[0] < place[1] and place[0] in begins
+        number: begins[offset[0]]
+        for number, offset in enumerate(encoded.offsets)
+        if offset is not None and offset[0] < offset[1] and offset[0] in begins
     }
 
 
 def named(tags: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Runs of words with the same tag: first word, behind the last, kind."""
+    """Return the runs of words with the same tag: first word, the word after the last, tag."""
     runs, start = [], 0
-    for place in range(1, len(tags) + 1):
-        if place == len(tags) or tags[place] != tags[start]:
+    for end in range(1, len(tags) + 1):
+        if end == len(tags) or tags[end] != tags[start]:
             if tags[start] != "O":
-                runs.append((start, place, tags[start]))
-            start = place
+                runs.append((start, end, tags[start]))
+            start = end
     return runs
 
 

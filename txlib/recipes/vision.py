@@ -48,34 +48,34 @@ DATA: dict[str, Callable[[], PictureSplits]] = {
 PATCHES = {8: 2, 28: 4}  # pixels of a picture's side, and of a patch's
 
 
-def shift(pixels: Pixels, chance: torch.Generator) -> Pixels:
+def shift(pixels: Pixels, generator: torch.Generator) -> Pixels:
     """Each picture moved down and right by up to a tenth of its side, or up and left; what comes in is black."""
     number, _, height, width = pixels.shape
-    most = max(1, width // 10)
-    padded = F.pad(pixels, (most,) * 4)
-    down, right = torch.randint(2 * most + 1, (2, number, 1), generator=chance)
+    max_shift = max(1, width // 10)
+    padded = F.pad(pixels, (max_shift,) * 4)
+    down, right = torch.randint(2 * max_shift + 1, (2, number, 1), generator=generator)
     rows, columns = down + torch.arange(height), right + torch.arange(width)  # (number, height), (number, width)
     moved = padded[torch.arange(number)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
     return moved.movedim(-1, 1)  # (number, channels, height, width)
 
 
-def flip(pixels: Pixels, chance: torch.Generator) -> Pixels:
+def flip(pixels: Pixels, generator: torch.Generator) -> Pixels:
     """Every other picture, by chance, as in a mirror."""
-    mirrored = torch.rand(len(pixels), 1, 1, 1, generator=chance) < 0.5
+    mirrored = torch.rand(len(pixels), 1, 1, 1, generator=generator) < 0.5
     return torch.where(mirrored, pixels.flip(-1), pixels)
 
 
-def erase(pixels: Pixels, chance: torch.Generator) -> Pixels:
+def erase(pixels: Pixels, generator: torch.Generator) -> Pixels:
     """In each picture a rectangle, of at most half its sides, becomes noise (Zhong et al. 2020, "random erasing")."""
     lines = []
     for size in pixels.shape[2:]:
-        length = torch.rand(len(pixels), 1, generator=chance) * size / 2
-        start = torch.rand(len(pixels), 1, generator=chance) * (size - length)
-        place = torch.arange(size)
-        lines.append((place >= start) & (place < start + length))  # (number, size)
+        length = torch.rand(len(pixels), 1, generator=generator) * size / 2
+        start = torch.rand(len(pixels), 1, generator=generator) * (size - length)
+        position = torch.arange(size)
+        lines.append((position >= start) & (position < start + length))  # (number, size)
     down, across = lines
     erased = (down[:, :, None] & across[:, None, :])[:, None]  # (number, 1, height, width)
-    return torch.where(erased, torch.rand(pixels.shape, generator=chance), pixels)
+    return torch.where(erased, torch.rand(pixels.shape, generator=generator), pixels)
 
 
 VARIATIONS: dict[str, Vary] = {"shift": shift, "flip": flip, "erase": erase}
@@ -147,12 +147,12 @@ class Vision(Recipe[PictureSplits, nn.Module]):
     def measure(
         self, model: nn.Module, splits: PictureSplits, tokenizer: None, loss: float, show: Show
     ) -> dict[str, Any]:
-        device, said, nearest = next(model.parameters()).device, [], []
+        device, predicted, nearest = next(model.parameters()).device, [], []
         for batch in show(self.make_batches(splits, None, "test")(0), "measuring"):
-            said.append(model(batch["pixel_values"].to(device)).logits.argmax(dim=-1).cpu())
+            predicted.append(model(batch["pixel_values"].to(device)).logits.argmax(dim=-1).cpu())
             nearest.append(nearest_label(batch["pixel_values"], splits.train))
-        labels, answers = splits.test.labels, torch.cat(said)
-        table = torch.zeros(2 * [len(splits.test.names)], dtype=torch.long)  # (is, said)
+        labels, answers = splits.test.labels, torch.cat(predicted)
+        table = torch.zeros(2 * [len(splits.test.names)], dtype=torch.long)  # (is, predicted)
         table.index_put_((labels, answers), torch.ones_like(labels), accumulate=True)
         wrong = table.clone().fill_diagonal_(0)
         what, taken_for = divmod(int(wrong.argmax()), len(wrong))
@@ -221,29 +221,29 @@ def picture_batches(
     """
 
     def batches(epoch: int) -> Sequence[BatchDict]:
-        chance = random.Random(f"{seed} {epoch}")
+        rng = random.Random(f"{seed} {epoch}")
         order = list(range(len(pictures)))
         if seed is not None:
-            chance.shuffle(order)
-        groups = [(order[start : start + size], chance.getrandbits(48)) for start in range(0, len(order), size)]
+            rng.shuffle(order)
+        groups = [(order[start : start + size], rng.getrandbits(48)) for start in range(0, len(order), size)]
 
         def make(group: tuple[list[int], int]) -> BatchDict:
-            places, number = group
-            some, generator = pictures[torch.tensor(places)], torch.Generator().manual_seed(number)
-            pixels = some.pixel_values
+            indices, number = group
+            batch, generator = pictures[torch.tensor(indices)], torch.Generator().manual_seed(number)
+            pixels = batch.pixel_values
             for vary in variations:
                 pixels = vary(pixels, generator)
-            return BatchDict(pixel_values=pixels, labels=some.labels)
+            return BatchDict(pixel_values=pixels, labels=batch.labels)
 
         return LazyDataset(groups, make)
 
     return batches
 
 
-def nearest_label(pixels: Pixels, known: Pictures) -> Int[Tensor, "batch"]:
+def nearest_label(pixels: Pixels, training: Pictures) -> Int[Tensor, "batch"]:
     """The label of the known picture whose pixels differ least."""
-    distance = torch.cdist(pixels.flatten(1), known.pixel_values.flatten(1))  # (batch, known)
-    return known.labels[distance.argmin(dim=-1)]
+    distance = torch.cdist(pixels.flatten(1), training.pixel_values.flatten(1))  # (batch, training)
+    return training.labels[distance.argmin(dim=-1)]
 
 
 def comparison(out: Path | str, data: str) -> str:

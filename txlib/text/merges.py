@@ -36,11 +36,11 @@ def train_merges(words: Mapping[bytes, int], count: int) -> list[Pair]:
         times += [number] * (len(word) + 1)
     after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
     counts: dict[tuple[int, int], int] = defaultdict(int)
-    places: dict[tuple[int, int], list[int]] = defaultdict(list)  # where a pair's left token stands, or once stood
-    for place, pair in enumerate(pairwise(symbols)):
+    indices: dict[tuple[int, int], list[int]] = defaultdict(list)  # where a pair's left token stands, or once stood
+    for index, pair in enumerate(pairwise(symbols)):
         if BOUNDARY not in pair:
-            counts[pair] += times[place]
-            places[pair].append(place)
+            counts[pair] += times[index]
+            indices[pair].append(index)
 
     def entry(pair: tuple[int, int]) -> tuple:
         return -counts[pair], order[pair[0]], order[pair[1]], pair  # the smallest comes first
@@ -59,28 +59,28 @@ def train_merges(words: Mapping[bytes, int], count: int) -> list[Pair]:
         merges.append((tokens[left], tokens[right]))
         tokens.append(tokens[left] + tokens[right])
         order.append(_greatest_first(tokens[new]))
-        found = set()  # pairs with the new token
-        for place in places.pop(pair):
-            neighbour = after[place]
-            if symbols[place] != left or symbols[neighbour] != right:
+        merged = set()  # pairs with the new token
+        for index in indices.pop(pair):
+            neighbour = after[index]
+            if symbols[index] != left or symbols[neighbour] != right:
                 continue  # an earlier merge has taken one of the two
-            number, further, previous = times[place], after[neighbour], before[place]
-            symbols[place], symbols[neighbour] = new, GONE
-            after[place], before[further] = further, place
+            number, following, previous = times[index], after[neighbour], before[index]
+            symbols[index], symbols[neighbour] = new, GONE
+            after[index], before[following] = following, index
             if (symbol := symbols[previous]) != BOUNDARY:
                 counts[symbol, left] -= number
                 pair_before = symbol, new
                 counts[pair_before] += number
-                places[pair_before].append(previous)
-                found.add(pair_before)
-            if (symbol := symbols[further]) != BOUNDARY:
+                indices[pair_before].append(previous)
+                merged.add(pair_before)
+            if (symbol := symbols[following]) != BOUNDARY:
                 counts[right, symbol] -= number
                 pair_after = new, symbol
                 counts[pair_after] += number
-                places[pair_after].append(place)
-                found.add(pair_after)
+                indices[pair_after].append(index)
+                merged.add(pair_after)
         del counts[pair]
-        for pair in found:
+        for pair in merged:
             if counts[pair]:  # a run of one letter can make a pair and take it away again
                 heappush(queue, entry(pair))
     return merges
@@ -95,7 +95,7 @@ def merge(
     ids: list[int],
     merges: Mapping[tuple[int, int], tuple[int, int]],
     dropout: float = 0.0,
-    chance: Random | None = None,
+    rng: Random | None = None,
 ) -> list[int]:
     """Join pairs in `ids` until none is left that was learned: always the one learned first, from left to right.
 
@@ -103,28 +103,28 @@ def merge(
     of a million letters.
 
     With `dropout`, each time a pair is chosen, every pair is left out with this probability (Provilkov et al. 2020,
-    BPE-dropout, §3.1), as `chance` decides: 0 leaves out none, 1 all.
+    BPE-dropout, §3.1), as `rng` decides: 0 leaves out none, 1 all.
     """
     if len(ids) < 2:
         return ids
     symbols: list = [*ids, None]  # None: the end, or joined to the one on its left
     after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-    queue = [(merges[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in merges]
+    queue = [(merges[pair][0], index) for index, pair in enumerate(pairwise(ids)) if pair in merges]
     heapify(queue)
     left_out: list[tuple[int, int]] = []
     while queue:
-        rank, place = heappop(queue)
-        right = after[place]
-        found = merges.get((symbols[place], symbols[right]))
-        if found is None or found[0] != rank:
+        rank, index = heappop(queue)
+        right = after[index]
+        merged = merges.get((symbols[index], symbols[right]))
+        if merged is None or merged[0] != rank:
             continue  # one of the two has been joined to another
-        if chance and chance.random() < dropout:
-            left_out.append((rank, place))
+        if rng and rng.random() < dropout:
+            left_out.append((rank, index))
             continue
-        symbols[place], symbols[right] = found[1], None
-        after[place] = after[right]
-        before[after[right]] = place
-        for left in (before[place], place):
+        symbols[index], symbols[right] = merged[1], None
+        after[index] = after[right]
+        before[after[right]] = index
+        for left in (before[index], index):
             if left >= 0 and (pair := (symbols[left], symbols[after[left]])) in merges:
                 heappush(queue, (merges[pair][0], left))
         while left_out:  # the next choice is among all pairs again

@@ -36,8 +36,8 @@ class Segmentation:
         if not dropout:
             return self._whole
         words, texts = self._words
-        chance = Random(seed)
-        drawn = [merge(word, self._merges, dropout, chance) for word in words]
+        rng = Random(seed)
+        drawn = [merge(word, self._merges, dropout, rng) for word in words]
         return [[token for word in text for token in drawn[word]] for text in texts]
 
     @cached_property
@@ -49,12 +49,12 @@ class Segmentation:
         """Each word in single bytes, as tokens; and each text as places in that list."""
         fast = self.tokenizer.tokenizer
         normal = fast.normalizer.normalize_str if fast.normalizer else str
-        places: dict[str, int] = {}
+        index_of: dict[str, int] = {}
         texts = []
         for text in self.texts:
             pieces = fast.pre_tokenizer.pre_tokenize_str(normal(text))
-            texts.append([places.setdefault(piece, len(places)) for piece, _ in pieces])
-        return [[fast.token_to_id(letter) for letter in word] for word in places], texts
+            texts.append([index_of.setdefault(piece, len(index_of)) for piece, _ in pieces])
+        return [[fast.token_to_id(letter) for letter in word] for word in index_of], texts
 
     @cached_property
     def _merges(self) -> dict[tuple[int, int], tuple[int, int]]:

@@ -88,14 +88,14 @@ class Tokenizer:
     def encode_batch(self, texts: Iterable[str], *, special_tokens: bool = True) -> list[list[int]]:
         """The tokens of many texts; faster than one by one."""
         self.tokenizer.encode_special_tokens = not special_tokens
-        found = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
-        return [each.ids for each in found]
+        encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
+        return [encoding.ids for encoding in encodings]
 
-    def encode_with_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The tokens of ordinary text, and from where to where each stands in it, without a space before it."""
         self.tokenizer.encode_special_tokens = True
-        found = self.tokenizer.encode(text, add_special_tokens=False)
-        return found.ids, [(end - len(text[start:end].lstrip()), end) for start, end in found.offsets]
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, [(end - len(text[start:end].lstrip()), end) for start, end in encoding.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these tokens, without special ones.

@@ -111,8 +111,8 @@ def test_places_are_where_the_tokens_stand(reader):
     found = reader.read(question, context)
     ids = reader.tokenizer.encode(context, special_tokens=False)
     assert found.ids[-len(ids) - 1 : -1] == ids
-    assert found.kinds == [0] * (len(found.ids) - len(ids) - 1) + [1] * (len(ids) + 1)
-    covered = "".join(context[start:end] for start, end in dict.fromkeys(filter(None, found.places)))
+    assert found.token_type_ids == [0] * (len(found.ids) - len(ids) - 1) + [1] * (len(ids) + 1)
+    covered = "".join(context[start:end] for start, end in dict.fromkeys(filter(None, found.offsets)))
     assert [letter for letter in covered if not letter.isspace()] == [x for x in context if not x.isspace()]
 
 
@@ -120,7 +120,7 @@ def test_long_inputs_lose_the_end_of_the_longer_text(pretrained):
     short = Reader(load_tokenizer(pretrained), 20)
     first, second = "word " * 100, "who"
     found = short.read(first, second)
-    assert len(found.ids) == len(found.kinds) == len(found.places) == 20
+    assert len(found.ids) == len(found.token_type_ids) == len(found.offsets) == 20
     end = short.tokenizer.encode(second, special_tokens=False)
     assert found.ids[-1 - len(end) : -1] == end
 
