@@ -9,7 +9,7 @@ One JSON line each way. The grader writes `{"run": source, "cell": 3}` or `{"int
     {"done": 3, "error": ["ValueError", "message"] or None}
 
 There are no sockets, no keys and no threads of a library's that hostile code could confuse. It can write whatever
-it likes into its pipe: `txgrade.judging.kernel` reads lines, within bounds, and nothing else.
+it likes into its pipe: `txgrade.sandbox.kernel` reads lines, within bounds, and nothing else.
 """
 
 import base64
@@ -29,8 +29,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Type
 from traitlets.config import Config
 
-FLUSH = 0.1  # seconds that a print may wait
-CHUNK = 8192  # characters of prints that are sent as one
+FLUSH_SECONDS = 0.1  # that a print may wait
+CHUNK_CHARACTERS = 8192  # of prints that are sent as one
 
 
 class Pipe:
@@ -71,7 +71,7 @@ class Stream(io.TextIOBase):
         with self._lock:
             self._texts.append(text)
             self._size += len(text)
-            if self._size > CHUNK or time.monotonic() - self._sent > FLUSH:
+            if self._size > CHUNK_CHARACTERS or time.monotonic() - self._sent > FLUSH_SECONDS:
                 self.flush()
         return len(text)
 
@@ -99,11 +99,11 @@ class Publisher(DisplayPublisher):
     ) -> None:
         self.shell.flush_streams()
         shown = {"data": data, "metadata": metadata or {}}
-        place = (transient or {}).get("display_id")
+        display_id = (transient or {}).get("display_id")
         if update:
-            self.shell.pipe.send({"update": shown, "display_id": place})
+            self.shell.pipe.send({"update": shown, "display_id": display_id})
         else:
-            self.shell.pipe.send({"output": {"output_type": "display_data", **shown}, "display_id": place})
+            self.shell.pipe.send({"output": {"output_type": "display_data", **shown}, "display_id": display_id})
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: D102
         self.shell.flush_streams()
@@ -152,20 +152,20 @@ class Shell(InteractiveShell):
 
 
 def serve(requests: int, messages: int) -> None:
-    """Run the cells that come, until nobody asks any more. `requests` and `messages` are the pipes' descriptors."""
+    """Run cells until the requests end. `requests` and `messages` are the pipes' descriptors."""
     pipe = Pipe(messages)
-    asked: queue.SimpleQueue = queue.SimpleQueue()
+    pending: queue.SimpleQueue = queue.SimpleQueue()
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, as long as the process lives
     sys.stdout, sys.stderr = Stream(pipe, "stdout"), Stream(pipe, "stderr")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     settings = Config({"HistoryManager": {"enabled": False}, "InteractiveShell": {"colors": "Linux"}})
     Shell.pipe = pipe
     shell = Shell.instance(config=settings)
-    threading.Thread(target=_listen, args=(requests, asked, threading.main_thread().ident), daemon=True).start()
+    threading.Thread(target=_listen, args=(requests, pending, threading.main_thread().ident), daemon=True).start()
     pipe.send({"ready": True})
     while not shell.exit_now:
         try:
-            request = asked.get()
+            request = pending.get()
             if request is None:
                 return
             pipe.send({"done": request["cell"], "error": _run(shell, request["run"])})
@@ -174,7 +174,7 @@ def serve(requests: int, messages: int) -> None:
 
 
 def _run(shell: Shell, source: str) -> list[str] | None:
-    """Run one cell; what it raised, by type and message."""
+    """Run one cell; return the type and the message of what it raised."""
     try:
         result = shell.run_cell(source, store_history=True)
         error = result.error_before_exec or result.error_in_exec
@@ -184,16 +184,16 @@ def _run(shell: Shell, source: str) -> list[str] | None:
     return None if error is None else [type(error).__name__, _words(error)]
 
 
-def _listen(requests: int, asked: queue.SimpleQueue, main: int) -> None:
-    """Take requests in, also while a cell runs."""
+def _listen(requests: int, pending: queue.SimpleQueue, main: int) -> None:
+    """Take requests in, even while a cell runs."""
     with open(requests, encoding="utf-8") as lines:
         for line in lines:
             request = json.loads(line)
             if "interrupt" in request:
                 signal.pthread_kill(main, signal.SIGINT)
             else:
-                asked.put(request)
-    asked.put(None)
+                pending.put(request)
+    pending.put(None)
 
 
 def _words(error: BaseException) -> str:
@@ -204,5 +204,5 @@ def _words(error: BaseException) -> str:
 
 
 def _plain(value: Any) -> str:
-    """What JSON lacks: an image's bytes in base 64; anything else in Python's words."""
+    """Return what JSON can hold: an image's bytes in base 64, the `repr` of anything else."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else repr(value)

@@ -1,5 +1,5 @@
-"""Forks a kernel off the zygote, in three steps: a child that makes the namespaces and waits, the first process in
-them, which reaps what dies there, and from that, without any rights, the kernel.
+"""Forks a kernel off the zygote in three steps: a child that makes the namespaces and waits; the first process in
+them, which reaps what dies there; and from that, without any rights, the kernel.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ class Forked(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a kernel is to become."""
+    """The kind of kernel to fork, and its settings."""
 
     kind: str  # "cells" or "probe"
     root: bool  # whether the zygote is root's
     uid: int  # whose the kernel will be
     limits: Limits
     group: groups.Group | None
-    pipes: list[int]  # two: what it is told, what it says
+    pipes: list[int]  # two: its requests and its messages
     tmp_holds_binds: bool
-    places: list[str]  # of the assignment's data, as its cells name them
+    data_paths: list[str]  # of the assignment's data, as its cells name them
 
 
 def fork(plan: Plan) -> Forked:
@@ -57,7 +57,7 @@ def fork(plan: Plan) -> Forked:
 
 
 def _wait_outside(plan: Plan, writing: int) -> None:
-    """In the first child: make the namespaces, start their first process, wait for it. Never returns."""
+    """Make the namespaces in the first child, start their first process, wait for it. Never return."""
     status = 1
     try:
         jail.die_with_parent()
@@ -67,7 +67,7 @@ def _wait_outside(plan: Plan, writing: int) -> None:
                 plan.group.join()
                 bound = "grouped"
         jail.unshare(plan.root)
-        jail.furnish(plan.uid, plan.limits, plan.tmp_holds_binds, plan.places)
+        jail.make_mounts(plan.uid, plan.limits, plan.tmp_holds_binds, plan.data_paths)
         init = os.fork()
         if init == 0:
             os.close(writing)
@@ -84,7 +84,7 @@ def _wait_outside(plan: Plan, writing: int) -> None:
 
 
 def _first_process(plan: Plan) -> None:
-    """Process 1 of the new namespace: starts the kernel, reaps what that leaves behind. Never returns."""
+    """Be process 1 of the new namespace: start the kernel, reap what it leaves behind. Never return."""
     status = 1
     try:
         jail.die_with_parent()
@@ -101,14 +101,14 @@ def _first_process(plan: Plan) -> None:
             ours.close()
             os.close(stand_in)
             jail.give_up_rights(plan.root, plan.uid)
-            os.chdir(jail.start_folder(plan.places))
+            os.chdir(jail.start_folder(plan.data_paths))
             _reseed()
             jail.set_limits(plan.limits)
             filter.install(jail.libc)
             _run(plan.kind, theirs, pipes)
         for descriptor in (theirs.detach(), *pipes):
             os.close(descriptor)
-        if ours.recv(1):  # whatever it needs of the machine it has, and has run nothing yet
+        if ours.recv(1):  # it has all that it needs of the machine, and has run nothing yet
             proc.uncover(stand_in)
             ours.send(b"!")
         os.close(stand_in)
@@ -118,7 +118,7 @@ def _first_process(plan: Plan) -> None:
 
 
 def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
-    """Become a kernel. Never returns."""
+    """Become a kernel. Never return."""
     status = 1
     try:
         if kind == "probe":
@@ -137,20 +137,20 @@ def _run(kind: str, supervisor: socket.socket, pipes: list[int]) -> None:
 
 
 def _close_everything_but(pipes: list[int]) -> list[int]:
-    """No file, socket or terminal of the zygote's stays open: not its log, nor other kernels' leases."""
+    """Close every file, socket and terminal of the zygote, such as its log and other kernels' leases."""
     nothing = os.open(os.devnull, os.O_RDWR)
-    kept = [fcntl.fcntl(pipe, fcntl.F_DUPFD, 100) for pipe in pipes]
+    copies = [fcntl.fcntl(pipe, fcntl.F_DUPFD, 100) for pipe in pipes]
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     free = 3
-    for number in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+    for number in (*sorted(copies), os.sysconf("SC_OPEN_MAX")):
         os.closerange(free, number)
         free = number + 1
-    return kept
+    return copies
 
 
 def _reseed() -> None:
-    """Children must not share their parent's random numbers; and a fork has one thread."""
+    """Seed anew, since children must not share their parent's random numbers, and use one thread."""
     import random
 
     random.seed()
@@ -162,7 +162,7 @@ def _reseed() -> None:
 
 
 def _wait_for(process: int) -> int:
-    """Wait for this child, and for all that are handed to us meanwhile. Returns its exit status as a shell would."""
+    """Wait for this child and for orphans that we inherit meanwhile. Return its exit status as a shell would."""
     while True:
         ended, status = os.wait()
         if ended == process:

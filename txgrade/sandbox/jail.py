@@ -1,7 +1,7 @@
-"""What a forked child does to itself before it becomes a kernel (Linux only).
+"""Jails a forked child before it becomes a kernel (Linux only).
 
-A jailed process is alone: namespaces of its own for mounts, processes, network and shared memory, an empty
-home, no rights, and limits. The child of a root process also becomes a user that nobody else is.
+A jailed process is alone: it has its own namespaces for mounts, processes, network and shared memory, an empty home,
+no rights, and limits. The child of a root process also becomes a user of its own.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ HOME = "/learner"  # inside: the private home, and where a kernel starts
 RUN = "/run/txgrade"  # inside, until hidden: the zygote's folder
 FILES = 50_000  # in home, /tmp and /dev/shm together
 TERMINALS = 16
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # as bubblewrap's `--dev` makes them
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # as `bwrap --dev` makes them
 ADDRESSES_MB = 4096  # what libraries and threads reserve and don't use
 FIRST_UID = 1_900_000_000  # throwaway users are numbered from here; no system gives such numbers out
 
@@ -45,23 +45,22 @@ def unshare(root: bool) -> None:
         _map_own_user(uid, gid)
 
 
-def start_folder(places: list[str]) -> str:
-    """Where a kernel starts: its home, or so far below it that paths which lead upwards stay in it."""
-    return HOME + "/course" * max((place.split("/").count("..") for place in places), default=0)
+def start_folder(data_paths: list[str]) -> str:
+    """Return where a kernel starts: its home, or so far below it that paths which lead upwards stay in it."""
+    return HOME + "/course" * max((path.split("/").count("..") for path in data_paths), default=0)
 
 
-def furnish(uid: int, limits: Limits, tmp_holds_binds: bool, places: list[str]) -> None:
-    """Mounts: an empty home, an empty /tmp; the zygote's folder disappears.
+def make_mounts(uid: int, limits: Limits, tmp_holds_binds: bool, data_paths: list[str]) -> None:
+    """Mount an empty home and an empty /tmp, and hide the zygote's folder.
 
-    The assignment's data go to their places, seen from where the kernel starts.
+    The assignment's data go to `data_paths`, seen from where the kernel starts.
 
-    A folder stands in for /proc (`proc.py`). Home, /tmp and /dev/shm share one file system in memory, which is
-    `disk_mb` large.
+    A folder replaces /proc (`proc.py`). Home, /tmp and /dev/shm share one file system in memory of `disk_mb`.
     """
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount(f"{RUN}/proc", "/proc", None, MS_BIND)
     mount(None, "/proc", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    for device in DEVICES:  # the machine's: who may write to one may set its times, for all to see
+    for device in DEVICES:  # the machine's: a process that may write to one may set its times, for all to see
         mount(None, f"/dev/{device}", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC)
     mount("none", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, f"newinstance,ptmxmode=0666,max={TERMINALS}")
     mount("none", HOME, "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits.disk_mb}m,nr_inodes={FILES},mode=0755")
@@ -69,19 +68,19 @@ def furnish(uid: int, limits: Limits, tmp_holds_binds: bool, places: list[str]) 
         os.mkdir(f"{HOME}/{name}", 0o700)
         os.chown(f"{HOME}/{name}", uid, uid if uid != os.getuid() else -1)
     mount(f"{HOME}/shm", "/dev/shm", None, MS_BIND)
-    if tmp_holds_binds:  # the environment itself lies under /tmp
+    if tmp_holds_binds:  # the environment itself is under /tmp
         mount(None, "/tmp", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     else:
         mount(f"{HOME}/tmp", "/tmp", None, MS_BIND)
     mount(f"{HOME}/home", HOME, None, MS_BIND)
-    _make_folders(start_folder(places), uid)
-    for number, place in enumerate(places):
-        _place(f"{RUN}/data/{number}", os.path.normpath(f"{start_folder(places)}/{place}"), uid)
+    _make_folders(start_folder(data_paths), uid)
+    for number, path in enumerate(data_paths):
+        _bind_data(f"{RUN}/data/{number}", os.path.normpath(f"{start_folder(data_paths)}/{path}"), uid)
     mount("none", RUN, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k")
 
 
-def _place(source: str, target: str, uid: int) -> None:
-    """Bind a file or a folder, read-only, to a place in the home."""
+def _bind_data(source: str, target: str, uid: int) -> None:
+    """Bind a file or a folder, read-only, to a path in the home."""
     _make_folders(target if os.path.isdir(source) else os.path.dirname(target), uid)
     if not os.path.isdir(source):
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444))
@@ -90,7 +89,7 @@ def _place(source: str, target: str, uid: int) -> None:
 
 
 def _make_folders(path: str, uid: int) -> None:
-    """A folder in the home, and those above it; they are the learner's."""
+    """Make a folder in the home, and those above it; they are the learner's."""
     if not os.path.isdir(path):
         _make_folders(os.path.dirname(path), uid)
         os.mkdir(path, 0o700)
@@ -98,12 +97,12 @@ def _make_folders(path: str, uid: int) -> None:
 
 
 def give_up_rights(root: bool, uid: int) -> None:
-    """Become the throwaway user, and lose every capability for good."""
+    """Become the throwaway user, and drop every capability for good."""
     if root:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    with contextlib.suppress(OSError):  # refused to ordinary users, as on some systems: then inside as well
+    with contextlib.suppress(OSError):  # where ordinary users are refused it, so they are inside
         if root:
             _call(libc.prctl, SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self stays root's
             _call(libc.unshare, NEWUSER)
@@ -118,15 +117,15 @@ def give_up_rights(root: bool, uid: int) -> None:
 
 
 def leave_keyring() -> None:
-    """Get a session keyring of one's own: the grader's is inherited by all that it starts."""
-    with contextlib.suppress(KeyError):  # a machine whose calls nobody knows is refused elsewhere
+    """Join a new session keyring: the grader's is inherited by all that it starts."""
+    with contextlib.suppress(KeyError):  # a machine whose system calls are unknown is refused elsewhere
         libc.syscall(numbers(platform.machine())["keyctl"], JOIN_SESSION_KEYRING, None)
 
 
 def set_limits(limits: Limits, alone: bool = True) -> None:
-    """What the system itself enforces, of each process; `zygote_process.py` bounds all of them together.
+    """Set the limits that the system enforces for each process; `zygote_process.py` bounds all of them together.
 
-    The number of processes is counted by user: it is only limited where this process is its user's first.
+    The number of processes is counted by user: it is limited only if this process is its user's first.
     """
     megabyte = 2**20
     bounds = {
@@ -145,29 +144,29 @@ def set_limits(limits: Limits, alone: bool = True) -> None:
 
 
 def die_with_parent() -> None:
-    """SIGKILL when the parent goes, however it goes."""
+    """Get SIGKILL when the parent ends, however it ends."""
     libc.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    encoded = [each and each.encode() for each in (source, target, kind)]
+    encoded = [argument and argument.encode() for argument in (source, target, kind)]
     _call(libc.mount, *encoded, ctypes.c_ulong(flags), data and data.encode())
 
 
 def unmount(target: str) -> None:
-    """Now for every path, and in full when the last that still uses it is gone."""
+    """Unmount now for every path, and completely when the last process that still uses it is gone."""
     _call(libc.umount2, target.encode(), MNT_DETACH)
 
 
 def _map_own_user(uid: int, gid: int) -> None:
-    """In a new user namespace: we are who we were, and nobody else is there."""
+    """Keep this user's numbers in a new user namespace, in which no other user exists."""
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
 
 
 def _held(what: str) -> int:
-    """Memory that this process has from its parent, in bytes; 0 where it can't be told."""
+    """Return the memory that this process has from its parent, in bytes; 0 if the system doesn't tell."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

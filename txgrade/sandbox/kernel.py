@@ -25,11 +25,11 @@ from txgrade.sandbox.plain import cpu_seconds_of, start_plain
 from txgrade.sandbox.probe import probe
 from txgrade.sandbox.zygote import Lease, Zygote, cpu_seconds, start_kernel, waited_seconds
 
-START = 60  # seconds until a kernel has to be there
-LAST_WORDS = 2  # seconds to learn why a kernel ended
-INTERRUPTED = 5  # seconds until an interrupted cell has to end
-WAITED = 1 / 3  # of the time: who waited longer for a processor was held up
-LINE = 100  # bytes that a line costs besides its own: many small ones are work, too
+START_SECONDS = 60  # until a kernel has to be there
+END_SECONDS = 2  # to learn why a kernel ended
+INTERRUPT_SECONDS = 5  # until an interrupted cell has to end
+MAX_WAIT_SHARE = 1 / 3  # of the time; a kernel that waited longer for a processor was held up
+LINE_BYTES = 100  # that a line costs besides its own, since many small ones are work as well
 MAX_BRACKETS, MAX_COMMAS = 300_000, 3_000_000  # of one line; an empty dict takes thirty times its two characters
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # maybe half a character, which could be written to no file
 FIELDS: dict[str, dict[str, type]] = {
@@ -59,7 +59,7 @@ class Cell:
     outputs: list[dict] = field(default_factory=list)
     error: tuple[str, str] | None = None
     late: bool = False  # whether its time was over before it was done
-    places: dict[str, list[dict]] = field(default_factory=dict)  # by display id
+    displays: dict[str, list[dict]] = field(default_factory=dict)  # outputs by display id
 
 
 class Kernel:
@@ -108,25 +108,28 @@ class Kernel:
             if not interrupt:
                 raise
             cell.error = ("Timeout", f"longer than {seconds:g} s")
-            self._write({"interrupt": True}, time.monotonic() + INTERRUPTED)
-            self._gather(cell, number, time.monotonic() + INTERRUPTED)
+            self._write({"interrupt": True}, time.monotonic() + INTERRUPT_SECONDS)
+            self._gather(cell, number, time.monotonic() + INTERRUPT_SECONDS)
 
     def cpu_seconds(self) -> float:
-        """Processor time that the kernel has used so far, with all that it has started and that ended."""
+        """Return the processor time that the kernel has used so far, with all that it started, even if that ended."""
         if self._plain is not None:
             return cpu_seconds_of(self._plain.pid)
         used = None if self._ended else cpu_seconds(self._address, self._name)
         return self._last_words().get("cpu", 0.0) if used is None else used
 
-    def starved(self, seconds: int | float, least: int | float) -> bool:
-        """Whether it got less than the share `least` of so many seconds, because others had the processors.
+    def starved(self, seconds: int | float, least_share: int | float) -> bool:
+        """Return whether it got less than `least_share` of so many seconds because others had the processors.
 
-        What its processes used together counts, and what one of its threads waited: many don't wait longer. Sleep is
-        no waiting.
+        This compares what its processes used together, and how long one of its threads waited. Sleeping is not
+        waiting.
         """
         if self._lease is None:
             return False
-        return self.cpu_seconds() < least * seconds and waited_seconds(self._address, self._name) > WAITED * seconds
+        return (
+            self.cpu_seconds() < least_share * seconds
+            and waited_seconds(self._address, self._name) > MAX_WAIT_SHARE * seconds
+        )
 
     def close(self) -> None:
         """End the kernel, and all that it has started."""
@@ -156,7 +159,7 @@ class Kernel:
             self._address, self._name = address, uuid4().hex[:10]
             self._lease = start_kernel(address, "cells", self._name, self.limits, inside)
         self._shut(*inside)
-        deadline = time.monotonic() + START
+        deadline = time.monotonic() + START_SECONDS
         while "ready" not in self._next(deadline):
             pass
 
@@ -187,7 +190,7 @@ class Kernel:
             _add(cell, message)
 
     def _next(self, deadline: float) -> dict:
-        """The next line that holds a JSON object."""
+        """Return the next line that holds a JSON object."""
         while True:
             if time.monotonic() > deadline:
                 raise OutOfTime
@@ -206,7 +209,7 @@ class Kernel:
             line = bytes(self._received[:end])
             del self._received[: end + 1]
             self._scanned = 0
-            self.left -= len(line) + LINE
+            self.left -= len(line) + LINE_BYTES
             if self.left < 0:
                 raise Gone(f"it printed more than {self.limits.output_mb:g} MB")
             message = _json(line)
@@ -218,45 +221,45 @@ class Kernel:
         return f"the kernel died: {reason or 'it used up the memory or the time, or called exit'}"
 
     def _last_words(self) -> dict:
-        """How it ended, as the zygote says; nothing where that is not known."""
+        """Return how it ended, as the zygote says; empty if that is not known."""
         if self._lease is not None and not self._ended:
-            self._ended = self._lease.read(LAST_WORDS) or {}
+            self._ended = self._lease.read(END_SECONDS) or {}
         return self._ended
 
 
 def _add(cell: Cell, message: dict) -> None:
-    """An output, or a change of one; nothing where its form is unknown."""
+    """Add an output to a cell's, or change one; ignore a message of an unknown form."""
     if message.get("clear") is True:
         cell.outputs.clear()
-        cell.places.clear()
-    place = message.get("display_id")
-    if "update" in message and isinstance(place, str):
+        cell.displays.clear()
+    display_id = message.get("display_id")
+    if "update" in message and isinstance(display_id, str):
         if change := _output({"output_type": "display_data", **_dict(message["update"])}):
-            for shown in cell.places.get(place, ()):
+            for shown in cell.displays.get(display_id, ()):
                 shown["data"] = change["data"]
     elif output := _output(_dict(message.get("output"))):
         cell.outputs.append(output)
-        if isinstance(place, str):
-            cell.places.setdefault(place, []).append(output)
+        if isinstance(display_id, str):
+            cell.displays.setdefault(display_id, []).append(output)
 
 
-def _output(given: dict) -> dict | None:
-    """An output in nbformat's form, without what isn't."""
-    kind = given.get("output_type")
+def _output(message: dict) -> dict | None:
+    """Return an output in nbformat's form, without anything else; None if it has another form."""
+    kind = message.get("output_type")
     fields = FIELDS.get(kind) if isinstance(kind, str) else None
-    if fields is None or not all(isinstance(given.get(name), each) for name, each in fields.items()):
+    if fields is None or not all(isinstance(message.get(name), type_) for name, type_ in fields.items()):
         return None
-    if kind == "error" and not all(isinstance(line, str) for line in given["traceback"]):
+    if kind == "error" and not all(isinstance(line, str) for line in message["traceback"]):
         return None
-    made = {"output_type": kind} | {name: given[name] for name in fields}
+    output = {"output_type": kind} | {name: message[name] for name in fields}
     if "data" in fields:
-        texts_and_json = {mime: data for mime, data in given["data"].items() if isinstance(data, str) or "json" in mime}
-        made |= {"data": texts_and_json, "metadata": {}}
-    return made | {"execution_count": None} if kind == "execute_result" else made
+        data = {mime: value for mime, value in message["data"].items() if isinstance(value, str) or "json" in mime}
+        output |= {"data": data, "metadata": {}}
+    return output | {"execution_count": None} if kind == "execute_result" else output
 
 
 def _json(line: bytes) -> Any:
-    """A line's value; None where it is no JSON, or would take much more memory than it is long."""
+    """Return a line's value; None if it is not JSON, or would take much more memory than it is long."""
     if line.count(b"{") + line.count(b"[") > MAX_BRACKETS or line.count(b",") > MAX_COMMAS:
         return None
     try:
@@ -273,7 +276,7 @@ def _dict(value: Any) -> dict:
 
 
 def _ready(descriptor: int, what: int, deadline: float) -> bool:
-    """Wait until a pipe can be read from, or written into; False where it can't in time."""
+    """Wait until a pipe can be read or written; return False if it can't be in time."""
     poll = select.poll()
     poll.register(descriptor, what)
     return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

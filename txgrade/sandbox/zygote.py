@@ -1,4 +1,4 @@
-"""Starts the outer sandbox with the zygote in it, and asks it for kernels."""
+"""Starts the outer sandbox with the zygote in it, and requests kernels from it."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from types import TracebackType
 from txgrade.sandbox import filter, groups, leftovers, proc, view
 from txgrade.sandbox.limits import Limits
 
-START = 60  # seconds to import torch on a slow disk
+START_SECONDS = 60  # to import torch on a slow disk
 
 
 class SandboxError(ValueError):
@@ -34,14 +34,14 @@ class Zygote:
 
     def __init__(self, modules: Iterable[str] = (), data: Mapping[str, Path] | None = None):
         self.modules = list(modules)
-        self.data = dict(data or {})  # an assignment's: by place, seen from where a kernel starts
+        self.data = dict(data or {})  # an assignment's, by its path as seen from where a kernel starts
         self.folder = Path()
         self._groups: list[Path] = []
         self._process: subprocess.Popen | None = None
 
     @property
     def address(self) -> Path:
-        """Where kernels are asked for: what `$TXGRADE_ZYGOTE` is set to."""
+        """Return the socket on which kernels are requested: what `$TXGRADE_ZYGOTE` is set to."""
         return self.folder / "control"
 
     def __enter__(self) -> "Zygote":
@@ -67,8 +67,8 @@ class Zygote:
             (self.folder / "groups" / str(number)).mkdir()
         (self.folder / "data").mkdir()
         for number, path in enumerate(self.data.values()):
-            place = self.folder / "data" / str(number)
-            place.mkdir() if path.is_dir() else place.touch()
+            target = self.folder / "data" / str(number)
+            target.mkdir() if path.is_dir() else target.touch()
         (self.folder / "passwd").write_text(view.PASSWD)
         proc.prepare(self.folder / "proc")
         log = open(self.folder / "log", "w+")  # noqa: SIM115, the process keeps it
@@ -76,7 +76,7 @@ class Zygote:
             self._process = subprocess.Popen([program, *self._command()], stdin=subprocess.PIPE, stdout=log, stderr=log)
         began = time.monotonic()
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() - began > START:
+            if self._process.poll() is not None or time.monotonic() - began > START_SECONDS:
                 last_words = (self.folder / "log").read_text(errors="replace").strip()[-300:]
                 self.stop()
                 raise SandboxError(f"bubblewrap can't make a sandbox here: {last_words or 'it took too long'}")
@@ -106,7 +106,7 @@ class Zygote:
         settings = {
             "root": root,
             "modules": self.modules,
-            "places": list(self.data),
+            "data_paths": list(self.data),
             "tmp_holds_binds": any(path.is_relative_to("/tmp") for path in binds),
         }
         return [
@@ -119,18 +119,18 @@ class Zygote:
 
 
 def cpu_seconds(address: Path | str, name: str) -> float | None:
-    """Processor time that a kernel and all that it has started have used; None where it is there no more.
+    """Return the processor time that a kernel and all that it started have used; None if it has ended.
 
-    How it ended (`{"ended": …, "cpu": …}` on its lease) says what it had used in all.
+    Its last message (`{"ended": …, "cpu": …}` on its lease) says what it used in all.
     """
     with Lease.ask(address, {"cpu": name}) as lease:
-        return (lease.read(START) or {}).get("cpu")
+        return (lease.read(START_SECONDS) or {}).get("cpu")
 
 
 def waited_seconds(address: Path | str, name: str) -> float:
-    """The most seconds that a thread of a kernel would have run, had a processor been free; 0 where it has ended."""
+    """Return the most seconds that a thread of a kernel waited for a processor; 0 if the kernel has ended."""
     with Lease.ask(address, {"cpu": name}) as lease:
-        return (lease.read(START) or {}).get("waited") or 0.0
+        return (lease.read(START_SECONDS) or {}).get("waited") or 0.0
 
 
 class Lease:
@@ -156,7 +156,7 @@ class Lease:
         return cls(client)
 
     def read(self, timeout: int | float) -> dict | None:
-        """The next message, or None where none comes in so many seconds."""
+        """Return the next message, or None if none comes in so many seconds."""
         deadline = time.monotonic() + timeout
         while b"\n" not in self._received:
             ready, _, _ = select.select([self._client], [], [], max(0, deadline - time.monotonic()))
@@ -186,7 +186,7 @@ def start_kernel(address: Path | str, kind: str, name: str, limits: Limits, pipe
         SandboxError: it could not be made.
     """
     lease = Lease.ask(address, {kind: name, "limits": limits.to_json()}, pipes)
-    answer = lease.read(START)
+    answer = lease.read(START_SECONDS)
     if not answer or "started" not in answer:
         lease.close()
         raise SandboxError(f"no sealed kernel: {answer['ended'] if answer else 'the zygote does not answer'}")

@@ -1,7 +1,7 @@
-"""Runs inside the outer sandbox: imports what kernels need once, then forks a child for each of them.
+"""The zygote inside the outer sandbox: it imports what kernels need once, then forks a child for each of them.
 
-It never computes: after an operation with two threads a fork would hang. Its clients, the grader's processes, speak
-to it over a socket, one JSON line each way:
+It never computes: after an operation with two threads a fork would hang. Its clients, the grader's processes, talk to
+it over a socket, one JSON line each way:
 
     {"cells": "ab12", "limits": "{…}"}  ->  {"started": true}, later {"ended": "the limit of 300 s", "cpu": 1.23}; with
                                             the request come two pipes for a kernel of `cells.py`
@@ -29,7 +29,7 @@ from txgrade.sandbox import filter, groups, jail, watching
 from txgrade.sandbox.fork import Plan, fork
 from txgrade.sandbox.limits import Limits
 
-TICK = 0.1  # seconds between two looks at the kernels' memory
+POLL_SECONDS = 0.1  # between two looks at the kernels' memory
 # What every kernel imports until its first cell has run, and to show a first error.
 KERNEL = (
     "txgrade.sandbox.cells",
@@ -47,7 +47,7 @@ KERNEL = (
     "pygments.styles.default",
     "stack_data",
 )
-GRACE = 5  # seconds a notebook may run over, since the client has its own clock
+GRACE_SECONDS = 5  # that a notebook may run over, since the client has its own clock
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Kernel:
         return self.watched.cpu_seconds() if counted is None else counted
 
     def excess(self) -> str:
-        """The limit that it has gone beyond, in words; the system's own limits don't see all of it."""
+        """Return the limit that it has exceeded, in words; the system's own limits don't see all of it."""
         limits, group = self.limits, self.group
         if group is None or not group.does_everything:
             self.watched.look()
@@ -89,8 +89,8 @@ class Kernel:
 class ZygoteProcess:
     """The loop that serves requests, watches kernels, and reaps them."""
 
-    def __init__(self, root: bool, tmp_holds_binds: bool, places: list[str]):
-        self.root, self.tmp_holds_binds, self.places = root, tmp_holds_binds, places
+    def __init__(self, root: bool, tmp_holds_binds: bool, data_paths: list[str]):
+        self.root, self.tmp_holds_binds, self.data_paths = root, tmp_holds_binds, data_paths
         self.kernels: dict[int, Kernel] = {}  # by waiter
         self.groups = sorted(Path(jail.RUN, "groups").iterdir())
         self.next_uid = jail.FIRST_UID + int.from_bytes(os.urandom(3), "big")
@@ -103,7 +103,7 @@ class ZygoteProcess:
 
     def serve(self) -> None:
         while True:
-            for key, _ in self.selector.select(TICK if self.kernels else 1):
+            for key, _ in self.selector.select(POLL_SECONDS if self.kernels else 1):
                 if key.fileobj is self.listener:
                     client, _ = self.listener.accept()
                     self.selector.register(client, selectors.EVENT_READ, bytearray())
@@ -137,8 +137,8 @@ class ZygoteProcess:
 
     def _answer(self, client: socket.socket, request: dict, pipes: list[int]) -> None:
         if "cpu" in request:
-            asked = next((kernel for kernel in self.kernels.values() if kernel.name == request["cpu"]), None)
-            _send(client, {"cpu": asked and asked.cpu_seconds(), "waited": asked and asked.watched.waited()})
+            kernel = next((kernel for kernel in self.kernels.values() if kernel.name == request["cpu"]), None)
+            _send(client, {"cpu": kernel and kernel.cpu_seconds(), "waited": kernel and kernel.watched.waited()})
             return
         limits = Limits.from_json(request["limits"])
         try:
@@ -162,12 +162,12 @@ class ZygoteProcess:
         group = None
         with contextlib.suppress(OSError):
             group = groups.Group(self.groups, name, limits) if self.groups else None
-        forked = fork(Plan(kind, self.root, uid, limits, group, pipes, self.tmp_holds_binds, self.places))
+        forked = fork(Plan(kind, self.root, uid, limits, group, pipes, self.tmp_holds_binds, self.data_paths))
         if group is not None and not forked.grouped:
             group.remove()
             group = None
         watched = watching.Watched(watching.process_namespace(forked.init))
-        deadline = time.monotonic() + limits.notebook_seconds + GRACE
+        deadline = time.monotonic() + limits.notebook_seconds + GRACE_SECONDS
         return Kernel(name, forked.waiter, forked.init, limits, client, watched, group, deadline)
 
     def _kill(self, kernel: Kernel, reason: str) -> None:
@@ -202,20 +202,20 @@ class ZygoteProcess:
 
 
 def _preload(modules: list[str]) -> None:
-    """Import them, as far as they can be, and leave them to the children as they are.
+    """Import all modules that can be imported, for the children to have.
 
-    `module:name` is `from module import name`: packages may load their parts only when asked for them.
+    `module:name` is `from module import name`, since packages may load their parts only on request.
     """
-    for each in modules:
-        module, _, name = each.partition(":")
-        with contextlib.suppress(Exception):  # it will fail in the notebook, and be told there
+    for imported in modules:
+        module, _, name = imported.partition(":")
+        with contextlib.suppress(Exception):  # it will fail in the notebook, which shows the error
             getattr(importlib.import_module(module), name or "__name__")
     gc.collect()
     gc.freeze()  # a child's collector would write to all that it looks at, and so copy it
 
 
 def _words(code: int) -> str:
-    """How a kernel ended by itself."""
+    """Return how a kernel ended by itself."""
     if code - 128 in (signal.SIGXCPU, signal.SIGKILL):
         return "the limit on processor time, or a signal"
     return f"it ended itself (exit status {code})"
@@ -232,7 +232,7 @@ def main(arguments: list[str]) -> None:
     filter.compiled()  # once, for all kernels
     settings = json.loads(arguments[0])
     _preload([*KERNEL, *settings["modules"]])
-    ZygoteProcess(settings["root"], settings["tmp_holds_binds"], settings["places"]).serve()
+    ZygoteProcess(settings["root"], settings["tmp_holds_binds"], settings["data_paths"]).serve()
 
 
 if __name__ == "__main__":
