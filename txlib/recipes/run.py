@@ -193,7 +193,7 @@ def evaluate_and_save(
 def save_settings(out: Path, settings: dict[str, Any], tokenizer: Tokenizer | None) -> None:
     """Write `run/`: how the run was started."""
     require_new(out)
-    with atomic_directory(out / "run", sums=True) as folder:
+    with atomic_directory(out / "run", checksums=True) as folder:
         write_json(folder / "settings.json", settings)
         if tokenizer is not None:
             tokenizer.save(folder / TOKENIZER)

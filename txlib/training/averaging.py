@@ -12,11 +12,11 @@ from txlib.training.distributed import group_by_placement
 class WeightAverage:
     """An exponential moving average of a model's weights (Polyak & Juditsky 1992).
 
-    It does for the price of one addition a step what the average of the last checkpoints does (Vaswani et al. 2017,
-    §6.1): it cancels the noise that each single step leaves in the weights.
+    Like the average of the last checkpoints (Vaswani et al. 2017, §6.1), it cancels the noise of single steps in the
+    weights, at the cost of one addition per step.
 
     Args:
-        decay: share of the old average that an update keeps; 0.99 looks back about 100 updates.
+        decay: weight of the old average in an update; 0.99 looks back about 100 updates.
     """
 
     def __init__(self, model: nn.Module, decay: float):
@@ -27,7 +27,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the average towards the model's weights; faster in the beginning, when there is little to average."""
+        """Move the average towards the model's weights, faster in the first updates."""
         self.updates += 1
         decay = min(self.decay, self.updates / (self.updates + 9))
         for averages, weights in zip(
@@ -37,19 +37,19 @@ class WeightAverage:
 
     def apply(self) -> None:
         """Give the model the averaged weights for good."""
-        self._give(self.weights.values())
+        self._copy(self.weights.values())
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights; afterwards its own again."""
-        own = [weight.detach().clone() for weight in self.model.parameters()]
+        """Inside, the model has the averaged weights; afterwards it has its own again."""
+        weights = [weight.detach().clone() for weight in self.model.parameters()]
         self.apply()
         try:
             yield
         finally:
-            self._give(own)
+            self._copy(weights)
 
     @torch.no_grad()
-    def _give(self, weights: Iterable[Tensor]) -> None:
-        for mine, other in zip(self.model.parameters(), weights, strict=True):
-            mine.copy_(other)  # one by one: torch can't copy lists of tensors that are spread over ranks
+    def _copy(self, weights: Iterable[Tensor]) -> None:
+        for parameter, weight in zip(self.model.parameters(), weights, strict=True):
+            parameter.copy_(weight)  # one by one: torch can't copy lists of sharded tensors

@@ -1,7 +1,7 @@
-"""Checkpoints: tensors in safetensors, the rest in JSON, written whole or not at all. Nothing is ever unpickled.
+"""Checkpoints: tensors in safetensors, the rest in JSON, written completely or not at all. Nothing is ever unpickled.
 
-Where each of several processes holds its share of the tensors only, each writes that, by torch's distributed
-checkpoints; any number of processes reads them again, one included.
+When the tensors are sharded over processes, each process writes its shards by torch's distributed checkpoints. Any
+number of processes, also a single one, can read them.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from txlib.training.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, is_sharded
 
-TENSORS = "tensors.safetensors"  # where one process has all of them
-SUMS = "SHA256SUMS"  # as `sha256sum` writes and checks them
+TENSORS_FILE = "tensors.safetensors"  # of a checkpoint that is not sharded
+CHECKSUMS_FILE = "SHA256SUMS"  # as `sha256sum` writes and checks it
 
 
 class CheckpointError(ValueError):
@@ -31,44 +31,44 @@ class Checkpoints:
     """A folder of numbered checkpoints, of which the last few are kept.
 
     Args:
-        folder: holds one folder `step-00001234` for each.
-        keep: how many.
+        folder: holds a folder such as `step-00001234` for each checkpoint.
+        keep: how many checkpoints to keep.
     """
 
     def __init__(self, folder: Path | str, keep: int = 2):
         self.folder, self.keep = Path(folder), keep
 
     def all(self) -> list[Path]:
-        """Complete checkpoints, oldest first."""
+        """Return the complete checkpoints, oldest first."""
         return sorted(self.folder.glob("step-*"))
 
     def save(
         self, step: int, tensors: dict[str, Tensor], state: dict[str, Any], context: DistributedContext = SINGLE_PROCESS
     ) -> Path:
-        """Write one, then drop those that are too old. All ranks call it, where each holds a share of tensors."""
+        """Write a checkpoint, then delete those that are too old. With sharded tensors every rank must call this."""
         path = self.folder / f"step-{step:08}"
-        with atomic_directory(path, sums=True, context=context) as folder:
+        with atomic_directory(path, checksums=True, context=context) as folder:
             if any(map(is_sharded, tensors.values())):
                 write_shards(folder, tensors)
             else:
-                write_tensors(folder / TENSORS, tensors)
+                write_tensors(folder / TENSORS_FILE, tensors)
             if context.is_main:
                 write_json(folder / "state.json", state)
         if context.is_main:
-            left_by_killed_runs = self.folder.glob(".step-*")
-            for old in (*left_by_killed_runs, *self.all()[: -self.keep]):
-                shutil.rmtree(old)
+            partial = self.folder.glob(".step-*")  # left by killed runs
+            for path_to_delete in (*partial, *self.all()[: -self.keep]):
+                shutil.rmtree(path_to_delete)
         return path
 
-    def load(self, like: "Like | None" = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and state of the newest. All ranks call it.
+    def load(self, allocate: "Allocate | None" = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return tensors and state of the newest checkpoint. Every rank must call this.
 
         Args:
-            like: makes the tensor, of which this process may hold a share only, that one of this name, shape and dtype
-                is read into; all of it in the CPU's memory unless given, and where all tensors lie in one file.
+            allocate: makes the tensor, sharded or not, that a tensor of this name, shape and dtype is read into. By
+                default it is a complete tensor on the CPU; so are the tensors of a checkpoint that is not sharded.
 
         Raises:
-            CheckpointError: when there is none, or it is broken.
+            CheckpointError: when there is no checkpoint, or it is broken.
         """
         if not self.all():
             raise CheckpointError(f"{self.folder} holds no checkpoint; start the run without resume")
@@ -77,8 +77,8 @@ class Checkpoints:
             if context.is_main:
                 verify(newest)
             context.barrier()
-            one_file = (newest / TENSORS).exists()
-            tensors = read_tensors(newest / TENSORS) if one_file else read_shards(newest, like)
+            one_file = (newest / TENSORS_FILE).exists()
+            tensors = read_tensors(newest / TENSORS_FILE) if one_file else read_shards(newest, allocate)
             return tensors, read_json(newest / "state.json")
         except CheckpointError as error:
             raise CheckpointError(f"{error}; delete {newest} to go on from the one before it") from None
@@ -86,36 +86,36 @@ class Checkpoints:
 
 @contextmanager
 def atomic_directory(
-    folder: Path, *, sums: bool = False, context: DistributedContext = SINGLE_PROCESS
+    folder: Path, *, checksums: bool = False, context: DistributedContext = SINGLE_PROCESS
 ) -> Iterator[Path]:
-    """A folder to write files into, which takes the place of `folder` only when all of them are complete and on the
-    disk; after an error it is gone, and what was there before stays.
+    """Yield a temporary folder, which replaces `folder` when all its files are complete and on the disk. After an error
+    it is deleted, and the previous content of `folder` stays.
 
     Args:
-        sums: add a file with their checksums, for `verify`.
-        context: the processes that write files into it, together.
+        checksums: add a file with the checksums of the others, for `verify`.
+        context: the processes that write files into it together.
 
     Raises:
-        CheckpointError: when something cannot be written: the disk is full, say.
+        CheckpointError: when something cannot be written, because the disk is full, for example.
     """
     partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
     try:
-        with writing(folder):
+        with reporting_write_errors(folder):
             if context.is_main:
                 shutil.rmtree(partial, ignore_errors=True)  # a killed run left it
                 partial.mkdir(parents=True)
             context.barrier()
             yield partial
             context.barrier()
-            own = sorted(partial.iterdir())[context.rank :: context.world_size]
-            lines = [f"{digest(path)}  {path.name}\n" for path in own if sums]
-            for path in own:
+            paths = sorted(partial.iterdir())[context.rank :: context.world_size]
+            lines = [f"{digest(path)}  {path.name}\n" for path in paths if checksums]
+            for path in paths:
                 flush(path)
             lines = sum(context.all_gather(lines), [])
             if context.is_main:
-                if sums:
-                    (partial / SUMS).write_text("".join(lines), encoding="utf-8")
-                    flush(partial / SUMS)
+                if checksums:
+                    (partial / CHECKSUMS_FILE).write_text("".join(lines), encoding="utf-8")
+                    flush(partial / CHECKSUMS_FILE)
                 if folder.exists():
                     shutil.rmtree(old, ignore_errors=True)
                     folder.rename(old)
@@ -124,15 +124,19 @@ def atomic_directory(
             context.barrier()
     finally:
         if context.is_main:
-            if old.exists() and not folder.exists():  # the new one could not take its place
+            if old.exists() and not folder.exists():  # the new folder could not be moved
                 old.rename(folder)
             shutil.rmtree(partial, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """What the system says when a file cannot be written, as one line with a remedy."""
+def reporting_write_errors(path: Path) -> Iterator[None]:
+    """Inside, raise what the system says about a file that cannot be written as one sentence with a remedy.
+
+    Raises:
+        CheckpointError: when the system raises OSError.
+    """
     try:
         yield
     except OSError as error:
@@ -141,56 +145,56 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def verify(folder: Path) -> None:
-    """Compare the files of a `atomic_directory` with their checksums.
+    """Compare the files of an `atomic_directory` with their checksums.
 
     Raises:
-        CheckpointError: naming the first that is missing or not what was written.
+        CheckpointError: naming the first file that is missing or damaged.
     """
-    sums = folder / SUMS
-    if not sums.is_file():
-        raise CheckpointError(f"{sums} is missing; copy the whole folder again, or start another run")
-    for line in sums.read_text(encoding="utf-8", errors="replace").splitlines():
+    checksums = folder / CHECKSUMS_FILE
+    if not checksums.is_file():
+        raise CheckpointError(f"{checksums} is missing; copy the whole folder again, or start another run")
+    for line in checksums.read_text(encoding="utf-8", errors="replace").splitlines():
         expected, _, name = line.partition("  ")
         path = folder / name
         if not path.is_file():
             raise CheckpointError(f"{path} is missing; copy the whole folder again, or start another run")
         if digest(path) != expected:
-            raise CheckpointError(f"{path} is cut off or damaged: its checksum is another; copy it again")
+            raise CheckpointError(f"{path} is cut off or damaged: its checksum differs; copy it again")
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_folder(folder: Path | str) -> None:
-    """Refuse what cannot be a folder to write into, before anything slow.
+    """Check that a run can write into a folder, before anything slow.
 
     Raises:
-        ValueError: when there is a file in its place, or no permission.
+        ValueError: when it is a file, or may not be written to.
     """
     folder = Path(folder)
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise ValueError(f"{folder} cannot be a run's folder: {there} is a file; choose another")
-    if not os.access(there, os.W_OK):
-        raise ValueError(f"{folder} cannot be a run's folder: {there} may not be written to; choose another")
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"{folder} cannot be a run's folder: {existing} is a file; choose another")
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"{folder} cannot be a run's folder: {existing} may not be written to; choose another")
 
 
-HELD: set[Path] = set()  # folders whose lock this process has
+LOCKED: set[Path] = set()  # folders that this process has locked
 
 
 @contextmanager
 def run_lock(folder: Path | str) -> Iterator[None]:
-    """Inside, no other process is at work in the folder, which is there. The lock ends with the process, however that
-    ends. Windows has no such lock.
+    """Inside, lock an existing folder against other processes. The lock ends with the process, even when that is
+    killed. Windows has no such lock.
 
     Raises:
-        ValueError: another process has it.
+        ValueError: when another process has locked it.
     """
     folder = Path(folder).resolve()
-    if os.name == "nt" or folder in HELD:
+    if os.name == "nt" or folder in LOCKED:
         yield
         return
     import fcntl
@@ -201,10 +205,10 @@ def run_lock(folder: Path | str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(f"another process is at work in {folder}; wait until it ends, or stop it") from None
-        HELD.add(folder)
+        LOCKED.add(folder)
         yield
     finally:
-        HELD.discard(folder)
+        LOCKED.discard(folder)
         os.close(handle)
 
 
@@ -212,7 +216,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file.
 
     Raises:
-        OSError: when there is no room, say.
+        OSError: when the disk is full, for example.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -225,24 +229,24 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 @contextmanager
 def quiet_checkpoints() -> Iterator[None]:
-    """Inside, torch's distributed checkpoints raise the errors of any of the ranks as what they are."""
+    """Inside, torch's distributed checkpoints raise the first error of any rank itself, without a wrapper."""
     from torch.distributed.checkpoint import CheckpointException
 
     try:
-        with warnings.catch_warnings(action="ignore", category=UserWarning):  # that a single process is alone
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is a single process
             yield
     except CheckpointException as error:
         raise next(iter(error.failures.values()))[0] from None
 
 
-Like = Callable[[str, torch.Size, torch.dtype], Tensor]
+Allocate = Callable[[str, torch.Size, torch.dtype], Tensor]
 
 
 def write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Write safetensors files, each rank one with its shares. All ranks call it.
+    """Write safetensors files, one for the shards of each rank. Every rank must call this.
 
     Raises:
-        OSError: when there is no room, say.
+        OSError: when the disk is full, for example.
     """
     from torch.distributed import checkpoint
 
@@ -252,51 +256,51 @@ def write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
         )
 
 
-def read_shards(folder: Path, like: Like | None = None) -> dict[str, Tensor]:
-    """What `write_shards` wrote, by whatever number of ranks; all that are here call it.
+def read_shards(folder: Path, allocate: Allocate | None = None) -> dict[str, Tensor]:
+    """Return what `write_shards` wrote, by any number of ranks. Every rank must call this.
 
     Args:
-        like: see `Checkpoints.load`.
+        allocate: see `Checkpoints.load`.
 
     Raises:
-        CheckpointError: when there is nothing, or a part is missing.
+        CheckpointError: when there are no tensors, or some are missing.
     """
     from torch.distributed import checkpoint
 
-    like = like or (lambda name, shape, dtype: torch.empty(shape, dtype=dtype))
+    allocate = allocate or (lambda name, shape, dtype: torch.empty(shape, dtype=dtype))
     reader = checkpoint.HuggingFaceStorageReader(str(folder))
-    written: dict[str, Any] = reader.read_metadata().state_dict_metadata
-    if not written:
+    metadata: dict[str, Any] = reader.read_metadata().state_dict_metadata
+    if not metadata:
         raise CheckpointError(f"{folder} holds no tensors; copy it again or train again")
-    tensors = {name: like(name, each.size, each.properties.dtype) for name, each in written.items()}
+    tensors = {name: allocate(name, stored.size, stored.properties.dtype) for name, stored in metadata.items()}
     with quiet_checkpoints():
         checkpoint.load(tensors, storage_reader=reader)
     return tensors
 
 
 def consolidate(folder: Path | str) -> None:
-    """Turn a checkpoint of shares into one of a single file, `tensors.safetensors`, as one process writes it.
+    """Turn a sharded checkpoint into one with a single file, `tensors.safetensors`, as one process writes it.
 
     Raises:
-        CheckpointError: when it is broken.
+        CheckpointError: when the checkpoint is broken.
     """
     folder = Path(folder)
     verify(folder)
-    if (folder / TENSORS).exists():
+    if (folder / TENSORS_FILE).exists():
         return
     tensors, state = read_shards(folder), read_json(folder / "state.json")
-    with atomic_directory(folder, sums=True) as partial:
-        write_tensors(partial / TENSORS, tensors)
+    with atomic_directory(folder, checksums=True) as partial:
+        write_tensors(partial / TENSORS_FILE, tensors)
         write_json(partial / "state.json", state)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON file for people to read."""
+    """Write an indented JSON file."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def flush(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk: after a power cut they are still there."""
+    """Wait until a file, or the names in a folder, are on the disk, so that they survive a power cut."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open folders, and needs no such call
         return
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -307,7 +311,7 @@ def flush(path: Path) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file.
+    """Return the tensors of a safetensors file.
 
     Raises:
         CheckpointError: when it is missing or broken.
@@ -324,7 +328,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The content of a JSON file.
+    """Return the content of a JSON file.
 
     Raises:
         CheckpointError: when it is missing or broken.
@@ -340,23 +344,24 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], where: Path | str) -> None:
-    """Put tensors into a model, all of them and no others.
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path | str) -> None:
+    """Load tensors into a model, which must have the same names and shapes.
 
     Raises:
-        CheckpointError: naming what is missing, left over, or of another shape.
+        CheckpointError: naming a tensor that is missing, left over, or of another shape.
     """
-    own = model.state_dict()
-    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    weights = model.state_dict()
+    missing, extra = sorted(weights.keys() - tensors.keys()), sorted(tensors.keys() - weights.keys())
     if missing or extra:
-        what = f"lacks {missing[0]}" if missing else f"has {extra[0]}, which the model lacks"
+        problem = f"lacks {missing[0]}" if missing else f"has {extra[0]}, which the model lacks"
         raise CheckpointError(
-            f"{where} {what} ({len(missing)} missing, {len(extra)} left over); load it into the model it was saved from"
+            f"{source} {problem} ({len(missing)} missing, {len(extra)} left over); load it into the model it was saved "
+            "from"
         )
     for name, tensor in tensors.items():
-        if tensor.shape != own[name].shape:
+        if tensor.shape != weights[name].shape:
             raise CheckpointError(
-                f"{where}: {name} has shape {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}; "
+                f"{source}: {name} has shape {tuple(tensor.shape)}, the model's is {tuple(weights[name].shape)}; "
                 "use the sizes that it was trained with"
             )
-    model.load_state_dict({name: distribute_like(tensor, own[name]) for name, tensor in tensors.items()})
+    model.load_state_dict({name: distribute_like(tensor, weights[name]) for name, tensor in tensors.items()})

@@ -1,7 +1,6 @@
-"""How to train: rates, schedule, precision, memory."""
+"""The settings of a training run."""
 
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from txlib.devices import supports_bf16
+from txlib.hints import did_you_mean
 from txlib.training.blocks import check_policy
 from txlib.training.distributed import ENGINES
 from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
@@ -25,9 +25,8 @@ def suggest_fields(config: type[T]) -> type[T]:
     @wraps(make)
     def __init__(self, *args: Any, **values: Any) -> None:
         if unknown := [name for name in values if name not in names]:
-            matches = get_close_matches(unknown[0], names, 1)
-            hint = f"did you mean {matches[0]!r}?" if matches else f"it has {', '.join(names)}"
-            raise TypeError(f"{config.__name__} has no field {unknown[0]!r}; {hint}")
+            hint = did_you_mean(unknown[0], names) or f"; it has {', '.join(names)}"
+            raise TypeError(f"{config.__name__} has no field {unknown[0]!r}{hint}")
         make(self, *args, **values)
 
     config.__init__ = __init__  # type: ignore[method-assign]
@@ -37,7 +36,7 @@ def suggest_fields(config: type[T]) -> type[T]:
 @suggest_fields
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train.
+    """Settings of a training run.
 
     Args:
         lr, muon_lr, weight_decay: see `optimizers`; the rates are peaks. An optimizer of your own ignores them.

@@ -1,9 +1,10 @@
-"""Training on several processes at once, applied from outside: models know nothing of it.
+"""Training in several processes, applied from outside: models need not know about it.
 
-`torchrun` starts the processes; each has a number, its rank. Every batch is dealt out by rows, each rank computes with
-its own, and the gradients are added up. So a step is that of one process with the whole batch, and a run's settings
-mean the same on any number of ranks. What adds up is torch's: DistributedDataParallel, where each rank has all weights
-(Li et al. 2020), or FSDP2, where each has a share of them and of the optimizer's memory (Zhao et al. 2023).
+`torchrun` starts the processes; each has a number, its rank. The rows of every batch are split over the ranks, each
+rank computes with its own rows, and the gradients are added up. A step is therefore that of one process with the whole
+batch, and a run's settings mean the same on any number of ranks. torch adds up the gradients: by
+DistributedDataParallel, where each rank has all weights (Li et al. 2020), or by FSDP2, where each rank has a shard of
+the weights and of the optimizer's state (Zhao et al. 2023).
 """
 
 import copy
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from txlib.devices import is_container, map_items
 from txlib.training.blocks import blocks_of
 
-SummedLoss = tuple[Tensor, Tensor | int]  # a loss, and what it was summed over
+SummedLoss = tuple[Tensor, Tensor | int]  # a loss, and how many tokens it is summed over
 LossFunction = Callable[[nn.Module, Any], SummedLoss]
 Value = TypeVar("Value")
 
@@ -141,9 +142,9 @@ def tensors_of(batch: Any) -> list[Tensor]:
 
 
 class ParallelLoss:
-    """A loss that is computed by all ranks together: each call gives this rank's share of it.
+    """A loss that all ranks compute together: each call returns what this rank's rows add to it.
 
-    Backward leaves in each rank the *mean* of the gradients of those ranks among which batches are dealt out.
+    After the backward pass each rank has the *mean* of the gradients of the ranks that read different rows.
 
     Args:
         model, loss: as `train` takes them.
@@ -151,7 +152,7 @@ class ParallelLoss:
     """
 
     def __init__(self, model: nn.Module, loss: LossFunction, context: DistributedContext, engine: str):
-        self.context, both = data_parallel_group(context, engine), _ModelWithLoss(model, loss)
+        self.context, module = data_parallel_group(context, engine), _ModelWithLoss(model, loss)
         self.engine: Any
         if engine == "ddp":
             from torch.nn.parallel import DistributedDataParallel
@@ -159,7 +160,7 @@ class ParallelLoss:
             with warnings.catch_warnings(action="ignore", category=FutureWarning):  # a new name for broadcast_buffers
                 # Experts that no token was sent to get no gradient.
                 self.engine = DistributedDataParallel(
-                    both, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+                    module, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
                 )
             return
         from torch.distributed.device_mesh import init_device_mesh
@@ -169,23 +170,23 @@ class ParallelLoss:
             from txlib.training.tensor_parallel import parallelize
 
             parallelize(model, mesh)
-            self.engine = both
+            self.engine = module
         else:
             from torch.distributed.fsdp import fully_shard
 
             for block in blocks_of(model):
                 fully_shard(block, mesh=mesh)
-            self.engine = fully_shard(both, mesh=mesh)
+            self.engine = fully_shard(module, mesh=mesh)
 
     def __call__(self, model: nn.Module, batch: Any) -> SummedLoss:
-        """This rank's share of the loss and of what it counts."""
-        rows, counts = (batch, True) if not self.context.is_distributed else self.context.shard_batch(batch)
+        """Return the loss of this rank's rows, and how many tokens it is summed over."""
+        rows, counts = self.context.shard_batch(batch) if self.context.is_distributed else (batch, True)
         loss, tokens = self.engine(rows)
         return (loss, tokens) if counts else (0 * loss, 0)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Inside, backward adds to this rank's gradients alone: more batches of the step are to come."""
+        """Inside, the backward pass adds to this rank's gradients only, as more batches of the step follow."""
         if hasattr(self.engine, "no_sync"):
             with self.engine.no_sync():
                 yield
@@ -198,17 +199,17 @@ class ParallelLoss:
 
     @contextmanager
     def unsharded(self) -> Iterator[None]:
-        """Inside, the model may be called in parts, for looking at it: all weights are here."""
-        sharded = [each for each in self.engine.modules() if hasattr(each, "unshard")]
-        for each in sharded:
-            each.unshard()
+        """Inside, each rank has all weights, so that parts of the model can be called."""
+        modules = [module for module in self.engine.modules() if hasattr(module, "unshard")]
+        for module in modules:
+            module.unshard()
         yield
-        for each in sharded:
-            each.reshard()
+        for module in modules:
+            module.reshard()
 
 
 class _ModelWithLoss(nn.Module):
-    """Model and loss as one module, whose forward torch's engines can watch from beginning to end."""
+    """Model and loss as one module, so that torch's engines see the whole forward pass."""
 
     def __init__(self, model: nn.Module, loss: LossFunction):
         super().__init__()
@@ -219,47 +220,45 @@ class _ModelWithLoss(nn.Module):
 
 
 def data_parallel_group(context: DistributedContext, engine: str) -> DistributedContext:
-    """Those among which the rows of a batch are dealt out; with tensor parallelism all have all of them."""
+    """Return the ranks over which the rows of a batch are split; under tensor parallelism each rank has all rows."""
     return SINGLE_PROCESS if engine == "tp" else context
 
 
 def no_sync(loss: LossFunction) -> AbstractContextManager[None]:
-    """See `ParallelLoss`; nothing, for a loss of one process."""
+    """Return `ParallelLoss.no_sync`, or nothing to enter for the loss of one process."""
     return loss.no_sync() if isinstance(loss, ParallelLoss) else nullcontext()
 
 
 def unsharded(loss: LossFunction) -> AbstractContextManager[None]:
-    """See `ParallelLoss`; nothing, for a loss of one process."""
+    """Return `ParallelLoss.unsharded`, or nothing to enter for the loss of one process."""
     return loss.unsharded() if isinstance(loss, ParallelLoss) else nullcontext()
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Whether a tensor is one of which each rank holds a part."""
+    """Return whether each rank holds only a shard of the tensor."""
     return hasattr(tensor, "full_tensor")
 
 
 def full_tensor(tensor: Any) -> Tensor:
-    """All of a tensor of which each rank may hold a part; all ranks have to ask."""
+    """Return all of a tensor that may be sharded; every rank must call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def group_by_placement(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """The same tensors, in lists that torch's operations on lists take: whole ones, and those of which each rank holds
-    a part.
-    """
-    kinds: dict[bool, list[Tensor]] = {}
-    for each in tensors:
-        kinds.setdefault(is_sharded(each), []).append(each)
-    return list(kinds.values())
+    """Return the tensors in two lists, sharded ones and others, as torch's operations on lists do not mix them."""
+    groups: dict[bool, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(is_sharded(tensor), []).append(tensor)
+    return list(groups.values())
 
 
 def distribute_like(tensor: Tensor, other: Any) -> Tensor:
-    """The part of a whole tensor that this rank holds of another one; the tensor itself where that is whole, too."""
+    """Return the shard of a tensor that this rank holds of another one, or the tensor itself if that is not sharded."""
     if is_sharded(tensor) or not is_sharded(other) or tensor.shape != other.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
-    # Each rank has read all of it: none is sent.
+    # Every rank has read the whole tensor, so nothing is sent.
     return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements, src_data_rank=None)
 
 

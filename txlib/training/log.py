@@ -1,4 +1,4 @@
-"""What a run shows and writes while it goes on: a progress bar, `metrics.csv`, events for TensorBoard."""
+"""What a run shows and writes: a progress bar, `metrics.csv`, events for TensorBoard."""
 
 import csv
 import io
@@ -9,28 +9,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from txlib.training.checkpoints import writing
+from txlib.training.checkpoints import reporting_write_errors
 from txlib.training.state import Progress
 
 COLUMNS = ("step", "loss", "tokens", "seconds", "validation")
 
 
 class Log:
-    """What a run tells, step by step.
+    """The log of a run, step by step.
 
     Args:
         out: folder for `metrics.csv` and events; None keeps nothing.
-        progress: where the run stands; rows of later steps are dropped from the file.
+        progress: how far the run is; rows of later steps are dropped from the file.
         quiet: no progress bar.
-        tensorboard: write events, too.
+        tensorboard: also write events.
     """
 
     def __init__(self, out: Path | None, progress: Progress, *, quiet: bool, tensorboard: bool):
         self.file = self.events = self.bar = None
-        self.known = len(progress.losses)  # steps that are noted
+        self.logged = len(progress.losses)  # number of steps in the log
         if out:
             out.mkdir(parents=True, exist_ok=True)
-            with writing(out):
+            with reporting_write_errors(out):
                 self.file = open_rows(out / "metrics.csv", progress.step)
         if out and tensorboard:
             from torch.utils.tensorboard import SummaryWriter
@@ -40,17 +40,17 @@ class Log:
             self.bar = make_bar("training", total=progress.total, initial=progress.step, unit="step")
 
     def step(self, progress: Progress) -> None:
-        """Note the last step whose loss is known, unless it is noted already."""
-        if len(progress.losses) == self.known:
+        """Log the last step whose loss is known, unless it is logged already."""
+        if len(progress.losses) == self.logged:
             return
-        step = self.known = len(progress.losses)
+        step = self.logged = len(progress.losses)
         loss: float = progress.losses[-1]
         validation: float | str = ""
         if progress.validation and progress.validation[-1][0] == step:
             validation = progress.validation[-1][1]
         if self.file:
             row = (step, loss, progress.tokens, f"{progress.seconds:.2f}", validation)
-            with writing(Path(self.file.name)):
+            with reporting_write_errors(Path(self.file.name)):
                 csv.writer(self.file, lineterminator="\n").writerow(row)
                 self.file.flush()
         if self.events:
@@ -64,15 +64,15 @@ class Log:
             self.bar.update(1)
 
     def say(self, text: str) -> None:
-        """Print something, above the progress bar."""
+        """Print a text above the progress bar."""
         (print if self.bar is None else self.bar.write)(text)
 
     def close(self) -> None:
-        """Close all; what could not be written to a full disk was said already."""
-        for each in (self.file, self.events, self.bar):
-            if each is not None:
+        """Close file, events and progress bar; a full disk was reported already."""
+        for output in (self.file, self.events, self.bar):
+            if output is not None:
                 with suppress(OSError):
-                    each.close()
+                    output.close()
 
     def __enter__(self) -> "Log":
         return self
@@ -82,12 +82,12 @@ class Log:
 
 
 def show_progress(items: Sequence, what: str) -> Iterable:
-    """The same items, with a progress bar that goes when all are done."""
+    """Return the items with a progress bar, which disappears after the last one."""
     return make_bar(what, iterable=items, leave=False)
 
 
 def make_bar(what: str, **options: Any) -> Any:
-    """A bar of tqdm's: on stderr, or under a notebook's cell, where stderr is printed on red."""
+    """Return a bar of tqdm on stderr, or under the cell of a notebook, which shows stderr on a red ground."""
     from tqdm import tqdm
 
     notebook = type(sys.stdout).__module__.startswith("ipykernel")
@@ -96,7 +96,7 @@ def make_bar(what: str, **options: Any) -> Any:
 
 
 def open_rows(path: Path, step: int) -> io.TextIOWrapper:
-    """A CSV file to append to, cut back to this step: a killed run has written more than its checkpoint knows."""
+    """Return a CSV file to append to, cut back to a step: a killed run has logged steps after its last checkpoint."""
     rows = path.read_text(encoding="utf-8").splitlines()[1 : step + 1] if step and path.exists() else []
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What training makes smaller."""
+"""Losses, summed over the labels that count."""
 
 import torch
 from jaxtyping import Float, Int
@@ -7,33 +7,33 @@ from torch.autograd.function import once_differentiable
 
 from txlib.labels import IGNORE_INDEX
 
-CHUNK = {"cpu": 512}  # tokens whose logits fit into a cache, by device
+CHUNK_TOKENS = {"cpu": 512}  # whose logits fit into a cache, by device
 
 
 def label_smoothed_cross_entropy(
     logits: Float[Tensor, "*batch vocab"], labels: Int[Tensor, "*batch"], smoothing: float = 0.1
 ) -> Float[Tensor, ""]:
-    """Sum over the labels that count of the cross-entropy with smoothed targets (Vaswani et al. 2017, §5.4).
+    """Return the cross-entropy with smoothed targets (Vaswani et al. 2017, §5.4), summed over the labels that count.
 
-    The target gives 1 - smoothing to the label and shares the rest equally among the whole vocabulary (Szegedy et al.
-    2016, §7), so that the model is not rewarded for being infinitely sure.
+    The target gives 1 - smoothing to the label and divides the rest equally among the whole vocabulary (Szegedy et al.
+    2016, §7), so that the model is not rewarded for infinite confidence.
     """
     logits, labels = counted_rows(logits, labels)
     log_p = logits.log_softmax(dim=-1)  # (counted, vocab)
     of_label = log_p.gather(-1, labels.clamp(min=0)[:, None])[:, 0]  # (counted,)
-    each = (1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1)
-    return -each.masked_fill(labels == IGNORE_INDEX, 0).sum()
+    log_likelihood = (1 - smoothing) * of_label + smoothing * log_p.mean(dim=-1)
+    return -log_likelihood.masked_fill(labels == IGNORE_INDEX, 0).sum()
 
 
 def counted_rows(
     x: Float[Tensor, "*batch width"], labels: Int[Tensor, "*batch"]
 ) -> tuple[Float[Tensor, "rows width"], Int[Tensor, "rows"]]:
-    """The rows whose label counts, and those labels.
+    """Return the rows whose label counts, and those labels.
 
-    A GPU would have to be waited for to know how many these are. It gets all rows, with zeros in place of the others.
+    Their number is not known without waiting for a GPU. A GPU therefore keeps all rows, with zeros in the others.
     """
     counted = labels != IGNORE_INDEX
-    if labels.device.type in CHUNK:
+    if labels.device.type in CHUNK_TOKENS:
         return x[counted], labels[counted]
     return x.masked_fill(~counted[..., None], 0).flatten(0, -2), labels.flatten()
 
@@ -46,20 +46,22 @@ def linear_cross_entropy(
     *,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    """`label_smoothed_cross_entropy(hidden @ weight.T, labels)` without ever holding all the logits.
+    """Return `label_smoothed_cross_entropy(hidden @ weight.T, labels)` without holding all logits at once.
 
-    Logits are the largest tensor of a language model: tokens × vocabulary. Here they live for one chunk of tokens at a
-    time, which also yields the gradients at once, so that nothing has to be kept for the backward pass.
+    Logits are the largest tensor of a language model: tokens × vocabulary. Here they exist for one chunk of tokens at a
+    time. The gradients are computed along with them, so that nothing is kept for the backward pass.
 
     Args:
-        chunk: tokens at a time; 512 unless given, and 4096 on a GPU, which is idle with less.
+        chunk: tokens at a time; by default 512 on a CPU and 4096 on a GPU, which fewer would not keep busy.
     """
     hidden, labels = counted_rows(hidden, labels)
-    return _LinearCrossEntropy.apply(hidden, weight, labels, smoothing, chunk or CHUNK.get(hidden.device.type, 4096))
+    return _LinearCrossEntropy.apply(
+        hidden, weight, labels, smoothing, chunk or CHUNK_TOKENS.get(hidden.device.type, 4096)
+    )
 
 
 def dtype_of_products(weight: Tensor) -> torch.dtype:
-    """In which type autocast multiplies; the weight's own without it."""
+    """Return the dtype in which autocast multiplies, or the weight's without autocast."""
     kind = weight.device.type
     cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if cast else weight.dtype
@@ -86,8 +88,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             logits = x @ matrix.T  # (chunk, vocab)
             p = logits.softmax(dim=-1)  # (chunk, vocab)
             logsumexp = logits.amax(dim=-1) - p.amax(dim=-1).log()  # as p = exp(logits - logsumexp)
-            each = logsumexp - (1 - smoothing) * logits.gather(-1, label)[:, 0]  # (chunk,)
-            loss += each.masked_fill(labels[part] == IGNORE_INDEX, 0).sum(dtype=loss.dtype)
+            losses = logsumexp - (1 - smoothing) * logits.gather(-1, label)[:, 0]  # (chunk,)
+            loss += losses.masked_fill(labels[part] == IGNORE_INDEX, 0).sum(dtype=loss.dtype)
             p.scatter_add_(-1, label, p.new_full(label.shape, smoothing - 1))  # the gradient, but for s / vocab
             grad_hidden[part] = p @ matrix
             grad_weight += p.T @ x
@@ -111,11 +113,11 @@ def linear_divergence(
     *,
     chunk: int = 512,
 ) -> Float[Tensor, ""]:
-    """How far apart two passes over the same tokens are: KL(p ‖ q) + KL(q ‖ p), halved, summed over the tokens.
+    """Return half of KL(p ‖ q) + KL(q ‖ p) of two passes over the same tokens, summed over the tokens.
 
     p and q are the softmax of `first @ weight.T` and of `second @ weight.T`. With dropout two passes differ; R-Drop
-    (Liang et al. 2021, §2.2) asks the model to agree with itself. As in `linear_cross_entropy` the logits are held for
-    one chunk of tokens at a time.
+    (Liang et al. 2021, §2.2) asks the model to agree with itself. As in `linear_cross_entropy`, logits exist for one
+    chunk of tokens at a time.
     """
     return _LinearDivergence.apply(first, second, weight, chunk)
 
@@ -138,10 +140,10 @@ class _LinearDivergence(torch.autograd.Function):
             passes = [x[part].to(half) for x in (first, second)]  # (chunk, d_model) each
             log_p, log_q = ((x @ matrix.T).to(weight.dtype).log_softmax(dim=-1) for x in passes)  # (chunk, vocab)
             p, q, a = log_p.exp(), log_q.exp(), log_p.sub_(log_q)
-            apart = p - q
-            divergence += (apart * a).sum() / 2
-            by_p = (p * (a - (p * a).sum(dim=-1, keepdim=True)) + apart) / 2
-            by_q = (q * ((q * a).sum(dim=-1, keepdim=True) - a) - apart) / 2
+            difference = p - q
+            divergence += (difference * a).sum() / 2
+            by_p = (p * (a - (p * a).sum(dim=-1, keepdim=True)) + difference) / 2
+            by_q = (q * ((q * a).sum(dim=-1, keepdim=True) - a) - difference) / 2
             for x, by_logits, grad in zip(passes, (by_p.to(half), by_q.to(half)), grads, strict=True):
                 grad[part] = by_logits @ matrix
                 grad_weight += by_logits.T @ x

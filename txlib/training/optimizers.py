@@ -12,14 +12,14 @@ from torch.optim import AdamW, Optimizer
 from txlib.devices import supports_bf16
 from txlib.training.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, is_sharded
 
-BLOCKS = "layers."  # a parameter whose name holds this belongs to a block, in every model of the course
+BLOCKS = "layers."  # in the name of every parameter of a block
 
 
 class Optimizers(Optimizer):
-    """Several optimizers that step as one: torch's schedulers, gradient scalers and checkpoints take it for one.
+    """Several optimizers that step as one, also for torch's schedulers, gradient scalers and checkpoints.
 
     Args:
-        parts: the optimizers, made of named parameters; the learning rates that they were made with are their peaks.
+        parts: the optimizers, made of named parameters; their initial learning rates are the peaks.
     """
 
     def __init__(self, parts: list[Optimizer]):
@@ -29,11 +29,11 @@ class Optimizers(Optimizer):
         for part in parts:
             self.state.update(part.state)
         for group in groups:
-            group.setdefault("initial_lr", group["lr"])  # where torch's schedulers, too, keep the peak
-        self._share()
+            group.setdefault("initial_lr", group["lr"])  # where torch's schedulers keep the peak
+        self._share_state()
 
-    def _share(self) -> None:
-        """The parts work on this object's own groups and state."""
+    def _share_state(self) -> None:
+        """Let the parts work on this object's groups and state."""
         groups = iter(self.param_groups)
         for part in self.parts:
             part.param_groups = [next(groups) for _ in part.param_groups]
@@ -45,27 +45,27 @@ class Optimizers(Optimizer):
             group["lr"] = group["initial_lr"] * factor
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Let every part make its step; what the closure gives, if there is one, comes back."""
-        loss = computed(closure)
+        """Let every part make its step, and return the result of the closure, if there is one."""
+        loss = evaluate(closure)
         for part in self.parts:
             part.step()
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         super().load_state_dict(state_dict)
-        self._share()
+        self._share_state()
 
     @property
     def name(self) -> str:
-        """The classes of the parts."""
+        """The classes of the parts, such as "Muon + AdamW"."""
         return " + ".join(type(part).__name__ for part in self.parts)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Return everything that the optimizers remember, as "parameter name|kind" → tensor.
+        """Return the state of all optimizers, as "parameter name|kind" → tensor.
 
         Raises:
-            ValueError: when they remember anything but tensors.
+            ValueError: when it holds anything but tensors.
         """
         tensors: dict[str, Tensor] = {}
         for name, parameter, _ in self._named():
@@ -98,8 +98,8 @@ class Optimizers(Optimizer):
         return {**super().__getstate__(), "parts": self.parts}
 
 
-def computed(closure: Callable[[], Any] | None) -> Any:
-    """What a step's closure gives, if there is one; it computes gradients."""
+def evaluate(closure: Callable[[], Any] | None) -> Any:
+    """Return the result of a step's closure, if there is one; it computes gradients."""
     if closure is None:
         return None
     with torch.enable_grad():
@@ -107,10 +107,10 @@ def computed(closure: Callable[[], Any] | None) -> Any:
 
 
 class Muon(torch.optim.Muon):
-    """torch's Muon (Jordan et al. 2024), with the iteration done where and as it is fast.
+    """torch's Muon (Jordan et al. 2024) with a faster iteration.
 
-    It runs in 16 bits where the device multiplies in them, on a GPU for all matrices of one shape at once; and of
-    several ranks that have the same gradients, each does its share, and they exchange the results.
+    It runs in 16 bits on devices with instructions for it, and on a GPU for all matrices of one shape at once. Ranks
+    that have the same gradients divide the matrices among themselves and exchange the results.
     """
 
     def __init__(self, params: Any, context: DistributedContext = SINGLE_PROCESS, **options: Any):
@@ -122,89 +122,97 @@ class Muon(torch.optim.Muon):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Momentum, its nearest orthogonal matrix, and a step in that direction."""
-        loss = computed(closure)
+        """Move each matrix in the direction of the orthogonal matrix nearest to its momentum."""
+        loss = evaluate(closure)
         for group in self.param_groups:
-            held = [parameter for parameter in group["params"] if parameter.grad is not None]
-            ahead = []
-            for parameter in held:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            updates = []
+            for parameter in parameters:
                 state = self.state[parameter]
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = torch.zeros_like(parameter.grad)
                 momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
-                ahead.append(parameter.grad.lerp(momentum, group["momentum"]))  # Nesterov's
-            for parameter, direction in zip(held, shared_out(ahead, self.context), strict=True):
+                updates.append(parameter.grad.lerp(momentum, group["momentum"]))  # Nesterov's
+            for parameter, update in zip(parameters, orthogonalize_on_ranks(updates, self.context), strict=True):
                 rows, columns = parameter.shape
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.add_(direction, alpha=-group["lr"] * max(1, rows / columns) ** 0.5)
+                parameter.add_(update, alpha=-group["lr"] * max(1, rows / columns) ** 0.5)
         return loss
 
 
-def shared_out(matrices: list[Tensor], context: DistributedContext) -> list[Tensor]:
-    """`orthogonal` of each matrix, of which each rank computes some; all of them have all matrices."""
+def orthogonalize_on_ranks(matrices: list[Tensor], context: DistributedContext) -> list[Tensor]:
+    """Return `orthogonalize(matrices)`, of which each rank computes some; every rank has, and gets, all matrices."""
     if not context.is_distributed or not matrices:
-        return orthogonal(matrices)
-    shares: list[list[int]] = [[] for _ in range(context.world_size)]
-    work = [0] * context.world_size
+        return orthogonalize(matrices)
     costs = [matrix.numel() * min(matrix.shape) for matrix in matrices]
-    for place in sorted(range(len(matrices)), key=lambda place: -costs[place]):
-        idle = work.index(min(work))
-        shares[idle].append(place)
-        work[idle] += costs[place]
-    sizes = [[matrices[place].numel() for place in share] for share in shares]
-    own = orthogonal([matrices[place] for place in shares[context.rank]])
-    sent = matrices[0].new_zeros(max(map(sum, sizes)), dtype=dtype_of_iteration(matrices[0]))
-    if own:
-        sent[: sum(sizes[context.rank])] = torch.cat([each.flatten() for each in own])
-    found = [torch.empty_like(sent) for _ in shares]
-    dist.all_gather(found, sent)
-    done: list[Any] = [None] * len(matrices)
-    for share, lengths, values in zip(shares, sizes, found, strict=True):
-        for place, flat in zip(share, values[: sum(lengths)].split(lengths), strict=True):
-            done[place] = flat.view(matrices[place].shape)
-    return done
+    indices_of_rank = balanced(costs, context.world_size)
+    sizes_of_rank = [[matrices[index].numel() for index in indices] for indices in indices_of_rank]
+    results = orthogonalize([matrices[index] for index in indices_of_rank[context.rank]])
+    message = matrices[0].new_zeros(max(map(sum, sizes_of_rank)), dtype=dtype_of_iteration(matrices[0]))
+    if results:
+        message[: sum(sizes_of_rank[context.rank])] = torch.cat([result.flatten() for result in results])
+    messages = [torch.empty_like(message) for _ in indices_of_rank]
+    dist.all_gather(messages, message)
+    gathered: list[Any] = [None] * len(matrices)
+    for indices, sizes, values in zip(indices_of_rank, sizes_of_rank, messages, strict=True):
+        for index, flat in zip(indices, values[: sum(sizes)].split(sizes), strict=True):
+            gathered[index] = flat.view(matrices[index].shape)
+    return gathered
 
 
-def orthogonal(matrices: list[Tensor]) -> list[Tensor]:
-    """Of each matrix the nearest orthogonal one, roughly: singular values between 0.7 and 1.2."""
-    alike: dict[Any, list[int]] = {}
-    for place, matrix in enumerate(matrices):
-        alone = matrix.device.type == "cpu" or is_sharded(matrix)  # no gain, or spread over ranks
-        alike.setdefault(place if alone else matrix.shape, []).append(place)
-    done: list[Any] = [None] * len(matrices)
-    for places in alike.values():
-        if len(places) == 1:
-            done[places[0]] = newton_schulz(matrices[places[0]])
+def balanced(costs: list[int], world_size: int) -> list[list[int]]:
+    """Return the indices of the costs that each rank takes: the most expensive first, to the least loaded rank."""
+    indices_of_rank: list[list[int]] = [[] for _ in range(world_size)]
+    load = [0] * world_size
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        rank = load.index(min(load))
+        indices_of_rank[rank].append(index)
+        load[rank] += costs[index]
+    return indices_of_rank
+
+
+def orthogonalize(matrices: list[Tensor]) -> list[Tensor]:
+    """Return roughly the nearest orthogonal matrix to each: its singular values lie between 0.7 and 1.2."""
+    stacks: dict[Any, list[int]] = {}
+    for index, matrix in enumerate(matrices):
+        single = matrix.device.type == "cpu" or is_sharded(matrix)  # a stack is no faster, or not possible
+        stacks.setdefault(index if single else matrix.shape, []).append(index)
+    results: list[Any] = [None] * len(matrices)
+    for indices in stacks.values():
+        if len(indices) == 1:
+            results[indices[0]] = newton_schulz(matrices[indices[0]])
             continue
-        for place, each in zip(places, newton_schulz(torch.stack([matrices[place] for place in places])), strict=True):
-            done[place] = each
-    return done
+        stack = newton_schulz(torch.stack([matrices[index] for index in indices]))
+        for index, result in zip(indices, stack, strict=True):
+            results[index] = result
+    return results
 
 
 def newton_schulz(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*stack rows columns"]:
-    """Five steps of Newton and Schulz's iteration, with a polynomial of degree 5 that brings singular values close to 1
-    from wherever they start (Jordan et al. 2024)."""
+    """Return five steps of Newton and Schulz's iteration, with a polynomial of degree 5 that brings any singular value
+    close to 1 (Jordan et al. 2024).
+    """
     a, b, c = 3.4445, -4.7750, 2.0315
     tall = matrix.shape[-2] > matrix.shape[-1]
     x = matrix.to(dtype_of_iteration(matrix))
     x = x.mT if tall else x
-    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)  # no singular value above 1
-    plus: Any = torch.addmm if x.dim() == 2 else torch.baddbmm
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)  # singular values of at most 1
+    add_product: Any = torch.addmm if x.dim() == 2 else torch.baddbmm
     for _ in range(5):
         gram = x @ x.mT
-        x = plus(x, plus(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        x = add_product(x, add_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
 
 
 def dtype_of_iteration(matrix: Tensor) -> torch.dtype:
-    """16 bits where the device multiplies in them: the iteration forgives."""
+    """Return bfloat16 on devices with instructions for it: the iteration tolerates the rounding."""
     return torch.bfloat16 if supports_bf16(matrix.device) else torch.float32
 
 
 def hidden_matrices(model: nn.Module) -> dict[str, Tensor]:
-    """The matrices inside the blocks by name: what Muon takes, and what weights decay in.
+    """Return the matrices inside the blocks by name: those that Muon updates and that weight decay applies to.
 
-    Not among them: embeddings, output projections, norms, biases, frozen parameters.
+    They do not include embeddings, output projections, norms, biases, frozen parameters.
     """
     return {
         name: parameter
@@ -222,7 +230,7 @@ def optimizers(
     weight_decay: float = 0.0,
     context: DistributedContext = SINGLE_PROCESS,
 ) -> Optimizers:
-    """AdamW (Loshchilov & Hutter 2019) for all parameters, or Muon for the matrices of the blocks.
+    """Return AdamW (Loshchilov & Hutter 2019) for all parameters, or Muon for the matrices of the blocks.
 
     Muon replaces a matrix's momentum by the nearest orthogonal matrix, so that all its directions learn at one speed
     (Jordan et al. 2024). It is meant for hidden matrices; embeddings, output projection, norms and biases stay with
@@ -235,8 +243,8 @@ def optimizers(
         weight_decay: applied to the matrices of the blocks (`hidden_matrices`) only.
         context: the processes that have the same gradients, and may share Muon's work.
 
-    Weights, gradients and what is remembered of them stay in 32 bits, or whatever the model is made of: autocast
-    computes with copies in 16 bits, whose rounding never adds up.
+    Weights, gradients and the optimizer's state keep the model's dtype, usually 32 bits: autocast computes with copies
+    in 16 bits, so that rounding errors do not accumulate.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
@@ -245,10 +253,10 @@ def optimizers(
         )
     hidden = hidden_matrices(model)
     rest = [named for named in model.named_parameters() if named[1].requires_grad and named[0] not in hidden]
-    groups = same_kind(rest, weight_decay=0.0)
+    groups = parameter_groups(rest, weight_decay=0.0)
     parts: list[Optimizer] = []
     if muon_lr is None:
-        groups += same_kind(hidden.items(), weight_decay=weight_decay)
+        groups += parameter_groups(hidden.items(), weight_decay=weight_decay)
     elif hidden:
         parts.append(Muon(list(hidden.items()), context, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
     parts.append(AdamW(groups, lr=lr, betas=betas, fused=True))
@@ -279,7 +287,7 @@ def as_optimizers(optimizer: Optimizer | Callable[[nn.Module], Optimizer], model
     return made if isinstance(made, Optimizers) else Optimizers([made])
 
 
-def same_kind(named: Iterable[tuple[str, Tensor]], **options: Any) -> list[dict[str, Any]]:
-    """Parameter groups, none of them empty: whole parameters, and those of which each rank holds a part."""
-    kinds = [[pair for pair in named if is_sharded(pair[1]) == shared] for shared in (False, True)]
+def parameter_groups(named: Iterable[tuple[str, Tensor]], **options: Any) -> list[dict[str, Any]]:
+    """Return groups of named parameters, without empty ones: those that are not sharded, and those that are."""
+    kinds = [[pair for pair in named if is_sharded(pair[1]) == sharded] for sharded in (False, True)]
     return [{"params": pairs, **options} for pairs in kinds if pairs]

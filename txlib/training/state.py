@@ -1,4 +1,4 @@
-"""All that changes while a model is trained: what a checkpoint keeps, and a run goes on from, bit for bit."""
+"""Everything that changes while a model is trained: a checkpoint keeps it, and a run resumes from it bit for bit."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,14 +19,15 @@ Batches = Callable[[int], Iterable[Any]]  # of an epoch, counted from 0
 
 @dataclass
 class Progress:
-    """Where a run stands: what a checkpoint keeps besides tensors.
+    """How far a run is: what a checkpoint keeps besides tensors.
 
     Args:
-        step: steps done, of `total`; None while a run of given minutes is still being timed.
-        epoch, batch: where the next batch comes from.
-        tokens: trained on, so far.
-        seconds, cpu_seconds: that the steps took, so far: on the wall, and of this process on all its cores.
-        losses: of each step, per token.
+        step: number of steps done.
+        total: number of steps in all; None while a run of given minutes is still being timed.
+        epoch, batch: position of the next batch.
+        tokens: number of tokens trained on.
+        seconds, cpu_seconds: wall-clock time of all steps, and the time that this process used on all its cores.
+        losses: loss per token of each step.
         validation: (step, value) of each validation.
     """
 
@@ -43,7 +44,7 @@ class Progress:
 
 @dataclass
 class State:
-    """A run between two steps: besides the progress, weights, their average, the optimizer, random numbers."""
+    """A run between two steps: its weights, their average, the optimizer, the random numbers and the progress."""
 
     model: nn.Module
     optimizer: Optimizers
@@ -53,36 +54,36 @@ class State:
     def save(
         self, checkpoints: Checkpoints, settings: dict[str, Any], context: DistributedContext = SINGLE_PROCESS
     ) -> None:
-        """Write a checkpoint, with the settings of the training. All ranks call it: each writes what it alone has, the
-        first what all have.
+        """Write a checkpoint with the settings of the run. Every rank must call this: each writes its shards, and rank
+        0 the rest.
         """
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self.optimizer.state_tensors().items()}
         tensors |= {f"random.{device}": random_of(device).get_rng_state() for device in self.random_devices()}
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
-        shared = any(map(is_sharded, tensors.values()))
-        if not (shared or context.is_main):
+        sharded = any(map(is_sharded, tensors.values()))
+        if not (sharded or context.is_main):
             return
         averaged = self.average.updates if self.average else 0
         state = {"progress": asdict(self.progress), "config": settings, "averaged": averaged}
-        checkpoints.save(self.progress.step, tensors, state, context if shared else SINGLE_PROCESS)
+        checkpoints.save(self.progress.step, tensors, state, context if sharded else SINGLE_PROCESS)
 
     def restore(self, checkpoints: Checkpoints, settings: dict[str, Any]) -> None:
-        """Take up what the newest checkpoint holds.
+        """Continue from the newest checkpoint.
 
         Args:
-            settings: of the training; those in the checkpoint must be the same.
+            settings: of the run; those in the checkpoint must be the same.
 
         Raises:
-            CheckpointError: when there is none, or it is broken, or of another training or model.
+            CheckpointError: when there is none, or it is broken or belongs to another run or model.
         """
-        tensors, state = checkpoints.load(self.place_for)
-        for name, now in settings.items():
-            then = state.get("config", {}).get(name)
-            if then != now:
+        tensors, state = checkpoints.load(self.allocate)
+        for name, value in settings.items():
+            stored = state.get("config", {}).get(name)
+            if stored != value:
                 raise CheckpointError(
-                    f"{checkpoints.folder} was trained with other settings, {name}={then}, not {now}; "
+                    f"{checkpoints.folder} was trained with other settings, {name}={stored}, not {value}; "
                     "resume with the same"
                 )
 
@@ -91,25 +92,24 @@ class State:
         if self.average:
             self.average.updates = state["averaged"]
             for name, tensor in with_prefix(tensors, "average.").items():
-                own = self.average.weights[name]
-                own.copy_(distribute_like(tensor, own))
+                weight = self.average.weights[name]
+                weight.copy_(distribute_like(tensor, weight))
         for device in self.random_devices():
-            if f"random.{device}" in tensors:  # else the run goes on on another device
+            if f"random.{device}" in tensors:  # else the run was saved on another device
                 random_of(device).set_rng_state(tensors[f"random.{device}"])
         saved = state["progress"]
-        self.progress = Progress(
-            **{**saved, "validation": [tuple(each) for each in saved["validation"]]}
-        )  # JSON's lists
+        validation = [tuple(pair) for pair in saved["validation"]]  # JSON has lists only
+        self.progress = Progress(**{**saved, "validation": validation})
 
-    def place_for(self, name: str, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-        """Where a checkpoint's tensor is read into: a share of it where this process holds a share of such a one."""
-        own: Any = dict(self.model.named_parameters()).get(name.partition(".")[2].partition("|")[0])
-        if is_sharded(own) and own.shape == shape:
-            return torch.empty_like(own, dtype=dtype, requires_grad=False)
+    def allocate(self, name: str, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        """Return a tensor to read one of a checkpoint into, sharded like the parameter that it belongs to."""
+        parameter: Any = dict(self.model.named_parameters()).get(name.partition(".")[2].partition("|")[0])
+        if is_sharded(parameter) and parameter.shape == shape:
+            return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
         return torch.empty(shape, dtype=dtype)
 
     def random_devices(self) -> list[str]:
-        """Whose random numbers training depends on."""
+        """Return the devices whose random numbers training depends on."""
         return sorted({"cpu", next(self.model.parameters()).device.type})
 
 
@@ -155,5 +155,5 @@ def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def random_of(device: str) -> Any:
-    """The module with `get_rng_state` and `set_rng_state` of a device: `torch.cuda`, `torch.mps`, or torch itself."""
+    """Return the module that has a device's `get_rng_state` and `set_rng_state`: `torch.cuda`, `torch.mps` or torch."""
     return torch if device == "cpu" else getattr(torch, device)

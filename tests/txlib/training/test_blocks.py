@@ -214,7 +214,7 @@ def test_several_processes_train_in_8_bits(monkeypatch):
 
 
 def test_8_bits_are_refused_where_they_cannot_be(monkeypatch):
-    with pytest.raises(ValueError, match="'fp8' needs a GPU of compute capability 8.9 or more .* cpu is none"):
+    with pytest.raises(ValueError, match="'fp8' needs a GPU of compute capability 8.9 or more .* which cpu is not"):
         trained_in_fp8(0, "ddp")
     with monkeypatch.context() as patch, pytest.raises(ValueError, match="needs torchao: pip install torchao"):
         patch.setitem(sys.modules, "torchao", None)

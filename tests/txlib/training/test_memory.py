@@ -133,9 +133,9 @@ def test_the_printed_table():
 @pytest.mark.parametrize(
     ("plan", "advice"),
     [
-        (Memory(100, 100, 200, 3000), "make batch × length at most 17 % of what it is, and accumulate gradients$"),
-        (Memory(400, cache=2000), "make batch × length at most 25 % of what it is$"),
-        (Memory(300, 300, 600, 10), "the parameters alone do not fit: take a smaller model, or spread it"),
+        (Memory(100, 100, 200, 3000), "make batch × length at most 17% of what it is, and accumulate gradients$"),
+        (Memory(400, cache=2000), "make batch × length at most 25% of what it is$"),
+        (Memory(300, 300, 600, 10), "the parameters alone do not fit: take a smaller model, or shard it"),
         (Memory(2000, cache=10), "the weights alone do not fit: take a smaller model or a smaller dtype"),
     ],
 )
@@ -151,7 +151,7 @@ def test_the_advice_fits():
     free = plan.weights * 8
     with pytest.raises(ValueError, match="batch × length at most") as refused:
         plan.require(free=free)
-    share = float(str(refused.value).split("at most ")[1].split(" %")[0]) / 100
+    share = float(str(refused.value).split("at most ")[1].split("%")[0]) / 100
     training_memory(build(config), ids(int(64 * share), 24)).require(free=free)
 
 
@@ -176,7 +176,7 @@ def test_free_memory(monkeypatch, tmp_path):
 
 def test_a_mixture_of_experts_is_refused_by_name():
     model = build(small(MIXTRAL["8x7b"], kv_heads=2))
-    with pytest.raises(ValueError, match="the shapes in GPT depend on its numbers"):
+    with pytest.raises(ValueError, match="the shapes in GPT depend on values"):
         training_memory(model, ids())
 
 
@@ -304,7 +304,7 @@ def test_blocks_of_experts_are_shared_out_whole():
         (
             DistributedContext(),
             {"fp32": True},
-            "full, which asked for .* more; make .*; or compute in bf16; or share weights and",
+            "full, which asked for .* more; make .*; or compute in bf16; or shard weights and",
         ),
         (
             DistributedContext(),
@@ -314,12 +314,12 @@ def test_blocks_of_experts_are_shared_out_whole():
         (
             DistributedContext(1, 2),
             {"parallel": "ddp"},
-            "full in process 1 of 2, .* step; or share weights and optimizer out to",
+            "full in process 1 of 2, .* step; or shard weights and optimizer over",
         ),
         (
             DistributedContext(1, 2),
             {"parallel": "fsdp"},
-            "or share the model out to more processes; or take a smaller model$",
+            "or shard the model over more processes; or take a smaller model$",
         ),
     ],
 )
@@ -335,7 +335,7 @@ def test_a_full_memory_says_what_to_change(context, options, words):
 def test_the_advice_is_the_first_way_that_fits():
     config, batch = CASES["gpt2"][1], ids(8, 24)
     plan = partial(training_memory, build(config), batch)
-    free = int(plan(checkpoint_activations="blocks").total / MODULE.USABLE) + 1
+    free = int(plan(checkpoint_activations="blocks").total / MODULE.USABLE_FRACTION) + 1
     ways = {
         "--nothing": plan,
         "--checkpoint-activations blocks": partial(plan, checkpoint_activations="blocks"),

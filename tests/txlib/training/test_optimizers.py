@@ -117,7 +117,7 @@ def test_more_ranks_than_matrices():
     """Some have nothing to do, and take part."""
     matrix = torch.randn(4, 3)
     expected = MODULE.newton_schulz(matrix)
-    for found in run_ranks(lambda rank: MODULE.shared_out([matrix], DistributedContext.current()), 3):
+    for found in run_ranks(lambda rank: MODULE.orthogonalize_on_ranks([matrix], DistributedContext.current()), 3):
         assert found[0].equal(expected)
 
 

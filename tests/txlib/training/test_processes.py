@@ -46,7 +46,7 @@ def seeded(seed: int) -> torch.Generator:
 
 def test_one_process_needs_no_other():
     assert run_ranks(summed, 1, 5)[0][0] == 10
-    with pytest.raises(ValueError, match="world=0 processes can't be started; start at least 1"):
+    with pytest.raises(ValueError, match="world_size=0 processes can't be started; start at least 1"):
         run_ranks(summed, 0)
 
 
@@ -128,7 +128,7 @@ def test_a_port_in_use_is_said():
         port = other.getsockname()[1]
         [process] = started("-c", JOINS, port=port, starting=1)
         said = process.communicate(timeout=300)[1]
-    assert f"ValueError: port {port}, where the processes are to meet, is in use; choose another MASTER_PORT" in said
+    assert f"ValueError: port {port}, at which the processes meet, is in use; choose another MASTER_PORT" in said
 
 
 @pytest.mark.slow
@@ -149,6 +149,6 @@ def test_a_process_that_is_told_to_end_while_it_waits_ends():
         time.sleep(0.5)  # now it waits
         first.terminate()
         said = first.communicate(timeout=100)[1]
-        assert first.returncode == 128 + signal.SIGTERM and said.startswith("txlib: this run was told to end"), said
+        assert first.returncode == 128 + signal.SIGTERM and said.startswith("txlib: this run was asked to end"), said
     finally:
         second.kill()

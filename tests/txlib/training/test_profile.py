@@ -79,7 +79,7 @@ def test_what_a_run_says(tmp_path, capsys, monkeypatch):
     parts = {name: shares.pop(name) for name in MODULE.PARTS}
     assert sum(parts.values()) == pytest.approx(100, abs=0.3) and min(parts["forward"], parts["backward"]) > 0
     assert 0 < sum(shares.values()) <= 100.1 and any("matrix product" in name for name in shares)
-    with gzip.open(tmp_path / MODULE.TRACE) as file:
+    with gzip.open(tmp_path / MODULE.TRACE_FILE) as file:
         events = json.load(file)["traceEvents"]
     assert sum(each.get("name", "").startswith("ProfilerStep") for each in events) == 3
     reports = re.findall(r"steps (\d+) to (\d+): ([\d,]+) tokens per second, (\S+) TFLOP/s, (\S+)% of", said)
@@ -100,7 +100,7 @@ def test_a_short_run_has_no_trace(tmp_path, capsys):
         resume_script.make_model(), resume_script.batches, translation_loss, CONFIG, steps=2, out=tmp_path, profile=True
     )
     assert "no trace: the run was shorter than 7 steps" in capsys.readouterr().out
-    assert not (tmp_path / MODULE.TRACE).exists()
+    assert not (tmp_path / MODULE.TRACE_FILE).exists()
     with pytest.raises(ValueError, match="profile needs out"):
         train(nn.Linear(1, 1), lambda _: [], translation_loss, steps=1, profile=True)
 

@@ -118,8 +118,8 @@ def refused(rank: int, config, world: int) -> str:
         ({"kv_heads": 2}, "decoder.layers.0.self_attention: kv_heads=2 can't be split 4 ways; use 2 processes, or"),
         ({"heads": 2}, "decoder.layers.0.self_attention: heads=2 can't be split 4 ways; use 2 processes"),
         ({"d_ff": 27}, "decoder.layers.0.feed_forward: d_ff=27 can't be split 4 ways; use 3 processes"),
-        ({"position": "alibi"}, "self_attention: AlibiBias is made for all heads at once; use rotary positions"),
-        ({"position": "shaw"}, "self_attention: ShawAttention has parameters for all heads at once"),
+        ({"position": "alibi"}, "self_attention: AlibiBias belongs to all heads together; use rotary positions"),
+        ({"position": "shaw"}, "self_attention: ShawAttention has parameters for all heads together"),
     ],
 )
 def test_what_cannot_be_split_is_refused_by_name(changes, words):

@@ -220,7 +220,7 @@ class Questions(TorchDispatchMode):
 @pytest.mark.parametrize("muon_lr", [None, 0.02])
 def test_a_step_asks_the_device_nothing(muon_lr, monkeypatch):
     """On the way that a GPU takes: forward, backward, clipping, both optimizers."""
-    monkeypatch.setattr("txlib.training.losses.CHUNK", {})
+    monkeypatch.setattr("txlib.training.losses.CHUNK_TOKENS", {})
     block = BlockConfig.of_sizes(d_model=8, heads=2, d_ff=16, dropout=0.1, norm="rms", position="rotary_half")
     model = GPT(GPTConfig(20, block, layers=2, max_length=8))
     optimizer, windows = optimizers(model, lr=0.01, muon_lr=muon_lr), torch.randint(20, (3, 9))
@@ -277,7 +277,7 @@ def noting(step, read):
     """`Log.step` that also notes how far the run was, and up to where its losses were known."""
 
     def noted(log, progress):
-        if log.known < len(progress.losses):
+        if log.logged < len(progress.losses):
             read.append((progress.step, len(progress.losses)))
         step(log, progress)
 
