@@ -8,6 +8,7 @@ what a block computes on the way to its output, and computes it again in the bac
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import Context
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -16,7 +17,6 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from txlib.attention.masks.shared import sharing
 from txlib.devices import supports_fp8
 
 POLICIES = "none", "blocks", "every-N", "matmuls"
@@ -169,13 +169,17 @@ def checkpointed(model: nn.Module, policy: str, note: Callable[[Any], object] | 
 def _checkpointed_forward(forward: Callable[..., Any], options: dict[str, Any], *inputs: Any, **named: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **named)
-    return checkpoint(_forward_unshared, forward, *inputs, use_reentrant=False, **options, **named)
+    return checkpoint(_in_empty_context, forward, *inputs, use_reentrant=False, **options, **named)
 
 
-def _forward_unshared(forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-    """Call a block without what its stack has worked out for all blocks, which is gone when it is computed again."""
-    with sharing():
+def _in_empty_context(forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    """Call a block without the results that its stack shares in a context variable.
+
+    They are gone when the block is computed again, which would then need operators that the first pass did not record.
+    """
+    if torch.compiler.is_compiling():  # nothing is shared then
         return forward(*inputs, **named)
+    return Context().run(forward, *inputs, **named)
 
 
 def _keep_products(note: Callable[[Any], object] | None) -> Any:
