@@ -1,37 +1,40 @@
-"""The contract of a mechanism: what it is given, what it owes, what it may refuse. One page, for whoever writes one.
+"""The contract of a mechanism: what it receives, what it returns, what it may refuse. `check_mechanism` tries it out.
 
 A mechanism is a module that is called as `mechanism(q, k, v, mask, bias=bias)`:
 
     q     (batch, heads, query, head_dim)
-    k     (batch, kv_heads, key, head_dim)      heads % kv_heads == 0: neighbouring heads share (see `for_each_head`)
+    k     (batch, kv_heads, key, head_dim)      heads % kv_heads == 0: neighboring heads share (see `for_each_head`)
     v     (batch, kv_heads, key, value_dim)     a width of its own
     mask  a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key) with True = may attend, or None: no limits
     bias  a `Bias`, a tensor (batch | 1, heads, query, key) added to the scaled scores, or None
     out   (batch, heads, query, value_dim)
 
-**It owes** softmax(q kᵀ / √head_dim + bias) v over the keys that the mask allows, or its own approximation of it. A
-query that may attend to nothing gets zeros, never NaN. It is tested where it must equal dense attention.
+**It returns** softmax(q kᵀ / √head_dim + bias) v over the keys that the mask allows, or its own approximation of it. A
+query that may attend to nothing gets zeros, never NaN. Test it where it must equal dense attention.
 
-**The mask is a rule** whenever a model made it, and stays one: ask it for `blocks`, `distances`, `reach`, `conjuncts`,
-its values `at` positions; `as_dense(mask, q, k)` writes it out. Few masks depend on the number of keys, such as random
-blocks: `at` needs `mask.sized(key_length)`, which a layer hands over, and a mechanism of its own accord when it is
-called alone. Positions count from 0 for the first query and the first key that the mechanism sees. A decoder's cache
-may hold a window only: the layer knows the absolute position of the first key, and has shifted the mask accordingly.
-So does a bias: its queries are the last positions.
+**It may not depend on the number of keys**, only on those that the mask allows: padding adds keys, and a cache has one
+more at each step. So padding equals absence, and decoding with a cache gives what reading the whole text gives.
 
-**It may refuse** a mask, a bias or sizes that it can't honour, with a ValueError that names the mechanism, the mask and
-what to do: "Linformer is not causal, and this mask is: causal(); use DenseAttention". What it can't honour at all it
-leaves out of its signature: a layer with a position bias asks for the parameter `bias` when it is built.
+**The mask is a rule** whenever a model made it: ask it for `blocks`, `distances`, `reach`, `conjuncts`, its values `at`
+positions; `as_dense(mask, q, k)` writes it out. A few masks depend on the number of keys, such as random blocks: `at`
+needs `mask.sized(key_length)`, which a layer passes; a mechanism that is called alone calls it itself. Positions count
+from 0 for the first query and the first key that the mechanism sees. A decoder's cache may hold only a window: the
+layer knows the absolute position of the first key and has shifted the mask. The queries of a bias are the last
+positions.
+
+**It may refuse** a mask, a bias or sizes that it can't honor, with a ValueError that names the mechanism, the mask and
+what to do: "Linformer is not causal, and this mask is: causal(); use DenseAttention". A mechanism that is always causal
+refuses masks that are not. One that takes no bias has no such parameter, which a layer with a position bias checks.
 
 **It may have** `weights(q, k, mask, bias=bias)` → (batch, heads, query, key), which `recording` shows; and parameters.
-Dropout is its own: nothing outside knows its weights.
+It applies dropout itself, since nothing outside knows its weights.
 
-**It may keep a state** in place of keys and values, of a size that does not grow with the text: a method `new_cache()`
-→ `StateCache`. Decoding then calls `mechanism(q, k, v, mask, cache=cache)` with new positions only, from which all
-positions count, and the mechanism goes on from `cache.state`.
+**It may keep a state** instead of keys and values, of a size that does not grow with the text: a method `new_cache()`
+→ `StateCache`. Decoding then calls `mechanism(q, k, v, mask, cache=cache)` with the new positions only, counted from 0,
+and the mechanism continues from `cache.state`.
 
-**What it must know beforehand** comes by its config, a `MechanismConfig`, whose `make` gets the block's config and the
-`LayerContext` it is made for.
+**What it must know beforehand** comes from its config, a `MechanismConfig`, whose `make` gets the block's config and
+the `LayerContext` of the layer.
 """
 
 import inspect
@@ -50,11 +53,11 @@ from txlib.attention.masks import MaskLike
 
 @dataclass(frozen=True)
 class LayerContext:
-    """What a mechanism is told about the layer that it is made for.
+    """The layer that a mechanism is made for.
 
     number: of the block, from 0; layers: how many there are; max_length: longest sequence, where the model has a limit;
     causal: whether no query ever sees a later key; cross: whether keys come from a memory; shared: the same dictionary
-    for all layers of a stack, where one may leave what the later ones use, too, such as Linformer's projection.
+    for all layers of a stack, in which one may leave what later ones use, such as Linformer's projection.
     """
 
     number: int = 0

@@ -50,7 +50,7 @@ from txlib.attention import (
     for_each_head,
     padding,
 )
-from txlib.attention.conformance import Sizes, plain_block
+from txlib.attention.conformance_rules import Sizes, plain_block
 
 PADDED_BLOCKS = {
     rule: "the last block, padded or not, is global, as in the authors' code"
