@@ -47,6 +47,7 @@ from txlib.attention import (
     padding,
     sliding_window,
 )
+from txlib.attention.masks.shared import sharing
 from txlib.plots import Picture, lines
 
 HEADS, WIDTH = 8, 512
@@ -150,6 +151,28 @@ def layers(length: int) -> Iterator[Case]:
         yield Case(
             name, (x,), lambda x, ours=ours, mask=mask: ours(x, mask=mask), {"by hand": peer}, types=("fp32", "bf16")
         )
+
+
+@case(lengths=(64, 256, 1024))
+def stack(length: int) -> Iterator[Case]:
+    """Six layers over one text, which share what they make of the mask, as in a `Stack`; by hand, the window's mask is
+    written out beforehand."""
+    x, ours = torch.randn(1, length, WIDTH, requires_grad=True), [MultiHeadAttention(WIDTH, HEADS) for _ in range(6)]
+    local = causal() & sliding_window(32)
+    masks: dict[str, tuple[Mask, dict]] = {
+        "causal": (causal(), {"is_causal": True}),
+        "window": (local, {"attn_mask": local.dense(length)}),
+    }
+    for name, (mask, options) in masks.items():
+        by_hand = nn.Sequential(*(ByHand(layer, **options) for layer in ours))
+
+        def shared(x: Tensor, mask: Mask = mask) -> Tensor:
+            with sharing(mask):
+                for layer in ours:
+                    x = layer(x, mask=mask)
+            return x
+
+        yield Case(f"stack, {name}", (x,), shared, {"by hand": Peer(by_hand, {FORWARD: 0.97, BOTH: 0.97})})
 
 
 @case(lengths=(256, 512, 1024, 4096, 16_384, 65_536), memory=(16_384,))
