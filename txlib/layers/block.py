@@ -12,9 +12,8 @@ from txlib.attention import BlockCache, LayerContext, LongformerAttention, MaskL
 from txlib.attention.cache import make_cache
 from txlib.layers.config import BlockConfig
 from txlib.layers.feedforward import dropout
+from txlib.layers.initialise import initialise_block
 from txlib.layers.mixer import make_attention, make_mixer
-
-LAST_IN_SUBLAYER = ("attention.output", "down_proj")  # the layers whose output is added to the residual stream
 
 
 class TransformerBlock(nn.Module):
@@ -40,7 +39,7 @@ class TransformerBlock(nn.Module):
             self.add_norms("cross_attention")
         self.feed_forward = config.ffn.make(config.d_model)
         self.add_norms("feed_forward")
-        initialise_block(self, config)
+        initialise_block(self, zero_output=config.zero_output)
 
     def add_norms(self, name: str) -> None:
         """Add the norms of the sub-layer of that name."""
@@ -118,7 +117,8 @@ class TransformerBlock(nn.Module):
         Args:
             capacity: longest text, for which memory is allocated at once; None: it grows as needed.
         """
-        for keeper in (self.self_attention, getattr(self.self_attention, "mechanism", None)):
+        keepers: tuple[Any, ...] = self.self_attention, getattr(self.self_attention, "mechanism", None)
+        for keeper in keepers:
             if hasattr(keeper, "new_cache"):
                 return BlockCache(keeper.new_cache())
         return BlockCache(make_cache(capacity, self.window))
@@ -154,7 +154,7 @@ class CrossBlock(nn.Module):
         self.attention = make_attention(config, LayerContext(cross=True), memory_dim)
         self.query_norm, self.memory_norm = config.norm.make(config.d_model), config.norm.make(memory_dim)
         self.feed_forward, self.feed_forward_norm = config.ffn.make(config.d_model), config.norm.make(config.d_model)
-        initialise_block(self, config)
+        initialise_block(self, zero_output=config.zero_output)
 
     def forward(
         self,
@@ -172,14 +172,3 @@ class CrossBlock(nn.Module):
         if self.query_residual:
             y = x + y
         return y + dropout(self.feed_forward(self.feed_forward_norm(y)), self.config.dropout, self.training)
-
-
-def initialise_block(block: nn.Module, config: BlockConfig) -> None:
-    """Matrices as of Glorot & Bengio 2010; zeros where the config says so."""
-    for name, linear in block.named_modules():
-        if isinstance(linear, nn.Linear):
-            nn.init.xavier_uniform_(linear.weight)
-            if config.zero_output and name.endswith(LAST_IN_SUBLAYER):
-                nn.init.zeros_(linear.weight)
-                if linear.bias is not None:
-                    nn.init.zeros_(linear.bias)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from txlib.attention import Mask
 from txlib.labels import IGNORE_INDEX
 from txlib.layers.feedforward import find_activation
-from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput, initialise
+from txlib.layers.initialise import initialise
+from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput
 from txlib.models.inputs import check_ids, check_shape
 from txlib.models.outputs import Output, output
 

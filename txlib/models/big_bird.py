@@ -6,8 +6,9 @@ from torch import Tensor
 
 from txlib.attention import Mask
 from txlib.layers.feedforward import find_activation
+from txlib.layers.initialise import initialise
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput
-from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput, initialise
+from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 
 FAR_BELOW = 1e6  # taken from the logits of tokens that can't be an answer
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from txlib.attention import Mask
 from txlib.layers import BlockConfig, LearnedConfig, LongformerConfig, TokenEmbedding, make_position
-from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
+from txlib.layers.initialise import initialise
 from txlib.layers.position_config import check_two_sided, name_of
 from txlib.models.inputs import check_ids, check_shape, real_tokens, together
 from txlib.models.outputs import Output, cross_entropy, output
@@ -269,14 +269,3 @@ class EncoderHead(nn.Module):
         """Dropout, while training."""
         share = self.config.classifier_dropout
         return dropout(x, self.config.block.dropout if share is None else share, self.training)
-
-
-def initialise(module: nn.Module, config: EncoderConfig) -> None:
-    """Small random matrices, biases of zero, as in BERT's released code; what the block starts at zero stays so."""
-    for name, part in module.named_modules():
-        if isinstance(part, nn.Linear) and not (config.block.zero_output and name.endswith(LAST_IN_SUBLAYER)):
-            nn.init.normal_(part.weight, std=config.init_std)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-        elif isinstance(part, TokenEmbedding):
-            nn.init.normal_(part.weight, std=config.init_std)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
-from txlib.layers.block import LAST_IN_SUBLAYER
 from txlib.layers.feedforward import dropout
+from txlib.layers.initialise import initialise
 from txlib.models.inputs import check_ids, check_labels, real_tokens, together
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
@@ -79,16 +79,7 @@ class GPT(nn.Module):
 
     def initialise(self) -> None:
         """Start all matrices anew; see `GPTConfig.init_std`."""
-        std = self.config.init_std
-        nn.init.normal_(self.embedding.weight, std=std)
-        for name, linear in self.named_modules():
-            if isinstance(linear, nn.Linear):
-                last = name.endswith(LAST_IN_SUBLAYER)
-                if last and self.config.block.zero_output:
-                    continue
-                nn.init.normal_(linear.weight, std=std / (2 * self.config.layers) ** 0.5 if last else std)
-                if linear.bias is not None:
-                    nn.init.zeros_(linear.bias)
+        initialise(self, self.config, self.config.init_std / (2 * self.config.layers) ** 0.5)
 
     def forward(
         self,

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from txlib.data import BatchDict, Splits, model_folder
 from txlib.labels import IGNORE_INDEX
-from txlib.models.encoder import Encoder, initialise
+from txlib.layers.initialise import initialise
+from txlib.models.encoder import Encoder
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes.reading import LONGEST, Reader, example_batches
 from txlib.recipes.recipe import Recipe, Show, choose, option
