@@ -28,15 +28,9 @@ from txlib.attention.conformance import MechanismReport, check_mechanism
 from txlib.attention.dense import DenseAttention, DenseConfig
 from txlib.attention.flash import FlashAttention, FlashConfig, TiledAttention
 from txlib.attention.functional import attention, attention_weights
+from txlib.attention.gated_linear import GatedLinearAttention, GatedLinearConfig
 from txlib.attention.grid import AttentionLayer2d, AxialAttention2d, LocalAttention2d, NonLocalBlock
-from txlib.attention.kernelized import (
-    GatedLinearAttention,
-    GatedLinearConfig,
-    LinearAttention,
-    LinearConfig,
-    Performer,
-    PerformerConfig,
-)
+from txlib.attention.kernelized import LinearAttention, LinearConfig, Performer, PerformerConfig
 from txlib.attention.longformer import LongformerAttention
 from txlib.attention.low_rank import Linformer, LinformerConfig, Nystrom, NystromConfig
 from txlib.attention.masks import (

@@ -21,7 +21,7 @@ from txlib.attention import (
     NonLocalBlock,
     attention,
     block_local,
-    grid,
+    local_operators,
     strided_keys,
     window_2d,
 )
@@ -319,9 +319,9 @@ def test_no_neighbourhood_is_written_out(kernel):
     weights = layer.scores(q, k).softmax(2)
     with Largest() as mode:
         layer(x).sum().backward()
-        grid.local_scores(q, k, kernel)
-        grid.local_average(weights, v, kernel)
-        grid.local_spread(weights, q, kernel)
+        local_operators.local_scores(q, k, kernel)
+        local_operators.local_average(weights, v, kernel)
+        local_operators.local_spread(weights, q, kernel)
     assert mode.largest <= limit
     with Largest() as unfolding:
         F.unfold(k.flatten(1, 2), kernel, padding=kernel // 2)
