@@ -1,4 +1,4 @@
-"""What stands between attention and a model: embeddings, positions, norms, feed-forward, the block."""
+"""The layers between attention and a model: embeddings, positions, norms, feed-forward, the block."""
 
 from txlib.layers.block import CrossBlock, TransformerBlock
 from txlib.layers.config import AttentionConfig, BlockConfig, MixerConfig

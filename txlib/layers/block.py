@@ -1,4 +1,4 @@
-"""The block that every Transformer stacks: attend, then think, each with a residual connection."""
+"""The Transformer block: attention, then feed-forward, each with a residual connection."""
 
 import math
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from txlib.layers.mixer import make_attention, make_mixer
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention, cross-attention if asked for, feed-forward; each wrapped in norm, dropout and residual.
+    """Self-attention, optional cross-attention and feed-forward, each with norm, dropout and residual connection.
 
     Pre-norm: x + sublayer(norm(x)). Post-norm: norm(x + sublayer(x)) (Vaswani et al. 2017, §3.1). Both: x +
     norm(sublayer(norm(x))).
 
     Args:
         cross: add a cross-attention sub-layer, as in a decoder that reads an encoder.
-        layer: which of the model's blocks this is; its mechanism may ask.
+        layer: context of the layer: its number, the number of layers and more; its mechanism may use it.
     """
 
     def __init__(self, config: BlockConfig, *, cross: bool = False, layer: LayerContext | None = None):
@@ -58,13 +58,13 @@ class TransformerBlock(nn.Module):
         position_bias: PositionBias | None = None,
         global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """One block.
+        """Return the block's output.
 
         Args:
             mask: which positions of x may see which.
             memory, memory_mask: what cross-attention reads, and which of it may be seen.
             cache: for decoding step by step; x then holds the new positions only.
-            position_bias: one that the first block lends.
+            position_bias: the first block's, where all blocks share one.
             global_attention_mask: 1 = a global token, where the config has projections for them.
         """
         options: dict[str, Any] = {}
@@ -77,22 +77,22 @@ class TransformerBlock(nn.Module):
             options["position_bias"] = position_bias
         if global_attention_mask is not None:
             options["global_attention_mask"] = self.check_global(global_attention_mask)
-        own, read = (cache.self_attention, cache.cross_attention) if cache else (None, None)
-        offset = 0 if own is None else own.length
+        self_cache, cross_cache = (cache.self_attention, cache.cross_attention) if cache else (None, None)
+        offset = 0 if self_cache is None else self_cache.length
 
-        def look_around(y: Tensor) -> Tensor:
-            return self.self_attention(y, mask=mask, cache=own, **options)
+        def attend_self(y: Tensor) -> Tensor:
+            return self.self_attention(y, mask=mask, cache=self_cache, **options)
 
-        def look_up(y: Tensor) -> Tensor:
-            return self.cross_attention(y, memory, memory_mask, cache=read, offset=offset)
+        def attend_memory(y: Tensor) -> Tensor:
+            return self.cross_attention(y, memory, memory_mask, cache=cross_cache, offset=offset)
 
-        x = self.residual(x, look_around, "self_attention")
+        x = self.residual(x, attend_self, "self_attention")
         if self.cross_attention is not None:
-            x = self.residual(x, look_up, "cross_attention")
+            x = self.residual(x, attend_memory, "cross_attention")
         return self.residual(x, self.feed_forward, "feed_forward")
 
     def check_global(self, global_attention_mask: Tensor) -> Tensor:
-        """Refuse marks of global tokens that nothing reads.
+        """Refuse global tokens in a block without projections for them.
 
         Raises:
             ValueError: with the remedy.
@@ -106,7 +106,7 @@ class TransformerBlock(nn.Module):
 
     @property
     def window(self) -> int | None:
-        """How far back a causal self-attention sees; None where there is no limit."""
+        """Number of positions that causal self-attention looks back; None for no limit."""
         mask = getattr(self.self_attention, "mask", None)
         farthest = math.inf if mask is None else (mask & causal()).reach()[1]
         return None if farthest == math.inf else max(0, int(farthest))
@@ -115,12 +115,12 @@ class TransformerBlock(nn.Module):
         """Return an empty cache for a decoder's block.
 
         Args:
-            capacity: longest text, for which memory is allocated at once; None: it grows as needed.
+            capacity: longest text in tokens, to allocate its memory at once; None: the cache grows as needed.
         """
-        keepers: tuple[Any, ...] = self.self_attention, getattr(self.self_attention, "mechanism", None)
-        for keeper in keepers:
-            if hasattr(keeper, "new_cache"):
-                return BlockCache(keeper.new_cache())
+        modules: tuple[Any, ...] = self.self_attention, getattr(self.self_attention, "mechanism", None)
+        for module in modules:
+            if hasattr(module, "new_cache"):
+                return BlockCache(module.new_cache())
         return BlockCache(make_cache(capacity, self.window))
 
     def residual(
@@ -141,9 +141,9 @@ class CrossBlock(nn.Module):
     y = x + attention(norm(x), norm(memory)), out = y + feed_forward(norm(y)).
 
     Args:
-        config: of pre-norm; d_model is the width of x.
+        config: a pre-norm block; d_model is the width of x.
         memory_dim: width of the array.
-        query_residual: False leaves x out of y, where x says only what is asked for (Jaegle et al. 2022, appendix).
+        query_residual: whether y includes x; False where x is only a query (Jaegle et al. 2022, appendix).
     """
 
     def __init__(self, config: BlockConfig, memory_dim: int, *, query_residual: bool = True):
@@ -162,13 +162,13 @@ class CrossBlock(nn.Module):
         memory: Float[Tensor, "batch memory_length memory_dim"],
         memory_mask: MaskLike = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """One look at the array.
+        """Return x updated by the array.
 
         Args:
-            memory_mask: which of it may be seen.
+            memory_mask: which of the array may be seen.
         """
-        read = self.attention(self.query_norm(x), self.memory_norm(memory), memory_mask)
-        y = dropout(read, self.config.dropout, self.training)
+        out = self.attention(self.query_norm(x), self.memory_norm(memory), memory_mask)
+        y = dropout(out, self.config.dropout, self.training)
         if self.query_residual:
             y = x + y
         return y + dropout(self.feed_forward(self.feed_forward_norm(y)), self.config.dropout, self.training)

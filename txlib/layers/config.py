@@ -1,4 +1,4 @@
-"""What a block is made of."""
+"""The config of a block, in groups: attention, feed-forward, position, norm, mixer."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from txlib.layers.position_config import PositionConfig, find_position
 Bias = bool | tuple[bool, bool, bool, bool]
 GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     **{
-        word: (("attention", word),)
-        for word in ("heads", "kv_heads", "head_dim", "value_dim", "qk_norm", "mechanism", "cross_mechanism", "mask")
+        name: (("attention", name),)
+        for name in ("heads", "kv_heads", "head_dim", "value_dim", "qk_norm", "mechanism", "cross_mechanism", "mask")
     },
     **{f"attention_{field}": (("attention", field),) for field in ("bias", "dropout", "scale")},
-    **{word: (("ffn", word),) for word in ("d_ff", "activation")},
+    **{name: (("ffn", name),) for name in ("d_ff", "activation")},
     **{field.name: (("ffn", field.name),) for field in fields(MixtureConfig) if field.name not in ("bias",)},
     "norm": (("norm", "kind"),),
     "norm_eps": (("norm", "eps"),),
     "norm_first": (("norm", "placement"),),
     "bias": (("attention", "bias"), ("ffn", "bias"), ("norm", "bias")),
-}  # the flat words of `BlockConfig.of_sizes`, and the fields that they set
+}  # the flat options of `BlockConfig.of_sizes`, and the fields that they set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +37,15 @@ class AttentionConfig(Config):
     """The attention of a block; see `MultiHeadAttention`.
 
     Args:
-        heads, kv_heads: how many there are, of queries and of keys and values; kv_heads=None: as many as heads.
+        heads, kv_heads: number of heads of queries, and of keys and values; kv_heads=None: as many as heads.
         head_dim, value_dim: width of a head, and of its values; d_model / heads, and head_dim, unless given.
         bias: whether the projections have biases: one for all, or four, for queries, keys, values and the output.
         dropout: on attention weights, as in GPT-2 and BERT.
-        scale: what scores are multiplied by; 1 / √head_dim unless given.
+        scale: factor of the scores; 1 / √head_dim unless given.
         qk_norm: "layer" or "rms", of each head's queries and keys; None for no norm.
         mechanism: of self-attention; None for dense attention.
         cross_mechanism: of cross-attention, likewise.
-        mask: which positions may see which in self-attention, beyond what the model itself masks.
+        mask: which positions may see which in self-attention, in addition to the model's own mask.
     """
 
     heads: int
@@ -74,7 +74,7 @@ class AttentionConfig(Config):
 
 @dataclass(frozen=True)
 class MixerConfig(Config):
-    """What mixes the positions of a block's input, instead of `MultiHeadAttention`.
+    """A layer that mixes the positions of a block's input instead of `MultiHeadAttention`.
 
     Its module is called as `mixer(x, mask=mask, cache=cache)`, x (batch, length, d_model) being the normalized input,
     and returns what is added to the residual stream. It may have `new_cache()`, for what it keeps while decoding; the
@@ -88,21 +88,21 @@ class MixerConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockConfig(Config):
-    """What one block is made of. GPT-2, Llama, BERT and the original are values of it.
+    """Config of one block. GPT-2's, Llama's, BERT's and the original Transformer's blocks are values of it.
 
-    `BlockConfig.of_sizes(64, 4, 256, norm="rms", position="rotary")` makes one from flat words.
+    `BlockConfig.of_sizes(64, 4, 256, norm="rms", position="rotary")` makes one from flat options.
 
     Args:
         d_model: width of the residual stream.
         attention: heads, widths, biases, mechanism and mask.
         ffn: the feed-forward network, or a `MixtureConfig` for experts.
-        position: how tokens are told apart by their positions. A model asks for it.
+        position: how the model encodes positions; every model needs one.
         norm: kind and placement of norms.
         dropout: on the output of each sub-layer (Vaswani et al. 2017, §5.4).
         zero_output: start the last matrix of each sub-layer at zero, so that a new block passes its input on.
-        mixer: what mixes positions; None for `MultiHeadAttention`.
-        layer_pattern: in what layers differ: for each layer the flat words that `replace` takes, repeated over the
-            stack. Five local layers, then a global one: `({"mask": sliding_window(512)},) * 5 + ({},)`.
+        mixer: the layer that mixes positions; None for `MultiHeadAttention`.
+        layer_pattern: differences between layers: for each layer the flat options that `replace` takes, repeated over
+            the stack. Five local layers, then a global one: `({"mask": sliding_window(512)},) * 5 + ({},)`.
     """
 
     d_model: int
@@ -120,42 +120,42 @@ class BlockConfig(Config):
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(
-                    f"{name}={getattr(self, name)!r} is no {kind.__name__}; flat words make one: "
+                    f"{name}={getattr(self, name)!r} is no {kind.__name__}; flat options make one: "
                     "BlockConfig.of_sizes(d_model, heads, d_ff, …)"
                 )
         attention = self.attention
         check_heads(self.d_model, attention.heads, attention.head_dim, attention.value_dim)
         check_dropout(self.dropout)
-        object.__setattr__(self, "layer_pattern", tuple(dict(words) for words in self.layer_pattern))
+        object.__setattr__(self, "layer_pattern", tuple(dict(options) for options in self.layer_pattern))
         if self.position is not None:
             self.position.check(self)
-        for words in self.layer_pattern:
-            if words.keys() & {"d_model", "layer_pattern"}:
-                raise ValueError(f"layer_pattern={words}: all layers share d_model; leave it out")
-            self.replace(layer_pattern=(), **words)
+        for options in self.layer_pattern:
+            if options.keys() & {"d_model", "layer_pattern"}:
+                raise ValueError(f"layer_pattern={options}: all layers share d_model; leave it out")
+            self.replace(layer_pattern=(), **options)
 
     @classmethod
-    def of_sizes(cls, d_model: int, heads: int, d_ff: int, **words: Any) -> "BlockConfig":
-        """Return the block of these widths, as in the papers, and of flat words.
+    def of_sizes(cls, d_model: int, heads: int, d_ff: int, **options: Any) -> "BlockConfig":
+        """Return a block config from sizes, as papers give them, and flat options.
 
         Args:
-            words: of attention: kv_heads, head_dim, value_dim, qk_norm, mechanism, cross_mechanism, mask,
+            options: of attention: kv_heads, head_dim, value_dim, qk_norm, mechanism, cross_mechanism, mask,
                 attention_bias, attention_dropout, attention_scale; of feed-forward: activation, and with experts
                 top_k, capacity_factor, normalise, balance, jitter; of norms: norm, norm_eps, norm_first (False for
-                post-norm); bias, of all three; position, by its word, such as "rotary"; and any field of `BlockConfig`.
+                post-norm); bias, of all three; position, by its name, such as "rotary"; and any field of `BlockConfig`.
 
         Raises:
-            TypeError: for an unknown word.
+            TypeError: for an unknown option.
         """
         groups = {"attention": AttentionConfig(heads=heads), "ffn": FeedForwardConfig(d_ff=d_ff), "norm": NormConfig()}
-        return cls(**changed({"d_model": d_model, **groups}, words))
+        return cls(**changed({"d_model": d_model, **groups}, options))
 
-    def replace(self, **words: Any) -> "BlockConfig":
-        """Return the block with these words of `of_sizes` changed; experts=None is the plain network again."""
-        return type(self)(**changed({field.name: getattr(self, field.name) for field in fields(self)}, words))
+    def replace(self, **options: Any) -> "BlockConfig":
+        """Return the block with these options of `of_sizes` changed; experts=None makes the plain network again."""
+        return type(self)(**changed({field.name: getattr(self, field.name) for field in fields(self)}, options))
 
     def of_layer(self, layer: LayerContext) -> "BlockConfig":
-        """Return what this layer is made of, where layers differ.
+        """Return the config of this layer, where layers differ.
 
         Raises:
             ValueError: when the pattern is longer than the stack.
@@ -180,32 +180,32 @@ class BlockConfig(Config):
         return self.head_dim if self.attention.value_dim is None else self.attention.value_dim
 
 
-def changed(values: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a block with flat words changed; a whole group may be given as a config.
+def changed(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a block with flat options changed; a whole group may be given as a config.
 
     Raises:
-        TypeError: for an unknown word.
+        TypeError: for an unknown option.
     """
-    own = {field.name for field in fields(BlockConfig)}
+    names = {field.name for field in fields(BlockConfig)}
     result = dict(values)
     groups: dict[str, dict[str, Any]] = {"attention": {}, "ffn": {}, "norm": {}}
-    for word, value in sorted(words.items(), key=lambda item: item[0] != "bias"):  # which others make more precise
-        if word in own and (word not in GROUPS or isinstance(value, Config)):
-            result[word] = find_position(value) if word == "position" else value
-        elif word in GROUPS:
-            for group, name in GROUPS[word]:
-                groups[group][name] = ("pre" if value else "post") if word == "norm_first" else value
+    for option, value in sorted(options.items(), key=lambda item: item[0] != "bias"):  # first: others refine it
+        if option in names and (option not in GROUPS or isinstance(value, Config)):
+            result[option] = find_position(value) if option == "position" else value
+        elif option in GROUPS:
+            for group, name in GROUPS[option]:
+                groups[group][name] = ("pre" if value else "post") if option == "norm_first" else value
         else:
-            raise TypeError(unknown(f"a block has no {word!r}", word, own | GROUPS.keys()))
+            raise TypeError(unknown(f"a block has no {option!r}", option, names | GROUPS.keys()))
     for group in ("attention", "norm"):
         result[group] = dataclasses.replace(result[group], **groups[group])
     result["ffn"] = changed_ffn(result["ffn"], groups["ffn"])
     return result
 
 
-def changed_ffn(ffn: FeedForwardConfig, words: dict[str, Any]) -> FeedForwardConfig:
-    """Return a feed-forward config with words changed; experts make it a mixture, experts=None the plain network."""
-    experts = words.get("experts", getattr(ffn, "experts", None))
+def changed_ffn(ffn: FeedForwardConfig, options: dict[str, Any]) -> FeedForwardConfig:
+    """Return a feed-forward config with options changed; experts make it a mixture, experts=None the plain network."""
+    experts = options.get("experts", getattr(ffn, "experts", None))
     kind = FeedForwardConfig if experts is None else MixtureConfig
     old = {field.name: getattr(ffn, field.name) for field in fields(kind) if hasattr(ffn, field.name)}
-    return kind(**old | {name: value for name, value in words.items() if name != "experts" or value is not None})
+    return kind(**old | {name: value for name, value in options.items() if name != "experts" or value is not None})

@@ -20,7 +20,7 @@ class ConvolutionCache:
         self.past: Tensor | None = None
 
     def append(self, x: Float[Tensor, "batch new d_in"], reach: int) -> Float[Tensor, "batch reach_and_new d_in"]:
-        """The new inputs behind the last `reach` ones, which are zeros before the first.
+        """Return the last `reach` inputs, which are zeros before the first, followed by the new ones.
 
         Raises:
             ValueError: when the batch has another size than before.
@@ -37,7 +37,7 @@ class ConvolutionCache:
         return x
 
     def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
-        """Keep these rows of the batch, in this order: what a beam search does to its hypotheses."""
+        """Keep these rows of the batch, in this order, as a beam search does with its hypotheses."""
         if self.past is not None:
             self.past = self.past[rows]
 
@@ -59,11 +59,11 @@ class StackCache(list[ConvolutionCache]):
 class Convolution(nn.Module):
     """W [x at the kernel's positions] + b, at each position; as many outputs as inputs.
 
-    The kernel's positions are `dilation` apart. They stand around the output's own, or, if causal, end there. Beyond
-    the sequence's ends they hold zeros.
+    The kernel's positions are `dilation` apart. They are centered on the output's own position, or, if causal, end
+    there. Beyond the sequence's ends the input is zero.
 
     Args:
-        kernel: number of positions that one output reads; odd unless causal, or it would have no middle.
+        kernel: number of positions that one output reads; odd unless causal, so that it has a middle.
         causal: no output reads a later position (van den Oord et al. 2016, §2.1).
 
     Raises:
@@ -85,11 +85,11 @@ class Convolution(nn.Module):
         kept: Bool[Tensor, "batch length"] | None = None,
         cache: ConvolutionCache | None = None,
     ) -> Float[Tensor, "batch length d_out"]:
-        """Every position's neighbourhood, projected.
+        """Return the projection of each position's neighborhood.
 
         Args:
-            kept: False = padding, read as zeros, like what is beyond the ends.
-            cache: of what was read before; x then holds the new positions only.
+            kept: False = padding, read as zeros, like positions beyond the ends.
+            cache: of earlier inputs; x then holds the new positions only.
         """
         if kept is not None:
             x = x.masked_fill(~kept[..., None], 0.0)
@@ -103,12 +103,12 @@ class Convolution(nn.Module):
 
 
 def receptive_field(kernel: int, dilations: Iterable[int]) -> int:
-    """From the first to the last input that one output of such layers, one above the other, depends on."""
+    """Return how many positions, from first to last, one output of a stack of such layers depends on."""
     return 1 + (kernel - 1) * sum(dilations)
 
 
 def check_kernel(name: str, kernel: int, *, causal: bool) -> None:
-    """Refuse a kernel that cannot be laid.
+    """Refuse an impossible kernel size.
 
     Raises:
         ValueError: naming it.
@@ -123,16 +123,16 @@ class WeightNorm(nn.Module):
     """Weights as length times direction, g v / ‖v‖ for each output (Salimans & Kingma 2016, eq. 2)."""
 
     def forward(self, g: Float[Tensor, "d_out"], v: Float[Tensor, "d_out d_in"]) -> Float[Tensor, "d_out d_in"]:
-        """The weights that the layer uses."""
+        """Return the weights that the layer uses."""
         return g[:, None] * F.normalize(v, dim=1)
 
     def right_inverse(self, weight: Float[Tensor, "d_out d_in"]) -> tuple[Tensor, Tensor]:
-        """Lengths and directions of weights as they are."""
+        """Return lengths and directions of the current weights."""
         return weight.norm(dim=1), weight
 
     @classmethod
     def apply_to(cls, model: nn.Module) -> None:
-        """Normalise every linear and convolutional layer of a model; what they compute stays the same."""
+        """Normalize every linear and convolutional layer of a model; their outputs stay the same."""
         for module in [*model.modules()]:
             if isinstance(module, nn.Linear | Convolution):
                 parametrize.register_parametrization(module, "weight", cls())

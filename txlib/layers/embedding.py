@@ -8,12 +8,12 @@ from torch import Tensor, nn
 class TokenEmbedding(nn.Module):
     """A learned vector for each token id, multiplied by √d_model (Vaswani et al. 2017, §3.4).
 
-    The vectors start with variance 1 / d_model. The product then has variance 1, like a normalised activation, and
+    The vectors start with variance 1 / d_model. The product then has variance 1, like a normalized activation, and
     the same matrix, unscaled, can serve as the output projection.
 
     Args:
-        scaled: False leaves the product out, as GPT and BERT do.
-        ids, size: what ids and their number are called where a wrong one is reported.
+        scaled: False omits the product, as GPT and BERT do.
+        ids, size: names of the ids and of their number in error messages.
     """
 
     def __init__(
@@ -25,10 +25,10 @@ class TokenEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.randn(vocab_size, d_model) * d_model**-0.5)
 
     def forward(self, input_ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
-        """The vector of each id, scaled.
+        """Return the vector of each id, scaled.
 
         Raises:
-            ValueError: for an id that there is no vector for, where torch notices it: on the CPU.
+            ValueError: for an id without a vector, where torch notices it: on the CPU.
         """
         vectors = rows(input_ids, self.weight, self.ids, self.size)
         return vectors if self.scale == 1.0 else vectors * self.scale
@@ -37,7 +37,7 @@ class TokenEmbedding(nn.Module):
 def rows(
     ids: Int[Tensor, "*batch length"], table: Float[Tensor, "size d_model"], name: str, size: str
 ) -> Float[Tensor, "*batch length d_model"]:
-    """The row of each id.
+    """Return the row of each id.
 
     Raises:
         ValueError: for an id outside the table, where torch notices it: on the CPU.

@@ -1,4 +1,4 @@
-"""The position-wise network: the same small network applied to each token by itself."""
+"""The position-wise feed-forward network, applied to each token separately."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,15 +38,15 @@ class FeedForwardConfig(Config):
 
 
 class FeedForward(nn.Module):
-    """Project up, bend, project down: W₂ · activation(W₁ x) (Vaswani et al. 2017, §3.3).
+    """Project up, activate, project down: W₂ · activation(W₁ x) (Vaswani et al. 2017, §3.3).
 
     Args:
-        d_ff: width in the middle; the paper's is 4 · d_model.
+        d_ff: hidden width; the paper's is 4 · d_model.
         activation: "relu", "gelu" (exact), "gelu_tanh", "relu2", "silu", or a gated one: "swiglu" multiplies silu(W x)
-            by a second projection V x before narrowing, and so do "reglu", "geglu" and "geglu_tanh" with the others
+            by a second projection V x before projecting down, and "reglu", "geglu" and "geglu_tanh" do so with others
             (Shazeer 2020, eq. 5 and 6).
         bias: whether the projections have biases.
-        dropout: applied in the middle while training.
+        dropout: on the hidden layer, while training.
     """
 
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "relu", bias: bool = True, dropout: float = 0.0):
@@ -58,14 +58,14 @@ class FeedForward(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
-        """Each position by itself, all with the same weights."""
+        """Return the network's output at each position, with the same weights for all."""
         hidden = self.up_proj(x)  # (batch, length, d_ff)
         hidden = self.activation(hidden) if self.gate_proj is None else self.activation(self.gate_proj(x)) * hidden
         return self.down_proj(dropout(hidden, self.dropout, self.training))
 
 
 def find_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The function of that name; of a gated pair, the gate's.
+    """Return the activation of that name; for a gated one, the gate's.
 
     Raises:
         ValueError: when there is none.
@@ -75,17 +75,17 @@ def find_activation(name: str) -> Callable[[Tensor], Tensor]:
     return ACTIVATIONS[GATED.get(name, name)]
 
 
-def dropout(x: Tensor, share: float, training: bool) -> Tensor:
-    """x with a `share` of its entries set to zero while training, and the rest scaled up to make up for them.
+def dropout(x: Tensor, dropout_p: float, training: bool) -> Tensor:
+    """Return x with each entry set to zero with probability `dropout_p` while training, and the rest scaled up.
 
-    On a CPU a random byte decides about each entry, so the share is rounded to 1/256: torch draws 32 bits for each,
-    which takes longer than the rest of the work. A compiler does better by its own means.
+    On a CPU one random byte decides about each entry, so the probability is rounded to 1/256: torch draws 32 bits for
+    each, which takes longer than the rest of the work. Compiled code uses torch's dropout, which is faster there.
     """
-    if not share or not training:
+    if not dropout_p or not training:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return F.dropout(x, share)
-    dropped = min(round(256 * share), 255)  # byte values, of 256
+        return F.dropout(x, dropout_p)
+    dropped = min(round(256 * dropout_p), 255)  # byte values, of 256
     random = torch.empty(x.numel() // 8 + 1, dtype=torch.int64).random_(-(2**63), None)  # 8 bytes in each
     keep = random.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
     return x * keep.to(x.dtype).mul_(256 / (256 - dropped))

@@ -1,4 +1,4 @@
-"""First weights: of single blocks, and of models whose config says how far they spread."""
+"""Initial weights of single blocks, and of models whose config has init_std."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def initialise(module: nn.Module, config: Any, residual_std: float | None = None
     """Draw all matrices and token vectors from N(0, init_std²), set biases to zero, as in BERT's and GPT-2's code.
 
     Args:
-        config: of the model, with init_std and block; what its block starts at zero stays so.
+        config: of the model, with init_std and block; with block.zero_output, zero matrices stay zero.
         residual_std: of the matrices whose output is added to the residual stream; init_std unless given.
     """
     for name, part in module.named_modules():

@@ -1,4 +1,4 @@
-"""What mixes positions in a block: attention, unless its config holds another mixer."""
+"""The layer that mixes positions in a block: attention, unless its config has another mixer."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from txlib.layers.position_config import NoPosition
 
 
 def make_mixer(block: BlockConfig, layer: LayerContext) -> nn.Module:
-    """Return what mixes positions in one layer."""
+    """Return the module that mixes positions in one layer."""
     return make_attention(block, layer) if block.mixer is None else block.mixer.make(block, layer)
 
 
@@ -23,12 +23,13 @@ def make_attention(
     kind: Any = MultiHeadAttention,
     **options: Any,
 ) -> MultiHeadAttention:
-    """Return the attention layer that a config describes. Masks and positions are for self-attention only, but for
-    rotary ones.
+    """Return the attention layer that a config describes.
+
+    Its mask and positions are for self-attention only, except rotary positions.
 
     Args:
-        memory_dim: width of the memory of cross-attention, where it is another.
-        kind: class of the layer; options: what it takes beyond `MultiHeadAttention`.
+        memory_dim: width of the memory of cross-attention, where it differs from d_model.
+        kind: class of the layer; options: its arguments beyond those of `MultiHeadAttention`.
     """
     attention, position = block.attention, block.position or NoPosition()
     mechanism = bias = None
@@ -61,7 +62,7 @@ def make_attention(
 
 @dataclass(frozen=True)
 class LongformerConfig(MixerConfig, name="longformer"):
-    """`LongformerAttention`: tokens that a call marks as global have projections of their own."""
+    """`LongformerAttention`: tokens that a call marks as global have separate projections."""
 
     def make(self, block: BlockConfig, layer: LayerContext) -> nn.Module:
         """Return the layer, with the block's mechanism for all other tokens."""

@@ -1,4 +1,4 @@
-"""Mixture of experts: many feed-forward networks, of which each token uses few."""
+"""Mixture of experts: many feed-forward networks, of which each token uses a few."""
 
 import math
 from dataclasses import dataclass
@@ -13,17 +13,16 @@ from txlib.layers.feedforward import FeedForward, FeedForwardConfig
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureConfig(FeedForwardConfig, name="mixture"):
-    """`MixtureOfExperts` in a block's config: how many experts there are, and how tokens find theirs.
+    """`MixtureOfExperts` in a block's config: number of experts, and how tokens are routed to them.
 
-    The Switch Transformer has top_k=1, capacity_factor=1.25, Mixtral experts=8.
+    The Switch Transformer uses top_k=1 and capacity_factor=1.25; Mixtral uses experts=8.
 
     Args:
         d_ff, activation, bias: of each expert; see `FeedForward`.
         experts: number of feed-forward networks.
         top_k: how many of them each token uses.
-        capacity_factor: no expert takes more than this times its equal share of the tokens; whatever comes later is
-            dropped, that is, its residual connection carries it past the layer (Fedus et al. 2022, §2.2). None: no
-            limit.
+        capacity_factor: an expert takes at most this times tokens · top_k / experts; later tokens are dropped, that is,
+            only the residual connection carries them past the layer (Fedus et al. 2022, §2.2). None: no limit.
         normalise: make the weights of a token's experts sum to 1. By default with several experts (Jiang et al. 2024,
             §2.1), but not with one, whose weight would always be 1, without a gradient for the router.
         balance: factor of the load-balancing loss while training (α of Fedus et al. 2022, eq. 4).
@@ -56,10 +55,10 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
 
 @dataclass(frozen=True)
 class Routing:
-    """Which experts the tokens of a batch go to.
+    """The experts that each token of a batch is routed to.
 
-    probabilities: the router's softmax; chosen: each token's experts, the likeliest first; weights: what the experts'
-    outputs are multiplied by; kept: False where the expert had no room left.
+    probabilities: the router's softmax; chosen: each token's experts, the most likely first; weights: what the experts'
+    outputs are multiplied by; kept: False where the expert was full.
     """
 
     probabilities: Float[Tensor, "tokens experts"]
@@ -69,12 +68,12 @@ class Routing:
 
     @property
     def counts(self) -> Int[Tensor, "experts"]:
-        """Tokens that each expert takes."""
+        """Number of tokens that each expert takes."""
         return self.chosen[self.kept].bincount(minlength=self.probabilities.shape[-1])
 
     @property
     def drop_rate(self) -> float:
-        """Share of the choices that came to nothing because the expert was full."""
+        """Fraction of the choices that were dropped because the expert was full."""
         return 1.0 - self.kept.float().mean().item() if self.kept.numel() else 0.0
 
     @property
@@ -86,28 +85,29 @@ class Routing:
 def load_balancing_loss(
     probabilities: Float[Tensor, "tokens experts"], chosen: Int[Tensor, "tokens top_k"]
 ) -> Float[Tensor, ""]:
-    """experts · Σ share of tokens · mean probability, over the experts (Fedus et al. 2022, eq. 4–6).
+    """Return experts · Σ fraction of tokens · mean probability, summed over the experts (Fedus et al. 2022, eq. 4–6).
 
-    It is top_k when all experts are used equally, and grows to experts when all tokens go to the same. The shares have
-    no gradient; the probabilities have.
+    It is top_k when all experts are used equally, and grows to `experts` when all tokens go to the same one. Gradients
+    flow through the probabilities only.
     """
     experts = probabilities.shape[-1]
-    share = F.one_hot(chosen, experts).to(probabilities.dtype).sum(dim=1).mean(dim=0)  # (experts,)
-    return experts * (share * probabilities.mean(dim=0)).sum()
+    fraction = F.one_hot(chosen, experts).to(probabilities.dtype).sum(dim=1).mean(dim=0)  # (experts,)
+    return experts * (fraction * probabilities.mean(dim=0)).sum()
 
 
 def within_capacity(chosen: Int[Tensor, "tokens top_k"], experts: int, capacity: int) -> Bool[Tensor, "tokens top_k"]:
-    """True for the first `capacity` tokens that ask for an expert; all first choices come before the second ones."""
-    asking = chosen.T.flatten()  # (top_k · tokens,)
-    queue = F.one_hot(asking, experts).cumsum(dim=0)  # how many have asked so far
-    place = queue.gather(1, asking[:, None])  # 1 for the first
-    return (place <= capacity).view(chosen.T.shape).T
+    """Return True for the first `capacity` tokens that choose an expert; first choices come before second ones."""
+    choices = chosen.T.flatten()  # (top_k · tokens,)
+    counts = F.one_hot(choices, experts).cumsum(dim=0)  # tokens per expert so far
+    rank = counts.gather(1, choices[:, None])  # 1 for an expert's first token
+    return (rank <= capacity).view(chosen.T.shape).T
 
 
 class MixtureOfExperts(nn.Module):
-    """A router sends each token to its likeliest experts; their outputs are added up, weighted (Shazeer et al. 2017).
+    """A router sends each token to its most likely experts and sums their weighted outputs (Shazeer et al. 2017).
 
-    All positions of a batch count as tokens, padding too. `routing` is where the last batch went."""
+    All positions of a batch count as tokens, including padding. `routing` holds the routing of the last batch.
+    """
 
     def __init__(self, config: MixtureConfig, d_model: int):
         super().__init__()
@@ -120,14 +120,14 @@ class MixtureOfExperts(nn.Module):
         self.routing: Routing | None = None
 
     def forward(self, x: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
-        """Each position by itself, each with its own experts' weights."""
+        """Return the weighted sum of its experts' outputs for each position."""
         if self.training and self.config.jitter:
             x = x * torch.empty_like(x).uniform_(1 - self.config.jitter, 1 + self.config.jitter)
         tokens = x.flatten(0, 1)  # (tokens, d_model)
         self.routing = routing = self.route(tokens)
         out = torch.zeros_like(tokens)
-        for number, expert in enumerate(self.experts):
-            token, choice = (routing.kept & (routing.chosen == number)).nonzero(as_tuple=True)
+        for index, expert in enumerate(self.experts):
+            token, choice = (routing.kept & (routing.chosen == index)).nonzero(as_tuple=True)
             weight = routing.weights[token, choice, None]  # (its tokens, 1)
             out = out.index_add(0, token, (weight * expert(tokens[None, token])[0]).to(out.dtype))
         return out.view_as(x)
@@ -146,9 +146,9 @@ class MixtureOfExperts(nn.Module):
         return Routing(probabilities, chosen, weights.to(tokens.dtype), kept)
 
     def auxiliary_loss(self) -> Float[Tensor, ""] | float:
-        """The last batch's load-balancing loss, times its factor."""
+        """Return the last batch's load-balancing loss times its factor."""
         return 0.0 if self.routing is None else self.config.balance * self.routing.balance_loss
 
     def __getstate__(self) -> dict:
-        """Without the last routing: it hangs on a graph, which cannot be copied."""
+        """Leave out the last routing, which belongs to an autograd graph and cannot be copied."""
         return {**self.__dict__, "routing": None}

@@ -1,4 +1,4 @@
-"""Normalisation: keeps the size of activations in hand, so that deep stacks train."""
+"""Normalization layers, which keep activations at one scale so that deep stacks train."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Each vector normalised by itself."""
+        """Return each vector, normalized separately."""
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
@@ -36,7 +36,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Each vector normalised by itself."""
+        """Return each vector, normalized separately."""
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
@@ -46,8 +46,8 @@ class NormConfig(Config):
 
     Args:
         kind: "layer" or "rms".
-        eps: keeps the root from zero.
-        bias: whether layer norm has one.
+        eps: added under the square root, so that it is never zero.
+        bias: whether layer norm has a bias.
         placement: "pre" normalizes the input of each sub-layer (Xiong et al. 2020), "post" the sum of input and output
             (Vaswani et al. 2017, §3.1), "both" the input and the output before it is added (Gemma Team 2024, §2).
     """
@@ -71,5 +71,5 @@ class NormConfig(Config):
         return RMSNorm(d_model, eps=self.eps)
 
     def make_last(self, d_model: int) -> nn.Module:
-        """Return the norm after a stack of blocks, which only a normalized sum does without."""
+        """Return the norm after a stack of blocks; the identity for post-norm, whose output is normalized already."""
         return nn.Identity() if self.placement == "post" else self.make(d_model)

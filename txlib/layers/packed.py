@@ -1,7 +1,7 @@
 """Weights in fewer bytes, for decoding on a CPU.
 
-A model that writes reads all its weights for each token, and does little with each: how many bytes they take decides
-how fast it writes. Here they are packed once, in the order in which FBGEMM, a part of torch for x86, reads them.
+Decoding reads all weights for each token and does little arithmetic with each, so their size in bytes decides the
+speed. Here they are packed once, in the order in which FBGEMM, a part of torch for x86, reads them.
 """
 
 import warnings
@@ -18,9 +18,9 @@ KINDS = ("fp16", "int8")
 
 
 def pack_weights(model: nn.Module, weights: str) -> nn.Module:
-    """Pack every linear layer of a model, and the output projection that its embedding lends it, where they are.
+    """Pack every linear layer of a model, and an output projection tied to the embedding, in place.
 
-    What is not a matrix stays float32. The model is in eval mode then; it can be neither trained nor saved.
+    Other parameters stay float32. The model is then in eval mode and can be neither trained nor saved.
 
     Args:
         weights: "fp16" or "int8"; see `PackedLinear`.
@@ -29,7 +29,7 @@ def pack_weights(model: nn.Module, weights: str) -> nn.Module:
         the same model.
 
     Raises:
-        ValueError: for an unknown kind, a packed model, one that lies on a GPU, or a torch without FBGEMM.
+        ValueError: for an unknown kind, a packed model, one on a GPU, or a torch without FBGEMM.
     """
     if any(isinstance(module, PackedLinear) for module in model.modules()):
         raise ValueError("the model is packed already; load it again to pack it in another way")
@@ -48,10 +48,10 @@ def pack_weights(model: nn.Module, weights: str) -> nn.Module:
 
 
 class JoinedAttention(MultiHeadAttention):
-    """Self-attention with one packed layer in place of three: queries, keys and values are made of the same vectors.
+    """Self-attention with one packed layer instead of three for queries, keys and values.
 
     Args:
-        attention: what it takes the place of; all but the three projections is shared with it.
+        attention: the layer that it replaces; it shares all but the three projections with it.
         weights: see `PackedLinear`.
     """
 
@@ -66,7 +66,7 @@ class JoinedAttention(MultiHeadAttention):
     def project(
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key d_model"] | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Queries, keys and values of x, heads side by side in the last axis."""
+        """Return queries, keys and values of x, with heads concatenated in the last axis."""
         widths = self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_dim
         queries, keys, values = self.joined(x).split(widths, dim=-1)
         return queries, keys, values
@@ -76,11 +76,11 @@ class PackedLinear(nn.Module):
     """A linear layer with packed weights: for prediction only, on a CPU.
 
     "fp16" keeps 11 significant bits of each weight and computes in float32. "int8" rounds each row of the matrix to 255
-    steps of its own size, and the layer's input, on the fly, to 128 steps between its least and its largest number
-    (dynamic quantization): so what one row of a batch gives depends a little on the others.
+    steps of one size per row, and the layer's input, on the fly, to 128 steps between its minimum and maximum (dynamic
+    quantization), so the output for one row of a batch depends slightly on the others.
 
     Args:
-        weight, bias: of the layer that this one takes the place of.
+        weight, bias: of the layer that this one replaces.
         kind: "fp16" or "int8".
 
     Raises:
@@ -100,10 +100,10 @@ class PackedLinear(nn.Module):
             self.packed = torch.ops.quantized.linear_prepack(in_steps(weight), bias)
 
     def forward(self, x: Float[Tensor, "*batch in_features"]) -> Float[Tensor, "*batch out_features"]:
-        """W x + b.
+        """Return W x + b.
 
         Raises:
-            RuntimeError: while training: there is no gradient.
+            RuntimeError: while training, as there is no gradient.
         """
         if self.training:
             raise RuntimeError("packed weights cannot be trained: call model.eval(), or load the model again")
@@ -121,17 +121,17 @@ def check_packing(weights: str, device: torch.device) -> None:
     if weights not in KINDS:
         raise ValueError(f"weights={weights!r} is unknown; choose one of {', '.join(KINDS)}")
     engines = torch.backends.quantized.supported_engines
-    able = "fbgemm" in engines and (weights != "int8" or hasattr(torch, "quantize_per_channel"))  # deprecated
-    if device.type != "cpu" or not able:
+    supported = "fbgemm" in engines and (weights != "int8" or hasattr(torch, "quantize_per_channel"))  # deprecated
+    if device.type != "cpu" or not supported:
         raise ValueError(
-            f"weights={weights!r} needs an x86 CPU; here the model lies on {device.type!r} and torch has "
+            f"weights={weights!r} needs an x86 CPU; here the model is on {device.type!r} and torch has "
             f"the engines {', '.join(engines)}. model.bfloat16() halves the weights anywhere"
         )
 
 
 def in_steps(weight: Float[Tensor, "out_features in_features"]) -> Tensor:
-    """Each row as whole multiples, -127 to 127, of a step of its own, as torch's quantized tensor."""
+    """Return torch's quantized tensor: each row in whole multiples, -127 to 127, of its step."""
     step = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)  # (out_features,)
-    with warnings.catch_warnings():  # torch means to replace this type of tensor
+    with warnings.catch_warnings():  # torch deprecates this type of tensor
         warnings.simplefilter("ignore", UserWarning)
         return torch.quantize_per_channel(weight, step, torch.zeros_like(step, dtype=torch.long), 0, torch.qint8)

@@ -1,4 +1,4 @@
-"""Where am I? Attention does not see the order of its input; these give it one."""
+"""Positions: attention does not see the order of its input, so these layers add it."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ RotaryLayout = Literal["interleaved", "half"]
 def sinusoidal(
     length: int, d_model: int, *, layout: WaveLayout = "interleaved", offset: int = 0
 ) -> Float[Tensor, "length d_model"]:
-    """Sines and cosines of falling frequency, one row a position (Vaswani et al. 2017, §3.5).
+    """Return sines and cosines of decreasing frequency, one row per position (Vaswani et al. 2017, §3.5).
 
     Args:
         layout: the paper's "interleaved" (sin, cos, sin, cos …), or "concatenated" (all sines, then all cosines),
@@ -36,7 +36,7 @@ def sinusoidal(
 
 
 def waves(position: Real[Tensor, "*batch length"], d_model: int, layout: str) -> Float[Tensor, "*batch length d_model"]:
-    """The row of `sinusoidal` of each position."""
+    """Return the row of `sinusoidal` of each position."""
     frequency = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device=position.device) / d_model)
     angle = position[..., None] * frequency  # (…, length, d_model / 2)
     pair = torch.stack if layout == "interleaved" else torch.cat
@@ -44,7 +44,7 @@ def waves(position: Real[Tensor, "*batch length"], d_model: int, layout: str) ->
 
 
 class SinusoidalPosition(nn.Module):
-    """Adds `sinusoidal` to its input. Any length; nothing to learn."""
+    """Adds `sinusoidal` to its input, of any length, without parameters."""
 
     table: Tensor
 
@@ -59,7 +59,7 @@ class SinusoidalPosition(nn.Module):
         offset: int = 0,
         position_ids: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """x plus the row of each position: from `offset` on, or as position_ids has them."""
+        """Return x plus the row of each position: from `offset` on, or of position_ids."""
         if position_ids is not None:
             return x + waves(position_ids, x.shape[-1], self.layout).to(x.dtype)
         end = offset + x.shape[1]
@@ -85,7 +85,7 @@ class LearnedPosition(nn.Module):
         offset: int = 0,
         position_ids: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """x plus the vector of each position: from `offset` on, or as position_ids has them."""
+        """Return x plus the vector of each position: from `offset` on, or of position_ids."""
         if position_ids is not None:
             return x + rows(position_ids, self.weight, "position_ids", "max_length")
         end = offset + x.shape[1]
@@ -98,31 +98,31 @@ class LearnedPosition(nn.Module):
 
 
 def grid_positions(*sizes: int) -> Float[Tensor, "points dimensions"]:
-    """Where each point of a grid stands, from -1 to 1 along each dimension (Jaegle et al. 2021, §3.2).
+    """Return the position of each point of a grid, from -1 to 1 along each dimension (Jaegle et al. 2021, §3.2).
 
-    The last dimension runs fastest, as in `x.flatten()`: of pixels, the column. A dimension of one point has it at -1.
+    The last dimension runs fastest, as in `x.flatten()`: of pixels, the column. A single point is at -1.
 
     Args:
         sizes: points along each dimension, e.g. height and width.
     """
     if not sizes or min(sizes) < 1:
         raise ValueError(f"a grid needs at least one point along each dimension, got sizes={sizes}")
-    along = [torch.linspace(-1, 1, size) for size in sizes]
-    return torch.stack(torch.meshgrid(*along, indexing="ij"), dim=-1).flatten(0, -2)
+    axes = [torch.linspace(-1, 1, size) for size in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, -2)
 
 
 def fourier_features(
     position: Float[Tensor, "*batch dimensions"], bands: int, max_resolution: Sequence[int]
 ) -> Float[Tensor, "*batch features"]:
-    """A position as waves: x, sin(π f x) and cos(π f x) along each dimension (Jaegle et al. 2021, §3.2).
+    """Return Fourier features: x, sin(π f x) and cos(π f x) along each dimension (Jaegle et al. 2021, §3.2).
 
-    The features are dimensions · (2 bands + 1): the raw position, then sines, dimension by dimension, then cosines.
+    There are dimensions · (2 bands + 1) features: the raw position, then sines, dimension by dimension, then cosines.
 
     Args:
         position: from -1 to 1, see `grid_positions`.
-        bands: how many frequencies f, spaced equally from 1 to half the resolution, where neighbouring points differ
-            most (Nyquist).
-        max_resolution: points along each dimension at most.
+        bands: number of frequencies f, spaced equally from 1 to half the resolution (Nyquist), where neighboring
+            points differ most.
+        max_resolution: most points along each dimension.
     """
     if bands < 1 or len(max_resolution) != position.shape[-1]:
         raise ValueError(
@@ -136,11 +136,11 @@ def fourier_features(
 
 @dataclass(frozen=True)
 class RotaryScaling(Config):
-    """Slower turns, so that a context longer than that of pre-training brings no angles that were never seen.
+    """Slower rotations, so that a context longer than in pre-training brings no angles that the model never saw.
 
     Args:
-        factor: how many times slower; the new context is at most as many times longer.
-        context: that of pre-training, where only slow pairs of dimensions are slowed, as in Llama 3.1; None: all are,
+        factor: how many times slower; the context can be as many times longer.
+        context: length in pre-training, to slow only the slow pairs of dimensions, as in Llama 3.1; None slows all,
             which is position interpolation (Chen et al. 2023, §2.3).
         slow, fast: pairs that turn at most `slow` times in that context are slowed by the factor, those that turn at
             least `fast` times not at all; in between, in proportion.
@@ -158,25 +158,25 @@ class RotaryScaling(Config):
             raise ValueError(f"slow={self.slow} must be less than fast={self.fast}, and neither below 0")
 
     def __call__(self, frequency: Float[Tensor, "pairs"]) -> Float[Tensor, "pairs"]:
-        """The frequencies in radians a position, slowed."""
+        """Return the slowed frequencies, in radians per position."""
         if self.context is None:
             return frequency / self.factor
         turns = self.context * frequency / (2 * math.pi)
-        kept = ((turns - self.slow) / (self.fast - self.slow)).clamp(0, 1)
-        return kept * frequency + (1 - kept) * frequency / self.factor
+        unscaled = ((turns - self.slow) / (self.fast - self.slow)).clamp(0, 1)
+        return unscaled * frequency + (1 - unscaled) * frequency / self.factor
 
 
 class Rotary(nn.Module):
-    """Turns each pair of dimensions by an angle proportional to the position (Su et al. 2021, §3.2).
+    """Rotates each pair of dimensions by an angle proportional to the position (Su et al. 2021, §3.2).
 
-    The dot product of a turned query and a turned key depends only on their distance.
+    The dot product of a rotated query and a rotated key depends only on their distance.
 
     Args:
         head_dim: size of a head; even.
         base: θ of the paper; the slowest pair turns once in 2π · base^(1 - 2 / head_dim) positions.
         layout: which dimensions make a pair: "interleaved" neighbours (0, 1), (2, 3) … as in the paper, or "half",
             (0, d/2), (1, d/2 + 1) …, as `transformers` stores Llama's checkpoints (Meta's own code turns neighbours).
-        scaling: slows the turns for a longer context.
+        scaling: slows the rotations for a longer context.
 
     Raises:
         ValueError: when head_dim is odd.
@@ -199,13 +199,13 @@ class Rotary(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch heads length head_dim"], offset: int = 0
     ) -> Float[Tensor, "batch heads length head_dim"]:
-        """x with the vector at position offset + i turned by that position's angles."""
+        """Return x with the vector at position offset + i rotated by that position's angles."""
         return self.turn(x, torch.arange(offset, offset + x.shape[-2], device=x.device))
 
     def turn(
         self, x: Float[Tensor, "batch heads length head_dim"], position: Real[Tensor, "length"]
     ) -> Float[Tensor, "batch heads length head_dim"]:
-        """x with each vector turned by the angles of its position, which may lie between two whole numbers."""
+        """Return x with each vector rotated by the angles of its position, which may be fractional."""
         pair = torch.arange(0, self.head_dim, 2, device=x.device)
         frequency = self.base ** (-pair / self.head_dim)  # (head_dim / 2,), always in float32
         if self.scaling is not None:
@@ -216,8 +216,8 @@ class Rotary(nn.Module):
             first, second = x[..., 0::2], x[..., 1::2]  # (batch, heads, length, head_dim / 2)
         else:
             first, second = x.chunk(2, dim=-1)
-        turned = first * cos - second * sin, first * sin + second * cos
-        return torch.stack(turned, dim=-1).flatten(-2) if self.layout == "interleaved" else torch.cat(turned, dim=-1)
+        rotated = first * cos - second * sin, first * sin + second * cos
+        return torch.stack(rotated, dim=-1).flatten(-2) if self.layout == "interleaved" else torch.cat(rotated, dim=-1)
 
 
 def check_even(size: int, what: str) -> None:

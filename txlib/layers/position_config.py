@@ -1,4 +1,4 @@
-"""Kinds of positions, as a block's config holds them."""
+"""Configs of positions: how a block encodes them."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,13 +20,13 @@ from txlib.layers.position import (
 
 @dataclass(frozen=True)
 class PositionConfig(Config):
-    """How a model tells its tokens apart by their positions.
+    """How a model encodes the positions of its tokens.
 
-    A subclass, a frozen dataclass with a name, overrides the methods of the places where it acts: the model's input,
-    queries and keys, scores, or the mechanism itself. All return None where it does not.
+    A subclass, a frozen dataclass with a name, overrides the methods for what it changes: the model's input, queries
+    and keys, scores, or the mechanism itself. The others return None.
 
-    causal: whether it only knows the past. shared: whether the first layer's position bias serves all layers.
-    on_grid: whether it knows rows and columns.
+    causal: whether it covers the past only. shared: whether all layers use the first layer's position bias.
+    on_grid: whether it supports the rows and columns of pictures.
     """
 
     causal: ClassVar[bool] = False
@@ -49,11 +49,11 @@ class PositionConfig(Config):
         return None
 
     def make_rotary(self, head_dim: int) -> nn.Module | None:
-        """Return the module that turns queries and keys."""
+        """Return the module that rotates queries and keys."""
         return None
 
     def make_grid_rotary(self, grid: Grid, special: int, head_dim: int) -> RotaryGrid | None:
-        """Return the module that turns the queries and keys of patches, after `special` tokens."""
+        """Return the module that rotates the queries and keys of patches, after `special` tokens."""
         return None
 
     def make_bias(self, block: Any, layer: LayerContext) -> PositionBias | None:
@@ -61,13 +61,13 @@ class PositionConfig(Config):
         return None
 
     def make_mechanism(self, block: Any, layer: LayerContext) -> nn.Module | None:
-        """Return the mechanism that takes the place of the block's own."""
+        """Return the mechanism to use instead of the block's own."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPosition(PositionConfig, name="none"):
-    """No positions: attention sees a set of tokens, but for what its mask tells."""
+    """No positions: attention sees a set of tokens, except for its mask."""
 
     on_grid = True
 
@@ -101,7 +101,7 @@ class LearnedConfig(PositionConfig, name="learned"):
 
 @dataclass(frozen=True, kw_only=True)
 class RotaryConfig(PositionConfig, name="rotary"):
-    """Turned queries and keys; see `Rotary`."""
+    """Rotated queries and keys; see `Rotary`."""
 
     on_grid = True
     base: float = 10000.0
@@ -158,14 +158,14 @@ class AlibiConfig(PositionConfig, name="alibi"):
 
 @dataclass(frozen=True, kw_only=True)
 class BucketConfig(PositionConfig, name="t5"):
-    """A number for each bucket of distances, which all layers share; see `BucketBias`."""
+    """A learned number for each bucket of distances, shared by all layers; see `BucketBias`."""
 
     shared = True
     buckets: int = 32
     max_distance: int = 128
 
     def make_bias(self, block: Any, layer: LayerContext) -> BucketBias | None:
-        """Return the first layer's bias, which the later ones borrow."""
+        """Return the first layer's bias, which later layers reuse."""
         if layer.number > 0:
             return None
         return BucketBias(
@@ -187,14 +187,14 @@ POSITIONS: dict[str, PositionConfig] = {
     "skewed": SkewedConfig(),
     "alibi": AlibiConfig(),
     "t5": BucketConfig(),
-}  # the words that `BlockConfig.of_sizes` knows
+}  # the names that `BlockConfig.of_sizes` accepts
 
 
 def find_position(position: PositionConfig | str | None) -> PositionConfig | None:
-    """Return the positions that a word stands for; a config, or None, as it is.
+    """Return the positions of that name; a config or None is returned as it is.
 
     Raises:
-        ValueError: for an unknown word.
+        ValueError: for an unknown name.
     """
     if not isinstance(position, str):
         return position
@@ -205,10 +205,10 @@ def find_position(position: PositionConfig | str | None) -> PositionConfig | Non
 
 
 def make_position(position: PositionConfig | None, max_length: int, d_model: int) -> nn.Module | None:
-    """Return what adds positions to a model's input; None where attention itself knows them, or nothing does.
+    """Return the module that adds positions to a model's input; None where attention encodes them, or nothing does.
 
     Raises:
-        ValueError: where the config does not say.
+        ValueError: when the block has no position.
     """
     if position is None:
         raise ValueError(
@@ -224,7 +224,7 @@ def name_of(position: PositionConfig | None) -> str | None:
 
 
 def check_two_sided(position: PositionConfig | None) -> None:
-    """Refuse positions that only know the past, in a model that reads in both directions.
+    """Refuse causal positions in a model that reads in both directions.
 
     Raises:
         ValueError: naming them.

@@ -137,5 +137,5 @@ def test_errors_come_before_anything_is_changed():
     with pytest.raises(ValueError, match="weights='int3' is unknown; choose one of fp16, int8"):
         pack_weights(model, "int3")
     assert isinstance(model.decoder.layers[0].self_attention.query, nn.Linear)
-    with pytest.raises(ValueError, match="needs an x86 CPU; here the model lies on 'meta'"):
+    with pytest.raises(ValueError, match="needs an x86 CPU; here the model is on 'meta'"):
         pack_weights(model.to("meta"), "int8")
