@@ -23,25 +23,25 @@ class GatedLinearAttention(KernelizedAttention):
     """A state that fades: S_t = α_t S_{t-1} + k_t v_tᵀ, out_t = q_t S_t / √d, with one α in (0, 1) per head and token.
 
     That is state-space duality's layer: the same numbers as (L ∘ q kᵀ) v with L_ij = α_{j+1} … α_i (Dao & Gu 2024, §5
-    and 6). With gates for each feature in place of one for each head it would be Yang et al. 2024's, whose exponent
-    1 / 16 is taken over (§4.4); without the dependence on data it is RetNet's (Sun et al. 2023, §2.1), at whose rates
-    all heads begin. There is no sum of weights to divide by: each head's output is divided by its root mean square,
-    also as there; gains are the output projection's business.
+    and 6). With a gate for each feature instead of each head it would be the layer of Yang et al. 2024, whose
+    exponent 1 / 16 it uses (§4.4); without the dependence on data it is RetNet's (Sun et al. 2023, §2.1), whose rates
+    initialize the heads. There is no sum of weights to divide by. Instead, as in RetNet, each head's output is divided
+    by its root mean square; the output projection learns the gains.
 
-    A mechanism sees q, k and v only. So α_t is read from the value, α_t = sigmoid(decay + gate · v_t)^(1/16), which
-    neither rotary positions nor QK-norm have touched; the papers read it from the layer's input. Their output gate and
-    the short convolution before the projections would be a layer's, not a mechanism's.
+    A mechanism sees q, k and v only. So α_t is computed from the value, α_t = sigmoid(decay + gate · v_t)^(1/16), which
+    neither rotary positions nor QK-norm change; the papers compute it from the layer's input. Their output gate and the
+    short convolution before the projections belong to a layer, not to a mechanism.
 
     Without a causal mask it looks both ways, and weights fade with the distance to either side. A hidden key leaves the
-    state as it was, as though it were not there.
+    state unchanged.
 
     Args:
-        heads: how many.
-        value_dim: width of a value; None: α is learnt for each head, and the same for all tokens.
+        heads: number of heads.
+        value_dim: width of a value; None: α is learned for each head, and is the same for all tokens.
         chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
     """
 
-    root = 16  # of the gates: they start where tokens in the hundreds are remembered
+    root = 16  # of the gates: a new layer remembers hundreds of tokens
 
     def __init__(self, heads: int, value_dim: int | None = None, *, chunk: int = CHUNK):
         super().__init__(chunk)
@@ -51,7 +51,7 @@ class GatedLinearAttention(KernelizedAttention):
         self.gate = None if value_dim is None else nn.Parameter(torch.zeros(heads, value_dim))
 
     def fade(self, v: Float[Tensor, "batch heads key value_dim"]) -> Float[Tensor, "batch heads key"]:
-        """ln α for each token."""
+        """Return ln α of each token."""
         gate = self.decay[:, None].to(v.dtype).expand(v.shape[:-1])
         if self.gate is not None:
             check_width(self, "value_dim", v, self.gate.shape[1])
@@ -73,8 +73,8 @@ class GatedLinearAttention(KernelizedAttention):
         state = cache.state[0] if cache is not None and cache.state else None
         q = q * q.shape[-1] ** -0.5
         out, state = running_sums(q, k, v, 0 if both_ways else ahead, fade=fade, state=state, chunk=self.chunk)
-        if both_ways:  # the later keys: the same from the end, where each key has faded by its own α when it is read
-            q, k, v, fade = (each.flip(2) for each in (q, k * fade.exp()[..., None], v, fade))
+        if both_ways:  # the later keys: the same from the end, where each key has already faded by its own α
+            q, k, v, fade = (tensor.flip(2) for tensor in (q, k * fade.exp()[..., None], v, fade))
             out = out + running_sums(q, k, v, -1, fade=fade, chunk=self.chunk)[0].flip(2)
         if cache is not None:
             cache.state = (state,)
@@ -86,7 +86,7 @@ class GatedLinearConfig(MechanismConfig, name="gated-linear"):
     """`GatedLinearAttention` in a block's config.
 
     Args:
-        gated: whether what a token says decides how much of the past remains; otherwise each head learns one rate.
+        gated: whether each token decides how much of the past remains; otherwise each head learns one rate.
         chunk: see `GatedLinearAttention`.
     """
 
@@ -94,7 +94,7 @@ class GatedLinearConfig(MechanismConfig, name="gated-linear"):
     chunk: int = CHUNK
 
     def make(self, block: Any, layer: LayerContext) -> GatedLinearAttention:
-        """The mechanism.
+        """Return the mechanism.
 
         Raises:
             ValueError: for cross-attention, where positions of queries and keys have no distance.

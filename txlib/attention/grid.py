@@ -1,8 +1,8 @@
-"""Attention between the pixels of an image, or of a film: (batch, channels, height, width) in and out.
+"""Attention between the pixels of an image or a video: (batch, channels, height, width) in and out.
 
-Pixels are positions, read row by row, and what is known about positions holds for them: a neighbourhood is a mask,
-`window_2d(width, radius)`, and so are a row, `block_local(width)`, and a column, `strided_keys(width)`. Any mechanism
-honors these; the layers here know without asking which pixels are near.
+Pixels are positions, read row by row, so masks apply to them: a neighborhood is a mask, `window_2d(width, radius)`,
+and so are a row, `block_local(width)`, and a column, `strided_keys(width)`. Any mechanism honors these; the layers here
+have the grid built in.
 """
 
 from typing import Any
@@ -24,19 +24,19 @@ AXES = {2: "height, width", 3: "time, height, width"}
 class AttentionLayer2d(nn.Module):
     """Every pixel attends to every pixel: NCHW → NKC → NCHW, where K counts the pixels.
 
-    The layer knows no positions: pixels in another order give the same outputs in that order. Those who want them add
-    them to the input.
+    The layer does not know positions: pixels in another order give the same outputs in that order. If you want
+    positions, add them to the input.
 
     Args:
         dim_x: channels of the input.
         dim_k: width of queries and keys, of all heads together.
         dim_v: width of the values, which are the channels of the output.
-        heads: how many attend side by side.
+        heads: number of heads.
         mechanism: module called as `mechanism(q, k, v, mask)`, see `txlib.attention.mechanism`; `DenseAttention`
             unless given.
 
     Raises:
-        ValueError: when a width is below 1, or no multiple of the heads.
+        ValueError: when a width is below 1, or not a multiple of the heads.
     """
 
     def __init__(self, dim_x: int, dim_k: int, dim_v: int, *, heads: int = 1, mechanism: nn.Module | None = None):
@@ -50,7 +50,7 @@ class AttentionLayer2d(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch dim_x height width"], mask: MaskLike = None
     ) -> Float[Tensor, "batch dim_v height width"]:
-        """Each pixel's average of the values.
+        """Return each pixel's average of the values.
 
         Args:
             mask: True = may attend, for pixels row by row; `window_2d(width, radius)` is local attention.
@@ -69,13 +69,13 @@ class AttentionLayer2d(nn.Module):
 
 
 class AxialAttention2d(nn.Module):
-    """Along the rows, then along the columns: after both, each pixel has heard of all others (Ho et al. 2019, §3).
+    """Attention along rows, then along columns: after both, each pixel depends on all others (Ho et al. 2019, §3).
 
     A pixel is compared with height + width others, not with height · width.
 
     Args:
         dim_x, dim_k, dim_v, heads: see `AttentionLayer2d`, of which this has two.
-        mechanisms: of the rows' layer and of the columns'.
+        mechanisms: of the layer for rows and of the layer for columns.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AxialAttention2d(nn.Module):
         self.columns = AttentionLayer2d(dim_v, dim_k, dim_v, heads=heads, mechanism=mechanisms[1])
 
     def forward(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch dim_v height width"]:
-        """Each row is an image of its own, one pixel high; then each column, turned into a row."""
+        """Attend within each row, as an image one pixel high; then within each column, transposed into a row."""
         check_channels(x, self.rows.dim_x, 2)
         return along_rows(self.columns, along_rows(self.rows, x).mT).mT
 
@@ -100,7 +100,7 @@ class AxialAttention2d(nn.Module):
 def along_rows(
     layer: nn.Module, x: Float[Tensor, "batch channels height width"]
 ) -> Float[Tensor, "batch dim_v height width"]:
-    """The layer, on each row by itself."""
+    """Return what the layer gives for each row alone."""
     rows = x.transpose(1, 2)  # (batch, height, channels, width)
     return layer(rows.flatten(0, 1)[:, :, None]).view(*rows.shape[:2], -1, rows.shape[3]).transpose(1, 2)
 
@@ -108,27 +108,27 @@ def along_rows(
 class NonLocalBlock(nn.Module):
     """x + W_z y, where y averages g over all positions: a layer to put between others (Wang et al. 2018, eq. 6).
 
-    How much position i takes from j (§3.2) is f(i, j) / C, with one of
+    The weight of position j for position i (§3.2) is f(i, j) / C, with one of
 
         gaussian            f = exp(x_i · x_j)              C = Σ_j f: a softmax
         embedded_gaussian   f = exp(θ x_i · φ x_j)          C = Σ_j f: a softmax
         dot_product         f = θ x_i · φ x_j               C = N, the number of positions j
         concatenation       f = ReLU(w · [θ x_i, φ x_j])    C = N
 
-    Scores are not divided by a root, as the paper's are not. W_z starts at zero, so that a new block changes nothing in
-    a network that is trained already (§3.3). The dot product has no softmax between its two products of matrices: with
-    more positions than channels they are done in the other order, (φᵀ g) first, and cost grows linearly.
+    As in the paper, scores are not divided by √width. W_z starts at zero, so that a new block changes nothing in a
+    trained network (§3.3). The dot product has no softmax between its two matrix products: with more positions than
+    channels, φᵀ g is computed first, and the cost grows linearly.
 
     Args:
         channels: of the input and the output.
         form: one of the four.
-        dims: 2 for images (batch, channels, height, width), 3 for films (batch, channels, time, height, width).
+        dims: 2 for images (batch, channels, height, width), 3 for videos (batch, channels, time, height, width).
         bottleneck: channels of θ, φ and g; half of the input's unless given, as in the paper.
         subsample: whether keys and values are max-pooled 2×2 in space, for a quarter of the scores (§3.3, "subsampling
-            trick"). Where a side is odd, the last pixels are pooled by themselves.
+            trick"). If a side is odd, the last row or column is pooled alone.
 
     Raises:
-        ValueError: for an unknown form, and sizes that make no layer.
+        ValueError: for an unknown form or dims, and for sizes below 1.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class NonLocalBlock(nn.Module):
         if form not in FORMS:
             raise ValueError(f"form={form!r} is unknown; choose one of {', '.join(FORMS)}")
         if dims not in CONVOLUTIONS:
-            raise ValueError(f"dims={dims} is unknown; choose 2 for images, 3 for films")
+            raise ValueError(f"dims={dims} is unknown; choose 2 for images, 3 for videos")
         width = max(1, channels // 2) if bottleneck is None else bottleneck
         check_widths(1, channels=channels, bottleneck=width)
         convolution = CONVOLUTIONS[dims]
@@ -160,7 +160,7 @@ class NonLocalBlock(nn.Module):
         self.dense = DenseAttention()
 
     def forward(self, x: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch channels *grid"]:
-        """x, and what each position gathers from all others.
+        """Return x plus what each position gathers from all others.
 
         Raises:
             ValueError: when x has other channels or dimensions.
@@ -170,7 +170,7 @@ class NonLocalBlock(nn.Module):
         v = self.pooled(self.g(x)).mT  # (batch, keys, width)
         keys, width = k.shape[1:]
         if self.form in ("gaussian", "embedded_gaussian"):
-            y = self.dense(q[:, None] * width**0.5, k[:, None], v[:, None])[:, 0]  # which divides by the root
+            y = self.dense(q[:, None] * width**0.5, k[:, None], v[:, None])[:, 0]  # dense divides by √width
         elif self.form == "dot_product" and keys > width:
             y = q @ (k.mT @ v / keys)
         else:
@@ -178,18 +178,18 @@ class NonLocalBlock(nn.Module):
         return x + self.z(y.mT.unflatten(-1, x.shape[2:]))
 
     def weights(self, x: Float[Tensor, "batch channels *grid"]) -> Float[Tensor, "batch query key"]:
-        """f / C: how much each position takes from each, for looking at. Both are counted row by row."""
+        """Return f / C, the weight of each key position for each query position, both row by row."""
         q, k = self.embedded(x)
         return (q @ k.mT).softmax(dim=-1) if "gaussian" in self.form else self.pairs(q, k)
 
     def embedded(
         self, x: Float[Tensor, "batch channels *grid"]
     ) -> tuple[Float[Tensor, "batch query width"], Float[Tensor, "batch key width"]]:
-        """θ of all positions, and φ of those that are looked at."""
+        """Return θ of all positions, and φ of the (pooled) key positions."""
         return self.theta(x).flatten(start_dim=2).mT, self.pooled(self.phi(x)).mT
 
     def pooled(self, x: Float[Tensor, "batch width *grid"]) -> Float[Tensor, "batch width key"]:
-        """The positions that are looked at, one after another."""
+        """Return the key positions in one row, max-pooled if this layer subsamples."""
         if self.subsample and self.dims == 2:
             x = F.max_pool2d(x, 2, ceil_mode=True)
         elif self.subsample:
@@ -199,38 +199,38 @@ class NonLocalBlock(nn.Module):
     def pairs(
         self, q: Float[Tensor, "batch query width"], k: Float[Tensor, "batch key width"]
     ) -> Float[Tensor, "batch query key"]:
-        """f / N of the two forms without a softmax."""
+        """Return f / N of the two forms without a softmax."""
         if self.pair is None:
             score = q @ k.mT
-        else:  # w · [θ, φ] is a part of each: no tensor of all pairs of vectors is needed
+        else:  # w · [θ, φ] is a sum of a part for θ and one for φ: no tensor of all pairs of vectors
             of_query, of_key = self.pair.weight[0].chunk(2)
             score = F.relu((q @ of_query)[:, :, None] + (k @ of_key)[:, None])
         return score / k.shape[1]
 
 
 class LocalAttention2d(nn.Module):
-    """Stand-alone local attention, in place of a convolution: each pixel attends to the k × k pixels around it
+    """Stand-alone local attention, instead of a convolution: each pixel attends to the k × k pixels around it
     (Ramachandran et al. 2019, §2.2, eq. 3).
 
         y_ij = Σ_ab softmax_ab(q_ij · k_ab + q_ij · r_{a-i, b-j}) v_ab
 
-    r, the relative position, is a learned vector of the row's offset beside one of the column's, each half as wide as a
-    head. As in the paper scores are not divided by a root; q, k and v are 1 × 1 convolutions without bias; and where
-    the layer stands for a convolution with a stride, its outputs are averaged over stride × stride pixels (§3.1).
+    r, the relative position, concatenates a learned vector of the row's offset and one of the column's, each half as
+    wide as a head. As in the paper, scores are not divided by √width; q, k and v are 1 × 1 convolutions without bias;
+    and if the layer replaces a convolution with a stride, its outputs are averaged over stride × stride pixels (§3.1).
 
-    Time and memory grow with the number of pixels: no neighbourhood is ever written out (`local_scores`).
+    Time and memory grow with the number of pixels: neighborhoods are never written out (`local_scores`).
 
     Args:
         dim_x, dim_v: channels of the input and of the output; queries and keys are as wide as the latter.
-        kernel: k, the width of a neighbourhood, odd; 7 in the paper.
-        heads: how many attend side by side, each with a slice of the channels; 8 in the paper.
-        stride: the output has 1 / stride of the rows and columns, rounded up, as that of a convolution.
-        padding: "real": no pixel looks beyond the image. "zeros": beyond it lie pixels that are zero, as a convolution
-            sees it; their scores are those of their positions, and they take their share of the weights. The paper does
+        kernel: k, the width of a neighborhood, odd; 7 in the paper.
+        heads: number of heads, each with a slice of the channels; 8 in the paper.
+        stride: the output has 1 / stride of the rows and columns, rounded up, as for a convolution.
+        padding: "real": no pixel looks beyond the image. "zeros": the image is padded with zeros, as in a convolution;
+            the scores of padded pixels are those of their positions, and they get part of the weights. The paper does
             not say which it uses.
-        relative: False leaves r out: then the pixels of a neighbourhood could change places.
-        grouped: whether a head sees a slice of the input only, too: so the paper has it in §2.2. Its counts of
-            parameters and operations are of projections that see all channels, as here by default.
+        relative: False leaves r out: then the order of the pixels in a neighborhood does not matter.
+        grouped: whether a head also sees a slice of the input only, as in §2.2 of the paper. Its counts of parameters
+            and operations belong to projections that see all channels, the default here.
 
     Raises:
         ValueError: for an even kernel, an unknown padding, and widths that do not fit the heads.
@@ -274,7 +274,7 @@ class LocalAttention2d(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch dim_v rows columns"]:
-        """Each pixel's average of its neighbourhood's values.
+        """Return each pixel's average of the values in its neighborhood.
 
         Raises:
             ValueError: when x has other channels or dimensions.
@@ -285,20 +285,20 @@ class LocalAttention2d(nn.Module):
         return F.avg_pool2d(out, self.stride, ceil_mode=True) if self.stride > 1 else out
 
     def weights(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch heads k k height width"]:
-        """How much each pixel takes from each of its neighbourhood, for looking at."""
+        """Return the weight of each pixel of each pixel's neighborhood."""
         q, k, _ = self.project(x)
         return self.scores(q, k).softmax(dim=2).unflatten(2, (self.kernel, self.kernel))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (batch, heads, width, height, width of the image) each."""
+        """Return queries, keys and values, each (batch, heads, width, height, width of the image)."""
         check_channels(x, self.dim_x, 2)
-        q, k, v = (each(x).unflatten(1, (self.heads, -1)) for each in (self.query, self.key, self.value))
+        q, k, v = (project(x).unflatten(1, (self.heads, -1)) for project in (self.query, self.key, self.value))
         return q, k, v
 
     def scores(
         self, q: Float[Tensor, "batch heads d height width"], k: Float[Tensor, "batch heads d height width"]
-    ) -> Float[Tensor, "batch heads neighbours height width"]:
-        """q · k + q · r; -inf beyond the image, where padding is not zeros."""
+    ) -> Float[Tensor, "batch heads neighbors height width"]:
+        """Return q · k + q · r; -inf outside the image, unless the padding is zeros."""
         score = torch.ops.txlib.local_scores(q, k, self.kernel)
         if self.row is not None and self.column is not None:
             halves = zip(q.chunk(2, dim=2), (self.row, self.column), strict=True)
@@ -310,14 +310,14 @@ class LocalAttention2d(nn.Module):
         return score.masked_fill(~inside(self.kernel, height, width, q.device), float("-inf"))
 
 
-# What is refused --------------------------------------------------------------------------------------------------
+# Checks ----------------------------------------------------------------------------------------------------------
 
 
 def check_widths(heads: int, **widths: int) -> None:
-    """Refuse widths that so many heads can't share.
+    """Raise if a width is below 1 or not divisible by the heads.
 
     Raises:
-        ValueError: naming the width.
+        ValueError: with the width and the nearest valid one.
     """
     for name, width in {"heads": heads, **widths}.items():
         if width < 1:
@@ -328,10 +328,10 @@ def check_widths(heads: int, **widths: int) -> None:
 
 
 def check_channels(x: Tensor, channels: int, dims: int, name: str = "x") -> None:
-    """Refuse what is not (batch, channels, …) with so many channels, or no floats.
+    """Raise if x is not a float tensor (batch, channels, …) with this many channels.
 
     Raises:
-        ValueError: naming the shape, and how to put it right.
+        ValueError: with the shape and how to fix it.
     """
     shape, expected = tuple(x.shape), f"(batch, {channels} channels, {AXES[dims]})"
     remedy = None
@@ -340,7 +340,7 @@ def check_channels(x: Tensor, channels: int, dims: int, name: str = "x") -> None
     elif x.dim() != dims + 2:
         remedy = ""
     elif shape[1] != channels:
-        order = ", ".join(str(each) for each in (0, dims + 1, *range(1, dims + 1)))
+        order = ", ".join(str(axis) for axis in (0, dims + 1, *range(1, dims + 1)))
         last = f": its channels stand last, write {name}.permute({order})"
         remedy = last if shape[-1] == channels else f": it has {shape[1]} channels"
     if remedy is not None:

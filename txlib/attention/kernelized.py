@@ -1,16 +1,16 @@
-"""Attention without a softmax over keys: what a query reads of all of them is one matrix, which is kept up to date.
+"""Attention without a softmax over keys: a query reads one matrix that sums up all of them.
 
 A weight that is a product of features, φ(q) · φ(k), lets the sum over keys be taken first:
 
     Σ_j (φ(q) · φ(k_j)) v_j  =  φ(q) S,   S = Σ_j φ(k_j) v_jᵀ   (features, value_dim)
 
 S has the same size for any number of keys, so cost and memory grow linearly. Under a causal mask it is the state of a
-recurrent net, S_t = S_{t-1} + φ(k_t) v_tᵀ, which decodes in constant memory (Katharopoulos et al. 2020, §3.4); trained,
-it goes chunk by chunk: pairs inside a chunk are computed, all before it is S. Both give the same numbers.
+recurrent network, S_t = S_{t-1} + φ(k_t) v_tᵀ, which decodes in constant memory (Katharopoulos et al. 2020, §3.4).
+Training goes chunk by chunk: pairs inside a chunk are computed, and S sums up all before it. The results are equal.
 
 `LinearAttention` chooses a φ, `Performer` one whose products approximate softmax, and `GatedLinearAttention` lets the
-state fade. There are no weights that could be dropped, and no place for a position bias. Positions inside q and k, such
-as rotary ones, work. All compute in 32 bits at least, whatever they are given.
+state fade. They have no weights to drop and take no position bias. Positions inside q and k, such as rotary ones,
+work. All compute in at least 32 bits, whatever the inputs' dtype.
 """
 
 import math
@@ -41,12 +41,12 @@ CHUNK = 64  # queries at a time; the fastest on a CPU for heads of 64
 
 
 def elu_plus_one(x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
-    """elu(x) + 1, which is positive (Katharopoulos et al. 2020, eq. 7). Written so, small values keep their digits."""
+    """Return elu(x) + 1, which is positive (Katharopoulos et al. 2020, eq. 7), without cancellation of small values."""
     return F.relu(x) + x.clamp(max=0).exp_()
 
 
 def softmax_features(x: Float[Tensor, "*batch head_dim"]) -> Float[Tensor, "*batch head_dim"]:
-    """Each vector's own softmax: features that compete (Shen et al. 2021, for queries)."""
+    """Return the softmax of each vector: features that compete (Shen et al. 2021, for queries)."""
     return x.softmax(dim=-1)
 
 
@@ -54,7 +54,7 @@ FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {"elu": elu_plus_one, "rel
 
 
 class KernelizedAttention(nn.Module):
-    """What the three share: masks, types, shared heads. A subclass has `attend`.
+    """Base of the three: masks, types, shared heads. A subclass has `attend`.
 
     Args:
         chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
@@ -80,11 +80,11 @@ class KernelizedAttention(nn.Module):
             ValueError: when the mask is more than causal() and padding, joined by `&`.
         """
         check_inputs(q, k, v)
-        ahead, real = honoured(type(self).__name__, mask, q, k)
+        ahead, real = visible_keys(type(self).__name__, mask, q, k)
         with without_autocast(q):
-            wide = [each.to(torch.promote_types(each.dtype, torch.float32)) for each in (q, k, v)]
-            k, v = (for_each_head(each, q.shape[1]) for each in wide[1:])
-            return self.attend(wide[0], k, v, ahead, real, cache).to(q.dtype)
+            query, *shared = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v))
+            k, v = (for_each_head(x, q.shape[1]) for x in shared)
+            return self.attend(query, k, v, ahead, real, cache).to(q.dtype)
 
     def attend(
         self,
@@ -95,39 +95,39 @@ class KernelizedAttention(nn.Module):
         real: Bool[Tensor, "_ _ key 1"] | None,
         cache: StateCache | None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
-        """The same in 32 bits at least, with all heads written out.
+        """Return the output from inputs in at least 32 bits, with keys and values for each head.
 
         Args:
-            ahead, real: see `honoured`.
+            ahead, real: see `visible_keys`.
         """
         raise NotImplementedError
 
     def new_cache(self) -> StateCache:
-        """What decoding keeps: the state, of one size for any number of tokens."""
+        """Return an empty cache for decoding; its state has one size for any number of tokens."""
         return StateCache()
 
 
 class Averaging(KernelizedAttention):
-    """Weights φ(q) · φ(k), divided by their sum. A subclass has `featurise`."""
+    """Weights φ(q) · φ(k), divided by their sum. A subclass has `features`."""
 
-    def featurise(
+    def features(
         self,
         q: Float[Tensor, "batch heads query head_dim"],
         k: Float[Tensor, "batch heads key head_dim"],
         real: Bool[Tensor, "_ _ key 1"] | None,
         cache: StateCache | None,
     ) -> tuple[Tensor, Tensor, Tensor | None, tuple[Tensor, ...]]:
-        """φ(q) and φ(k), zero for keys that are not real; how the state fades, see `running_sums`; what else to keep
-        in the cache."""
+        """Return φ(q); φ(k), zero for keys that are not real; how the state fades, see `running_sums`; the rest of the
+        cache's state."""
         raise NotImplementedError
 
     def attend(self, q, k, v, ahead, real, cache):
-        q, k, fade, kept = self.featurise(q, k, real, cache)
+        q, k, fade, extra_state = self.features(q, k, real, cache)
         state = cache.state[0] if cache is not None and cache.state else None
         v = F.pad(v, (0, 1), value=1.0)  # a column of ones sums up the weights
         sums, state = running_sums(q, k, v, ahead, fade=fade, state=state, chunk=self.chunk)
         if cache is not None:
-            cache.state = state, *kept
+            cache.state = state, *extra_state
         least = torch.finfo(sums.dtype).tiny ** 0.5  # a query that sees nothing gets 0 / least
         return sums[..., :-1] / sums[..., -1:].clamp(min=least)
 
@@ -137,16 +137,16 @@ class Averaging(KernelizedAttention):
         k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` never holds, for looking at: its answer for values that are unit vectors."""
+        """Return the weights, which `forward` never holds: its output for values that are unit vectors."""
         units = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
         return self(q, k, units.expand(*k.shape[:2], -1, -1), mask)
 
 
 class LinearAttention(Averaging):
-    """φ(q) · φ(k) in place of exp(q · k) (Katharopoulos et al. 2020, eq. 5 and 9). It approximates no softmax.
+    """φ(q) · φ(k) instead of exp(q · k) (Katharopoulos et al. 2020, eq. 5 and 9). It does not approximate softmax.
 
     Args:
-        feature_map: φ, from (…, head_dim) to (…, features), nowhere negative.
+        feature_map: φ, from (…, head_dim) to (…, features), never negative.
         chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
     """
 
@@ -158,7 +158,7 @@ class LinearAttention(Averaging):
             )
         self.feature_map = feature_map
 
-    def featurise(self, q, k, real, cache):
+    def features(self, q, k, real, cache):
         q, k = self.feature_map(q), self.feature_map(k)
         return q, k if real is None else k.masked_fill(~real, 0.0), None, ()
 
@@ -169,14 +169,14 @@ class Performer(Averaging):
     φ(x) = exp(W x - |x|² / 2) for x divided by d^¼, with rows of W normal and orthogonal to each other. The error falls
     as features grow, and grows fast with |q| and |k|: it suits scores of a few units.
 
-    So that nothing overflows, each query is divided by its largest feature and keys by the largest so far. The second
-    is no constant: when a key raises it, the state fades by as much. A maximum over all keys, as in the paper's own
-    code, would let the past depend on the future. Where a query's features and those of all its keys lie more than e⁴³
-    apart, the sum of the weights is lost in 32 bits, and the output fades to zero.
+    So that nothing overflows, each query is divided by its largest feature and keys by the largest so far. When a
+    key raises the second, the state fades by as much. A maximum over all keys, as in the authors' code, would let the
+    past depend on the future. Where a query's features and those of all its keys differ by a factor of more than e⁴³,
+    the sum of the weights underflows in 32 bits, and the output fades to zero.
 
     Args:
         head_dim: width of queries and keys.
-        features: how many; head_dim · ln(head_dim) unless given.
+        features: number of random features; head_dim · ln(head_dim) unless given.
         chunk: queries at a time under a causal mask; it changes time and memory, not the numbers.
     """
 
@@ -190,18 +190,18 @@ class Performer(Averaging):
         self.register_buffer("projection", orthogonal_rows(features, head_dim))  # saved with the model
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """New random features, as while training now and then (§4.2)."""
+        """Draw new random features, as the paper does from time to time during training (§4.2)."""
         features, head_dim = self.projection.shape
         self.projection.copy_(orthogonal_rows(features, head_dim, generator))
 
     def project(
         self, x: Float[Tensor, "*batch head_dim"]
     ) -> tuple[Float[Tensor, "*batch features"], Float[Tensor, "*batch 1"]]:
-        """W x and |x|² / 2, whose difference is ln φ(x)."""
+        """Return W x and |x|² / 2, whose difference is ln φ(x)."""
         scale = x.shape[-1] ** -0.25
         return x @ (self.projection.to(x.dtype) * scale).T, (x * scale).square().sum(dim=-1, keepdim=True) / 2
 
-    def featurise(self, q, k, real, cache):
+    def features(self, q, k, real, cache):
         check_width(self, "head_dim", q, self.projection.shape[1])
         (query, _), (key, half) = self.project(q), self.project(k)  # a query's own |q|² is the same for all features
         top = key.detach().amax(dim=-1) - half.detach()[..., 0]  # (batch, heads, key)
@@ -210,9 +210,9 @@ class Performer(Averaging):
         before = cache.state[1] if cache is not None and cache.state else top.new_full((*top.shape[:2], 1), -torch.inf)
         largest = torch.cat([before, top], dim=-1).cummax(dim=-1).values
         before, largest = largest[..., :-1], largest[..., 1:]
-        fade = (before - largest).masked_fill(before.isinf(), 0.0)  # until the first real key there is nothing to fade
+        fade = (before - largest).masked_fill(before.isinf(), 0.0)  # before the first real key there is nothing to fade
         half = half + largest.masked_fill(largest.isinf(), 0.0)[..., None]
-        query = query.sub_(query.detach().amax(dim=-1, keepdim=True)).exp_()  # in place: there is nothing larger
+        query = query.sub_(query.detach().amax(dim=-1, keepdim=True)).exp_()  # in place: this is the largest tensor
         return query, key.sub_(half).exp_(), fade, (largest[..., -1:],)
 
 
@@ -226,27 +226,27 @@ def running_sums(
     state: Float[Tensor, "batch heads features value_dim"] | None = None,
     chunk: int = CHUNK,
 ) -> tuple[Float[Tensor, "batch heads query value_dim"], Float[Tensor, "batch heads features value_dim"]]:
-    """Σ_j e^(fade_{j+1} + … + fade_i) (q_i · k_j) v_j over the keys that each query sees, and the state after the last.
+    """Return Σ_j e^(fade_{j+1} + … + fade_i) (q_i · k_j) v_j over the keys that each query sees, and the final state.
 
     Takes O(chunk) products per query, and O(features · value_dim / chunk) memory.
 
     Args:
-        ahead: query i sees the keys up to i + ahead, and counts as standing there.
-        fade: at most 0: the logarithm of what each key leaves of all before it; None: all.
-        state: of the keys before these.
+        ahead: query i sees the keys up to i + ahead, which also is its position.
+        fade: logarithm, at most 0, of the fraction that each key leaves of the state before it; None: nothing fades.
+        state: the state before these keys.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     if state is None:
         state = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1])
     if ahead >= keys - 1:  # all queries see all keys
-        state = after(state, k, v, fade)
+        state = updated_state(state, k, v, fade)
         return q @ state, state
-    if ahead != 0 or queries != keys:  # put beside each query the last key that it sees
+    if ahead != 0 or queries != keys:  # align each query with the last key that it sees
         if ahead > 0:
             past = None if fade is None else fade[..., :ahead]
-            state = after(state, k[..., :ahead, :], v[..., :ahead, :], past)
+            state = updated_state(state, k[..., :ahead, :], v[..., :ahead, :], past)
         ends = -max(ahead, -queries), max(ahead, -queries) + queries - keys
-        k, v = (F.pad(each, (0, 0, *ends)) for each in (k, v))
+        k, v = (F.pad(x, (0, 0, *ends)) for x in (k, v))
         fade = None if fade is None else F.pad(fade, ends)
     outs, fades = [], [None] * len(q.split(chunk, 2)) if fade is None else fade.split(chunk, 2)
     for q_c, k_c, v_c, fade_c in zip(q.split(chunk, 2), k.split(chunk, 2), v.split(chunk, 2), fades, strict=True):
@@ -258,49 +258,49 @@ def running_sums(
             score = score * (passed[..., :, None] - passed[..., None, :]).tril().exp()
             read = passed.exp()[..., None] * (q_c @ state)
         outs.append(score @ v_c + read)
-        state = after(state, k_c, v_c, fade_c)
+        state = updated_state(state, k_c, v_c, fade_c)
     return torch.cat(outs, dim=2), state
 
 
-def after(
+def updated_state(
     state: Float[Tensor, "batch heads features value_dim"],
     k: Float[Tensor, "batch heads key features"],
     v: Float[Tensor, "batch heads key value_dim"],
     fade: Float[Tensor, "batch heads key"] | None,
 ) -> Float[Tensor, "batch heads features value_dim"]:
-    """The state with these keys in it: faded, plus k vᵀ."""
+    """Return the state after these keys: faded, plus k vᵀ."""
     if fade is None:
         return state + k.mT @ v
-    later = fade.flip(-1).cumsum(dim=-1).flip(-1) - fade  # by what comes after each key
+    later = fade.flip(-1).cumsum(dim=-1).flip(-1) - fade  # how much the keys after each key fade it
     return fade.sum(dim=-1).exp()[..., None, None] * state + k.mT @ (v * later.exp()[..., None])
 
 
 def orthogonal_rows(
     features: int, width: int, generator: torch.Generator | None = None
 ) -> Float[Tensor, "features width"]:
-    """Normal random vectors, orthogonal to each other in groups of `width` (Choromanski et al. 2021, §2.4).
+    """Return normal random vectors, orthogonal to each other in groups of `width` (Choromanski et al. 2021, §2.4).
 
-    Directions are uniform, so that estimates have no bias: `orthogonal_` mends the signs that a QR decomposition leaves
-    one-sided. Lengths are those of independent normal vectors.
+    Directions are uniform, so that estimates have no bias: `orthogonal_` fixes the signs, which a QR decomposition
+    leaves one-sided. Lengths are those of independent normal vectors.
     """
     groups = [torch.empty(width, width) for _ in range(-(-features // width))]
     rows = torch.cat([nn.init.orthogonal_(group, generator=generator) for group in groups])[:features]
     return rows * torch.randn(features, width, generator=generator).norm(dim=1, keepdim=True)
 
 
-def honoured(
+def visible_keys(
     name: str,
     mask: MaskLike,
     q: Float[Tensor, "batch heads query head_dim"],
     k: Float[Tensor, "batch kv_heads key head_dim"],
 ) -> tuple[int, Bool[Tensor, "_ _ key 1"] | None]:
-    """A mask as a running sum can honour it: query i sees the keys up to i + ahead, and of these the real ones.
+    """Return a mask in the form that a running sum honors: query i sees the real keys up to i + ahead.
 
     Returns:
-        ahead, real; real is None where all keys are.
+        ahead and real, True for real keys; None if all keys are real.
 
     Raises:
-        ValueError: for any other mask, naming its part.
+        ValueError: for any other mask, naming the part that cannot be honored.
     """
     check_mask(mask)
     queries, keys = q.shape[-2], k.shape[-2]
@@ -346,19 +346,19 @@ class LinearConfig(MechanismConfig, name="linear"):
             raise ValueError(f"feature_map={self.feature_map!r} is unknown; choose one of {', '.join(FEATURE_MAPS)}")
 
     def make(self, block: Any, layer: LayerContext) -> LinearAttention:
-        """The mechanism."""
+        """Return the mechanism."""
         check_no_dropout("LinearAttention", block)
         return LinearAttention(FEATURE_MAPS[self.feature_map], chunk=self.chunk)
 
 
 @dataclass(frozen=True)
 class PerformerConfig(MechanismConfig, name="performer"):
-    """`Performer` in a block's config; each layer draws features of its own, and its heads share them."""
+    """`Performer` in a block's config; each layer draws its own features, and its heads share them."""
 
     features: int | None = None
     chunk: int = CHUNK
 
     def make(self, block: Any, layer: LayerContext) -> Performer:
-        """The mechanism."""
+        """Return the mechanism."""
         check_no_dropout("Performer", block)
         return Performer(block.head_dim, self.features, chunk=self.chunk)

@@ -392,7 +392,7 @@ def test_local_attention_against_a_convolution():
         (lambda: AttentionLayer2d(8, 4, 6, heads=4), "dim_v=6 is not divisible by heads=4; choose e.g. 8"),
         (lambda: AttentionLayer2d(8, 4, 4, heads=0), "heads=0 must be at least 1"),
         (lambda: NonLocalBlock(8, "softmax"), "form='softmax' is unknown; choose one of gaussian, embedded_gaussian"),
-        (lambda: NonLocalBlock(8, dims=1), "dims=1 is unknown; choose 2 for images, 3 for films"),
+        (lambda: NonLocalBlock(8, dims=1), "dims=1 is unknown; choose 2 for images, 3 for videos"),
         (lambda: NonLocalBlock(8, bottleneck=0), "bottleneck=0 must be at least 1"),
     ],
 )
