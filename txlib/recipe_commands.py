@@ -20,6 +20,8 @@ COMMON: dict[str, tuple[Any, Any, str]] = {
     "device": (str, "auto", "auto, cpu, cuda or mps."),
     "out": (Path | None, None, "Folder of the run; by default in runs/."),
     "resume": (bool, False, "Continue the run in that folder."),
+    "extend": (bool, False, "Train the run in that folder, finished or not, on to the --steps or --minutes given."),
+    "start_from": (Path | None, None, "Begin with the weights and the tokenizer of the finished run in this folder."),
     "parallel": (
         str,
         "ddp",

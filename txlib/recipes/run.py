@@ -1,4 +1,6 @@
-"""One run for every recipe: plan, start, train, measure, save. A run that was stopped at any moment can be resumed."""
+"""One run for every recipe: plan, start, train, measure, save. A run that was stopped at any moment can be resumed, and
+a finished one extended.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from txlib.hints import did_you_mean
-from txlib.models.pretrained import save_pretrained
+from txlib.models.pretrained import load_pretrained, save_pretrained
 from txlib.models.sizes import parameters
 from txlib.recipes.recipe import Recipe
 from txlib.text import Tokenizer, load_tokenizer
@@ -21,6 +23,7 @@ from txlib.training.checkpoints import (
     Checkpoints,
     atomic_directory,
     check_folder,
+    load_weights,
     read_json,
     run_lock,
     verify,
@@ -43,6 +46,8 @@ def run(
     steps: int | None = None,
     device: torch.device | str = "cpu",
     resume: bool = False,
+    extend: bool = False,
+    start_from: Path | str | None = None,
     parallel: str = "ddp",
     precision: str = "auto",
     compile: bool | str = False,
@@ -62,6 +67,8 @@ def run(
             in the end `model/`, which `load_pretrained` and, for text, `load_tokenizer` read.
         minutes, steps: length of the training without the evaluation, one of them; by default the recipe's minutes.
         resume: continue the run in `out`, as it was started. On a CPU it ends as if it had never been stopped.
+        extend: continue the run in `out`, finished or not, to more steps or minutes than it was planned for.
+        start_from: folder of a finished run, whose final weights and tokenizer the new run begins with.
         precision: see `TrainConfig`; "auto" leaves it to the recipe.
         parallel, compile, checkpoint_activations: see `TrainConfig`; they may change when a run is resumed.
         profile: print where the time goes, and keep a trace; see `train`.
@@ -83,11 +90,14 @@ def run(
     if not context.is_main:
         context.barrier()  # until the first has checked everything and written how the run was started
         resume, quiet = True, True
-    settings = (
-        stored_settings(kind, out, {**options, "minutes": minutes, "steps": steps})
-        if resume
-        else new_settings(kind, out, options, minutes, steps)
-    )
+    source = None if start_from is None else str(start_from)
+    length = {"minutes": minutes, "steps": steps}
+    if extend and context.is_main:
+        settings = extended_settings(kind, out, {**options, "start_from": source}, minutes, steps)
+    elif resume:
+        settings = stored_settings(kind, out, {**options, **length, "start_from": source})
+    else:
+        settings = new_settings(kind, out, options, minutes, steps, source)
     recipe = kind(**settings["options"])
     config = replace(
         recipe.training,
@@ -96,7 +106,7 @@ def run(
         compile=compile,
         checkpoint_activations=checkpoint_activations,
     )
-    return _run(recipe, config, out, settings, context, torch.device(device), resume, profile, quiet)
+    return _run(recipe, config, out, settings, context, torch.device(device), resume, extend, profile, quiet)
 
 
 def _run(
@@ -107,24 +117,29 @@ def _run(
     context: DistributedContext,
     device: torch.device,
     resume: bool,
+    extend: bool,
     profile: bool,
     quiet: bool,
 ) -> dict[str, Any]:
     """Prepare, train, evaluate and save; arguments as in `run`, checked."""
+    new = not (resume or extend)
     with ExitStack() as stack:
-        if resume and context.is_main:
+        if not new and context.is_main:
             stack.enter_context(run_lock(out))
-        setup = Setup.of(recipe, out, resume)
+        setup = Setup.of(recipe, out, settings["start_from"], new)
         if context.is_main:
             if config.precision == "fp8":
                 check_fp8(device)
             estimate_memory(recipe, config, setup.model, setup.batches, device, context, quiet=quiet)
-        if not resume:
+        if new:
             out.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_lock(out))
+            require_new(out)
+        if context.is_main and (new or extend):
             save_settings(out, settings, setup.tokenizer)
         if context.is_main:
             context.barrier()
+        saved = bool(Checkpoints(out / "checkpoints").all())  # it may have been killed before the first
         progress = train(
             setup.model.to(device),
             setup.batches,
@@ -133,7 +148,8 @@ def _run(
             steps=settings["steps"],
             minutes=settings["minutes"],
             out=out,
-            resume=bool(Checkpoints(out / "checkpoints").all()),  # it may have been killed before the first
+            resume=saved,
+            extend=saved and extend,
             validate=recipe.make_validation(setup.splits, setup.tokenizer),
             quiet=quiet,
             profile=profile,
@@ -154,15 +170,22 @@ class Setup:
     batches: Callable[[int], Sequence[Any]]
 
     @classmethod
-    def of(cls, recipe: Recipe, out: Path, resume: bool) -> "Setup":
-        """Load the data, make tokenizer, model and batches; a resumed run has its tokenizer already."""
+    def of(cls, recipe: Recipe, out: Path, start_from: str | None, new: bool) -> "Setup":
+        """Load the data, make tokenizer, model and batches. A run that is continued, or starts from another, has its
+        tokenizer already.
+        """
         splits = recipe.load()
-        if resume:
-            tokenizer = load_tokenizer(out / "run") if (out / "run" / TOKENIZER).exists() else None
+        folder = out / "run" if not new else Path(start_from) / "model" if start_from is not None else None
+        tokenizer: Tokenizer | None
+        if folder is not None and (folder / TOKENIZER).exists():
+            tokenizer = load_tokenizer(folder)
         else:
             tokenizer = recipe.make_tokenizer(splits)
         torch.manual_seed(recipe.seed)
-        return cls(splits, tokenizer, recipe.make_model(splits, tokenizer), recipe.make_batches(splits, tokenizer))
+        model = recipe.make_model(splits, tokenizer)
+        if start_from is not None and not Checkpoints(out / "checkpoints").all():
+            load_weights(model, load_pretrained(Path(start_from) / "model").state_dict(), start_from)
+        return cls(splits, tokenizer, model, recipe.make_batches(splits, tokenizer))
 
 
 def evaluate_and_save(
@@ -192,7 +215,6 @@ def evaluate_and_save(
 
 def save_settings(out: Path, settings: dict[str, Any], tokenizer: Tokenizer | None) -> None:
     """Write `run/`: how the run was started."""
-    require_new(out)
     with atomic_directory(out / "run", checksums=True) as folder:
         write_json(folder / "settings.json", settings)
         if tokenizer is not None:
@@ -213,12 +235,18 @@ def check_options(kind: type[Recipe], options: Mapping[str, Any]) -> None:
 
 
 def new_settings(
-    kind: type[Recipe], out: Path, options: Mapping[str, Any], minutes: float | None, steps: int | None
+    kind: type[Recipe],
+    out: Path,
+    options: Mapping[str, Any],
+    minutes: float | None,
+    steps: int | None,
+    start_from: str | None,
 ) -> dict[str, Any]:
     """Return everything that a new run is started with, checked before anything slow.
 
     Raises:
-        ValueError: for wrong options, no length, and a folder that cannot be a new run's.
+        ValueError: for wrong options, no length, a folder that cannot be a new run's, and one to start from that holds
+            no model.
     """
     recipe = kind(**options)
     recipe.check()
@@ -226,7 +254,32 @@ def new_settings(
     check_length(steps, minutes)
     check_folder(out)
     require_new(out)
-    return {"recipe": kind.command, "options": asdict(recipe), "minutes": minutes, "steps": steps}
+    if start_from is not None and not (Path(start_from) / "model").is_dir():
+        raise ValueError(f"{start_from} holds no finished run to start from; give a run's folder with model/ in it")
+    return {
+        "recipe": kind.command,
+        "options": asdict(recipe),
+        "minutes": minutes,
+        "steps": steps,
+        "start_from": start_from,
+    }
+
+
+def extended_settings(
+    kind: type[Recipe], out: Path, repeated: Mapping[str, Any], minutes: float | None, steps: int | None
+) -> dict[str, Any]:
+    """Return what the run in a folder was started with, and its new length.
+
+    Raises:
+        CheckpointError, ValueError: as `stored_settings`, and when the run is already longer.
+    """
+    if minutes is None and steps is None:
+        raise ValueError(f"{out} can only be extended to a longer run; give the new steps or minutes, in all")
+    check_length(steps, minutes)
+    settings = stored_settings(kind, out, repeated)
+    for path in Checkpoints(out / "checkpoints").all()[-1:]:
+        Progress.from_json(read_json(path / "state.json")["progress"]).check_extension(out, steps, minutes)
+    return settings | {"minutes": minutes, "steps": steps}
 
 
 def stored_settings(kind: type[Recipe], out: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,7 +301,8 @@ def stored_settings(kind: type[Recipe], out: Path, repeated: Mapping[str, Any]) 
     if options.keys() != {field.name for field in fields(kind)}:
         raise CheckpointError(f"{out} was started by another version of txlib; finish it with that, or start anew")
     verify(out / "run")
-    stored = {**options, "minutes": settings["minutes"], "steps": settings["steps"]}
+    settings.setdefault("start_from", None)  # before there was the option
+    stored = {**options, **{name: settings[name] for name in ("minutes", "steps", "start_from")}}
     changed = [name for name, value in repeated.items() if value is not None and value != stored[name]]
     if changed:
         then, now = (", ".join(f"{name}={values[name]}" for name in changed) for values in (stored, repeated))
@@ -333,6 +387,7 @@ def summary(settings: Mapping[str, Any], model: nn.Module, progress: Progress) -
         "recipe": settings["recipe"],
         **settings["options"],
         "minutes": settings["minutes"],
+        "start_from": settings["start_from"],
         "steps": progress.step,
         "tokens_trained_on": progress.tokens,
         "seconds": round(progress.seconds, 1),

@@ -41,6 +41,19 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     validation: list[tuple[int, float]] = field(default_factory=list)
 
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> "Progress":
+        """Return the progress that a checkpoint keeps."""
+        return cls(**{**saved, "validation": [tuple(pair) for pair in saved["validation"]]})  # JSON has lists only
+
+    def check_extension(self, out: Path | str | None, steps: int | None, minutes: float | None) -> None:
+        """Raise a ValueError when the run in `out` has already been trained for longer than that."""
+        if steps is not None and steps < self.step:
+            raise ValueError(f"{out} has been trained for {self.step} steps; steps={steps} must be more")
+        if minutes is not None and 60 * minutes <= self.seconds:
+            done = self.seconds / 60
+            raise ValueError(f"{out} has been trained for {done:.3g} minutes; minutes={minutes:g} must be more")
+
 
 @dataclass
 class State:
@@ -97,9 +110,7 @@ class State:
         for device in self.random_devices():
             if f"random.{device}" in tensors:  # else the run was saved on another device
                 random_of(device).set_rng_state(tensors[f"random.{device}"])
-        saved = state["progress"]
-        validation = [tuple(pair) for pair in saved["validation"]]  # JSON has lists only
-        self.progress = Progress(**{**saved, "validation": validation})
+        self.progress = Progress.from_json(state["progress"])
 
     def allocate(self, name: str, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """Return a tensor to read one of a checkpoint into, sharded like the parameter that it belongs to."""

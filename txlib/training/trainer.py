@@ -220,11 +220,7 @@ class Trainer:
                     "steps, and start_from starts another run from its weights"
                 )
             return
-        if steps is not None and steps < progress.step:
-            raise ValueError(f"{self.out} has been trained for {progress.step} steps; steps={steps} must be more")
-        if minutes is not None and 60 * minutes <= progress.seconds:
-            done = progress.seconds / 60
-            raise ValueError(f"{self.out} has been trained for {done:.3g} minutes; minutes={minutes:g} must be more")
+        progress.check_extension(self.out, steps, minutes)
         progress.total = steps
 
     def open_run(self, stack: ExitStack) -> None:

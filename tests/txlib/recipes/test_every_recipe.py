@@ -150,6 +150,16 @@ def test_a_finished_run_resumed_gives_the_same(recipe, given, whole):
     assert run(recipe, whole[0], resume=True, steps=STEPS, quiet=True, **given) == whole[1]
 
 
+def test_another_run_starts_from_its_weights_and_it_is_extended(recipe, given, whole, tmp_path):
+    out, result = whole
+    again = run(recipe, tmp_path / "again", start_from=out, steps=1, quiet=True, **given)
+    assert again["start_from"] == str(out) and again["steps"] == 1
+    before, after = (everything(folder / "run") for folder in (out, tmp_path / "again"))
+    assert before.get("tokenizer.json") == after.get("tokenizer.json")
+    longer = run(recipe, tmp_path / "again", extend=True, steps=2, quiet=True)
+    assert longer["steps"] == 2 and longer["parameters"] == result["parameters"]
+
+
 @pytest.mark.parametrize("change", [{"steps": 7}, {"minutes": 1.0}, {"seed": 7}, {"own": True}])
 def test_options_that_contradict_a_run_are_refused(recipe, whole, change):
     if "own" in change:
@@ -304,7 +314,7 @@ def test_a_new_recipe_is_a_command_with_its_options_and_help(lines_recipe, txlib
     assert status == 0 and "lines        Train a model that says one line." in said
     status, said, _ = txlib("train", "lines", "--help")
     assert status == 0 and "readers of the code" not in said and "--preset" not in said
-    for words in ("What to say.", "[default: 50]", "--minutes", "--resume", "the same command with --resume goes on"):
+    for words in ("What to say.", "[default: 50]", "--minutes", "--resume", "the same command with --resume continues"):
         assert words in said
     options = ("--times", 60, "--steps", 3, "--device", "cpu")
     status, _, error = txlib("train", "lines", *options, "--precision", "fp4")

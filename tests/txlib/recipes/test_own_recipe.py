@@ -42,6 +42,35 @@ def test_the_guides_recipe_runs_with_options_and_help(reverse, txlib):
     assert "train reverse" not in RECIPES  # it is not a command of txlib
 
 
+def test_a_finished_run_is_extended_and_started_from(reverse, txlib):
+    def train(*options) -> dict:
+        status, _, error = txlib("train", "reverse.py", "--digits", 2, "--device", "cpu", *options)
+        assert status == 0, error
+        folder = dict(zip(options, options[1:], strict=False)).get("--out", "runs/reverse")
+        return json.loads(Path(folder, "model", "result.json").read_text())
+
+    first = train("--steps", 60)
+    again = train("--steps", 1, "--out", "runs/again", "--start-from", "runs/reverse")
+    assert again["steps"] == 1 and again["start_from"] == "runs/reverse"
+    assert again["validation_loss"] == pytest.approx(first["validation_loss"], rel=0.2)  # from scratch it is 2.3
+    longer = train("--steps", 90, "--extend")
+    assert longer["steps"] == 90 and longer["validation_loss"] < first["validation_loss"]
+    assert train("--steps", 90, "--resume") == longer  # its length is now the new one
+    before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    reverse.write_text(reverse.read_text().replace("layers=2", "layers=1"))
+    for options, sentence in (
+        (["--steps", 30, "--extend"], "runs/reverse has been trained for 90 steps; steps=30 must be more"),
+        (["--extend"], "runs/reverse can only be extended to a longer run; give the new steps or minutes, in all"),
+        (["--steps", 9, "--extend", "--out", "runs/none"], "runs/none holds no run to resume"),
+        (["--steps", 9, "--out", "runs/new", "--start-from", "nowhere"], "nowhere holds no finished run to start from"),
+        (["--resume", "--start-from", "runs/again"], "was started with start_from=None, not start_from=runs/again"),
+        (["--steps", 9, "--out", "runs/new", "--start-from", "runs/reverse"], "which the model lacks (0 missing, "),
+    ):
+        status, _, error = txlib("train", "reverse.py", "--digits", 2, "--device", "cpu", *options)
+        assert status == 2 and error.count("\n") == 1 and sentence in error, error
+    assert {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()} == before
+
+
 def test_a_recipe_may_change_one_of_txlibs_and_import_its_neighbors(tmp_path):
     (tmp_path / "neighbor_of_recipe.py").write_text("DATA = 'digits'")
     path = tmp_path / "mine.py"
