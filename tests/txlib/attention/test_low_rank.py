@@ -293,7 +293,7 @@ def test_all_layers_may_share_one_projection():
         assert first.own is not model.encoder.layers[0].self_attention.mechanism.own
     counts = {
         sharing: sum(
-            each.numel() for name, each in encoder(LinformerConfig(4, sharing)).named_parameters() if "own" in name
+            each.numel() for name, each in encoder(LinformerConfig(4, sharing)).named_parameters() if ".own." in name
         )
         for sharing in (*SHARING, "layerwise")
     }  # 3 layers, 2 key heads, 4 × 12 each
