@@ -40,13 +40,13 @@ class ScoredAttention(nn.Module):
     def project(
         self, k: Float[Tensor, "batch kv_heads key key_dim"]
     ) -> Float[Tensor, "batch kv_heads key projected_dim"]:
-        """What the score reads of the keys: compute it once, hand it to `weigh` as often as there are queries."""
+        """Return what the score reads of the keys: compute it once, and pass it to `weigh` for each query."""
         return k
 
     def score(
         self, q: Float[Tensor, "batch heads query head_dim"], projected: Float[Tensor, "batch heads key projected_dim"]
     ) -> Float[Tensor, "batch heads query key"]:
-        """How well each query matches each key."""
+        """Return how well each query matches each key."""
         raise NotImplementedError
 
     def forward(
@@ -69,7 +69,7 @@ class ScoredAttention(nn.Module):
         *,
         bias: BiasLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """How much each query takes from each key."""
+        """Return the weight of each key for each query."""
         return self.weigh(q, self.project(k), mask, bias=bias)
 
     def weigh(
@@ -80,11 +80,11 @@ class ScoredAttention(nn.Module):
         *,
         bias: BiasLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """`weights`, of keys that went through `project` before."""
+        """Return `weights` of keys that went through `project` before."""
         score = self.score(q, for_each_head(projected, q.shape[1]))  # (batch, heads, query, key)
-        added, allowed = as_dense_bias(bias, q, projected), as_dense(mask, q, projected)
-        if added is not None:
-            score = score + added
+        dense_bias, allowed = as_dense_bias(bias, q, projected), as_dense(mask, q, projected)
+        if dense_bias is not None:
+            score = score + dense_bias
         if allowed is None:
             return score.softmax(dim=-1)
         score = score.masked_fill(~allowed, torch.finfo(score.dtype).min)
@@ -93,7 +93,7 @@ class ScoredAttention(nn.Module):
     def average(
         self, weights: Float[Tensor, "batch heads query key"], v: Float[Tensor, "batch kv_heads key value_dim"]
     ) -> Float[Tensor, "batch heads query value_dim"]:
-        """The values, averaged with these weights; while training, some of them are dropped."""
+        """Return the values, averaged with these weights; in training, some weights are dropped."""
         return F.dropout(weights, self.dropout, self.training) @ for_each_head(v, weights.shape[1])
 
 
@@ -101,7 +101,7 @@ class AdditiveAttention(ScoredAttention):
     """v_aᵀ tanh(W_a s + U_a h): a small network reads both vectors (Bahdanau et al. 2015, App. A.1.2).
 
     It holds a vector for each pair: batch · heads · query · key · width numbers, `width` times as many as other scores.
-    Heads share the network; what differs between them is what they are given.
+    Heads share the network; only their inputs differ.
 
     Args:
         head_dim: width of a query.
@@ -118,17 +118,17 @@ class AdditiveAttention(ScoredAttention):
         self.v = nn.Parameter(torch.empty(width).uniform_(-1, 1) * width**-0.5)  # v_a
 
     def project(self, k: Float[Tensor, "batch kv_heads key key_dim"]) -> Float[Tensor, "batch kv_heads key width"]:
-        """U_a h."""
+        """Return U_a h."""
         check_width(self, "key_dim", k, self.key.in_features)
         return self.key(k)
 
     def score(
         self, q: Float[Tensor, "batch heads query head_dim"], projected: Float[Tensor, "batch heads key width"]
     ) -> Float[Tensor, "batch heads query key"]:
-        """v_aᵀ tanh(W_a s + U_a h)."""
+        """Return v_aᵀ tanh(W_a s + U_a h)."""
         check_width(self, "head_dim", q, self.query.in_features)
-        both = self.query(q)[..., :, None, :] + projected[..., None, :, :]  # (batch, heads, query, key, width)
-        return both.tanh() @ self.v
+        hidden = self.query(q)[..., :, None, :] + projected[..., None, :, :]  # (batch, heads, query, key, width)
+        return hidden.tanh() @ self.v
 
 
 class BilinearAttention(ScoredAttention):
@@ -146,14 +146,14 @@ class BilinearAttention(ScoredAttention):
         self.key = nn.Linear(key_dim, head_dim, bias=False)  # W_a
 
     def project(self, k: Float[Tensor, "batch kv_heads key key_dim"]) -> Float[Tensor, "batch kv_heads key head_dim"]:
-        """W_a h."""
+        """Return W_a h."""
         check_width(self, "key_dim", k, self.key.in_features)
         return self.key(k)
 
     def score(
         self, q: Float[Tensor, "batch heads query head_dim"], projected: Float[Tensor, "batch heads key head_dim"]
     ) -> Float[Tensor, "batch heads query key"]:
-        """sᵀ (W_a h)."""
+        """Return sᵀ (W_a h)."""
         check_width(self, "head_dim", q, self.key.out_features)
         return q @ projected.mT
 
@@ -172,7 +172,7 @@ class DotAttention(ScoredAttention):
     def score(
         self, q: Float[Tensor, "batch heads query head_dim"], projected: Float[Tensor, "batch heads key key_dim"]
     ) -> Float[Tensor, "batch heads query key"]:
-        """sᵀ h.
+        """Return sᵀ h.
 
         Raises:
             ValueError: when the two have different widths.
@@ -192,7 +192,7 @@ class AdditiveConfig(MechanismConfig, name="additive"):
     width: int | None = None
 
     def make(self, block: Any, layer: LayerContext) -> AdditiveAttention:
-        """The mechanism, with the block's dropout."""
+        """Return the mechanism, with the block's dropout."""
         return AdditiveAttention(block.head_dim, width=self.width, dropout=block.attention.dropout)
 
 
@@ -201,7 +201,7 @@ class BilinearConfig(MechanismConfig, name="bilinear"):
     """`BilinearAttention` in a block's config."""
 
     def make(self, block: Any, layer: LayerContext) -> BilinearAttention:
-        """The mechanism, with the block's dropout."""
+        """Return the mechanism, with the block's dropout."""
         return BilinearAttention(block.head_dim, dropout=block.attention.dropout)
 
 
@@ -212,5 +212,5 @@ class DotConfig(MechanismConfig, name="dot"):
     scale: float = 1.0
 
     def make(self, block: Any, layer: LayerContext) -> DotAttention:
-        """The mechanism, with the block's dropout."""
+        """Return the mechanism, with the block's dropout."""
         return DotAttention(self.scale, dropout=block.attention.dropout)

@@ -1,4 +1,4 @@
-"""The masks of FlashAttention, which come to a band along the diagonal and keys that nobody sees."""
+"""The masks of FlashAttention: a band along the diagonal, and keys that are hidden from all queries."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ MAX_HEAD_DIM = 256  # the widest keys and values whose tiles fit into the Triton
 
 @dataclass(frozen=True)
 class Band:
-    """The masks that tiles can honour: a query sees the keys that stand `least` to `greatest` positions before it.
+    """A mask that tiles can honor: a query sees the keys that are `least` to `greatest` positions before it.
 
     Args:
-        visible: (batch | 1, key), False for keys that nobody may see, such as padding; None: all are seen.
+        visible: (batch | 1, key), False for keys that are hidden from all queries, such as padding; None: none.
     """
 
     least: int
@@ -26,10 +26,10 @@ class Band:
 
     @classmethod
     def of(cls, mask: MaskLike, queries: int, keys: int, device: torch.device | str | None = None) -> "Band":
-        """What a mask comes to for so many queries and keys.
+        """Return the band of a mask for this number of queries and keys.
 
         Raises:
-            ValueError: naming a mask that is no band of distances, nor about keys alone, nor these joined by `&`.
+            ValueError: for a mask that is not a band of distances, a mask on keys alone, or these joined by `&`.
         """
         check_mask(mask)
         if isinstance(mask, Tensor):
@@ -43,8 +43,8 @@ class Band:
             if distances is not None:
                 spans = intersection(spans, distances)
             elif part.only_keys and part.heads == 1:
-                kept = part.dense(1, keys, device=device)[:, 0, 0]  # (batch | 1, key)
-                visible = kept if visible is None else visible & kept
+                allowed = part.dense(1, keys, device=device)[:, 0, 0]  # (batch | 1, key)
+                visible = allowed if visible is None else visible & allowed
             else:
                 raise refusal(part)
         if len(spans) > 1:
@@ -54,22 +54,22 @@ class Band:
 
     @classmethod
     def plain(cls, queries: int, keys: int, is_causal: bool) -> "Band":
-        """All keys, or those up to the query's own position."""
+        """Return the band of all keys, or of those up to the query's own position."""
         return cls(0 if is_causal else 1 - keys, queries - 1)
 
     def seen(self, first: int, last: int, keys: int) -> range:
-        """The keys that some query at the positions from first to last may see."""
+        """Return the keys that some query at positions first to last may see."""
         return range(max(0, first - self.greatest), min(keys, last - self.least + 1))
 
     def whole(self, first: int, last: int, columns: slice) -> bool:
-        """Whether all of these queries see all of these keys."""
+        """Return whether all of these queries see all of these keys."""
         near, far = first - columns.stop + 1, last - columns.start
         return self.visible is None and self.least <= near and far <= self.greatest
 
 
 def refusal(mask: MaskLike) -> ValueError:
-    """The error for a mask that is no band."""
+    """Return the error for a mask that is not a band."""
     return ValueError(
-        f"FlashAttention honours causal(), sliding windows and padding, joined by &, and not {mask}; "
+        f"FlashAttention honors causal(), sliding windows and padding, joined by &, and not {mask}; "
         "use BlockSparseAttention"
     )

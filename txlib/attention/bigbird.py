@@ -57,11 +57,11 @@ class BigBirdAttention(nn.Module):
         k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` averages the values with, for looking at."""
+        """Return the weights that `forward` averages the values with."""
         return self.mechanism.weights(*self.prepared(q, k, mask))
 
     def prepared(self, q: Tensor, k: Tensor, mask: MaskLike) -> tuple[Tensor, Tensor, MaskLike]:
-        """Queries, keys and mask as the mechanism inside needs them.
+        """Return queries, keys and mask as the mechanism inside needs them.
 
         Raises:
             ValueError: for cross-attention, where queries have no blocks of their own among the keys.
@@ -82,8 +82,8 @@ class BigBirdAttention(nn.Module):
         return q, k, pattern if mask is None else mask & pattern
 
     def with_first_block_repeated(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """For queries between the global blocks, keys of the first block count 1 + random times: log(1 + random) is
-        added to their scores, as the product of one more feature of the query and of the key."""
+        """Return queries and keys for which the first block counts 1 + random times for queries between the global
+        blocks: log(1 + random) is added to their scores, as the product of an extra feature of query and key."""
         width, length = q.shape[-1], q.shape[-2]
         position = torch.arange(length, device=q.device)
         between = (position >= self.block) & (position < (length - 1) // self.block * self.block)
@@ -109,7 +109,7 @@ class BigBirdConfig(MechanismConfig, name="bigbird"):
     seed: int = 0
 
     def make(self, block: Any, layer: LayerContext) -> BigBirdAttention:
-        """The mechanism, with the block's dropout.
+        """Return the mechanism, with the block's dropout.
 
         Raises:
             ValueError: in a decoder, and for cross-attention.

@@ -38,8 +38,8 @@ class BlockSparseAttention(nn.Module):
     is FlexAttention, compiled, and the same loop where that can't be compiled. A single block of queries, as in
     decoding, is `DenseAttention` on the keys within the mask's reach.
 
-    What is worked out about a mask is kept: a mask is a value, and layers that share it share the work. So a rule of
-    your own must not change its mind; make a new `Mask` when what it looks up has changed.
+    The plan of a mask is cached: a mask is a value, and layers that share it share the plan. So a rule of your own must
+    always return the same; make a new `Mask` when the data that it reads has changed.
 
     Args:
         dropout: probability of dropping a weight while training.
@@ -84,7 +84,7 @@ class BlockSparseAttention(nn.Module):
         return by_python(self.by_blocks)(q, k, v, mask, bias)
 
     def by_blocks(self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Bias | None) -> Tensor:
-        """Many queries: FlexAttention or the loop."""
+        """Attend with many queries: by FlexAttention or the loop."""
         q, k, v = as_autocast(q, k, v)
         query_length, key_length = q.shape[-2], k.shape[-2]
         by_distance = None if bias is None else bias.by_distance(query_length, key_length, device=q.device).to(q.dtype)
@@ -98,7 +98,7 @@ class BlockSparseAttention(nn.Module):
         return BlockLoop.apply(q, k, v, by_distance, schedule, dropout_p, seed)
 
     def one_block(self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Bias | None) -> Tensor:
-        """Few queries: nothing is quadratic. Keys beyond the mask's reach are left out."""
+        """Attend with few queries: nothing is quadratic. Keys beyond the mask's reach are left out."""
         if isinstance(mask, Mask):
             nearest, farthest = mask.reach()
             first, end = max(0, -farthest), min(k.shape[-2], q.shape[-2] - nearest)
@@ -115,7 +115,7 @@ class BlockSparseAttention(nn.Module):
         *,
         bias: BiasLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` averages the values with: all of them, for looking at."""
+        """Return the weights that `forward` averages the values with, as a dense tensor."""
         return self.dense.weights(q, k, mask, bias=bias)
 
 
@@ -126,16 +126,16 @@ class BlockSparseConfig(MechanismConfig, name="block_sparse"):
     block_size: int = 64
 
     def make(self, block: Any, layer: LayerContext) -> BlockSparseAttention:
-        """The mechanism, with the block's dropout."""
+        """Return the mechanism, with the block's dropout."""
         return BlockSparseAttention(block.attention.dropout, block_size=self.block_size)
 
 
 def check_fits(mask: MaskLike, q: Tensor, k: Tensor) -> None:
-    """Refuse a mask for another batch, or other heads.
+    """Raise if the mask is for another batch or other heads.
 
     Raises:
         ValueError: naming both sizes.
-        TypeError: when it is no mask.
+        TypeError: when it is not a mask.
     """
     check_mask(mask)
     if isinstance(mask, Tensor):

@@ -1,7 +1,7 @@
-"""Memory-compressed attention (Liu et al. 2018, §4.2.4): a strided convolution makes one key of every three.
+"""Memory-compressed attention (Liu et al. 2018, §4.2.4): a strided convolution merges every three keys into one.
 
-The paper's model alternates it with local attention (there, too), which is a mask: `block_local`. A decoder of both is
-`txlib.models.sizes.local_and_compressed`.
+The paper's model alternates it with local attention (same section), which is a mask: `block_local`. A decoder with both
+is `txlib.models.sizes.local_and_compressed`.
 """
 
 import math
@@ -33,7 +33,7 @@ class WindowProjection(nn.Module):
 
     Args:
         width: of a key or value.
-        heads: each with a matrix of its own.
+        heads: number of heads, each with its own matrix.
         factor: positions in a window.
     """
 
@@ -43,26 +43,26 @@ class WindowProjection(nn.Module):
         self.weight = nn.Parameter(torch.eye(width).repeat(heads, factor, 1) / factor)  # (heads, factor · width, width)
 
     def windows(self, x: Float[Tensor, "batch heads length width"]) -> Float[Tensor, "batch heads windows wide"]:
-        """The positions of each window side by side; the last window is filled up with zeros."""
+        """Return the positions of each window side by side; the last window is padded with zeros."""
         filled = F.pad(x.contiguous(), (0, 0, 0, -x.shape[-2] % self.factor))
         return filled.unflatten(-2, (-1, self.factor)).flatten(start_dim=-2)
 
     def forward(self, windows: Float[Tensor, "batch heads windows wide"]) -> Float[Tensor, "batch heads windows width"]:
-        """One vector for each window."""
+        """Return one vector for each window."""
         return windows @ self.weight
 
 
 class MemoryCompressedAttention(nn.Module):
-    """Attention to windows of `factor` keys, each made one key by a convolution: n × n / factor scores.
+    """Attention to windows of `factor` keys, each merged into one key by a convolution: n × n / factor scores.
 
     Windows do not overlap, and are counted in real tokens: padding on either side changes nothing. Under a causal mask
-    a query sees the windows that end at its own position or before. The first `factor` - 1 queries see no whole window,
-    and get the first value: as if they saw the first key as it is. (In the code released with the paper all queries see
-    the first position, and none the window that it ends itself.) Without a causal mask the last window may be filled up
-    with zeros.
+    a query sees the windows that end at its own position or before. The first `factor` - 1 queries see no whole window
+    and get the first value, as if they saw only the first key. (In the code released with the paper all queries see the
+    first position, and none sees the window that it ends.) Without a causal mask the last window may be padded with
+    zeros.
 
     Args:
-        head_dim, kv_heads: of the keys; each key head has a convolution of its own.
+        head_dim, kv_heads: of the keys; each key head has its own convolution.
         factor: width and stride of the convolution, 3 in the paper.
         value_dim: width of the values; head_dim unless given.
         dropout: probability of dropping a weight while training.
@@ -102,38 +102,36 @@ class MemoryCompressedAttention(nn.Module):
         real, nearest = causal_and_real(mask, q, k)
         if real is not None:  # (batch | 1, key): real tokens go first, in their order
             order = real.int().argsort(dim=-1, descending=True, stable=True)[:, None, :, None]
-            k, v = (
-                each.masked_fill(~real[:, None, :, None], 0.0).gather(2, order.expand(each.shape)) for each in (k, v)
-            )
+            k, v = (x.masked_fill(~real[:, None, :, None], 0.0).gather(2, order.expand(x.shape)) for x in (k, v))
         seen = seen_keys(q.shape[-2], k, real, nearest)  # (batch | 1, 1, query | 1, 1), or None: all
         if seen is None:
             return self.attend(q, k, v, None)
         windows = torch.arange(math.ceil(k.shape[-2] / self.factor), device=k.device)
         if nearest is None:
             return self.attend(q, k, v, windows * self.factor < seen)
-        whole = seen // self.factor
-        out = self.attend(q, k, v, windows < whole)
+        whole_windows = seen // self.factor
+        out = self.attend(q, k, v, windows < whole_windows)
         first = for_each_head(v[:, :, :1], q.shape[1])  # (batch, heads, 1, value_dim)
-        return torch.where((whole == 0) & (seen > 0), first, out)
+        return torch.where((whole_windows == 0) & (seen > 0), first, out)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
-        """Dense attention of queries to windows.
+        """Attend densely from queries to windows.
 
-        Where queries are few, as in decoding, the convolution of the keys is left to them: q · (W window) is
-        (Wᵀ q) · window, and that of the values to the outputs. It is the same product in another order.
+        If there are few queries, as in decoding, the convolution is applied to them instead of the keys, as
+        q · (W window) = (Wᵀ q) · window, and to the outputs instead of the values.
         """
         windows_k, windows_v = self.key.windows(k), self.value.windows(v)
         if q.shape[-2] >= q.shape[-1]:
             return self.dense(q, self.key(windows_k), self.value(windows_v), allowed)
-        heads, stretch = q.shape[1], self.factor**0.5  # the dense mechanism divides by the root of a window's width
-        w_k, w_v = (for_each_head(each.weight[None], heads) for each in (self.key, self.value))
-        return self.dense(stretch * q @ w_k.mT, windows_k, windows_v, allowed) @ w_v
+        heads, scale_correction = q.shape[1], self.factor**0.5  # dense attention divides by √(width of a window)
+        w_k, w_v = (for_each_head(layer.weight[None], heads) for layer in (self.key, self.value))
+        return self.dense(scale_correction * q @ w_k.mT, windows_k, windows_v, allowed) @ w_v
 
 
 def seen_keys(
     queries: int, k: Tensor, real: Bool[Tensor, "batch key"] | None, nearest: int | None
 ) -> Int[Tensor, "batch 1 query 1"] | None:
-    """How many real keys each query may see; None where all see all.
+    """Return how many real keys each query may see; None if all see all.
 
     Args:
         nearest: distance of a query to the last key that it sees; None: no limit.
@@ -147,11 +145,11 @@ def seen_keys(
 
 
 def causal_and_real(mask: MaskLike, q: Tensor, k: Tensor) -> tuple[Bool[Tensor, "_ key"] | None, int | None]:
-    """A mask taken apart: which keys are real (None: all), and how near the last key is that a query sees (0: itself;
+    """Return which keys are real (None: all), and the distance from a query to the last key that it sees (0: itself;
     None: no limit).
 
     Raises:
-        ValueError: when there is more to it.
+        ValueError: when the mask is more than that.
     """
     check_mask(mask)
     real, nearest = None, None
@@ -164,9 +162,9 @@ def causal_and_real(mask: MaskLike, q: Tensor, k: Tensor) -> tuple[Bool[Tensor, 
             continue
         allowed = as_dense(part, q, k) if isinstance(part, Tensor) or part.only_keys else None
         if allowed is None or allowed.shape[1:3] != (1, 1):
-            said = part if isinstance(part, Mask) else f"a tensor of shape {tuple(part.shape)}"
+            description = part if isinstance(part, Mask) else f"a tensor of shape {tuple(part.shape)}"
             raise ValueError(
-                f"MemoryCompressedAttention honours causal() and padding, and this mask is more: {said}; "
+                f"MemoryCompressedAttention honors causal() and padding, and this mask is more: {description}; "
                 "use DenseAttention, or put such a mask on layers of their own"
             )
         real = allowed[:, 0, 0] if real is None else real & allowed[:, 0, 0]
@@ -184,7 +182,7 @@ class MemoryCompressedConfig(MechanismConfig, name="memory_compressed"):
     factor: int = 3
 
     def make(self, block: Any, layer: LayerContext) -> MemoryCompressedAttention:
-        """The mechanism, with the block's dropout.
+        """Return the mechanism, with the block's dropout.
 
         Raises:
             ValueError: with rotary positions.
@@ -192,7 +190,7 @@ class MemoryCompressedConfig(MechanismConfig, name="memory_compressed"):
         rotary = block.position is not None and block.position.make_rotary(block.head_dim) is not None
         if rotary and not layer.cross:
             raise ValueError(
-                f"position={block.position.name!r} turns neighbouring keys by angles of their own, and memory "
+                f"position={block.position.name!r} turns neighboring keys by angles of their own, and memory "
                 "compression mixes them: scores would not depend on distances alone; choose 'sinusoidal' or 'learned'"
             )
         kv_heads = block.attention.kv_heads or block.attention.heads

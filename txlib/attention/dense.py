@@ -24,8 +24,8 @@ MAX_KEYS_UNFUSED = 512  # keys up to which the plain products win on a CPU, in 1
 class DenseAttention(nn.Module):
     """`attention` as a module. The default mechanism of every model (Vaswani et al. 2017, §3.2.1).
 
-    Mostly it runs torch's fused kernel, which never holds the whole matrix of scores, and is told "causal" rather than
-    given a matrix. Where that is slow, on a CPU for short sequences in 16 bits and for one query whose heads share
+    It usually runs torch's fused kernel, which never holds the whole matrix of scores, and gets "causal" as a flag
+    instead of a matrix. Where that is slow, on a CPU for short sequences in 16 bits and for one query whose heads share
     keys, it runs the two matrix products with a softmax between them (`benchmarks/attention.py` measures both). Both
     give the same numbers.
 
@@ -54,25 +54,25 @@ class DenseAttention(nn.Module):
         if isinstance(mask, Mask):
             mask = once(what_remains, mask, q.shape[-2], k.shape[-2])
         only_causal = isinstance(mask, Causal)
-        added, runs_fused = as_dense_bias(bias, q, k), self.runs_fused(q, k)
-        if runs_fused and only_causal and added is None:
+        dense_bias, runs_fused = as_dense_bias(bias, q, k), self.runs_fused(q, k)
+        if runs_fused and only_causal and dense_bias is None:
             return fused(q, k, v, None, dropout, is_causal=True)
         allowed = as_dense(mask, q, k)
-        if runs_fused and added is None:
+        if runs_fused and dense_bias is None:
             out = fused(q, k, v, allowed, dropout)
             if q.device.type == "cpu":
                 return out  # kernels disagree about queries that see nothing; this one gives zeros
         else:
             if allowed is not None:
                 hidden = once(hiding_bias, allowed, q.dtype)
-                added = hidden if added is None else added + hidden
-            out = fused(q, k, v, added, dropout) if runs_fused else plain(q, k, v, added, dropout)
+                dense_bias = hidden if dense_bias is None else dense_bias + hidden
+            out = (fused if runs_fused else plain)(q, k, v, dense_bias, dropout)
         if allowed is None or only_causal:
             return out
         return out.masked_fill(once(fully_masked, allowed), 0.0)
 
     def runs_fused(self, q: Tensor, k: Tensor) -> bool:
-        """Whether the fused kernel is the faster one here."""
+        """Return whether the fused kernel is faster here."""
         if self.fused is not None:
             return self.fused
         if q.device.type != "cpu":
@@ -89,18 +89,18 @@ class DenseAttention(nn.Module):
         *,
         bias: BiasLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` averages the values with, for looking at."""
+        """Return the weights that `forward` averages the values with."""
         return attention_weights(q, for_each_head(k, q.shape[1]), mask, bias=as_dense_bias(bias, q, k))
 
 
 @dataclass(frozen=True)
 class DenseConfig(MechanismConfig, name="dense"):
-    """`DenseAttention` in a block's config; what a block has that names no mechanism."""
+    """`DenseAttention` in a block's config; the default."""
 
     fused: bool | None = None
 
     def make(self, block: Any, layer: LayerContext) -> DenseAttention:
-        """The mechanism, with the block's dropout."""
+        """Return the mechanism, with the block's dropout."""
         return DenseAttention(block.attention.dropout, fused=self.fused)
 
 
@@ -118,8 +118,8 @@ def fully_masked(allowed: Bool[Tensor, "_ _ query key"]) -> Bool[Tensor, "_ _ qu
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, *, is_causal: bool = False
 ) -> Float[Tensor, "batch heads query value_dim"]:
-    """torch's kernel. On a GPU only one, FlashAttention, takes heads that share keys; where that can't run, torch would
-    write out all scores, and gets the keys written out instead."""
+    """Run torch's kernel. On a GPU only FlashAttention takes heads that share keys; where that can't run, torch would
+    write out all scores, so the keys are repeated for each head instead."""
     shared = k.shape[1] != q.shape[1]
     if shared and q.device.type != "cpu":
         plain = mask is None and q.dtype in (torch.bfloat16, torch.float16)
@@ -135,7 +135,7 @@ def plain(
     bias: Float[Tensor, "_ _ _ key"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch heads query value_dim"]:
-    """Two products of matrices and a softmax. Heads that share keys stand in one matrix, one below the other."""
+    """Compute two matrix products and a softmax. Heads that share keys are stacked in one matrix."""
     batch, heads, length, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
     group = heads // kv_heads  # that share keys
@@ -155,10 +155,10 @@ def plain(
 
 
 def what_remains(mask: Mask, query_length: int, key_length: int) -> Mask | None:
-    """The mask without the parts that forbid nothing among so many queries and keys; None where none is left.
+    """Return the mask without the parts that forbid nothing for these lengths; None if no part is left.
 
-    So one new token after a cached past needs no mask, and whatever comes to "causal" is `causal()`. Code that is being
-    compiled is for all lengths, and there the mask stays as it is.
+    So one new token after a cached past needs no mask, and a part that is equivalent to causal becomes `causal()`.
+    While compiling, the code must fit all lengths, and the mask is returned unchanged.
     """
     if torch.compiler.is_compiling():
         return mask
@@ -166,13 +166,13 @@ def what_remains(mask: Mask, query_length: int, key_length: int) -> Mask | None:
     def seen(spans: Spans) -> Spans:
         return within(spans, 1 - key_length, query_length - 1)
 
-    every, past = ((1 - key_length, query_length),), seen(Causal().distances())
+    all_distances, past = ((1 - key_length, query_length),), seen(Causal().distances())
     remains: Mask | None = None
     for part in mask.conjuncts():
         spans = part.distances()
         if spans is not None:
             spans = seen(spans)
-            if spans == every:
+            if spans == all_distances:
                 continue
             if spans == past:
                 part = Causal()

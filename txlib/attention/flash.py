@@ -38,10 +38,10 @@ class TiledAttention(torch.autograd.Function):
     from that number. Types of 16 bits are summed up in 32, as on a GPU. There is no second derivative.
 
     Args (positional):
-        q: (batch, query, head_dim). It may hold several times as many as k: so many neighbours then share keys.
+        q: (batch, query, head_dim). It may hold several times as many as k: then neighbors share keys.
         k, v: (batch, key, head_dim) and (batch, key, value_dim).
         is_causal: query i sees keys 0 … i.
-        band: which keys a query sees, in place of is_causal.
+        band: which keys a query sees, instead of is_causal.
         tile: queries and keys of a tile.
     """
 
@@ -79,11 +79,11 @@ class TiledAttention(torch.autograd.Function):
 def tiled_forward(
     q: Tensor, k: Tensor, v: Tensor, band: Band, tile: int
 ) -> tuple[Float[Tensor, "batch query value_dim"], Float[Tensor, "batch query"]]:
-    """The output, and for each query the log-sum-exp of its scores (the lowest number there is, if it sees nothing)."""
+    """Return the output, and for each query the log-sum-exp of its scores (the lowest float if it sees nothing)."""
     tiles = Tiles(q, k, band, tile)
     out = q.new_empty(len(k), tiles.rows, v.shape[-1])  # (kv_batch, rows, value_dim)
     lse = wide(q.new_empty(len(k), tiles.rows, 1))
-    lowest = torch.finfo(lse.dtype).min  # not -∞: -∞ - (-∞) is no number
+    lowest = torch.finfo(lse.dtype).min  # not -∞: -∞ - (-∞) is NaN
     for rows in tiles.of_rows():
         biggest = torch.full_like(lse[:, rows], lowest)  # (kv_batch, tile, 1): the greatest score so far
         total = torch.zeros_like(biggest)  # (kv_batch, tile, 1): the sum of exp(score - biggest) so far
@@ -92,7 +92,7 @@ def tiled_forward(
             score = tiles.score(rows, columns)  # (kv_batch, tile, tile)
             greatest = biggest.maximum(score.amax(dim=-1, keepdim=True))
             weight = (score - greatest).exp()
-            rescale = (biggest - greatest).exp()  # what was summed up, was summed up against a smaller greatest
+            rescale = (biggest - greatest).exp()  # earlier sums are relative to a smaller maximum
             total = total * rescale + weight.sum(dim=-1, keepdim=True)
             mixed = mixed * rescale + weight @ wide(v[:, columns])
             biggest = greatest
@@ -105,11 +105,11 @@ def tiled_forward(
 def tiled_backward(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, d_out: Tensor, band: Band, tile: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v."""
+    """Return the gradients of q, k and v."""
     tiles = Tiles(q, k, band, tile)
-    out, d_out = (each.reshape(len(k), tiles.rows, v.shape[-1]) for each in (out, d_out))  # (kv_batch, rows, value_dim)
+    out, d_out = (x.reshape(len(k), tiles.rows, v.shape[-1]) for x in (out, d_out))  # (kv_batch, rows, value_dim)
     lse = lse.view(len(k), tiles.rows, 1)
-    dq, dk, dv = (wide(torch.zeros_like(each)) for each in (tiles.q, k, v))
+    dq, dk, dv = (wide(torch.zeros_like(x)) for x in (tiles.q, k, v))
     for rows in tiles.of_rows():
         d_mixed = wide(d_out[:, rows])  # (kv_batch, tile, value_dim)
         delta = (d_mixed * wide(out[:, rows])).sum(dim=-1, keepdim=True)  # (kv_batch, tile, 1): Σ weight · d_weight
@@ -124,7 +124,7 @@ def tiled_backward(
 
 
 class Tiles:
-    """The scores, a tile at a time. Queries of heads that share keys stand in one matrix, one head below the other."""
+    """The scores, a tile at a time. Queries of heads that share keys are stacked in one matrix."""
 
     def __init__(self, q: Tensor, k: Tensor, band: Band, tile: int):
         self.queries, self.keys, self.tile = q.shape[1], k.shape[1], tile
@@ -135,21 +135,21 @@ class Tiles:
         self.band, self.visible = band, shared  # visible: (kv_batch, key)
 
     def of_rows(self) -> Iterator[slice]:
-        """Tiles of queries."""
+        """Return tiles of queries."""
         return (slice(start, min(start + self.tile, self.rows)) for start in range(0, self.rows, self.tile))
 
     def of_columns(self, rows: slice) -> Iterator[slice]:
-        """Tiles of keys that some of these queries see; the others are not even looked at."""
+        """Return tiles of keys that some of these queries see; the others are skipped."""
         keys = self.band.seen(*self.positions(rows), self.keys)
         return (slice(start, min(start + self.tile, keys.stop)) for start in range(keys.start, keys.stop, self.tile))
 
     def positions(self, rows: slice) -> tuple[int, int]:
-        """The first and the last position of these queries; of all, where they belong to two heads."""
+        """Return the first and the last position of these queries; of all queries if they belong to two heads."""
         first, last = rows.start % self.queries, (rows.stop - 1) % self.queries
         return (first, last) if rows.stop - rows.start == last - first + 1 else (0, self.queries - 1)
 
     def score(self, rows: slice, columns: slice) -> Float[Tensor, "kv_batch tile_q tile_k"]:
-        """Scaled scores, -∞ where the query may not see the key."""
+        """Return scaled scores, -∞ where the query may not see the key."""
         score = (wide(self.q[:, rows]) * self.scale) @ wide(self.k[:, columns]).mT
         if self.band.whole(*self.positions(rows), columns):
             return score
@@ -162,7 +162,7 @@ class Tiles:
 
 
 def wide(x: Tensor) -> Tensor:
-    """In at least 32 bits."""
+    """Return x in at least 32 bits."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -170,9 +170,9 @@ class FlashAttention(nn.Module):
     """Dense attention's numbers in memory that grows with the length, not with its square (Dao 2023).
 
     Takes no mask, `causal()`, sliding windows, padding and any other mask on keys alone, joined by `&`, and skips what
-    they hide. A GPU runs the Triton kernels, everything else the tiles in PyTorch: those show how it goes; fast on a
-    CPU is `DenseAttention`, whose kernel is one of this kind. Numbers of 16 bits are multiplied as they are on a GPU,
-    in 32 bits on a CPU, and summed up in 32.
+    they hide. A GPU runs the Triton kernels, everything else the tiles in PyTorch, which are for reading; on a CPU
+    `DenseAttention` is fast, and its kernel uses the same algorithm. Numbers of 16 bits are multiplied as they are on a
+    GPU, in 32 bits on a CPU, and summed up in 32.
 
     Args:
         triton: force the Triton kernels (True) or the tiles in PyTorch (False); None chooses.
@@ -197,18 +197,18 @@ class FlashAttention(nn.Module):
         """See `txlib.attention.mechanism`.
 
         Raises:
-            ValueError: for a mask that is no band, a tensor as a mask.
+            ValueError: for a mask that is not a band, or is a tensor.
         """
         check_inputs(q, k, v)
         if isinstance(mask, Mask) and mask.batch not in (1, len(q)):
-            as_dense(mask, q, k)  # which says what is wrong
+            as_dense(mask, q, k)  # raises
         q, k, v = as_autocast(q, k, v)
         band = Band.of(mask, q.shape[-2], k.shape[-2], q.device)
-        flat = (each.flatten(0, 1) for each in (q, k, v))  # (batch · heads, length, head_dim)
+        flat = (x.flatten(0, 1) for x in (q, k, v))  # (batch · heads, length, head_dim)
         return by_python(self.in_tiles)(*flat, band).unflatten(0, q.shape[:2])
 
     def in_tiles(self, q: Tensor, k: Tensor, v: Tensor, band: Band) -> Tensor:
-        """By one of the two."""
+        """Run Triton or the tiles in PyTorch."""
         if self.runs_triton(q, v):
             from txlib.attention.flash_triton import TritonAttention
 
@@ -216,7 +216,7 @@ class FlashAttention(nn.Module):
         return TiledAttention.apply(q, k, v, False, band, self.tile)
 
     def runs_triton(self, q: Tensor, v: Tensor) -> bool:
-        """Whether the Triton kernels run here."""
+        """Return whether the Triton kernels run here."""
         if self.triton and find_spec("triton") is None:
             raise ValueError("triton=True needs Triton, which is not installed here; leave it out, or triton=False")
         if self.triton is not None:
@@ -230,7 +230,7 @@ class FlashAttention(nn.Module):
         k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` never writes out, for looking at; these do need n × n memory."""
+        """Return the weights, which `forward` never writes out; they need n × n memory."""
         return attention_weights(q, for_each_head(k, q.shape[1]), mask)
 
 
@@ -242,10 +242,10 @@ class FlashConfig(MechanismConfig, name="flash"):
     tile: int = 128
 
     def make(self, block: Any, layer: LayerContext) -> FlashAttention:
-        """The mechanism.
+        """Return the mechanism.
 
         Raises:
-            ValueError: when the block drops weights, which are never there.
+            ValueError: when the block drops weights, which are never stored.
         """
         check_no_dropout("FlashAttention", block)
         return FlashAttention(triton=self.triton, tile=self.tile)

@@ -1,7 +1,7 @@
-"""FlashAttention-2 as Triton kernels (Dao 2023, §3): what `flash.py` does, with a program of its own for each tile.
+"""FlashAttention-2 as Triton kernels (Dao 2023, §3): what `flash.py` does, with one program for each tile.
 
-On a GPU the programs run side by side. No two of them write to the same place, so results repeat bit for bit: the way
-back walks over the scores twice, once for the gradients of keys and values, once for those of queries.
+On a GPU the programs run side by side. No two of them write to the same address, so results repeat bit for bit: the
+backward pass goes over the scores twice, once for the gradients of keys and values, once for those of queries.
 
 Without a GPU the kernels run in Triton's interpreter, if TRITON_INTERPRET=1 is set before Triton is imported: slow, and
 good for reading, printing and testing.
@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from txlib.attention.band import MAX_HEAD_DIM, Band
 
 INTERPRETED = triton.knobs.runtime.interpret
-LOWEST = tl.constexpr(-1e38)  # not -∞: -∞ - (-∞) is no number
+LOWEST = tl.constexpr(-1e38)  # not -∞: -∞ - (-∞) is NaN
 LOG2_E = tl.constexpr(math.log2(math.e))  # e^x = 2^(x · log₂ e), and a GPU has an instruction for 2^x
 TYPES = {torch.float16: tl.float16, torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
@@ -44,7 +44,7 @@ tuned = triton.autotune(
     prune_configs_by={"early_config_prune": suitable},
 )
 
-# In all kernels: q, out and d_out hold `places` matrices (one for each head of each sentence), `group` neighbours of
+# In all kernels: q, out and d_out hold `places` matrices (one for each head of each sentence), `group` neighbors of
 # which share one of k and v. WIDTH is head_dim, HEAD the next power of two; VALUE_WIDTH and VALUE are those of values.
 # `no_type_check`: a kernel's annotations are Triton's, not those that the tests check.
 

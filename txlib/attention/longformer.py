@@ -1,5 +1,5 @@
-"""Longformer's attention: a pattern for all, and a few tokens that see everything and are seen by everything, with
-projections of their own."""
+"""Longformer's attention: a pattern for all tokens, and a few global tokens, with their own projections, that see
+everything and are seen by everything."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ class LongformerAttention(MultiHeadAttention):
             global_attention_mask: 1 = a global token, 0 = as the layer's mask says; None: there are none.
 
         Raises:
-            ValueError: for a mask of another shape, and for a memory or a cache beside it.
+            ValueError: for a mask of another shape, and for one together with a memory or a cache.
         """
         if global_attention_mask is None:
             if memory is None and cache is None:
@@ -74,45 +74,46 @@ class LongformerAttention(MultiHeadAttention):
         marked = global_attention_mask.bool()
         own_mask = once(with_global_tokens, self.mask, global_attention_mask)
         heads = self.attend(x, None, once(mask_padded_queries, mask), None, None, None, own_mask)
-        sentence, place = marked.nonzero(as_tuple=True)
-        if len(place):
-            heads = self.overwrite(heads, self.attend_globally(x, marked, mask), sentence, place)
+        sentence, position = marked.nonzero(as_tuple=True)
+        if len(position):
+            heads = self.overwrite(heads, self.attend_globally(x, marked, mask), sentence, position)
         return self.output(heads.transpose(1, 2).flatten(start_dim=2))
 
     def attend_globally(
         self, x: Float[Tensor, "batch length d_model"], marked: Bool[Tensor, "batch length"], mask: MaskLike
     ) -> Float[Tensor, "marked heads head_dim"]:
-        """What each head says at each marked place."""
+        """Return the output of each head at each marked position."""
         count = marked.sum(dim=1)
-        places = marked.long().argsort(dim=1, descending=True, stable=True)[:, : int(count.max())]  # marked ones first
-        chosen = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))  # (batch, most, d_model)
+        order = marked.long().argsort(dim=1, descending=True, stable=True)  # marked ones first
+        positions = order[:, : int(count.max())]
+        chosen = x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))  # (batch, most, d_model)
         q = self.split(self.query_global(chosen), self.head_dim, self.query_norm)  # (batch, heads, most, head_dim)
         if self.scale_correction is not None:
             q = q * self.scale_correction
-        few = places.shape[1] < self.head_dim and self.key_norm is None
-        mix_first = few and isinstance(self.global_mechanism, DenseAttention)
+        few_marked = positions.shape[1] < self.head_dim and self.key_norm is None
+        mix_first = few_marked and isinstance(self.global_mechanism, DenseAttention)
         if mix_first:
             # q · (W x) = (Wᵀ q) · x, and values may be mixed before they are projected. While few tokens are marked,
-            # that is O(length · d_model) for each of them and each head in place of O(length · d_model²) for all.
+            # that is O(length · d_model) for each token and head instead of O(length · d_model²) for all.
             with_one = x if self.key_global.bias is None else nn.functional.pad(x, (0, 1), value=1)  # for the bias
             k = v = with_one[:, None]  # (batch, 1, length, d_model), shared by all heads
             q = q @ self.by_head(self.key_global) * (k.shape[-1] / self.head_dim) ** 0.5  # divided by √width inside
         else:
             k = self.split(self.key_global(x), self.head_dim, self.key_norm)
             v = self.split(self.value_global(x), self.value_dim)
-        allowed = rows_of(mask, places, x.shape[1])
-        real = torch.arange(places.shape[1], device=x.device) < count[:, None]  # sentences have more and less
+        allowed = rows_of(mask, positions, x.shape[1])
+        real = torch.arange(positions.shape[1], device=x.device) < count[:, None]  # counts differ between sentences
         if self.attention_log is not None:
             weights = self.global_mechanism.weights(q, k, allowed).transpose(1, 2)[real].detach()
-            sentence, place = marked.nonzero(as_tuple=True)
-            self.attention_log[-1] = self.overwrite(self.attention_log[-1], weights, sentence, place)
+            sentence, position = marked.nonzero(as_tuple=True)
+            self.attention_log[-1] = self.overwrite(self.attention_log[-1], weights, sentence, position)
         out = self.global_mechanism(q, k, v, allowed)
         if mix_first:
             out = out @ self.by_head(self.value_global).mT
         return out.transpose(1, 2)[real]
 
     def by_head(self, linear: nn.Linear) -> Float[Tensor, "heads head_dim width"]:
-        """A projection for each head, with its bias as the last column; heads that share keys share it."""
+        """Return the projection of each head, with its bias as the last column; heads that share keys share it."""
         weight = linear.weight if linear.bias is None else torch.cat([linear.weight, linear.bias[:, None]], dim=1)
         return weight.view(self.kv_heads, -1, weight.shape[1]).repeat_interleave(self.heads // self.kv_heads, dim=0)
 
@@ -121,10 +122,10 @@ class LongformerAttention(MultiHeadAttention):
         heads: Float[Tensor, "batch heads query width"],
         rows: Float[Tensor, "marked heads width"],
         sentence: Int[Tensor, "marked"],
-        place: Int[Tensor, "marked"],
+        position: Int[Tensor, "marked"],
     ) -> Float[Tensor, "batch heads query width"]:
-        """The same with other rows at these places."""
-        return heads.transpose(1, 2).index_put((sentence, place), rows.to(heads.dtype)).transpose(1, 2)
+        """Return the heads' output with these rows at these positions."""
+        return heads.transpose(1, 2).index_put((sentence, position), rows.to(heads.dtype)).transpose(1, 2)
 
 
 def with_global_tokens(mask: Mask | None, global_attention_mask: Tensor) -> Mask:
@@ -134,17 +135,19 @@ def with_global_tokens(mask: Mask | None, global_attention_mask: Tensor) -> Mask
     return (full() if mask is None else mask) | padding_from_mask(marked[:1] if same_for_all else marked)
 
 
-def rows_of(mask: MaskLike, places: Int[Tensor, "batch some"], key_length: int) -> Bool[Tensor, "_ _ _ key"] | None:
-    """The mask for some of the queries, others in each sentence."""
+def rows_of(mask: MaskLike, positions: Int[Tensor, "batch some"], key_length: int) -> Bool[Tensor, "_ _ _ key"] | None:
+    """Return the mask's rows for some of the queries, which differ between sentences."""
     if mask is None:
         return None
-    batch = len(places)
+    batch = len(positions)
     if isinstance(mask, Mask):
-        sentence, head, key = (torch.arange(n, device=places.device) for n in (mask.batch, mask.heads, key_length))
+        sentence, head, key = (torch.arange(n, device=positions.device) for n in (mask.batch, mask.heads, key_length))
         allowed = mask.sized(key_length).at(
-            sentence[:, None, None, None], head[:, None, None], places[:, None, :, None], key
+            sentence[:, None, None, None], head[:, None, None], positions[:, None, :, None], key
         )
-        return allowed.expand(batch, mask.heads, places.shape[1], key_length)
+        return allowed.expand(batch, mask.heads, positions.shape[1], key_length)
     if mask.shape[2] == 1:
         return mask
-    return mask.expand(batch, -1, -1, -1).gather(2, places[:, None, :, None].expand(-1, mask.shape[1], -1, key_length))
+    return mask.expand(batch, -1, -1, -1).gather(
+        2, positions[:, None, :, None].expand(-1, mask.shape[1], -1, key_length)
+    )

@@ -1,7 +1,7 @@
-"""Attention of low rank: a few mixtures of the keys in place of all of them, at a cost that grows with n, not n².
+"""Attention of low rank: a few mixtures of the keys instead of all of them, at a cost that grows with n, not n².
 
 `Linformer` (Wang et al. 2020) learns the mixtures; `Nystrom` (Xiong et al. 2021) averages segments of the sequence.
-Both mix keys before any query looks at them, so that neither can be causal, and padding must be gone before the mixing.
+Both mix keys before any query looks at them, so neither can be causal, and padding must be removed before the mixing.
 """
 
 from dataclasses import dataclass
@@ -28,15 +28,15 @@ SHARING = ("none", "headwise", "key-value", "layerwise")
 
 
 class LengthProjection(nn.Module):
-    """E and F: from as many keys and values as there are to a fixed number of mixtures (Wang et al. 2020, eq. 7).
+    """E and F: from any number of keys and values to a fixed number of mixtures (Wang et al. 2020, eq. 7).
 
     A shorter sequence uses their first columns only.
 
     Args:
         max_length: longest sequence.
         keys: number of mixtures, k in the paper.
-        heads: that have matrices of their own; 1: all share them.
-        both: whether values have a matrix of their own, F; else E serves them, too.
+        heads: number of heads that have their own matrices; 1: all share them.
+        both: whether values have their own matrix, F; otherwise they use E.
     """
 
     def __init__(self, max_length: int, keys: int, *, heads: int = 1, both: bool = True):
@@ -46,10 +46,10 @@ class LengthProjection(nn.Module):
         self.value = nn.Parameter(torch.randn(size) * max_length**-0.5) if both else None  # F
 
     def matrices(self, length: int, heads: int) -> tuple[Tensor, Tensor]:
-        """E and F for so many positions, (1, heads | 1, keys, length) each."""
+        """Return E and F for this length, each (1, heads | 1, keys, length)."""
         e, f = (
-            (each if len(each) == 1 else for_each_head(each[None], heads)[0])[None, ..., :length]
-            for each in (self.key, self.key if self.value is None else self.value)
+            (matrix if len(matrix) == 1 else for_each_head(matrix[None], heads)[0])[None, ..., :length]
+            for matrix in (self.key, self.key if self.value is None else self.value)
         )
         return e, f
 
@@ -67,7 +67,7 @@ class Linformer(nn.Module):
             "layerwise": and the same E in all layers (§4, "Additional Efficiency Techniques").
         kv_heads: number of key heads, which "none" must know.
         dropout: probability of dropping a weight while training.
-        lender: another one, whose projection this one uses in place of one of its own.
+        lender: another Linformer, whose projection this one uses instead of its own.
 
     Raises:
         ValueError: for an unknown sharing, or sizes that save nothing.
@@ -103,7 +103,7 @@ class Linformer(nn.Module):
 
     @property
     def projection(self) -> LengthProjection:
-        """E and F, its own or lent."""
+        """Return E and F, its own or the lender's."""
         return self.own if self.lender is None else self.lender[0].projection  # type: ignore[return-value]
 
     def forward(
@@ -130,15 +130,15 @@ class Linformer(nn.Module):
         k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """How much each query takes from each value: softmax(…) F. They may be negative, and need not sum to 1."""
+        """Return the weight of each value for each query: softmax(…) F. They may be negative, and need not sum to 1."""
         real = real_keys(self, mask, q, k)
         e, f, k, _ = self.mixing(q, k, k, real)
-        few = attention_weights(q, for_each_head(e.to(k) @ k, q.shape[1]))  # (batch, heads, query, keys)
-        taken = few @ for_each_head(f.to(k), q.shape[1])
-        return taken if real is None else taken.masked_fill(~real, 0.0)
+        mixture_weights = attention_weights(q, for_each_head(e.to(k) @ k, q.shape[1]))  # (batch, heads, query, keys)
+        weights = mixture_weights @ for_each_head(f.to(k), q.shape[1])
+        return weights if real is None else weights.masked_fill(~real, 0.0)
 
     def mixing(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """E, F, and the keys and values that they mix: padded ones are zero."""
+        """Return E, F, and the keys and values that they mix: padded ones are zero."""
         length = k.shape[-2]
         if self.sharing == "none":
             check_head_count(self, "kv_heads", k, len(self.projection.key))
@@ -162,8 +162,8 @@ class Nystrom(nn.Module):
     changes nothing. They are made of queries and keys of one sequence: self-attention, which is not causal.
 
     Args:
-        landmarks: number of segments, m in the paper. A sequence that is no longer has each token for a landmark,
-            and its attention is dense but for the pseudo-inverse.
+        landmarks: number of segments, m in the paper. In a shorter sequence each token is a landmark, and attention
+            is dense except for the pseudo-inverse.
         iterations: of the pseudo-inverse (eq. 11).
         residual: width of a convolution of the values along the sequence, one kernel per head, that is added to the
             output (§3.3, "skip connection"; the published code's is 33 or 35); None: none.
@@ -171,7 +171,7 @@ class Nystrom(nn.Module):
         dropout: probability of dropping a weight on a landmark while training.
 
     Raises:
-        ValueError: for sizes that cannot be.
+        ValueError: for sizes that are not valid.
     """
 
     def __init__(
@@ -215,8 +215,8 @@ class Nystrom(nn.Module):
         v = for_each_head(v, q.shape[1])
         if real is not None:
             v = v.masked_fill(~real.mT, 0.0)
-        few = self.core(some_q, some_k, used) @ self.far(some_q, k, v, real)  # (batch, heads, m, value_dim)
-        out = self.dense(q, some_k, few, used)
+        landmark_values = self.core(some_q, some_k, used) @ self.far(some_q, k, v, real)  # (batch, heads, m, value_dim)
+        out = self.dense(q, some_k, landmark_values, used)
         return out if self.residual is None or not out.numel() else out + self.residual(v)
 
     def weights(
@@ -225,14 +225,14 @@ class Nystrom(nn.Module):
         k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads length key"]:
-        """The product of the three matrices. It is near the softmax, not one; the residual is not in it."""
+        """Return the product of the three matrices, which approximates the softmax; without the residual."""
         q, k, some_q, some_k, used, real = self.with_landmarks(q, k, mask)
         near, far = attention_weights(q, some_k, used), attention_weights(some_q, k, real)
         return near @ self.core(some_q, some_k, used) @ far
 
     def with_landmarks(self, q: Tensor, k: Tensor, mask: MaskLike) -> tuple[Any, ...]:
-        """Queries and keys, without what stands at padding; their landmarks, (batch, heads, m, head_dim); which of
-        these are used, (batch | 1, heads | 1, 1, m), and which keys are real; None: all."""
+        """Return queries and keys, zero at padding; their landmarks, (batch, heads, m, head_dim); which of these are
+        used, (batch | 1, heads | 1, 1, m), and which keys are real; None: all."""
         if q.shape[-2] != k.shape[-2]:
             raise ValueError(
                 f"Nystrom takes its landmarks from one sequence, got {q.shape[-2]} queries and {k.shape[-2]} keys; use "
@@ -249,7 +249,7 @@ class Nystrom(nn.Module):
         return q, k, means.to(q) @ q, means.to(k) @ k, None if all_used else used, real
 
     def core(self, some_q: Tensor, some_k: Tensor, used: Tensor | None) -> Float[Tensor, "batch heads m m"]:
-        """softmax(q̃ k̃ᵀ)⁺. Rows and columns of landmarks that are not used are zero, as in the matrix itself."""
+        """Return softmax(q̃ k̃ᵀ)⁺. Rows and columns of landmarks that are not used are zero, as in the matrix itself."""
         between = attention_weights(some_q, some_k, used)
         return pseudo_inverse(between if used is None else between.masked_fill(~used.mT, 0.0), self.iterations)
 
@@ -257,7 +257,7 @@ class Nystrom(nn.Module):
 def segment_means(
     real: Bool[Tensor, "batch heads 1 length"], segments: int
 ) -> tuple[Float[Tensor, "batch heads segments length"], Bool[Tensor, "batch heads 1 segments"]]:
-    """The matrix that averages segments of a sequence, as equal in length as can be; and which of them hold a token.
+    """Return the matrix that averages segments of a sequence, of nearly equal length; and which of them hold a token.
 
     Args:
         real: True for the tokens that count.
@@ -271,9 +271,9 @@ def segment_means(
 
 
 def pseudo_inverse(matrix: Float[Tensor, "*batch m m"], iterations: int = 6) -> Float[Tensor, "*batch m m"]:
-    """The Moore–Penrose inverse, approached by products of matrices only (Xiong et al. 2021, eq. 11).
+    """Return the Moore–Penrose inverse, approximated by matrix products only (Xiong et al. 2021, eq. 11).
 
-    Each matrix starts from norms of its own, so that a sentence does not depend on its batch. The products are
+    Each matrix starts from its own norms, so that a sentence does not depend on its batch. The products are
     calculated in 32 bits at least, also inside autocast: they would not converge in 16.
     """
     with without_autocast(matrix):
@@ -288,10 +288,10 @@ def pseudo_inverse(matrix: Float[Tensor, "*batch m m"], iterations: int = 6) -> 
 
 
 def real_keys(mechanism: nn.Module, mask: MaskLike, q: Tensor, k: Tensor) -> Bool[Tensor, "_ _ 1 key"] | None:
-    """Which keys the mask leaves, the same for all queries; None: all.
+    """Return which keys the mask leaves, the same for all queries; None: all.
 
     Raises:
-        ValueError: when it differs from query to query: a mechanism that mixes keys first cannot honour that.
+        ValueError: when it differs from query to query: a mechanism that mixes keys first cannot honor that.
     """
     if isinstance(mask, Mask):
         mask = what_remains(mask, q.shape[-2], k.shape[-2])
@@ -305,18 +305,17 @@ def real_keys(mechanism: nn.Module, mask: MaskLike, q: Tensor, k: Tensor) -> Boo
     return allowed[..., :1, :]
 
 
-def refusal(mechanism: nn.Module, mask: Mask | Tensor, said: str) -> str:
-    """Why a mechanism that mixes keys cannot honour a mask."""
+def refusal(mechanism: nn.Module, mask: Mask | Tensor, description: str) -> str:
+    """Return why a mechanism that mixes keys cannot honor a mask."""
     name, remedy = type(mechanism).__name__, "use DenseAttention, or MemoryCompressedAttention in a decoder"
+    reason = "mixes keys before a query looks at them, and this mask differs from query to query"
     if isinstance(mask, Mask) and mask.reach()[0] >= 0:
-        return f"{name} is not causal: it mixes keys of all positions, and this mask hides later ones: {said}; {remedy}"
-    return (
-        f"{name} mixes keys before a query looks at them, and this mask differs from query to query: {said}; {remedy}"
-    )
+        reason = "is not causal: it mixes keys of all positions, and this mask hides later ones"
+    return f"{name} {reason}: {description}; {remedy}"
 
 
 def refuse_a_decoder(name: str, layer: LayerContext) -> None:
-    """Say it when the model is built, not when it first runs."""
+    """Raise when the model is built, not when it first runs."""
     if layer.causal and not layer.cross:
         raise ValueError(
             f"{name} is not causal: it mixes keys of all positions, and a decoder's self-attention must not see the "
@@ -336,7 +335,7 @@ class LinformerConfig(MechanismConfig, name="linformer"):
     sharing: str = "headwise"
 
     def make(self, block: Any, layer: LayerContext) -> Linformer:
-        """The mechanism, with the block's dropout.
+        """Return the mechanism, with the block's dropout.
 
         Raises:
             ValueError: in a decoder's self-attention, and where the model has no longest length.
@@ -372,7 +371,7 @@ class NystromConfig(MechanismConfig, name="nystrom"):
     residual: int | None = None
 
     def make(self, block: Any, layer: LayerContext) -> Nystrom:
-        """The mechanism, with the block's dropout.
+        """Return the mechanism, with the block's dropout.
 
         Raises:
             ValueError: in a decoder's self-attention, and for cross-attention.

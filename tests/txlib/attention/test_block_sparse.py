@@ -178,7 +178,7 @@ def test_sixteen_bits_are_close_to_double(dtype):
         assert_close(other.grad.double(), one.grad, atol=0.1, rtol=0.05)
 
 
-def test_autocast_is_honoured():
+def test_autocast_is_honored():
     inputs = qkv(9, 9, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         out = BlockSparseAttention(block_size=4)(*inputs, WINDOW)

@@ -128,7 +128,7 @@ def test_padding_may_hold_anything():
 def test_it_refuses_other_masks():
     layer, (q, k, v) = compressed(), heads()
     for mask in (sliding_window(2), causal() & block_local(3), causal() & ~padding([3, 2]) & sliding_window(1)):
-        with pytest.raises(ValueError, match=r"honours causal\(\) and padding, .* more: .*; use DenseAttention"):
+        with pytest.raises(ValueError, match=r"honors causal\(\) and padding, .* more: .*; use DenseAttention"):
             layer(q, k, v, mask)
     with pytest.raises(ValueError, match=r"more: a tensor of shape \(1, 1, 7, 7\)"):
         layer(q, k, v, causal().dense(7))
@@ -260,7 +260,7 @@ CONFIGS = [MemoryCompressedConfig(), MemoryCompressedConfig(2)]
 
 
 REFUSED = [
-    (ONLY_COMPRESSED.replace(position="rotary"), "position='rotary' turns neighbouring keys .* choose 'sinusoidal'"),
+    (ONLY_COMPRESSED.replace(position="rotary"), "position='rotary' turns neighboring keys .* choose 'sinusoidal'"),
     (ONLY_COMPRESSED.replace(position="alibi"), "takes no position bias, got AlibiBias"),
     (BLOCK.replace(position="t5", layer_pattern=({}, COMPRESSED)), "takes no position bias"),
     (BLOCK.replace(layer_pattern=({}, {"mechanism": NystromConfig()})), "Nystrom is not causal"),
