@@ -1,6 +1,7 @@
 """What BERT is pre-trained on, and the heads that it is fine-tuned with (Devlin et al. 2019)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -55,7 +56,7 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.norm(self.activation(self.dense(hidden))), embedding, self.bias)
 
 
-class BertForPreTraining(EncoderHead):
+class BertForPreTraining(EncoderHead, config=EncoderConfig):
     """Guess the masked tokens, and whether sentence B came after sentence A (§3.1). With both labels, the loss is the
     sum of both.
 
@@ -84,7 +85,7 @@ class BertForPreTraining(EncoderHead):
         return PreTrainingOutput(prediction_logits=logits[0], seq_relationship_logits=logits[1], loss=loss)
 
 
-class BertForMaskedLM(EncoderHead):
+class BertForMaskedLM(EncoderHead, config=EncoderConfig):
     """Guess the masked tokens: logits (batch, length, vocab_size), labels as in `BertForPreTraining`."""
 
     pooled = False
@@ -97,7 +98,7 @@ class BertForMaskedLM(EncoderHead):
         return self.predictions(out.last_hidden_state, self.base.embedding.weight)
 
 
-class BertForNextSentencePrediction(EncoderHead):
+class BertForNextSentencePrediction(EncoderHead, config=EncoderConfig):
     """Does sentence B come after sentence A? logits: (batch, 2), column 0 for "is next"."""
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
@@ -108,7 +109,7 @@ class BertForNextSentencePrediction(EncoderHead):
         return self.next_sentence(out.pooler_output)
 
 
-class BertForSequenceClassification(EncoderHead):
+class BertForSequenceClassification(EncoderHead, config=EncoderConfig):
     """A label for the whole input, one sentence or a pair of them (§4.1; Figure 4a, b): logits (batch, labels).
 
     Args:
@@ -118,6 +119,9 @@ class BertForSequenceClassification(EncoderHead):
     def __init__(self, config: EncoderConfig, labels: int = 2, base: Encoder | None = None):
         super().__init__(config, base)
         self.classifier = self.linear(labels)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"labels": self.classifier.out_features}
 
     def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
         """The first token."""
@@ -134,7 +138,7 @@ class BertForSequenceClassification(EncoderHead):
         return super().loss(logits, labels)
 
 
-class BertForTokenClassification(EncoderHead):
+class BertForTokenClassification(EncoderHead, config=EncoderConfig):
     """A label for each token, such as the kind of name that it belongs to (§5.3; Figure 4d): logits (batch, length,
     labels); label -100 is not counted.
 
@@ -148,11 +152,14 @@ class BertForTokenClassification(EncoderHead):
         super().__init__(config, base)
         self.classifier = self.linear(labels)
 
+    def arguments(self) -> dict[str, Any]:
+        return {"labels": self.classifier.out_features}
+
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch length labels"]:
         return self.classifier(self.drop(out.last_hidden_state))
 
 
-class BertForMultipleChoice(EncoderHead):
+class BertForMultipleChoice(EncoderHead, config=EncoderConfig):
     """Which of several continuations is right: each is read with the question and gets one score (§4.4). Inputs are
     (batch, choices, length), logits (batch, choices).
     """
@@ -190,7 +197,7 @@ class BertForMultipleChoice(EncoderHead):
         return self.classifier(self.drop(out.pooler_output))
 
 
-class BertForQuestionAnswering(EncoderHead):
+class BertForQuestionAnswering(EncoderHead, config=EncoderConfig):
     """Where in the text the answer stands: a start and an end logit for each token (§4.2; Figure 4c). With
     start_positions and end_positions, the loss is the mean of both; positions outside the input are not counted."""
 

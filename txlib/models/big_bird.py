@@ -13,7 +13,7 @@ from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 FAR_BELOW = 1e6  # taken from the logits of tokens that can't be an answer
 
 
-class BigBirdForSequenceClassification(BertForSequenceClassification):
+class BigBirdForSequenceClassification(BertForSequenceClassification, config=EncoderConfig):
     """A label for the whole input: a layer of its own on the first token, with the block's activation, in place of the
     pooler's tanh; logits (batch, labels).
 
@@ -33,7 +33,7 @@ class BigBirdForSequenceClassification(BertForSequenceClassification):
         return self.classifier(self.drop(self.activation(self.dense(first))))
 
 
-class BigBirdForQuestionAnswering(BertForQuestionAnswering):
+class BigBirdForQuestionAnswering(BertForQuestionAnswering, config=EncoderConfig):
     """Where in the text the answer stands: one more feed-forward network, and no answer within the question. Inputs are
     [CLS] question [SEP] text [SEP]."""
 

@@ -133,7 +133,7 @@ class DilatedStack(nn.Module):
         return x
 
 
-class ByteNet(ConvolutionalTranslator):
+class ByteNet(ConvolutionalTranslator, config=ByteNetConfig):
     """Translation in linear time: convolutions only, no attention (Kalchbrenner et al. 2016).
 
     The decoder stands on the encoder: at position t it reads the encoder's vector of position t, added to the embedding

@@ -160,7 +160,7 @@ class GatedStack(nn.Module):
         self.leave = linear(config.d_model, width)
 
 
-class ConvSeq2Seq(ConvolutionalTranslator):
+class ConvSeq2Seq(ConvolutionalTranslator, config=ConvSeq2SeqConfig):
     """ConvS2S, convolutional sequence to sequence learning (Gehring et al. 2017).
 
     Embeddings and learned positions; in the encoder, convolutions around each position, in the decoder, up to it, all

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from txlib.attention.grid import LocalAttention2d, NonLocalBlock, check_channels
 from txlib.layers.convolution import check_kernel
 from txlib.models.encoder import HeadOutput
+from txlib.models.model import Model
 from txlib.models.outputs import cross_entropy
 from txlib.models.stack import ModelConfig
 
@@ -118,7 +119,7 @@ class Bottleneck(nn.Module):
         return F.relu(self.shortcut(x) + self.widen_norm(self.widen(y)))
 
 
-class ConvNet(nn.Module):
+class ConvNet(Model, config=ConvNetConfig):
     """Says what an image shows: a stem, stages of bottlenecks, the mean over all pixels, one linear layer.
 
     `sizes.parameters(model)` counts what it learns, `sizes.forward_flops(model, pixel_values)` what it computes.

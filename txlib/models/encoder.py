@@ -14,6 +14,7 @@ from txlib.layers.feedforward import dropout
 from txlib.layers.initialise import initialise
 from txlib.layers.position_config import check_two_sided, name_of
 from txlib.models.inputs import check_ids, check_shape, real_tokens, together
+from txlib.models.model import Model
 from txlib.models.outputs import Output, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
 
@@ -74,7 +75,7 @@ class HeadOutput(Output):
     loss: Float[Tensor, ""] | None = None
 
 
-class Encoder(nn.Module):
+class Encoder(Model, config=EncoderConfig):
     """The encoder: tokens, positions and segments are added and normalised, then go through the blocks (§3).
 
     Args:
@@ -96,6 +97,9 @@ class Encoder(nn.Module):
         self.encoder = Stack(block, config.layers, max_length=config.max_length)
         self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
         initialise(self, config)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"pooler": self.pooler is not None}
 
     def forward(
         self,
@@ -162,7 +166,7 @@ class Encoder(nn.Module):
         return position
 
 
-class EncoderHead(nn.Module):
+class EncoderHead(Model):
     """An encoder with a task: subclasses make scores of its vectors, and perhaps a loss and an output of their own.
     A task whose labels have other names lists them in `label_names`; `loss` then gets a tuple of all.
 

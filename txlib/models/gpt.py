@@ -12,6 +12,7 @@ from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding,
 from txlib.layers.feedforward import dropout
 from txlib.layers.initialise import initialise
 from txlib.models.inputs import check_ids, check_labels, real_tokens, together
+from txlib.models.model import Model
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
 
@@ -60,7 +61,7 @@ class CausalLMOutput(Output):
     loss: Float[Tensor, ""] | None = None
 
 
-class GPT(nn.Module):
+class GPT(Model, config=GPTConfig):
     """Embedding, blocks that look back only, output projection (Radford et al. 2018, §3.1; Radford et al. 2019,
     §2.3).
     """

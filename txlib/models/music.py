@@ -29,7 +29,7 @@ class MusicConfig(GPTConfig):
             )
 
 
-class MusicTransformer(GPT):
+class MusicTransformer(GPT, config=MusicConfig):
     """A GPT with relative attention by skewing (Huang et al. 2019, §3.4), which is told whose turn it is.
 
     On the grid of `GridTokenizer` a distance is an interval in time and voice, and each head learns a vector for each.

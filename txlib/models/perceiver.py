@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from txlib.attention import LayerContext
+from txlib.attention.masks.shared import sharing
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import (
     BlockConfig,
@@ -27,6 +28,7 @@ from txlib.layers import (
 from txlib.layers.convolution import check_kernel
 from txlib.models.encoder import HeadOutput
 from txlib.models.inputs import check_ids, real_tokens
+from txlib.models.model import Model
 from txlib.models.outputs import Output, cross_entropy, output
 from txlib.models.perceiver_inputs import Modalities, pixel_array
 from txlib.models.stack import ModelConfig
@@ -167,16 +169,17 @@ class LatentEncoder(nn.Module):
             )
         mask = real_tokens(attention_mask, inputs.shape[:2])
         x = self.latents.expand(inputs.shape[0], -1, -1)  # (batch, latents, d_model)
-        for number in range(self.config.repeats):
-            if number < self.cross_attends:
-                x = self.cross[min(number, len(self.cross) - 1)](x, inputs, mask)
-            first = min(number * self.config.layers, len(self.layers) - self.config.layers)
-            for layer in self.layers[first : first + self.config.layers]:
-                x = layer(x)
+        with sharing(mask):
+            for number in range(self.config.repeats):
+                if number < self.cross_attends:
+                    x = self.cross[min(number, len(self.cross) - 1)](x, inputs, mask)
+                first = min(number * self.config.layers, len(self.layers) - self.config.layers)
+                for layer in self.layers[first : first + self.config.layers]:
+                    x = layer(x)
         return x
 
 
-class Perceiver(nn.Module):
+class Perceiver(Model, config=PerceiverConfig):
     """Look, think, look again …; the answer is the mean of the latents, projected (Jaegle et al. 2021, §3)."""
 
     __call__: Callable[..., PerceiverOutput]  # nn.Module's own says Any
@@ -209,7 +212,7 @@ class Perceiver(nn.Module):
         return PerceiverOutput(logits=logits, last_hidden_state=latents, loss=loss)
 
 
-class PerceiverIO(nn.Module):
+class PerceiverIO(Model, config=PerceiverIOConfig):
     """Look once, think, and answer: each output query reads the latents, by itself (Jaegle et al. 2022, §3)."""
 
     __call__: Callable[..., PerceiverOutput]  # nn.Module's own says Any
@@ -273,7 +276,7 @@ class PerceiverLMConfig(PerceiverIOConfig):
             )
 
 
-class PerceiverForMaskedLM(nn.Module):
+class PerceiverForMaskedLM(Model, config=PerceiverLMConfig):
     """Guess the masked bytes: a query for each position (Jaegle et al. 2022, §4.1)."""
 
     __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
@@ -366,7 +369,7 @@ class AnswersOutput(Output):
     loss: Float[Tensor, ""] | None = None
 
 
-class PerceiverClassifier(nn.Module):
+class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
     """One model for images, for bytes, and for both at once: whatever is there is one array, and each question about it
     is an output query."""
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from txlib.layers.packed import PackedLinear
-from txlib.models.families import FAMILIES, OWN, TENSORS, Family
+from txlib.models.families import FAMILIES, TENSORS, Family
+from txlib.models.model import MODELS
 from txlib.models.stored import CONFIG, WEIGHTS, PretrainedError, Weights, find_folder, read_json, some
 
 GENERATION, SEARCH = "generation_config.json", ("bad_words_ids",)
@@ -141,10 +142,9 @@ def find_family(settings: dict[str, Any], where: Path) -> Family:
 
 def choose_family(model: nn.Module, model_type: str | None) -> Family:
     """The format asked for, or the first that can say all."""
-    known = [head.model for head in OWN.heads.values()]
-    if type(model) not in known:
+    if type(model) not in MODELS.values():
         raise PretrainedError(
-            f"save_pretrained knows txlib's own models, {', '.join(kind.__name__ for kind in known)}, and not "
+            f"save_pretrained knows models that name their config's class, {', '.join(MODELS)}, and not "
             f"{type(model).__module__}.{type(model).__name__}; save its state_dict with safetensors.torch.save_file"
         )
     if model_type is not None and model_type not in FAMILIES:

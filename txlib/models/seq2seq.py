@@ -142,7 +142,7 @@ class RecurrentLayer(nn.Module):
         return x + out if self.residual else out, new if isinstance(new, tuple) else (new,)
 
 
-class Seq2Seq(TranslationModel):
+class Seq2Seq(TranslationModel, config=Seq2SeqConfig):
     """Encoder, decoder, and one embedding matrix for source, target and output; see the top of the file.
 
     Where c_t waits for s_{t-1} (Bahdanau's order, input feeding), the decoder goes step by step, while training, too.

@@ -19,6 +19,7 @@ from txlib.attention.mechanism import check_dropout
 from txlib.attention.sets import FORMULAS
 from txlib.layers import BlockConfig
 from txlib.layers.feedforward import dropout
+from txlib.models.model import Model
 from txlib.models.outputs import Output, output
 from txlib.models.stack import ModelConfig
 
@@ -113,7 +114,7 @@ class SetOutput(Output):
     last_hidden_state: Float[Tensor, "batch elements d_model"]
 
 
-class SetModel(nn.Module):
+class SetModel(Model):
     """Encode, pool, decode. Subclasses say how to encode."""
 
     __call__: Callable[..., SetOutput]  # nn.Module's own says Any
@@ -153,7 +154,7 @@ class SetModel(nn.Module):
         return SetOutput(logits=self.decoder(pooled, real), last_hidden_state=hidden)
 
 
-class SetTransformer(SetModel):
+class SetTransformer(SetModel, config=SetTransformerConfig):
     """SABs or ISABs, then PMA, SABs and a linear layer (Lee et al. 2019, §3.3)."""
 
     def __init__(self, config: SetTransformerConfig):
@@ -172,7 +173,7 @@ class SetTransformer(SetModel):
         return x
 
 
-class DeepSets(SetModel):
+class DeepSets(SetModel, config=DeepSetsConfig):
     """ρ(pool of φ(x)): layers for each element, a pool, and layers for the whole (Zaheer et al. 2017, §3.1)."""
 
     def __init__(self, config: DeepSetsConfig):

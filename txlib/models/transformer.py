@@ -41,7 +41,7 @@ class TransformerConfig(TranslationConfig):
         check_two_sided(self.block.position)
 
 
-class Transformer(TranslationModel):
+class Transformer(TranslationModel, config=TransformerConfig):
     """Encoder, decoder, and one embedding matrix for source, target and output (Vaswani et al. 2017, §3.4)."""
 
     def __init__(self, config: TransformerConfig):

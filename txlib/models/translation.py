@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import TokenEmbedding
 from txlib.models.inputs import check_ids
+from txlib.models.model import Model
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig
 
@@ -63,7 +64,7 @@ class Seq2SeqOutput(Output):
     loss: Float[Tensor, ""] | None = None
 
 
-class TranslationModel(nn.Module, ABC):
+class TranslationModel(Model, ABC):
     """An encoder–decoder with one embedding matrix for source, target and output.
 
     Args:

@@ -32,6 +32,7 @@ from txlib.layers.position import check_even
 from txlib.layers.position_config import check_two_sided
 from txlib.models.gpt import CausalLMOutput, next_token_loss
 from txlib.models.inputs import check_ids, real_tokens, together
+from txlib.models.model import Model
 from txlib.models.outputs import auxiliary_loss, output
 from txlib.models.stack import ModelConfig
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel, check_source
@@ -308,7 +309,7 @@ class UniversalSeq2SeqOutput(Seq2SeqOutput):
     encoder_ponder: Int[Tensor, "batch source"] | None = None
 
 
-class UniversalTransformer(TranslationModel):
+class UniversalTransformer(TranslationModel, config=UniversalTransformerConfig):
     """Encoder, decoder, each one block with halting of its own, and one embedding matrix for source, target and output.
 
     `encoder.pondering` and `decoder.pondering` are what the last batch took; tokens equal to pad_id are not counted.
@@ -380,7 +381,7 @@ class UniversalCausalLMOutput(CausalLMOutput):
     ponder: Int[Tensor, "batch length"] | None = None
 
 
-class UniversalGPT(nn.Module):
+class UniversalGPT(Model, config=UniversalGPTConfig):
     """Decoder-only: one block that looks back only, applied again and again; a language model as `GPT` is.
 
     Token vectors are scaled by √d_model, as in the encoder–decoder, since signals of size 1 are added to them.

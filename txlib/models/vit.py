@@ -16,6 +16,7 @@ from txlib.layers.patches import Grid, PatchEmbedding
 from txlib.layers.position_config import POSITIONS, name_of
 from txlib.models.encoder import EncoderOutput
 from txlib.models.inputs import together
+from txlib.models.model import Model
 from txlib.models.outputs import Output, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
 
@@ -107,7 +108,7 @@ class ImageOutput(Output):
     distillation_logits: Float[Tensor, "batch labels"] | None = None
 
 
-class ViT(nn.Module):
+class ViT(Model, config=ViTConfig):
     """The encoder of pictures: a class token and the patches, with their positions, go through the blocks (§3.1).
 
     Args:
@@ -129,6 +130,9 @@ class ViT(nn.Module):
         for layer in self.encoder.layers:
             layer.self_attention.rotary = self.rotary
         self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
+
+    def arguments(self) -> dict[str, Any]:
+        return {"pooler": self.pooler is not None}
 
     def forward(
         self,
@@ -183,7 +187,7 @@ class ViT(nn.Module):
         return self.config.grid_of(*shape[2:])
 
 
-class ViTForImageClassification(nn.Module):
+class ViTForImageClassification(Model, config=ViTConfig):
     """A label for a picture: one linear layer, which starts at zero (§3.2), on what stands for the whole.
 
     With a distillation token there are two such layers. Both learn, from the label and from the teacher's label, and
@@ -202,6 +206,9 @@ class ViTForImageClassification(nn.Module):
         self.base = ViT(config, pooler=False) if base is None else base
         self.classifier = self.zero_linear(labels)
         self.distillation_classifier = self.zero_linear(labels) if config.distillation else None
+
+    def arguments(self) -> dict[str, Any]:
+        return {"labels": self.classifier.out_features}
 
     def forward(
         self,

@@ -25,6 +25,7 @@ from txlib.models import (
     Transformer,
     TransformerConfig,
 )
+from txlib.models.model import MODELS
 from txlib.models.pretrained import PretrainedError, load_pretrained, save_pretrained
 
 close = {"rtol": 1e-5, "atol": 1e-5}
@@ -733,6 +734,29 @@ def test_our_own_format(name, tmp_path):
     refused(tmp_path, "format=1, this txlib reads format=2", "load it with the txlib that wrote it")
     change(tmp_path, format=3)
     refused(tmp_path, "format=3", "install a newer txlib")
+
+
+def test_a_model_of_your_own_is_saved_when_it_names_its_config(tmp_path):
+    config = GPTConfig(11, BlockConfig.of_sizes(16, 4, 20, position="none"), layers=1)
+    try:
+
+        class Mine(GPT, config=GPTConfig):
+            def __init__(self, config: GPTConfig, extra: int = 1):
+                super().__init__(config)
+                self.extra = torch.nn.Parameter(torch.randn(extra))
+
+            def arguments(self):
+                return {"extra": len(self.extra)}
+
+        model = Mine(config, extra=3).eval()
+        settings = same_again(model, tmp_path)
+        assert settings["architectures"] == ["Mine"] and settings["arguments"] == {"extra": 3}
+    finally:
+        MODELS.pop("Mine", None)
+    with pytest.raises(PretrainedError, match="architecture .Mine. is unknown"):
+        load_pretrained(tmp_path)
+    with pytest.raises(TypeError, match="txlib.models.gpt has a model GPT already"):
+        type("GPT", (GPT,), {"__module__": "mine"}, config=GPTConfig)
 
 
 def test_what_is_no_model_of_ours_is_not_saved(tmp_path):
