@@ -1,4 +1,4 @@
-"""What BERT is pre-trained on, and the heads that it is fine-tuned with (Devlin et al. 2019)."""
+"""BERT's pre-training tasks and the heads for fine-tuning (Devlin et al. 2019)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOut
 from txlib.models.inputs import check_ids, check_shape
 from txlib.models.outputs import Output, output
 
-Both = tuple[Tensor, Tensor]  # scores, or labels, of a task that asks for two things
+Both = tuple[Tensor, Tensor]  # scores or labels of a task with two outputs
 
 
 @output
@@ -38,7 +38,7 @@ class SpanOutput(Output):
 
 
 class MaskedLMHead(nn.Module):
-    """One more layer, then the embedding's own matrix as output projection, with a bias (§3.1, Task #1)."""
+    """One more layer, then the embedding's matrix as output projection, with a bias (§3.1, Task #1)."""
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -52,15 +52,15 @@ class MaskedLMHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "*batch d_model"], embedding: Float[Tensor, "vocab d_model"]
     ) -> Float[Tensor, "*batch vocab"]:
-        """A logit for each token of the vocabulary."""
+        """Return a logit for each token of the vocabulary."""
         return F.linear(self.norm(self.activation(self.dense(hidden))), embedding, self.bias)
 
 
 class BertForPreTraining(EncoderHead, config=EncoderConfig):
-    """Guess the masked tokens, and whether sentence B came after sentence A (§3.1). With both labels, the loss is the
+    """Predict the masked tokens, and whether sentence B follows sentence A (§3.1). With both labels, the loss is the
     sum of both.
 
-    labels: the token that stood there, and -100 where none is asked for; next_sentence_label: 0 where B follows A, 1
+    labels: the original token, and -100 where none is to be predicted; next_sentence_label: 0 where B follows A, 1
     where it is a random sentence.
     """
 
@@ -74,7 +74,7 @@ class BertForPreTraining(EncoderHead, config=EncoderConfig):
         self.next_sentence = self.linear(2)
 
     def score(self, out: EncoderOutput) -> Both:
-        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
+        assert out.pooler_output is not None  # `EncoderHead` requires the pooler
         tokens = self.predictions(out.last_hidden_state, self.base.embedding.weight)  # (batch, length, vocab)
         return tokens, self.next_sentence(out.pooler_output)
 
@@ -86,7 +86,7 @@ class BertForPreTraining(EncoderHead, config=EncoderConfig):
 
 
 class BertForMaskedLM(EncoderHead, config=EncoderConfig):
-    """Guess the masked tokens: logits (batch, length, vocab_size), labels as in `BertForPreTraining`."""
+    """Predict the masked tokens: logits (batch, length, vocab_size), labels as in `BertForPreTraining`."""
 
     pooled = False
 
@@ -99,7 +99,7 @@ class BertForMaskedLM(EncoderHead, config=EncoderConfig):
 
 
 class BertForNextSentencePrediction(EncoderHead, config=EncoderConfig):
-    """Does sentence B come after sentence A? logits: (batch, 2), column 0 for "is next"."""
+    """Predict whether sentence B follows sentence A; logits: (batch, 2), column 0 for "is next"."""
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__(config, base)
@@ -124,11 +124,11 @@ class BertForSequenceClassification(EncoderHead, config=EncoderConfig):
         return {"labels": self.classifier.out_features}
 
     def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
-        """The first token."""
+        """Return the first token."""
         return (torch.arange(input_ids.shape[1], device=input_ids.device) == 0).long().expand_as(input_ids)
 
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch labels"]:
-        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
+        assert out.pooler_output is not None  # `EncoderHead` requires the pooler
         return self.classifier(self.drop(out.pooler_output))
 
     def loss(self, logits: Float[Tensor, "batch labels"], labels: Tensor) -> Float[Tensor, ""]:
@@ -160,8 +160,9 @@ class BertForTokenClassification(EncoderHead, config=EncoderConfig):
 
 
 class BertForMultipleChoice(EncoderHead, config=EncoderConfig):
-    """Which of several continuations is right: each is read with the question and gets one score (§4.4). Inputs are
-    (batch, choices, length), logits (batch, choices).
+    """Choose the right one of several continuations: each gets one score, read together with the question (§4.4).
+
+    Inputs are (batch, choices, length), logits (batch, choices).
     """
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
@@ -178,7 +179,7 @@ class BertForMultipleChoice(EncoderHead, config=EncoderConfig):
         global_attention_mask: Int[Tensor, "batch choices length"] | None = None,
         **labels: Tensor | None,
     ) -> HeadOutput:
-        """As the other heads, with one more axis; labels: the number of the right choice."""
+        """Return scores as the other heads do, with one more axis; labels: the index of the right choice."""
         check_ids(input_ids, axes="batch, choices, length")
         targets = self.chosen_labels(labels)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, global_attention_mask)
@@ -188,18 +189,20 @@ class BertForMultipleChoice(EncoderHead, config=EncoderConfig):
         return self.output(scores, None if targets is None else self.loss(scores, targets))
 
     def global_tokens(self, input_ids: Int[Tensor, "batch_choices length"]) -> Int[Tensor, "batch_choices length"]:
-        """The choice: all after the two separators that follow the question."""
-        place = torch.arange(input_ids.shape[1], device=input_ids.device)
-        return (place > self.question_end(input_ids) + 1).long()
+        """Return the choice: all tokens after the two separators that follow the question."""
+        position = torch.arange(input_ids.shape[1], device=input_ids.device)
+        return (position > self.question_end(input_ids) + 1).long()
 
     def score(self, out: EncoderOutput) -> Float[Tensor, "batch_choices 1"]:
-        assert out.pooler_output is not None  # `EncoderHead` sees to the pooler
+        assert out.pooler_output is not None  # `EncoderHead` requires the pooler
         return self.classifier(self.drop(out.pooler_output))
 
 
 class BertForQuestionAnswering(EncoderHead, config=EncoderConfig):
-    """Where in the text the answer stands: a start and an end logit for each token (§4.2; Figure 4c). With
-    start_positions and end_positions, the loss is the mean of both; positions outside the input are not counted."""
+    """Find the answer in a text: a start and an end logit for each token (§4.2; Figure 4c).
+
+    With start_positions and end_positions, the loss is the mean of both; positions outside the input are not counted.
+    """
 
     label_names = ("start_positions", "end_positions")
 
@@ -212,9 +215,9 @@ class BertForQuestionAnswering(EncoderHead, config=EncoderConfig):
         self.span = self.linear(2)
 
     def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
-        """The question: all before the first separator."""
-        place = torch.arange(input_ids.shape[1], device=input_ids.device)
-        return (place < self.question_end(input_ids)).long()
+        """Return the question: all tokens before the first separator."""
+        position = torch.arange(input_ids.shape[1], device=input_ids.device)
+        return (position < self.question_end(input_ids)).long()
 
     def score(self, out: EncoderOutput) -> Both:
         start, end = self.span(out.last_hidden_state).unbind(dim=-1)  # (batch, length) each

@@ -1,4 +1,4 @@
-"""The encoder that reads in both directions: BERT and its kin are configs of it (Devlin et al. 2019, §3)."""
+"""The encoder that reads in both directions: BERT and its relatives are configs of it (Devlin et al. 2019, §3)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ class EncoderConfig(ModelConfig):
 
     Args:
         vocab_size: number of tokens.
-        block: what each block is made of.
+        block: config of each block.
         layers: number of blocks.
         max_length: longest input in tokens.
         segments: kinds of `token_type_ids`: sentence A and sentence B.
-        classifier_dropout: before the heads' last layer; None: as the block's `dropout`.
-        init_std: spread of the first weights.
-        pad_id: the token that fills up short sentences.
-        sep_id: the token after a question, where a head must find its end.
-        positions_after_pad: positions count the real tokens only, from pad_id + 1 on, as in RoBERTa and Longformer.
+        classifier_dropout: before the heads' last layer; None: the block's `dropout`.
+        init_std: standard deviation of the initial weights.
+        pad_id: the token that pads short sentences.
+        sep_id: the token after a question, by which heads find its end.
+        positions_after_pad: whether positions count real tokens only, from pad_id + 1 on, as in RoBERTa and Longformer.
     """
 
     vocab_size: int
@@ -55,7 +55,7 @@ class EncoderConfig(ModelConfig):
 
     @property
     def first_position(self) -> int:
-        """Of the first token."""
+        """Position of the first token."""
         return self.pad_id + 1 if self.positions_after_pad else 0
 
 
@@ -69,17 +69,17 @@ class EncoderOutput(Output):
 
 @output
 class HeadOutput(Output):
-    """logits: of tokens, labels or choices, as the head says; loss: a number, or None without labels."""
+    """logits: of tokens, labels or choices, depending on the head; loss: a number, or None without labels."""
 
     logits: Float[Tensor, "batch *scores"]
     loss: Float[Tensor, ""] | None = None
 
 
 class Encoder(Model, config=EncoderConfig):
-    """The encoder: tokens, positions and segments are added and normalised, then go through the blocks (§3).
+    """The encoder: tokens, positions and segments are added, normalized and passed through the blocks (§3).
 
     Args:
-        pooler: also make one vector of the whole input, from its first token.
+        pooler: whether to also make one vector of the whole input, from its first token.
     """
 
     __call__: Callable[..., EncoderOutput]  # nn.Module's own says Any
@@ -115,14 +115,14 @@ class Encoder(Model, config=EncoderConfig):
         Args:
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
             token_type_ids: each token's segment; None: all are in segment 0.
-            position_ids: where each token stands; None: 0, 1, 2 …, padding included, or as the config has it.
-            mask: what else a position may not see, such as `sliding_window(256)`.
+            position_ids: each token's position; None: 0, 1, 2 …, including padding, or as the config says.
+            mask: a further restriction of what positions see, such as `sliding_window(256)`.
             global_attention_mask: 1 = a token that sees everything and that everything sees, where the config's block
                 has a `LongformerConfig` as its mixer.
 
         Raises:
-            ValueError: for an id that the config has no place for, for position_ids where positions are not added, and
-                for a text of no tokens, where there is a pooler.
+            ValueError: for an id outside the config's sizes, for position_ids where positions are not added, and for an
+                empty text where there is a pooler.
         """
         check_ids(input_ids, max_length=None if self.config.positions_after_pad else self.config.max_length)
         check_shape(token_type_ids, "token_type_ids", input_ids.shape)
@@ -150,10 +150,10 @@ class Encoder(Model, config=EncoderConfig):
         return EncoderOutput(last_hidden_state=hidden, pooler_output=pooled)
 
     def positions_of(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:
-        """Real tokens are counted from pad_id + 1 on; padding stands at pad_id.
+        """Return positions: real tokens count from pad_id + 1 on; padding has pad_id.
 
         Raises:
-            ValueError: when there are more than max_length, where that is seen without waiting for a GPU.
+            ValueError: when there are more than max_length; checked on the CPU only, where it needs no synchronization.
         """
         real = (input_ids != self.config.pad_id).long()
         position = real.cumsum(dim=1) * real + self.config.pad_id
@@ -167,8 +167,9 @@ class Encoder(Model, config=EncoderConfig):
 
 
 class EncoderHead(Model):
-    """An encoder with a task: subclasses make scores of its vectors, and perhaps a loss and an output of their own.
-    A task whose labels have other names lists them in `label_names`; `loss` then gets a tuple of all.
+    """An encoder with a task: subclasses compute scores from its vectors and may override the loss and the output.
+
+    A task with other names for its labels lists them in `label_names`; `loss` then gets a tuple of all.
 
     Args:
         base: an encoder to build on, e.g. a pre-trained one; None for a new one.
@@ -187,42 +188,42 @@ class EncoderHead(Model):
         self.base = Encoder(config, pooler=self.pooled) if base is None else base
 
     def marked(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"] | None:
-        """The tokens that are global unless a call says otherwise (Beltagy et al. 2020, §3.1)."""
+        """Return the tokens that are global unless a call gives others (Beltagy et al. 2020, §3.1)."""
         if not isinstance(self.config.block.mixer, LongformerConfig):
             return None
         return self.global_tokens(input_ids)
 
     def global_tokens(self, input_ids: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"] | None:
-        """What the task needs: none, unless a subclass says more."""
+        """Return the global tokens of the task; None unless a subclass overrides it."""
         return None
 
     def question_end(
         self, input_ids: Int[Tensor, "batch length"], instead: str = "global_attention_mask"
     ) -> Int[Tensor, "batch 1"]:
-        """Where the first separator stands.
+        """Return the position of the first separator.
 
         Args:
-            instead: what a call may give where there is none.
+            instead: the argument to name in the error as an alternative.
 
         Raises:
-            ValueError: when the config knows no separator, or a sentence has none.
+            ValueError: when the config has no separator, or a sentence has none.
         """
         check_ids(input_ids)
         sep_id = self.config.sep_id
         if sep_id is None:
             raise ValueError(f"where the question ends is not known: set sep_id in the config, or give {instead}")
-        found = input_ids == sep_id
-        if not found.any(dim=1).all():
-            number = int((~found.any(dim=1)).nonzero()[0, 0])
+        separator = input_ids == sep_id
+        if not separator.any(dim=1).all():
+            number = int((~separator.any(dim=1)).nonzero()[0, 0])
             raise ValueError(f"sentence {number} has no separator, sep_id={sep_id}, after its question: give {instead}")
-        return found.long().argmax(dim=1, keepdim=True)
+        return separator.long().argmax(dim=1, keepdim=True)
 
     def score(self, out: EncoderOutput) -> Any:
         """Return the logits: a tensor (batch, …), or a tuple where a task asks for several things."""
         raise NotImplementedError
 
     def loss(self, logits: Any, labels: Any) -> Float[Tensor, ""]:
-        """Return how wrong they are."""
+        """Return the loss of these logits."""
         return cross_entropy(logits, labels)
 
     def output(self, logits: Any, loss: Float[Tensor, ""] | None) -> Any:
@@ -233,7 +234,7 @@ class EncoderHead(Model):
         """Return the labels that a call gives, a tuple where there are several; None where any is missing.
 
         Raises:
-            TypeError: for a keyword that is none of them.
+            TypeError: for any other keyword.
         """
         for name in labels.keys() - set(self.label_names):
             raise TypeError(f"{type(self).__name__} takes no {name}; its labels are {', '.join(self.label_names)}")
@@ -251,11 +252,11 @@ class EncoderHead(Model):
         mask: Mask | None = None,
         global_attention_mask: Int[Tensor, "batch length"] | None = None,
         **labels: Tensor | None,
-    ) -> Any:  # what `output` makes; `__call__` says which
-        """Return scores, and with labels their loss. The rest is as in `Encoder`.
+    ) -> Any:  # the result of `output`; `__call__` has its type
+        """Return scores, and with labels their loss; other arguments as in `Encoder`.
 
         Args:
-            global_attention_mask: None marks what the task needs, where the config has projections for global tokens.
+            global_attention_mask: None marks the task's own, where the config has projections for global tokens.
             labels: under the names in `label_names`.
         """
         targets = self.chosen_labels(labels)
@@ -264,12 +265,12 @@ class EncoderHead(Model):
         return self.output(logits, None if targets is None else self.loss(logits, targets))
 
     def linear(self, outputs: int) -> nn.Linear:
-        """A head's last layer."""
+        """Return a head's last layer."""
         layer = nn.Linear(self.config.block.d_model, outputs)
         initialise(layer, self.config)
         return layer
 
     def drop(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Dropout, while training."""
-        share = self.config.classifier_dropout
-        return dropout(x, self.config.block.dropout if share is None else share, self.training)
+        """Apply dropout while training."""
+        dropout_p = self.config.classifier_dropout
+        return dropout(x, self.config.block.dropout if dropout_p is None else dropout_p, self.training)

@@ -23,13 +23,13 @@ class GPTConfig(ModelConfig):
 
     Args:
         vocab_size: number of tokens.
-        block: what each block is made of.
+        block: config of each block.
         layers: number of blocks.
-        max_length: the context: most tokens that the model sees at a time.
-        tie_embeddings: use the embedding's matrix as the output projection, too.
-        embedding_dropout: on the sum of token and position vectors; None: as the block's `dropout`.
-        init_std: spread of the first weights. Those that are added to the residual stream start smaller by
-            √(2 · layers), so that its variance does not grow with depth (Radford et al. 2019, §2.3).
+        max_length: context length: most tokens that the model sees at a time.
+        tie_embeddings: use the embedding's matrix as the output projection as well.
+        embedding_dropout: on the sum of token and position vectors; None: the block's `dropout`.
+        init_std: standard deviation of the initial weights, smaller by √(2 · layers) for matrices whose output is added
+            to the residual stream, so that its variance does not grow with depth (Radford et al. 2019, §2.3).
         bos_id, eos_id, pad_id: the vocabulary's special tokens, where it has them; several may end a text.
     """
 
@@ -50,7 +50,7 @@ class GPTConfig(ModelConfig):
 
 @output
 class CausalLMOutput(Output):
-    """What a decoder returns, under Hugging Face's names.
+    """Output of a decoder, under Hugging Face's names.
 
     logits: (batch, length, vocab_size), row i predicts token i + 1; last_hidden_state: (batch, length, d_model); loss:
     mean over the labels that count, or None without labels.
@@ -62,9 +62,7 @@ class CausalLMOutput(Output):
 
 
 class GPT(Model, config=GPTConfig):
-    """Embedding, blocks that look back only, output projection (Radford et al. 2018, §3.1; Radford et al. 2019,
-    §2.3).
-    """
+    """Embedding, causal blocks and output projection (Radford et al. 2018, §3.1; Radford et al. 2019, §2.3)."""
 
     __call__: Callable[..., CausalLMOutput]  # nn.Module's own says Any
 
@@ -79,7 +77,7 @@ class GPT(Model, config=GPTConfig):
         self.initialise()
 
     def initialise(self) -> None:
-        """Start all matrices anew; see `GPTConfig.init_std`."""
+        """Draw all weights again; see `GPTConfig.init_std`."""
         initialise(self, self.config, self.config.init_std / (2 * self.config.layers) ** 0.5)
 
     def forward(
@@ -93,12 +91,12 @@ class GPT(Model, config=GPTConfig):
         """Predict each next token.
 
         Args:
-            attention_mask: 1 = a real token, 0 = padding, on either side; None: all are real. With a cache it covers
-                the past, too.
+            attention_mask: 1 = a real token, 0 = padding, on either side; None: all are real. With a cache it also
+                covers the past.
             labels: usually the input itself: they are shifted here, so that row i of the logits is compared with label
                 i + 1. -100 is not counted. While training, the load-balancing loss of experts is added.
             cache: from `new_cache`; input_ids then holds the new tokens only.
-            mask: what else a position may not see, such as `sliding_window(256)`.
+            mask: a further restriction of what positions see, such as `sliding_window(256)`.
         """
         hidden = self.decode(input_ids, attention_mask, cache, mask)
         logits = self.logits(hidden)
@@ -114,7 +112,7 @@ class GPT(Model, config=GPTConfig):
         cache: DecoderCache | None = None,
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
+        """Return one vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
         past = cache.length if cache else 0
         check_ids(input_ids, past=past, max_length=self.config.max_length)
         real = real_tokens(attention_mask, (input_ids.shape[0], past + input_ids.shape[1]))
@@ -124,18 +122,18 @@ class GPT(Model, config=GPTConfig):
     def embed(
         self, input_ids: Int[Tensor, "batch length"], attention_mask: Tensor | None = None, past: int = 0
     ) -> Float[Tensor, "batch length d_model"]:
-        """Token vectors, plus positions where the config adds them. Padding does not count as a position."""
+        """Return token vectors, plus positions where the config adds them. Padding does not count as a position."""
         x = self.embedding(input_ids)
         if self.position is not None:
             position = None  # (batch, length)
             if attention_mask is not None:
                 position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]
             x = self.position(x, past, position)
-        share = self.config.embedding_dropout
-        return dropout(x, self.config.block.dropout if share is None else share, self.training)
+        dropout_p = self.config.embedding_dropout
+        return dropout(x, self.config.block.dropout if dropout_p is None else dropout_p, self.training)
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """Unnormalised log-probabilities of the next token."""
+        """Return unnormalized log-probabilities of the next token."""
         return F.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
 
     @property
@@ -144,11 +142,11 @@ class GPT(Model, config=GPTConfig):
         return self.embedding.weight if self.output is None else self.output.weight
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
-        """An empty cache for `decode`; see `TransformerBlock.new_cache`."""
+        """Return an empty cache for `decode`; see `TransformerBlock.new_cache`."""
         return self.decoder.new_cache(capacity)
 
     def routing(self) -> list[Routing]:
-        """Where the last batch's tokens went, in each layer of experts."""
+        """Return the last batch's routing in each layer of experts."""
         layers = (layer for layer in self.modules() if isinstance(layer, MixtureOfExperts))
         return [layer.routing for layer in layers if layer.routing is not None]
 

@@ -1,4 +1,4 @@
-"""What every model checks of its inputs, and how it turns masks of them into rules."""
+"""Checks of every model's inputs, and masks from them."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -20,12 +20,12 @@ def check_ids(
     past: int = 0,
     max_length: int | None = None,
 ) -> None:
-    """Refuse what is not a batch of ids. Ids that are too large are found by the embedding.
+    """Refuse what is not a batch of ids. The embedding refuses ids that are too large.
 
     Args:
-        axes: what the tensor must have.
+        axes: names of the axes that the tensor must have.
         past: positions in the cache.
-        max_length: the most positions that the model sees at a time, where there is a limit.
+        max_length: the most positions that the model sees at a time; None for no limit.
 
     Raises:
         TypeError: when they are not a tensor of whole numbers.
@@ -47,7 +47,7 @@ def check_ids(
 
 
 def check_shape(tensor: Tensor | None, name: str, expected: Sequence[int], *, broadcast: bool = False) -> None:
-    """Refuse a tensor that does not belong to the tokens.
+    """Refuse a tensor whose shape differs from the tokens'.
 
     Args:
         expected: shape of the tokens.
@@ -63,7 +63,7 @@ def check_shape(tensor: Tensor | None, name: str, expected: Sequence[int], *, br
 
 
 def check_labels(labels: Any, scores: Sequence[int]) -> None:
-    """Refuse labels that do not belong to the scores.
+    """Refuse labels that do not match the scores.
 
     Args:
         scores: shape of the logits without their last axis, the classes.
@@ -82,10 +82,10 @@ def check_labels(labels: Any, scores: Sequence[int]) -> None:
 
 
 def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Sequence[int]) -> Mask | None:
-    """Return a mask for the field's 1 = keep; None when it hides nothing, where that is seen without waiting for a GPU.
+    """Return the mask of an attention_mask with 1 = keep; None when it hides nothing, which is checked on the CPU only.
 
     Args:
-        shape: (batch, length) of what is to be masked.
+        shape: (batch, length) of the tokens.
 
     Raises:
         TypeError: for a rule instead of a tensor.
@@ -99,15 +99,15 @@ def real_tokens(attention_mask: Int[Tensor, "batch length"] | None, shape: Seque
             f"mask={attention_mask}"
         )
     check_shape(attention_mask, "attention_mask", shape)
-    at_hand = attention_mask.device.type == "cpu" and not torch.compiler.is_compiling()
-    return None if at_hand and bool(attention_mask.all()) else padding_from_mask(attention_mask)
+    can_check = attention_mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    return None if can_check and bool(attention_mask.all()) else padding_from_mask(attention_mask)
 
 
 def together(*masks: Mask | None) -> Mask | None:
-    """Return what all of these masks allow.
+    """Return the intersection of these masks.
 
     Raises:
-        TypeError: for what is no rule: a model hands rules to its mechanisms, not tensors.
+        TypeError: for anything but a `Mask`: models give their mechanisms rules, not tensors.
     """
     for mask in masks:
         if mask is not None and not isinstance(mask, Mask):

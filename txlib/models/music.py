@@ -11,7 +11,7 @@ from txlib.models.gpt import GPT, GPTConfig
 
 @dataclass(frozen=True)
 class MusicConfig(GPTConfig):
-    """Sizes of a Music Transformer. Its block's position is "skewed"; another one makes a rival of it.
+    """Sizes of a Music Transformer. Its block's position is "skewed"; others serve as baselines.
 
     Args:
         voices: how many take turns: token i belongs to voice i mod voices.
@@ -30,11 +30,11 @@ class MusicConfig(GPTConfig):
 
 
 class MusicTransformer(GPT, config=MusicConfig):
-    """A GPT with relative attention by skewing (Huang et al. 2019, §3.4), which is told whose turn it is.
+    """A GPT with relative attention by skewing (Huang et al. 2019, §3.4) and a learned vector for each voice.
 
     On the grid of `GridTokenizer` a distance is an interval in time and voice, and each head learns a vector for each.
-    Which voice a token belongs to no distance says, and most tokens are `hold`, which says it least; so each voice has
-    a vector that is added to its tokens, in place of absolute positions. (The paper's model has to learn to count.)
+    Distances do not reveal the voice of a token, and most tokens are `hold`, which does not either. So each voice has a
+    vector that is added to its tokens instead of absolute positions. (The paper's model has to learn to count.)
     """
 
     config: MusicConfig
@@ -46,9 +46,9 @@ class MusicTransformer(GPT, config=MusicConfig):
     def embed(
         self, input_ids: Int[Tensor, "batch length"], attention_mask: Tensor | None = None, past: int = 0
     ) -> Float[Tensor, "batch length d_model"]:
-        """Token vectors, plus those of their voices. Padding takes no turn."""
+        """Return token vectors, plus those of their voices. Padding does not count as a turn."""
         if attention_mask is None:
-            place = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)  # (length,)
+            position = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)  # (length,)
         else:
-            place = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # (batch, length)
-        return super().embed(input_ids, attention_mask, past) + self.voice[place % self.config.voices]
+            position = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, past:]  # (batch, length)
+        return super().embed(input_ids, attention_mask, past) + self.voice[position % self.config.voices]

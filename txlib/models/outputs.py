@@ -1,4 +1,4 @@
-"""What models return, and the loss that all of them share."""
+"""Outputs of models, and the loss that they share."""
 
 from dataclasses import dataclass, fields
 from typing import Any, dataclass_transform
@@ -15,12 +15,12 @@ from txlib.models.inputs import check_labels
 
 @dataclass(frozen=True)
 class Output:
-    """Fields by name, as Hugging Face calls them: `out.logits` or `out["logits"]`; by number as there, too: the loss
-    comes first, and what is None is not counted.
+    """A model's output, with Hugging Face's names and order: `out.logits` or `out["logits"]`; by index, the loss comes
+    first and fields that are None are not counted.
     """
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """The fields that are there."""
+        """Return the fields that are not None, the loss first."""
         names = sorted((field.name for field in fields(self)), key=lambda name: name != "loss")
         return tuple(getattr(self, name) for name in names if getattr(self, name) is not None)
 
@@ -35,7 +35,7 @@ class Output:
 
 @dataclass_transform(frozen_default=True)
 def output(kind: type) -> type:
-    """A frozen dataclass that torch can look into, so that `torch.export` and `torch.compile` accept it."""
+    """Make a class a frozen dataclass and a pytree, so that `torch.export` and `torch.compile` accept it."""
     kind = dataclass(frozen=True)(kind)
     register_dataclass(kind, serialized_type_name=f"txlib.{kind.__name__}")
     return kind
@@ -44,10 +44,11 @@ def output(kind: type) -> type:
 def cross_entropy(
     logits: Float[Tensor, "*batch classes"], labels: Int[Tensor, "*batch"], reduction: str = "mean"
 ) -> Float[Tensor, ""]:
-    """Mean (or "sum") over the labels that count, in 32 bits at least.
+    """Return the mean (or "sum") over the labels that count, in at least 32 bits.
 
     Raises:
-        TypeError, ValueError: see `check_labels`; also for a label that is no class, on the CPU, where torch notices.
+        TypeError, ValueError: see `check_labels`; ValueError also for a label outside the classes, where torch notices
+            it: on the CPU.
     """
     check_labels(labels, logits.shape[:-1])
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -63,8 +64,9 @@ def cross_entropy(
 
 
 def auxiliary_loss(model: nn.Module) -> Float[Tensor, ""] | float:
-    """What parts of a model add to the mean loss of a token while it is trained, each by its own weight: experts their
-    balance, a recurrence its ponder cost. They speak of the last batch. 0 where no part adds anything.
+    """Return the sum of a model's auxiliary losses for the last batch, times their weights; 0 if it has none.
+
+    Experts add their balance, a recurrence its ponder cost.
     """
-    parts: list[Any] = [part for part in model.modules() if hasattr(part, "auxiliary_loss")]
-    return sum((part.auxiliary_loss() for part in parts), 0.0)
+    modules: list[Any] = [module for module in model.modules() if hasattr(module, "auxiliary_loss")]
+    return sum((module.auxiliary_loss() for module in modules), 0.0)

@@ -1,8 +1,8 @@
-"""Perceivers: a few latents read an array of any length and kind, and think about it (Jaegle et al. 2021, 2022).
+"""Perceivers: a few latents read an array of any length and kind (Jaegle et al. 2021, 2022).
 
-Attention over n inputs costs n². Here m learned vectors, the latents, ask the questions: a cross-attention costs n · m,
-and each layer after it m², whatever n is. `Perceiver` reads its input again and again, and answers with the mean of the
-latents; `PerceiverIO` reads it once, and answers as many output queries as there are.
+Attention over n inputs costs n². Here m learned vectors, the latents, are the queries: a cross-attention costs n · m,
+and each layer after it m², independent of n. `Perceiver` reads its input repeatedly and classifies the mean of the
+latents; `PerceiverIO` reads it once and returns one vector for each output query.
 """
 
 from collections.abc import Callable
@@ -36,17 +36,17 @@ from txlib.models.stack import ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class LatentConfig(ModelConfig):
-    """What both Perceivers share: latents that read an array.
+    """Fields that both Perceivers' configs share.
 
     Args:
-        block: what each layer of the latents is made of; d_model is the width of a latent.
+        block: config of each layer of the latents; d_model is the width of a latent.
         d_input: width of the array that is read.
-        latents: how many there are.
-        layers: in one block of layers.
-        repeats: how often there is such a block.
-        cross: what a cross-attention is made of; None: as `block`, with one head as wide as the array (Jaegle et al.
+        latents: number of latents.
+        layers: number of layers in one block of layers.
+        repeats: number of such blocks.
+        cross: config of a cross-attention; None: as `block`, with one head as wide as the array (Jaegle et al.
             2021, §4.1; the width as in the released code).
-        init_std: spread of the first latents and output queries (Jaegle et al. 2021, appendix C).
+        init_std: standard deviation of the initial latents and output queries (Jaegle et al. 2021, appendix C).
     """
 
     block: BlockConfig
@@ -72,7 +72,7 @@ class LatentConfig(ModelConfig):
 
     @property
     def reading(self) -> BlockConfig:
-        """What a cross-attention is made of."""
+        """Config of a cross-attention."""
         if self.cross is not None:
             return self.cross
         return self.block.replace(heads=1, kv_heads=None, head_dim=self.d_input, value_dim=None)
@@ -84,9 +84,9 @@ class PerceiverConfig(LatentConfig):
 
     Args:
         labels: number of classes.
-        distinct_cross, distinct_blocks: how many cross-attentions and blocks of layers have weights of their own; all
-            later ones share those of the last. Sharing the first cross-attention, too, made training unstable (Jaegle
-            et al. 2021, §4.1).
+        distinct_cross, distinct_blocks: number of cross-attentions and blocks of layers with separate weights; later
+            ones share those of the last. Sharing the first cross-attention as well made training unstable (Jaegle et
+            al. 2021, §4.1).
     """
 
     labels: int
@@ -104,9 +104,9 @@ class PerceiverIOConfig(LatentConfig):
     """Sizes of a Perceiver IO.
 
     Args:
-        decoder: what the cross-attention of the output queries is made of; d_model is the width of a query.
-        query_residual: whether what is read is added to the query.
-        outputs: width of each answer, by a last linear layer; None: that of the query, as it comes.
+        decoder: config of the cross-attention of the output queries; d_model is the width of a query.
+        query_residual: whether the attention's output is added to the query.
+        outputs: width of each answer, by a last linear layer; None: the query's width, without that layer.
     """
 
     decoder: BlockConfig
@@ -120,8 +120,9 @@ class PerceiverIOConfig(LatentConfig):
 
 @output
 class PerceiverOutput(Output):
-    """logits: (batch, labels), or an answer for each output query; last_hidden_state: the latents, (batch, latents,
-    d_model); loss: a number, or None without labels."""
+    """logits: (batch, labels), or one vector for each output query; last_hidden_state: the latents, (batch, latents,
+    d_model); loss: a number, or None without labels.
+    """
 
     logits: Float[Tensor, "batch *query outputs"]
     last_hidden_state: Float[Tensor, "batch latents d_model"]
@@ -129,10 +130,10 @@ class PerceiverOutput(Output):
 
 
 class LatentEncoder(nn.Module):
-    """Latents that read an array, and think: cross-attentions, and blocks of layers among the latents.
+    """Latents that read an array: cross-attentions, and blocks of layers among the latents.
 
     Args:
-        cross_attends: how many of the blocks begin with a look at the array.
+        cross_attends: number of blocks that begin with a cross-attention to the array.
         distinct_cross, distinct_blocks: see `PerceiverConfig`.
     """
 
@@ -158,10 +159,10 @@ class LatentEncoder(nn.Module):
         inputs: Float[Tensor, "batch length d_input"],
         attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch latents d_model"]:
-        """What the latents have read.
+        """Return the latents after reading the inputs.
 
         Args:
-            attention_mask: 1 = there, 0 = padding.
+            attention_mask: 1 = real, 0 = padding.
         """
         if inputs.shape[-1] != self.config.d_input:
             raise ValueError(
@@ -170,17 +171,17 @@ class LatentEncoder(nn.Module):
         mask = real_tokens(attention_mask, inputs.shape[:2])
         x = self.latents.expand(inputs.shape[0], -1, -1)  # (batch, latents, d_model)
         with sharing(mask):
-            for number in range(self.config.repeats):
-                if number < self.cross_attends:
-                    x = self.cross[min(number, len(self.cross) - 1)](x, inputs, mask)
-                first = min(number * self.config.layers, len(self.layers) - self.config.layers)
+            for index in range(self.config.repeats):
+                if index < self.cross_attends:
+                    x = self.cross[min(index, len(self.cross) - 1)](x, inputs, mask)
+                first = min(index * self.config.layers, len(self.layers) - self.config.layers)
                 for layer in self.layers[first : first + self.config.layers]:
                     x = layer(x)
         return x
 
 
 class Perceiver(Model, config=PerceiverConfig):
-    """Look, think, look again …; the answer is the mean of the latents, projected (Jaegle et al. 2021, §3)."""
+    """Repeated cross-attention and self-attention; logits are the mean latent, projected (Jaegle et al. 2021, §3)."""
 
     __call__: Callable[..., PerceiverOutput]  # nn.Module's own says Any
 
@@ -201,10 +202,10 @@ class Perceiver(Model, config=PerceiverConfig):
         attention_mask: Int[Tensor, "batch length"] | None = None,
         labels: Int[Tensor, "batch"] | None = None,
     ) -> PerceiverOutput:
-        """A label for the array. What it should know of where each input stands must be in the array.
+        """Return logits of the array, which must include the positions of its elements.
 
         Args:
-            attention_mask: 1 = there, 0 = padding.
+            attention_mask: 1 = real, 0 = padding.
         """
         latents = self.encoder(inputs, attention_mask)
         logits = self.classifier(latents.mean(dim=1))
@@ -213,7 +214,7 @@ class Perceiver(Model, config=PerceiverConfig):
 
 
 class PerceiverIO(Model, config=PerceiverIOConfig):
-    """Look once, think, and answer: each output query reads the latents, by itself (Jaegle et al. 2022, §3)."""
+    """Reads its input once; each output query then reads the latents independently (Jaegle et al. 2022, §3)."""
 
     __call__: Callable[..., PerceiverOutput]  # nn.Module's own says Any
 
@@ -230,11 +231,11 @@ class PerceiverIO(Model, config=PerceiverIOConfig):
         queries: Float[Tensor, "#batch query d_query"],
         attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> PerceiverOutput:
-        """An answer for each query.
+        """Return one vector for each query.
 
         Args:
-            queries: what is asked for, such as a position; one set for the batch, or one for each.
-            attention_mask: of the inputs: 1 = there, 0 = padding.
+            queries: such as positions to predict; one set for the batch, or one for each example.
+            attention_mask: of the inputs: 1 = real, 0 = padding.
         """
         latents = self.encoder(inputs, attention_mask)
         return PerceiverOutput(logits=self.decode(latents, queries), last_hidden_state=latents)
@@ -242,24 +243,24 @@ class PerceiverIO(Model, config=PerceiverIOConfig):
     def decode(
         self, latents: Float[Tensor, "batch latents d_model"], queries: Float[Tensor, "#batch query d_query"]
     ) -> Float[Tensor, "batch query outputs"]:
-        """The answers of latents that have read, some queries at a time if you like: no query sees another."""
+        """Return the outputs for these queries, which may come in parts: no query sees another."""
         width = self.config.decoder.d_model
         if queries.shape[-1] != width:
             raise ValueError(
                 f"the output queries have width {queries.shape[-1]}, this model's have decoder.d_model={width}"
             )
-        answers = self.decoder(queries.expand(latents.shape[0], -1, -1), latents)
-        return answers if self.output is None else self.output(answers)
+        out = self.decoder(queries.expand(latents.shape[0], -1, -1), latents)
+        return out if self.output is None else self.output(out)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerceiverLMConfig(PerceiverIOConfig):
-    """Sizes of a masked language model on bytes. Queries are as wide as the embedding, which writes the logits, too.
+    """Sizes of a masked language model on bytes. Queries are as wide as the embedding, which is also the output matrix.
 
     Args:
-        vocab_size: the bytes, and six special tokens before them: see `byte_tokenizer`.
+        vocab_size: the bytes, after six special tokens; see `byte_tokenizer`.
         max_length: longest input.
-        pad_id: the token that fills up short texts.
+        pad_id: the token that pads short texts.
     """
 
     vocab_size: int = 262
@@ -277,7 +278,7 @@ class PerceiverLMConfig(PerceiverIOConfig):
 
 
 class PerceiverForMaskedLM(Model, config=PerceiverLMConfig):
-    """Guess the masked bytes: a query for each position (Jaegle et al. 2022, §4.1)."""
+    """Predict the masked bytes, with one query for each position (Jaegle et al. 2022, §4.1)."""
 
     __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
 
@@ -296,13 +297,13 @@ class PerceiverForMaskedLM(Model, config=PerceiverLMConfig):
         attention_mask: Int[Tensor, "batch length"] | None = None,
         labels: Int[Tensor, "batch length"] | None = None,
     ) -> HeadOutput:
-        """A guess for each position of the input: logits (batch, length, vocab_size).
+        """Return logits for each position of the input: (batch, length, vocab_size).
 
-        `transformers` answers for all max_length positions, whatever the length of the input; the first are ours.
+        `transformers` returns all max_length positions, whatever the length of the input; these are the first ones.
 
         Args:
             attention_mask: 1 = a real token, 0 = padding.
-            labels: the token that stood there, and -100 where none is asked for.
+            labels: the original token, and -100 where none is to be predicted.
 
         Raises:
             ValueError: when the input is longer than max_length.
@@ -319,14 +320,14 @@ class PerceiverClassifierConfig(PerceiverIOConfig):
     """Sizes of a model that reads images, bytes, or both as one array, and answers one or more questions about it.
 
     Args:
-        labels: number of classes of each question; each has an output query of its own.
-        vocab_size, max_length: of bytes, see `PerceiverLMConfig`; None: it reads none.
+        labels: number of classes of each question; each has a separate output query.
+        vocab_size, max_length: of bytes, see `PerceiverLMConfig`; None: no bytes.
         d_bytes: width of a byte's embedding, to which its learned position is added.
-        byte_kernel: of a convolution over the bytes, odd: one look at the array can weigh letters, but not read words,
-            unless each element knows its neighbours; 1: it does not, and there is none.
-        image_size: points along each dimension; None: it reads no images.
+        byte_kernel: of a convolution over the bytes, odd; with it each byte carries its neighbors, so that one
+            cross-attention can read words and not only letters; 1: no convolution.
+        image_size: points along each dimension; None: no images.
         channels, bands: of an image, and of its positions' `fourier_features`.
-        pad_id: the token that fills up short texts.
+        pad_id: the token that pads short texts.
     """
 
     labels: tuple[int, ...]
@@ -346,13 +347,13 @@ class PerceiverClassifierConfig(PerceiverIOConfig):
         if not self.labels or min(self.labels) < 1:
             raise ValueError(f"labels={self.labels} must be the number of classes of each question, such as (10, 2)")
         if self.outputs is not None:
-            raise ValueError(f"outputs={self.outputs} beside labels={self.labels}: leave it out")
+            raise ValueError(f"outputs={self.outputs} with labels={self.labels}: leave it out")
         if not self.widths:
             raise ValueError("a classifier reads bytes, images or both: set vocab_size, image_size or both")
 
     @property
     def widths(self) -> dict[str, int]:
-        """Of each modality's array."""
+        """Width of each modality's array."""
         widths = {}
         if self.image_size is not None:
             widths["pixels"] = self.channels + len(self.image_size) * (2 * self.bands + 1)
@@ -363,15 +364,14 @@ class PerceiverClassifierConfig(PerceiverIOConfig):
 
 @output
 class AnswersOutput(Output):
-    """logits: of each question, (batch, its labels); loss: a number, or None without labels."""
+    """logits: (batch, labels) of each question; loss: a number, or None without labels."""
 
     logits: tuple[Float[Tensor, "batch _"], ...]
     loss: Float[Tensor, ""] | None = None
 
 
 class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
-    """One model for images, for bytes, and for both at once: whatever is there is one array, and each question about it
-    is an output query."""
+    """One model for images, bytes, or both: the inputs are one array, and each question is an output query."""
 
     __call__: Callable[..., AnswersOutput]  # nn.Module's own says Any
 
@@ -396,19 +396,19 @@ class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
         attention_mask: Int[Tensor, "batch length"] | None = None,
         labels: Int[Tensor, "batch questions"] | None = None,
     ) -> AnswersOutput:
-        """The answers to all questions.
+        """Return logits for all questions.
 
         Args:
             pixel_values, input_ids: either, or both.
             attention_mask: of the bytes: 1 = a real one, 0 = padding.
-            labels: of each question; -100 where there is none. The loss is the mean over those that there are.
+            labels: of each question, -100 for none. The loss is the mean over the labels that count.
         """
         inputs, mask = self.array(pixel_values, input_ids, attention_mask)
         answers = self.base(inputs, self.queries[None], mask).logits  # (batch, questions, d_query)
-        logits = tuple(each(answers[:, number]) for number, each in enumerate(self.classifiers))
+        logits = tuple(classifier(answers[:, index]) for index, classifier in enumerate(self.classifiers))
         if labels is None:
             return AnswersOutput(logits=logits)
-        losses = [cross_entropy(each, labels[:, number], "sum") for number, each in enumerate(logits)]
+        losses = [cross_entropy(scores, labels[:, index], "sum") for index, scores in enumerate(logits)]
         return AnswersOutput(logits=logits, loss=torch.stack(losses).sum() / (labels != IGNORE_INDEX).sum())
 
     def array(
@@ -417,7 +417,7 @@ class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
         input_ids: Int[Tensor, "batch length"] | None,
         attention_mask: Int[Tensor, "batch length"] | None,
     ) -> tuple[Float[Tensor, "batch points d_input"], Int[Tensor, "batch points"] | None]:
-        """What is there as one array, and what of it is no padding."""
+        """Return the inputs as one array, and its attention mask."""
         config, arrays = self.config, {}
         if pixel_values is not None:
             expected = (config.channels, *(config.image_size or ()))

@@ -12,7 +12,7 @@ from txlib.layers import fourier_features, grid_positions
 def pixel_array(
     pixel_values: Float[Tensor, "batch channels *size"], bands: int | None = None
 ) -> Float[Tensor, "batch points features"]:
-    """An image, a sound or a video as an array: of each point its channels, and where it stands.
+    """Return an image, a sound or a video as an array: the channels and position of each point.
 
     Args:
         bands: of the positions' `fourier_features`, 2 bands + 1 for each dimension; None: no positions.
@@ -21,19 +21,19 @@ def pixel_array(
     points = pixel_values.flatten(2).transpose(1, 2)  # (batch, points, channels)
     if bands is None:
         return points
-    where = fourier_features(grid_positions(*size), bands, size).to(points)  # (points, features)
-    return torch.cat([points, where.expand(len(points), -1, -1)], dim=-1)
+    position = fourier_features(grid_positions(*size), bands, size).to(points)  # (points, features)
+    return torch.cat([points, position.expand(len(points), -1, -1)], dim=-1)
 
 
 class Modalities(nn.Module):
-    """Arrays of several kinds as one: a learned vector, the modality's embedding, pads each to one width, and they
-    follow one another (Jaegle et al. 2021, §4.2).
+    """Concatenates arrays of several modalities, each padded to one width by its modality's learned embedding
+    (Jaegle et al. 2021, §4.2).
 
     Args:
         widths: of each modality's array, by its name.
-        d_input: width of the one array; more than any of theirs, for the latents must tell them apart.
-        init_std: spread of the first embeddings. Small: the norm before attention sees them beside what the array
-            says, and large ones would drown it.
+        d_input: width of the joint array, larger than any of theirs, to leave room for the embeddings.
+        init_std: standard deviation of the initial embeddings; small, as the norm before attention sees them next to
+            the array's values, which large ones would drown.
     """
 
     def __init__(self, widths: Mapping[str, int], d_input: int, *, init_std: float = 0.02):
@@ -49,10 +49,10 @@ class Modalities(nn.Module):
         )
 
     def forward(self, arrays: Mapping[str, Float[Tensor, "batch _ _"]]) -> Float[Tensor, "batch length d_input"]:
-        """The arrays that are there, one after another in the given order; any may be left out."""
+        """Return the arrays concatenated in the given order; any may be missing."""
         if not arrays or (unknown := arrays.keys() - self.embedding.keys()):
-            known = ", ".join(self.embedding)
-            raise ValueError(f"give arrays of {known}, got {', '.join(sorted(unknown)) if arrays else 'none'}")
+            names = ", ".join(self.embedding)
+            raise ValueError(f"give arrays of {names}, got {', '.join(sorted(unknown)) if arrays else 'none'}")
         sizes = {name: len(array) for name, array in arrays.items()}
         if len(set(sizes.values())) > 1:
             raise ValueError(f"the arrays belong to different numbers of examples, {sizes}; give as many of each")

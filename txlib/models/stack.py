@@ -1,4 +1,4 @@
-"""What encoder–decoder, encoder and decoder share: a stack of blocks, its cache and masks."""
+"""The stack of blocks, with its cache and masks, that all Transformers share."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -22,15 +22,15 @@ from txlib.layers import BlockConfig, TransformerBlock
 
 @dataclass(frozen=True)
 class ModelConfig(Config):
-    """A model's config."""
+    """The base of all models' configs."""
 
-    if TYPE_CHECKING:  # a field of each subclass that is made of `TransformerBlock`s, among its own
+    if TYPE_CHECKING:  # a field of each subclass whose model has `TransformerBlock`s
 
         @property
         def block(self) -> BlockConfig: ...
 
     def check_at_least_one(self, *names: str) -> None:
-        """Refuse sizes that no model can have; None is not looked at.
+        """Refuse sizes below 1; None is accepted.
 
         Raises:
             ValueError: naming the first.
@@ -45,7 +45,7 @@ class ModelConfig(Config):
         """Return the config, if it is one of this class.
 
         Raises:
-            TypeError: it is something else, such as a dict.
+            TypeError: for anything else, such as a dict.
         """
         if not isinstance(config, cls):
             examples = {"block": "BlockConfig.of_sizes(d_model, heads, d_ff, …)"}
@@ -64,7 +64,7 @@ class Stack(nn.Module):
     Args:
         cross: whether each block also reads a memory.
         causal: whether no position ever sees a later one.
-        max_length: longest sequence, where there is a limit.
+        max_length: longest sequence; None for no limit.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Stack(nn.Module):
             TransformerBlock(config, cross=cross, layer=LayerContext(number, layers, max_length, causal, shared=shared))
             for number in range(layers)
         )
-        own_masks: dict[Mask, Mask] = {}  # equal ones become the same, so that `sharing` knows them
+        own_masks: dict[Mask, Mask] = {}  # equal masks become one object, so that `sharing` recognizes them
         for module in self.layers.modules():
             if isinstance(module, MultiHeadAttention) and module.mask is not None:
                 module.mask = own_masks.setdefault(module.mask, module.mask)
@@ -99,7 +99,7 @@ class Stack(nn.Module):
         cache: DecoderCache | None = None,
         global_attention_mask: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """See `TransformerBlock`."""
+        """Return the last block's output; arguments as in `TransformerBlock`."""
         bias = self.layers[0].self_attention.position_bias if self.shares_bias else None
         caches: Sequence[BlockCache | None] = cache or [None] * len(self.layers)
         with sharing(mask, memory_mask, global_attention_mask, *self.own_masks):

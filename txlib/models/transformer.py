@@ -19,7 +19,7 @@ class TransformerConfig(TranslationConfig):
     """Sizes of an encoder–decoder; the rest is in `TranslationConfig`.
 
     Args:
-        block: what each block of both stacks is made of.
+        block: config of each block of both stacks.
         encoder_layers, decoder_layers: number of blocks.
         max_length: longest sequence that learned positions can hold.
         scale_embedding: multiply token vectors by √d_model.
@@ -62,14 +62,14 @@ class Transformer(TranslationModel, config=TransformerConfig):
         decoder_mask: Mask | None = None,
         memory_mask: Mask | None = None,
     ) -> Seq2SeqOutput:
-        """Read the source, predict each next token of the target.
+        """Read the source and predict each next token of the target.
 
         Args:
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
             decoder_input_ids: the target after a start token; made from the labels unless given.
             labels: the target, ending in the end token; -100 is not counted. While training, `auxiliary_loss` is added.
-            mask, decoder_mask, memory_mask: what else a position may not see: source of source, target of target,
-                target of source.
+            mask, decoder_mask, memory_mask: further restrictions: of source to source, target to target, and
+                target to source.
         """
         memory, target = self.encode(input_ids, attention_mask, mask), self.target(decoder_input_ids, labels)
         hidden = self.decode(target, memory, attention_mask, mask=decoder_mask, memory_mask=memory_mask)
@@ -81,7 +81,7 @@ class Transformer(TranslationModel, config=TransformerConfig):
         attention_mask: Int[Tensor, "batch source"] | None = None,
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch source d_model"]:
-        """The memory: one vector for each source token."""
+        """Return the memory: one vector for each source token."""
         return self.encoder(self.embed(input_ids), together(real_tokens(attention_mask, input_ids.shape), mask))
 
     def decode(
@@ -93,12 +93,12 @@ class Transformer(TranslationModel, config=TransformerConfig):
         mask: Mask | None = None,
         memory_mask: Mask | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """One vector for each target token, from which `logits` predicts the next.
+        """Return one vector for each target token, from which `logits` predicts the next.
 
         Args:
             attention_mask: the source's; 1 = may be read.
             cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
-            mask, memory_mask: what else of the target and of the source may not be seen.
+            mask, memory_mask: further restrictions of target to target, and of target to source.
         """
         past = cache.length if cache else 0
         memory_mask = together(real_tokens(attention_mask, memory.shape[:2]), memory_mask)
@@ -107,7 +107,7 @@ class Transformer(TranslationModel, config=TransformerConfig):
         return hidden * hidden.shape[-1] ** -0.5 if self.config.scale_output else hidden
 
     def embed(self, input_ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:
-        """Token vectors, plus positions where the config adds them."""
+        """Return token vectors, plus positions where the config adds them."""
         check_ids(input_ids)
         x = self.embedding(input_ids)
         if self.position is not None:
@@ -115,5 +115,5 @@ class Transformer(TranslationModel, config=TransformerConfig):
         return dropout(x, self.config.block.dropout, self.training)
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
-        """An empty cache for `decode`; see `TransformerBlock.new_cache`."""
+        """Return an empty cache for `decode`; see `TransformerBlock.new_cache`."""
         return self.decoder.new_cache(capacity)

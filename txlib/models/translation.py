@@ -1,4 +1,4 @@
-"""What all translators share: one embedding matrix, and the way from ids to a loss."""
+"""Base of all translation models: one embedding matrix, and the steps from ids to a loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from txlib.models.stack import ModelConfig
 
 @dataclass(frozen=True)
 class TranslationConfig(ModelConfig):
-    """What every translator's config says beside its sizes.
+    """Fields that all translation models' configs share.
 
     Args:
         vocab_size: of the vocabulary that source and target share.
-        tie_embeddings: use the embedding's matrix as the output projection, too.
+        tie_embeddings: use the embedding's matrix as the output projection as well.
         pad_id, bos_id, eos_id: the vocabulary's special tokens; the decoder starts from bos_id.
-        bad_words_ids: sequences of tokens that a search never writes.
+        bad_words_ids: sequences of tokens that a search never generates.
     """
 
     vocab_size: int
@@ -53,7 +53,7 @@ class TranslationConfig(ModelConfig):
 
 @output
 class Seq2SeqOutput(Output):
-    """What an encoder–decoder returns, under Hugging Face's names.
+    """Output of an encoder–decoder, under Hugging Face's names.
 
     logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: a number, mean over
     the labels that count, or None without labels.
@@ -69,7 +69,7 @@ class TranslationModel(Model, ABC):
 
     Args:
         config: with vocab_size, pad_id, bos_id and tie_embeddings.
-        width: of token vectors, and of what `logits` reads.
+        width: of token vectors and of the decoder's output.
         scaled: multiply token vectors by √width.
         output_bias: add a learned number to each token's logit.
     """
@@ -91,7 +91,7 @@ class TranslationModel(Model, ABC):
         decoder_input_ids: Int[Tensor, "batch target"] | None = None,
         labels: Int[Tensor, "batch target"] | None = None,
     ) -> Seq2SeqOutput:
-        """Read the source, predict each next token of the target.
+        """Read the source and predict each next token of the target.
 
         Args:
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
@@ -103,10 +103,10 @@ class TranslationModel(Model, ABC):
         return self.scored(hidden, memory, labels)
 
     def target(self, decoder_input_ids: Tensor | None, labels: Tensor | None) -> Int[Tensor, "batch target"]:
-        """What the decoder reads.
+        """Return the decoder's input.
 
         Raises:
-            TypeError, ValueError: when there is neither; see `check_ids`.
+            TypeError, ValueError: when there is neither; see also `check_ids`.
         """
         if decoder_input_ids is not None:
             check_ids(decoder_input_ids, "decoder_input_ids")
@@ -117,7 +117,7 @@ class TranslationModel(Model, ABC):
         return shift_right(labels, self.config.bos_id, self.config.pad_id)
 
     def scored(self, hidden: Tensor, memory: Tensor, labels: Tensor | None) -> Seq2SeqOutput:
-        """The output, from what the decoder has made."""
+        """Return the output for the decoder's vectors."""
         logits = self.logits(hidden)
         loss = None if labels is None else cross_entropy(logits, labels)
         if loss is not None and self.training:
@@ -126,20 +126,20 @@ class TranslationModel(Model, ABC):
 
     @abstractmethod
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """The memory."""
+        """Return the memory."""
 
     @abstractmethod
     def decode(
         self, decoder_input_ids: Tensor, memory: Tensor, attention_mask: Tensor | None = None, cache: Any = None
     ) -> Tensor:
-        """One vector for each target token."""
+        """Return one vector for each target token."""
 
     @abstractmethod
     def new_cache(self) -> Any:
-        """An empty cache for `decode`."""
+        """Return an empty cache for `decode`."""
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """Unnormalised log-probabilities of the next token."""
+        """Return unnormalized log-probabilities of the next token."""
         return F.linear(hidden, self.embedding.weight, self.output_bias) if self.output is None else self.output(hidden)
 
     @property
@@ -149,16 +149,16 @@ class TranslationModel(Model, ABC):
 
 
 def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -> Int[Tensor, "batch target"]:
-    """What the decoder reads while it predicts the labels: the start token, then all labels but the last."""
+    """Return the decoder's input for these labels: the start token, then all labels but the last."""
     shifted = torch.cat([labels.new_full((labels.shape[0], 1), bos_id), labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORE_INDEX, pad_id)
 
 
 def check_source(input_ids: Int[Tensor, "batch source"]) -> None:
-    """Refuse a source without a place for a token.
+    """Refuse a source of length 0.
 
     Raises:
-        ValueError: saying what to do.
+        ValueError: with the remedy.
     """
     check_ids(input_ids)
     if not input_ids.shape[1]:

@@ -1,4 +1,4 @@
-"""The Vision Transformer: our encoder's blocks on the patches of a picture (Dosovitskiy et al. 2021)."""
+"""The Vision Transformer: the encoder's blocks on the patches of a picture (Dosovitskiy et al. 2021)."""
 
 import math
 from collections.abc import Callable
@@ -30,15 +30,15 @@ class ViTConfig(ModelConfig):
     Args:
         image_size: pixels of a side, or (height, width).
         patch_size: pixels of a patch's side; a patch is a token.
-        block: what each block is made of. Its position is that of a patch in the grid: "learned", or by row and column
+        block: config of each block. Its position is that of a patch in the grid: "learned", or by row and column
             "sinusoidal", "sinusoidal_concatenated", "rotary", "rotary_half" (Heo et al. 2024 take
             `RotaryConfig(base=100)`), or "none".
         layers: number of blocks.
-        channels: of a picture: 3 for colours, 1 for grey.
-        pool: what stands for the whole picture: "class", a learned token before the patches, as in BERT, or
+        channels: of a picture: 3 for color, 1 for gray.
+        pool: the vector of the whole picture: "class", a learned token before the patches, as in BERT, or
             "mean", of all patches, without such a token (Dosovitskiy et al. 2021, §3.1 and appendix D.3; Zhai et al.
             2022, §3.2).
-        distillation: a second token, which learns to say what a teacher says (Touvron et al. 2021, §4).
+        distillation: whether to add a second token, which learns a teacher's labels (Touvron et al. 2021, §4).
     """
 
     image_size: int | tuple[int, int]
@@ -54,7 +54,7 @@ class ViTConfig(ModelConfig):
         if self.pool not in POOLS:
             raise ValueError(f"pool={self.pool!r} is unknown; choose one of {', '.join(POOLS)}")
         if self.distillation and self.pool != "class":
-            raise ValueError(f"distillation adds a token beside the class token: pool='class', not {self.pool!r}")
+            raise ValueError(f"distillation adds a token to the class token: pool='class', not {self.pool!r}")
         if self.block.position is None or not self.block.position.on_grid:
             names = (word for word, position in POSITIONS.items() if position.on_grid)
             raise ValueError(
@@ -79,10 +79,10 @@ class ViTConfig(ModelConfig):
         return (self.pool == "class") + self.distillation
 
     def grid_of(self, height: int, width: int) -> Grid:
-        """Rows and columns of a picture's patches.
+        """Return rows and columns of a picture's patches.
 
         Raises:
-            ValueError: when patches of this size don't fill it.
+            ValueError: when the patch size does not divide height and width.
         """
         for name, size in ("height", height), ("width", width):
             if size < 1 or size % self.patch_size:
@@ -99,7 +99,7 @@ class ImageOutput(Output):
     """logits: (batch, labels); last_hidden_state: (batch, length, d_model), special tokens first; loss: a number, or
     None without labels.
 
-    distillation_logits: what the distillation token says, where there is one: `logits` is the mean of both tokens'.
+    distillation_logits: of the distillation token, if there is one; `logits` is then the mean of both tokens'.
     """
 
     logits: Float[Tensor, "batch labels"]
@@ -109,10 +109,10 @@ class ImageOutput(Output):
 
 
 class ViT(Model, config=ViTConfig):
-    """The encoder of pictures: a class token and the patches, with their positions, go through the blocks (§3.1).
+    """The encoder of pictures: a class token and the patches, with positions, pass through the blocks (§3.1).
 
     Args:
-        pooler: also make one vector of the picture, by a layer with tanh on what stands for the whole.
+        pooler: whether to also make one vector of the picture, by a tanh layer on its summary.
     """
 
     __call__: Callable[..., EncoderOutput]  # nn.Module's own says Any
@@ -140,15 +140,15 @@ class ViT(Model, config=ViTConfig):
         interpolate_pos_encoding: bool = False,
         mask: Mask | None = None,
     ) -> EncoderOutput:
-        """Look at pictures.
+        """Return the vectors of all tokens.
 
         Args:
-            pixel_values: channels first; as in training, often with a mean of 0.
-            interpolate_pos_encoding: take pictures of another size: positions are interpolated (§3.2).
-            mask: what a position may not see; the special tokens come first, then patches row by row.
+            pixel_values: channels first; scaled as in training, often to mean 0.
+            interpolate_pos_encoding: accept pictures of another size, with interpolated positions (§3.2).
+            mask: which positions may see which; the special tokens come first, then patches row by row.
 
         Raises:
-            ValueError: for pictures that the config does not describe.
+            ValueError: for pictures that do not fit the config.
         """
         grid = self.check(pixel_values, interpolate_pos_encoding)
         x = self.patches(pixel_values)  # (batch, patches, d_model)
@@ -163,11 +163,15 @@ class ViT(Model, config=ViTConfig):
         return EncoderOutput(last_hidden_state=hidden, pooler_output=pooled)
 
     def summary(self, hidden: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch d_model"]:
-        """What stands for the whole picture."""
+        """Return the vector of the whole picture."""
         return hidden[:, 0] if self.config.pool == "class" else hidden.mean(dim=1)
 
     def check(self, pixel_values: Tensor, interpolate_pos_encoding: bool) -> Grid:
-        """The grid of patches of these pictures, if they fit the model."""
+        """Return the grid of patches of these pictures.
+
+        Raises:
+            ValueError: when they do not fit the model.
+        """
         shape, channels = tuple(pixel_values.shape), self.config.channels
         expected = f"pixel_values have shape {shape}, expected (batch, channels={channels}, height, width)"
         if len(shape) != 4:
@@ -188,10 +192,10 @@ class ViT(Model, config=ViTConfig):
 
 
 class ViTForImageClassification(Model, config=ViTConfig):
-    """A label for a picture: one linear layer, which starts at zero (§3.2), on what stands for the whole.
+    """A label for a picture: one linear layer, which starts at zero (§3.2), on the picture's vector.
 
-    With a distillation token there are two such layers. Both learn, from the label and from the teacher's label, and
-    what they say is averaged (Touvron et al. 2021, §4).
+    With a distillation token there are two such layers, which learn from the label and from the teacher's label; their
+    logits are averaged (Touvron et al. 2021, §4).
 
     Args:
         labels: number of classes.
@@ -218,10 +222,10 @@ class ViTForImageClassification(Model, config=ViTConfig):
         mask: Mask | None = None,
         teacher_labels: Int[Tensor, "batch"] | None = None,
     ) -> ImageOutput:
-        """Logits, and with labels their loss; the rest is as in `ViT`.
+        """Return logits, and with labels their loss; other arguments as in `ViT`.
 
         Args:
-            teacher_labels: what a teacher says to these pictures, for the distillation token; None: the labels
+            teacher_labels: a teacher's labels of these pictures, for the distillation token; None: the labels
                 themselves.
         """
         if teacher_labels is not None and self.distillation_classifier is None:
@@ -231,13 +235,14 @@ class ViTForImageClassification(Model, config=ViTConfig):
         loss: Any = None if labels is None else cross_entropy(logits, labels)
         if self.distillation_classifier is None:
             return ImageOutput(logits=logits, last_hidden_state=hidden, loss=loss)
-        other = self.distillation_classifier(hidden[:, 1])
+        distilled = self.distillation_classifier(hidden[:, 1])
         if labels is not None:
-            loss = (loss + cross_entropy(other, labels if teacher_labels is None else teacher_labels)) / 2
-        return ImageOutput(logits=(logits + other) / 2, last_hidden_state=hidden, loss=loss, distillation_logits=other)
+            loss = (loss + cross_entropy(distilled, labels if teacher_labels is None else teacher_labels)) / 2
+        logits = (logits + distilled) / 2
+        return ImageOutput(logits=logits, last_hidden_state=hidden, loss=loss, distillation_logits=distilled)
 
     def zero_linear(self, labels: int) -> nn.Linear:
-        """A head that says nothing yet."""
+        """Return a linear layer of zeros."""
         layer = nn.Linear(self.config.block.d_model, labels)
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)

@@ -336,7 +336,7 @@ def config_with(**changes):
         (lambda: replace(LM, d_input=11), "decoder.d_model must be d_input, and outputs None, got 10, 11 and None"),
         (lambda: replace(BOTH, labels=()), r"labels=\(\) must be the number of classes of each question"),
         (lambda: replace(BOTH, byte_kernel=4), "byte_kernel=4 has no middle; choose an odd one, e.g. 5"),
-        (lambda: replace(BOTH, outputs=3), r"outputs=3 beside labels=\(10, 2\): leave it out"),
+        (lambda: replace(BOTH, outputs=3), r"outputs=3 with labels=\(10, 2\): leave it out"),
         (lambda: replace(BOTH, vocab_size=None, image_size=None), "set vocab_size, image_size or both"),
         (
             lambda: PerceiverClassifier(replace(BOTH, d_input=15)),

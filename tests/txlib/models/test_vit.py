@@ -383,7 +383,7 @@ def test_pixels_are_floats():
         ({"patch_size": 0}, "patch_size=0 must be at least 1"),
         ({"channels": 0}, "channels=0 must be at least 1"),
         ({"pool": "max"}, "pool='max' is unknown; choose one of class, mean"),
-        ({"pool": "mean", "distillation": True}, "distillation adds a token beside the class token"),
+        ({"pool": "mean", "distillation": True}, "distillation adds a token to the class token"),
         ({"block": BLOCK.replace(position="alibi")}, "position='alibi' does not know rows and columns; choose one of"),
         ({"block": BLOCK.replace(position=None)}, "position=None does not know rows and columns"),
     ],
