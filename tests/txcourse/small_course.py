@@ -8,7 +8,7 @@ from txgrade import notebook_runner
 from txgrade.authoring.exercise import read_exercise
 from txgrade.authoring.notebooks import learner_notebook
 
-SAMPLE = Path(__file__).parents[1] / "grading" / "sample" / "03_sample.py"
+SAMPLE = Path(__file__).parents[1] / "txgrade" / "sample" / "03_sample.py"
 LESSON, EXERCISE, SOLUTION = "notebooks/03_small.ipynb", "exercises/exercise_03_sample.ipynb", "solutions/03_s.ipynb"
 ANSWER = "def causal_mask(n):\n    return torch.ones(n, n).tril().bool()"
 

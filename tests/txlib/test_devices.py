@@ -14,15 +14,15 @@ from torch import nn
 from txlib.devices import to_device
 from txlib.training.blocks import compiled
 
-PLANS = "steps: "  # what a mask lets be seen is worked out on the CPU
+PLANS = "block_schedule: "  # what a mask lets be seen is worked out on the CPU
 PLANNED = "block_sparse", "bigbird", "longformer"
 MAY_WAIT = {
     "dense global": "primitives: ",
     "dense prefix": "primitives: ",
     "longformer": "longformer: ",  # which tokens are global
     "experts": "moe: ",  # how many tokens an expert gets
-    "bytenet": "conv_seq2seq: ends",  # how far each source is read
-    "step": "sampling: ",  # the text that is being written
+    "bytenet": "bytenet: ends",  # how far each source is read
+    "step": "decoding: ",  # the text that is being written
 }
 
 
