@@ -15,9 +15,7 @@ from txgrade.running.cluster import Network, cluster
     "address", ["tcp://10.0.0.5:8786", "10.0.0.5:8786", "tcp://[2001:db8::1]:8786", "ws://8.8.8.8:1"]
 )
 def test_another_machine_is_not_reached_unencrypted(address):
-    with pytest.raises(
-        ValueError, match="runs code as you, and .* listens .* tls://HOST:PORT .* --trust-network"
-    ):
+    with pytest.raises(ValueError, match="runs code as you, and .* listens .* tls://HOST:PORT .* --trust-network"):
         cluster(address, Network())
 
 
