@@ -186,7 +186,7 @@ for name, make in MODELS.items():
 @pytest.mark.slow
 def test_models_compile_without_a_break():
     """In a process of its own: the checks of annotations are no part of a model, and can't be compiled."""
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[3])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
     done = subprocess.run([sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

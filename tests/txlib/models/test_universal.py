@@ -230,7 +230,7 @@ def test_a_late_token_reads_the_keys_of_those_that_halted_long_before_it():
     assert max(taken[:4]) < max(taken[4:])
     whole = model(ids)
     assert_close(torch.cat([out.logits for out in outs], dim=1), whole.logits)
-    states, steps = cache.states, [len(block.self_attention) for block in cache]
+    states, steps = cache.states, [block.self_attention.length for block in cache]
     assert states.shape == (2, 8, 16) and steps[0] == 8 and steps == sorted(steps, reverse=True)
     cache.crop(5)
     again = torch.cat([model(ids[:, 5:7], cache=cache).logits, model(ids[:, 7:], cache=cache).logits], dim=1)

@@ -124,7 +124,7 @@ def test_several_processes_train_as_one(world, engine, alone, tmp_path):
 def test_a_killed_process_stops_all_with_one_message_and_the_run_goes_on(engine, alone, tmp_path):
     died = run(2, tmp_path / "run", engine, "--dies")
     assert died.returncode != 0
-    said = [line for line in died.stderr.splitlines() if "start all of them again with resume (--resume)" in line]
+    said = [line for line in died.stderr.splitlines() if "start all processes again with resume (--resume)" in line]
     assert len(said) == 1, died.stderr
     assert [path.name for path in Checkpoints(tmp_path / "run" / "checkpoints").all()] == ["step-00000003"]
     done = run(2, tmp_path / "run", engine, "--resume")
