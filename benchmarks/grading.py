@@ -75,7 +75,7 @@ SUBMISSIONS = {
 # What else a large class hands in: nothing, a notebook that ends its kernel, files that are no notebooks.
 STRANGE: list[tuple[dict[str, str] | str, int]] = [
     ({}, 0),
-    (RIGHT | {"scores": "import os; os._exit(0)"}, 4),
+    (RIGHT | {"scores": "import os; os._exit(0)"}, 2),  # the attention uses the scores, so it waits for them
     ("truncated", 0),
     ("I could not do it, sorry.", 0),
 ]

@@ -420,4 +420,5 @@ def test_junit_is_readable(graded):
     cases = list(xml.parse(graded[0] / "junit" / "bob.xml").getroot().iter("testcase"))
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     passed = {case.get("name") for case in cases} - failed
-    assert (failed, passed) == ({"causal-mask", "causal-mask, alone", "attention"}, set())  # the second check uses the mask: it waits
+    # The second check uses the mask: it is not judged alone until the mask is right.
+    assert (failed, passed) == ({"causal-mask", "causal-mask, alone", "attention"}, set())
