@@ -20,6 +20,7 @@
 # %%
 import copy
 import time
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +38,7 @@ from txlib.text import load_tokenizer
 
 # %%
 model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
+model.config = replace(model.config, max_length=2048)    # trained on 128; beyond, only its speed is of interest
 tokenizer = load_tokenizer(shipped("glassllm-en"))
 encode, decode = tokenizer.encode, tokenizer.decode
 V, L, d = model.config.vocab_size, model.config.layers, model.config.block.d_model
