@@ -45,10 +45,10 @@ def test_paths_exist():
 
 def test_the_mechanism_keeps_the_contract(example, monkeypatch):
     monkeypatch.setattr(Config, "registry", dict(Config.registry))
-    report = check_mechanism(example("txlib/attention/plain_average.py").PlainAverageConfig())
+    report = check_mechanism(example("txlib/attention/cosine.py").CosineConfig())
     assert not report.skipped and not report.refused
     torch.manual_seed(0)
-    example("tests/txlib/attention/test_plain_average.py").test_it_is_dense_attention_with_equal_scores()
+    example("tests/txlib/attention/test_cosine.py").test_it_is_a_softmax_of_cosines()
 
 
 def test_the_family_gives_the_numbers_of_transformers(example, monkeypatch, tmp_path):
