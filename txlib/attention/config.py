@@ -31,6 +31,13 @@ class Config:
             cls.name = name
             Config.registry[name] = cls
 
+    def __new__(cls, *args: Any, **values: Any) -> "Config":
+        """Refuse a field that the config lacks, and suggest the nearest."""
+        names = [field.name for field in fields(cls)]
+        if wrong := [name for name in values if name not in names]:
+            raise TypeError(unknown(f"{cls.__name__} has no field {wrong[0]!r}", wrong[0], names))
+        return super().__new__(cls)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and strings, for JSON.
 

@@ -31,7 +31,7 @@ from txlib.attention import (
     padding,
     sliding_window,
 )
-from txlib.layers import BlockConfig, LayerNorm, RMSNorm, TransformerBlock
+from txlib.layers import BlockConfig, LayerNorm, RMSNorm, RotaryConfig, TransformerBlock
 
 SMALL = BlockConfig.of_sizes(d_model=12, heads=3, d_ff=20)
 DOUBLE = {"dtype": torch.float64}
@@ -276,3 +276,11 @@ def test_bfloat16_is_close_to_double(norm_first):
     out = block.bfloat16()(x.bfloat16(), causal())
     assert out.dtype == torch.bfloat16
     assert_close(out.double(), expected, atol=0.15, rtol=0.05)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_misspelled_field_is_told_the_nearest():
+    with pytest.raises(TypeError, match="BlockConfig has no field 'd_modell', did you mean 'd_model'?"):
+        BlockConfig(d_modell=64)
+    with pytest.raises(TypeError, match="RotaryConfig has no field 'bas', did you mean 'base'?"):
+        RotaryConfig(bas=1e6)
