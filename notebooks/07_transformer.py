@@ -782,7 +782,8 @@ def beam(model, ids, beams=4, max_length=20):                      # ids (1, sou
 
 # %% tags=["nbval-ignore-output"]
 def compare(index):
-    ids = torch.tensor([[*vocabulary.encode(german[index]), EOS]], device=default_device())  # (1, source)
+    numbers = [*vocabulary.encode(german[index]), EOS]
+    ids = torch.tensor([numbers], device=default_device())        # (1, source)
     return beam(model, ids, beams=1), beam(model, ids)
 
 
@@ -1015,7 +1016,9 @@ prove_equal(ours, theirs, what="BLEU of the trained model")
 # number of parameters. Where do the two differ? (If you see no list of parts, run the cell.)
 
 # %%
-paper_block = BlockConfig.of_sizes(d_model=192, heads=4, d_ff=768, norm_first=False, position="sinusoidal")
+paper_block = BlockConfig.of_sizes(
+    d_model=192, heads=4, d_ff=768, norm_first=False, position="sinusoidal"
+)
 paper = LibraryTransformer(TransformerConfig(len(vocabulary), paper_block, 3, 3))
 explore.transformer({"post-norm, the paper's": paper, "pre-norm, ours": library})
 

@@ -38,7 +38,7 @@ from txlib.text import load_tokenizer
 
 # %%
 model = load_pretrained(shipped("glassllm-en"), dtype=torch.float32)
-model.config = replace(model.config, max_length=2048)    # trained on 128; beyond, only its speed is of interest
+model.config = replace(model.config, max_length=2048)    # trained on 128; beyond, only speed matters
 tokenizer = load_tokenizer(shipped("glassllm-en"))
 encode, decode = tokenizer.encode, tokenizer.decode
 V, L, d = model.config.vocab_size, model.config.layers, model.config.block.d_model
@@ -299,7 +299,8 @@ expect("The same against the library's model", library / cached, 4, 500)
 # %%
 def cache_bytes(config, n, each=2):  # each: bytes per number; 2 in half precision
     block = config.block
-    return 2 * config.layers * (block.attention.kv_heads or block.attention.heads) * block.head_dim * n * each
+    kv_heads = block.attention.kv_heads or block.attention.heads
+    return 2 * config.layers * kv_heads * block.head_dim * n * each
 
 
 cache = {}

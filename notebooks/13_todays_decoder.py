@@ -357,7 +357,7 @@ class SwiGLU(nn.Module):
         self.down_proj = nn.Linear(s.d_ff, s.d_model, s.bias)
 
     def forward(self, x):                                          # (batch, n, d_model)
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # through (batch, n, d_ff) and back
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # by way of (batch, n, d_ff)
 
 
 # %% [markdown]
@@ -1143,7 +1143,11 @@ from txlib.models.sizes import GPT2, LLAMA, MIXTRAL, build, count_parameters
 
 def settings(block):
     parts = {name: getattr(block, name) for name in ("attention", "ffn", "position", "norm")}
-    inside = {f"{name}.{field.name}": getattr(part, field.name) for name, part in parts.items() for field in fields(part)}
+    inside = {
+        f"{name}.{field.name}": getattr(part, field.name)
+        for name, part in parts.items()
+        for field in fields(part)
+    }
     return {"d_model": block.d_model, "position": block.position.name, **inside}
 
 
@@ -1163,7 +1167,8 @@ for name in dict.fromkeys(name for column in columns for name in column):
 LLAMA_3_1B = replace(
     LLAMA["7b"], vocab_size=128_256, layers=16, max_length=131_072, tie_embeddings=True,
     block=LLAMA["7b"].block.replace(
-        d_model=2048, d_ff=8192, kv_heads=8, norm_eps=1e-5, position=RotaryConfig(base=5e5, layout="half")),
+        d_model=2048, d_ff=8192, kv_heads=8, norm_eps=1e-5,
+        position=RotaryConfig(base=5e5, layout="half")),
 )
 for name, sizes in (three | {"Llama 3.2 1B": LLAMA_3_1B}).items():
     print(f"{name:13} {count_parameters(sizes):14,} parameters")

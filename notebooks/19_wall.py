@@ -770,7 +770,8 @@ def of_its_block(config):
     with torch.device("meta"):
         whole = operations(TransformerBlock(block), torch.empty(1, n, block.d_model))
     pairs = block.attention.heads * n**2
-    cache = 2 * config.layers * (block.attention.kv_heads or block.attention.heads) * block.head_dim * n      # numbers
+    kv_heads = block.attention.kv_heads or block.attention.heads
+    cache = 2 * config.layers * kv_heads * block.head_dim * n     # numbers
     return n, 4 * pairs * block.head_dim / whole, 2 * pairs / 1e9, 2 * cache / 1e9
 
 

@@ -15,7 +15,7 @@ from txlib.generation import Sampling
 from txlib.plots.picture import PALETTE
 
 COURSE = Path(__file__).parents[3]
-FILES = {path.stem for path in (COURSE / "txlib" / "plots" / "explore").glob("*.js")} - {"common", "words"}
+FILES = {path.stem for path in (COURSE / "txcourse" / "explore").glob("*.js")} - {"common", "words"}
 CODE = [("common", name) for name in FILES] + [("common", "words", name) for name in ("heads", "all_heads")]
 
 
