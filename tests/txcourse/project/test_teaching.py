@@ -93,7 +93,7 @@ def test_the_commands_run_in_their_order(tmp_path):
     (tmp_path / "worksheet.csv").write_text(f"{header}\n{row}\n", encoding="utf-8")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     said, ran = {}, [line for line in commands() if not line.startswith(NEEDS_ROOT)]
-    assert sum(line.startswith("txlib") for line in ran) >= 14
+    assert sum(line.startswith("txgrade") for line in ran) >= 14
     for line in ran:
         run = subprocess.run(
             ["bash", "-c", line],
@@ -106,7 +106,7 @@ def test_the_commands_run_in_their_order(tmp_path):
         assert run.returncode == 0, (line, run.stderr)
         said[line] = run.stdout
         words = shlex.split(line)
-        if words[:2] == ["txlib", "release"]:
+        if words[:2] == ["txgrade", "release"]:
             fill(max((tmp_path / "exercises").glob("*.ipynb"), key=lambda path: path.stat().st_mtime))
     words = "\n".join(said.values())
     assert "1 of the roster handed in nothing" in words and "1 marked, 0 left" in words
