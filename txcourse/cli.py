@@ -1,6 +1,5 @@
 """The command `txcourse`: the course in JupyterLab, and a learner's copies of it."""
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -8,28 +7,12 @@ import typer
 from txcourse.paths import course_folder
 from txgrade.terminal import new_app, run
 
-app = new_app()
+app = new_app("txcourse", "The course on Transformers: open it, update it, get a fresh copy of a notebook.")
 
 
 def main() -> None:
     """Run the command `txcourse`."""
     run(app, "txcourse")
-
-
-def _show_version(wanted: bool) -> bool:
-    if wanted:
-        print(f"txcourse {version('txcourse')}")
-        raise typer.Exit
-    return wanted
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
-    ] = False,
-) -> None:
-    """The course on Transformers: open it, update it, get a fresh copy of a notebook."""
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from txcourse.paths import FOLDER as COURSE
-from txcourse.paths import is_course
+from txcourse.paths import COURSE
 from txgrade.authoring.answers import put_answers, read_answers
 from txgrade.authoring.check_notebook import NotebookError, read_notebook
 from txgrade.authoring.data import named_data
 from txgrade.files import Folder, locked, write_atomically, write_together
 from txgrade.notebook_runner import write_notebook
+from txgrade.paths import course_table
 
 FOLDER, EARLIER = "my_work", "earlier"
 PARTS = ("notebooks", "exercises", "solutions")
@@ -195,4 +195,4 @@ def _digest(path: Path) -> str:
 
 def learner_copy(notebook: Path) -> Path:
     """Return the learner's copy, where a path names the course's own notebook: `txgrade check` and `submit` ask."""
-    return Copies(COURSE).yours(notebook) if is_course(COURSE) else notebook
+    return Copies(COURSE).yours(notebook) if course_table(COURSE) is not None else notebook

@@ -1,9 +1,10 @@
 """Where the course's own folder is: the clone that txcourse was installed from."""
 
-import tomllib
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1]  # the folder that txcourse is imported from: the clone, or site-packages
+from txgrade.paths import course_table
+
+COURSE = Path(__file__).parents[1]  # the folder that txcourse is imported from: the clone, or site-packages
 
 
 def course_folder(who: str) -> Path:
@@ -12,18 +13,9 @@ def course_folder(who: str) -> Path:
     Raises:
         FileNotFoundError: txcourse was not installed from a clone.
     """
-    if not is_course(FOLDER):
+    if course_table(COURSE) is None:
         raise FileNotFoundError(
-            f"{who} needs the course's folder, and this txcourse, in {FOLDER}, was installed without it: "
+            f"{who} needs the course's folder, and this txcourse, in {COURSE}, was installed without it: "
             "clone the course and run `make lab` in its folder"
         )
-    return FOLDER
-
-
-def is_course(folder: Path) -> bool:
-    """Whether a folder is the course's, or a clone of it."""
-    try:
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return project.get("project", {}).get("name") == "txlib-course"
+    return COURSE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from txgrade.checking.progress import Progress, Row
 from txgrade.checking.progress import progress as recorded_progress
-from txgrade.paths import course_folder
+from txgrade.paths import current_course
 
 MAP = Path("notebooks/00_start_here.ipynb")  # its table names the lessons, and how long each takes
 ROW = re.compile(r"^\|.*\| \[([^]]+)\]\((\w+)\.ipynb\) \| \[exercise\].*\| (\d+) \+ (\d+) \|$", re.MULTILINE)
@@ -88,7 +88,7 @@ class CourseMap:
 
 def progress() -> CourseMap:
     """Return the learner's results so far on the map of the course."""
-    recorded, course = recorded_progress(), course_folder()
+    recorded, course = recorded_progress(), current_course()
     lessons = [] if course is None else read_lessons(course / MAP)
     for lesson in lessons:
         lesson.rows = [row for row in recorded if row.exercise == lesson.name]

@@ -2,7 +2,7 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,9 @@ import typer
 
 from txgrade.terminal import new_app, run
 
-app = new_app()
+app = new_app(
+    "txgrade", "Exercises that tell a learner what is wrong, and a grader that trusts nothing in a submission."
+)
 
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the grading run wrote.")]
 
@@ -18,22 +20,6 @@ Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the g
 def main() -> None:
     """Run the command `txgrade`."""
     run(app, "txgrade")
-
-
-def _show_version(wanted: bool) -> bool:
-    if wanted:
-        print(f"txgrade {version('txgrade')}")
-        raise typer.Exit
-    return wanted
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
-    ] = False,
-) -> None:
-    """Exercises that tell a learner what is wrong, and a grader that trusts nothing in a submission."""
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Any
 PACKAGES = Path(__file__).parents[1]  # a clone, or site-packages
 
 
-def course_folder() -> Path | None:
+def current_course() -> Path | None:
     """Return the course's folder if the current one is in it."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if course_table(folder) is not None), None)

@@ -3,20 +3,37 @@
 import codecs
 import io
 import sys
-from typing import Never
+from importlib.metadata import version as version_of
+from typing import Annotated, Never
 
 import typer
 
 
-def new_app() -> typer.Typer:
-    """Return an empty command with subcommands."""
-    return typer.Typer(
+def new_app(name: str, about: str) -> typer.Typer:
+    """Return a command without subcommands, with the option --version of the distribution of that name."""
+    app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+    def show_version(wanted: bool) -> bool:
+        if wanted:
+            print(f"{name} {version_of(name)}")
+            raise typer.Exit
+        return wanted
+
+    @app.callback(help=about)
+    def options(
+        version: Annotated[
+            bool, typer.Option("--version", is_eager=True, callback=show_version, help="Show the version and stop.")
+        ] = False,
+    ) -> None:
+        pass
+
+    return app
 
 
 def run(app: typer.Typer, name: str) -> None:

@@ -12,7 +12,7 @@ def course(tmp_path):
     folder = tmp_path / "course"
     for name in (LESSON, EXERCISE, SOLUTION):
         (folder / name).parent.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text('[project]\nname = "txlib-course"\n')
+    (folder / "pyproject.toml").write_text("[tool.txgrade]\n")
     (folder / "HELP.md").write_text("# Help\n")
     (folder / LESSON).with_suffix(".py").write_text("# %%\nprint(1)\n")
     write_lesson(folder / LESSON, "print(1)")

@@ -134,7 +134,7 @@ def test_a_copy_without_answers_gives_way_and_is_kept(clone, publish):
 
 
 def test_own_changes_that_are_not_in_the_way(clone, publish):
-    (clone / "pyproject.toml").write_text("[project]\nname = 'txlib-course'\n# mine\n")
+    (clone / "pyproject.toml").write_text("[tool.txgrade]\n# mine\n")
     publish()
     update(clone)
     assert "# mine" in (clone / "pyproject.toml").read_text()
@@ -193,7 +193,7 @@ def test_what_stands_in_the_way(clone, publish, monkeypatch, obstacle, remedy):
 
 
 def test_the_commands(txcourse, clone, teacher, publish, monkeypatch):
-    monkeypatch.setattr(paths, "FOLDER", clone)
+    monkeypatch.setattr(paths, "COURSE", clone)
     publish()
     status, out, err = txcourse("update")
     assert (status, err) == (0, "") and "with your answers" in out and "The course is new." in out

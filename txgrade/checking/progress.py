@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from txgrade.files import locked, write_atomically
-from txgrade.paths import course_folder
+from txgrade.paths import current_course
 from txgrade.text import stub_digest, titled
 
 VERSION = 1
@@ -70,7 +70,7 @@ def _score(row: Row) -> str:
 
 def progress() -> Progress:
     """Return the learner's results so far, in the order of the exercises."""
-    course, saved = course_folder(), _read(progress_path())
+    course, saved = current_course(), _read(progress_path())
     if course is None:
         return saved
     return replace(saved, rows=[_with_written(row, course / "exercises") for row in saved.rows])
@@ -96,7 +96,7 @@ def progress_path() -> Path:
     """Return `$TXGRADE_HOME/progress.json`; else `.txgrade/` in the course's folder; else `~/.txgrade/`."""
     if home := os.environ.get("TXGRADE_HOME"):
         return Path(home).expanduser() / "progress.json"
-    return (course_folder() or Path.home()) / ".txgrade" / "progress.json"
+    return (current_course() or Path.home()) / ".txgrade" / "progress.json"
 
 
 def keep(rows: list[Row]) -> str:

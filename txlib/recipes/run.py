@@ -301,7 +301,6 @@ def stored_settings(kind: type[Recipe], out: Path, repeated: Mapping[str, Any]) 
     if options.keys() != {field.name for field in fields(kind)}:
         raise CheckpointError(f"{out} was started by another version of txlib; finish it with that, or start anew")
     verify(out / "run")
-    settings.setdefault("start_from", None)  # before there was the option
     stored = {**options, **{name: settings[name] for name in ("minutes", "steps", "start_from")}}
     changed = [name for name, value in repeated.items() if value is not None and value != stored[name]]
     if changed:
