@@ -52,24 +52,33 @@ def make_groups() -> list[Path]:
 
 
 def sweep() -> None:
-    """Remove the groups of graders that were killed, and what still runs in them."""
+    """Remove the groups of graders that were killed, and what still runs in them.
+
+    Another grader may sweep at the same time: what it has removed is gone while we look at it.
+    """
     for parent in _parents():
         for left in parent.glob(f"{PREFIX}*"):
             if is_gone(owner(left.name.removeprefix(PREFIX))):
-                for processes in left.rglob("cgroup.procs"):
-                    with contextlib.suppress(OSError):
-                        for process in processes.read_text().split():
-                            os.kill(int(process), signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    _kill_processes(left)
                 remove_group(left)
+
+
+def _kill_processes(group: Path) -> None:
+    for processes in list(group.rglob("cgroup.procs")):
+        with contextlib.suppress(OSError):
+            for process in processes.read_text().split():
+                os.kill(int(process), signal.SIGKILL)
 
 
 def remove_group(group: Path) -> None:
     """Waits a second for the last of its processes. What stays is removed by a later grader."""
     end = time.monotonic() + 1
     while group.exists():
-        for path in (*group.glob("*/"), group):
-            with contextlib.suppress(OSError):
-                path.rmdir()
+        with contextlib.suppress(OSError):
+            for path in [*group.glob("*/"), group]:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
         if time.monotonic() > end:
             return
         time.sleep(0.01)

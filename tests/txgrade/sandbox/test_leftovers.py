@@ -1,6 +1,7 @@
 """A grader that is killed, whenever, leaves nothing that the next start doesn't sweep; the living are spared."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,3 +106,17 @@ def test_only_ones_own_folders_are_swept(tmp_path, monkeypatch):
 
 def test_a_folder_is_its_makers_alone(tmp_path):
     assert leftovers.make_folder(tmp_path).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_group_that_another_grader_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    left = tmp_path / f"{groups.PREFIX}{2**30}-5-{owners._namespace()}-a"
+    (left / "kernel").mkdir(parents=True)
+    monkeypatch.setattr(groups, "_parents", lambda: [tmp_path])
+
+    def removed_while_listing(group, pattern):
+        shutil.rmtree(group)
+        yield from os.scandir(group)
+
+    monkeypatch.setattr(groups.Path, "rglob", removed_while_listing)
+    groups.sweep()
+    assert not left.exists()
