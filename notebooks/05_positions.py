@@ -319,7 +319,7 @@ except RuntimeError as error:
 # ### Keep the words louder than their places
 #
 # Every row of the table has the length $\sqrt{d_\text{model}/2}$, since each hand contributes $\sin^2 + \cos^2 = 1$.
-# Word vectors are often initialised with variance $1/d_\text{model}$, so that their length is about 1. Add the two,
+# Word vectors are often initialized with variance $1/d_\text{model}$, so that their length is about 1. Add the two,
 # and the place drowns the word. Vaswani et al. (§3.4) multiply word vectors by
 # $\sqrt{d_\text{model}}$. They give no reason; this one is ours.
 

@@ -191,7 +191,7 @@ class GPT(nn.Module):
         self.position = make_position(config.position, max_length, config.d_model)     # None: attention knows them
         self.layers = nn.ModuleList(TransformerBlock(config) for _ in range(layers))
         self.norm = config.norm.make(config.d_model)
-        initialise(self)
+        initialize(self)
 
     def forward(self, ids, mask=causal()):                         # (batch, n)
         x = self.embedding(ids)                                    # (batch, n, d_model)
@@ -212,7 +212,7 @@ class GPT(nn.Module):
 
 
 # %%
-def initialise(model, residual=True):
+def initialize(model, residual=True):
     writers = 2 * len(model.layers)                                # that add to the stream: two in each block
     for name, weight in model.named_parameters():
         if weight.dim() == 2:
@@ -232,7 +232,7 @@ def initialise(model, residual=True):
 def added_to_the_stream(layers, residual):
     torch.manual_seed(0)
     model = GPT(V, BlockConfig.of_sizes(256, 4, 1024, activation="gelu_tanh", position="learned"), layers)
-    initialise(model, residual)
+    initialize(model, residual)
     stream = []
     model.norm.register_forward_hook(lambda module, inputs, output: stream.append(inputs[0]))
     with torch.no_grad():

@@ -37,7 +37,7 @@ class MAB(nn.Module):
         heads: number of heads.
         d_query, d_memory: widths of x and y; d_model unless given.
         formula: "code" or "paper".
-        norm: layer-normalise both sums.
+        norm: layer-normalize both sums.
         scale: what scores are multiplied by; 1 / √d_model unless given.
         mechanism: as in `MultiHeadAttention`.
 

@@ -12,7 +12,7 @@ from txlib.attention import BlockCache, LayerContext, LongformerAttention, MaskL
 from txlib.attention.cache import make_cache
 from txlib.layers.config import BlockConfig
 from txlib.layers.feedforward import dropout
-from txlib.layers.initialise import initialise_block
+from txlib.layers.initialize import initialize_block
 from txlib.layers.mixer import make_attention, make_mixer
 
 
@@ -39,7 +39,7 @@ class TransformerBlock(nn.Module):
             self.add_norms("cross_attention")
         self.feed_forward = config.ffn.make(config.d_model)
         self.add_norms("feed_forward")
-        initialise_block(self, zero_output=config.zero_output)
+        initialize_block(self, zero_output=config.zero_output)
 
     def add_norms(self, name: str) -> None:
         """Add the norms of the sub-layer of that name."""
@@ -149,12 +149,12 @@ class CrossBlock(nn.Module):
     def __init__(self, config: BlockConfig, memory_dim: int, *, query_residual: bool = True):
         super().__init__()
         if config.norm.placement != "pre":
-            raise ValueError("a CrossBlock normalises x and the memory before attention: set norm_first=True")
+            raise ValueError("a CrossBlock normalizes x and the memory before attention: set norm_first=True")
         self.config, self.query_residual = config, query_residual
         self.attention = make_attention(config, LayerContext(cross=True), memory_dim)
         self.query_norm, self.memory_norm = config.norm.make(config.d_model), config.norm.make(memory_dim)
         self.feed_forward, self.feed_forward_norm = config.ffn.make(config.d_model), config.norm.make(config.d_model)
-        initialise_block(self, zero_output=config.zero_output)
+        initialize_block(self, zero_output=config.zero_output)
 
     def forward(
         self,

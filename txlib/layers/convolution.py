@@ -1,4 +1,4 @@
-"""Convolution over positions: the same small matrix reads each position with its neighbours."""
+"""Convolution over positions: the same small matrix reads each position with its neighbors."""
 
 from collections.abc import Iterable
 
@@ -74,7 +74,7 @@ class Convolution(nn.Module):
         super().__init__()
         check_kernel("kernel", kernel, causal=causal)
         if dilation < 1:
-            raise ValueError(f"dilation={dilation} must be at least 1; 1 reads neighbours")
+            raise ValueError(f"dilation={dilation} must be at least 1; 1 reads neighbors")
         self.kernel, self.dilation, self.causal = kernel, dilation, causal
         self.weight = nn.Parameter(torch.randn(d_out, d_in * kernel) * (d_in * kernel) ** -0.5)
         self.bias = nn.Parameter(torch.zeros(d_out))

@@ -23,7 +23,7 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
         top_k: how many of them each token uses.
         capacity_factor: an expert takes at most this times tokens · top_k / experts; later tokens are dropped, that is,
             only the residual connection carries them past the layer (Fedus et al. 2022, §2.2). None: no limit.
-        normalise: make the weights of a token's experts sum to 1. By default with several experts (Jiang et al. 2024,
+        normalize: make the weights of a token's experts sum to 1. By default with several experts (Jiang et al. 2024,
             §2.1), but not with one, whose weight would always be 1, without a gradient for the router.
         balance: factor of the load-balancing loss while training (α of Fedus et al. 2022, eq. 4).
         jitter: while training the input is multiplied by random numbers in 1 ± jitter.
@@ -32,7 +32,7 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
     experts: int
     top_k: int = 2
     capacity_factor: float | None = None
-    normalise: bool | None = None
+    normalize: bool | None = None
     balance: float = 0.01
     jitter: float = 0.0
 
@@ -42,8 +42,8 @@ class MixtureConfig(FeedForwardConfig, name="mixture"):
             raise ValueError(f"top_k={self.top_k} must be from 1 to experts={self.experts}")
         if self.capacity_factor is not None and self.capacity_factor <= 0:
             raise ValueError(f"capacity_factor={self.capacity_factor} must be above 0; None is no limit")
-        if self.normalise is None:
-            object.__setattr__(self, "normalise", self.top_k > 1)
+        if self.normalize is None:
+            object.__setattr__(self, "normalize", self.top_k > 1)
         for name in ("balance", "jitter"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0")
@@ -137,7 +137,7 @@ class MixtureOfExperts(nn.Module):
         config = self.config
         probabilities = self.router(tokens).float().softmax(dim=-1)  # (tokens, experts)
         weights, chosen = probabilities.topk(config.top_k)  # (tokens, top_k)
-        if config.normalise:
+        if config.normalize:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         kept = torch.ones_like(chosen, dtype=torch.bool)
         if config.capacity_factor is not None:

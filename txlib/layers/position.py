@@ -174,8 +174,8 @@ class Rotary(nn.Module):
     Args:
         head_dim: size of a head; even.
         base: θ of the paper; the slowest pair turns once in 2π · base^(1 - 2 / head_dim) positions.
-        layout: which dimensions make a pair: "interleaved" neighbours (0, 1), (2, 3) … as in the paper, or "half",
-            (0, d/2), (1, d/2 + 1) …, as `transformers` stores Llama's checkpoints (Meta's own code turns neighbours).
+        layout: which dimensions make a pair: "interleaved" neighbors (0, 1), (2, 3) … as in the paper, or "half",
+            (0, d/2), (1, d/2 + 1) …, as `transformers` stores Llama's checkpoints (Meta's own code turns neighbors).
         scaling: slows the rotations for a longer context.
 
     Raises:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from txlib.attention import Mask
 from txlib.labels import IGNORE_INDEX
 from txlib.layers.feedforward import find_activation
-from txlib.layers.initialise import initialise
+from txlib.layers.initialize import initialize
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput
 from txlib.models.inputs import check_ids, check_shape
 from txlib.models.outputs import Output, output
@@ -47,7 +47,7 @@ class MaskedLMHead(nn.Module):
         self.activation = find_activation(block.ffn.activation)
         self.norm = block.norm.make(block.d_model)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        initialise(self, config)
+        initialize(self, config)
 
     def forward(
         self, hidden: Float[Tensor, "*batch d_model"], embedding: Float[Tensor, "vocab d_model"]

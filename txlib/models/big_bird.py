@@ -6,7 +6,7 @@ from torch import Tensor
 
 from txlib.attention import Mask
 from txlib.layers.feedforward import find_activation
-from txlib.layers.initialise import initialise
+from txlib.layers.initialize import initialize
 from txlib.models.bert import BertForQuestionAnswering, BertForSequenceClassification, Both, SpanOutput
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderOutput
 
@@ -42,7 +42,7 @@ class BigBirdForQuestionAnswering(BertForQuestionAnswering, config=EncoderConfig
         block = config.block
         self.feed_forward = block.ffn.make(block.d_model)
         self.feed_forward_norm = block.norm.make(block.d_model)
-        initialise(self.feed_forward, config)
+        initialize(self.feed_forward, config)
 
     def forward(
         self,

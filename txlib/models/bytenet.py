@@ -91,10 +91,10 @@ class DilatedBlock(nn.Module):
         half = d_model // 2
         self.share = share
         self.norms: Any = nn.ModuleList(LayerNorm(width) for width in (d_model, half, half))
-        self.narrow = nn.Linear(d_model, half)
+        self.down_proj = nn.Linear(d_model, half)
         self.convolution = Convolution(half, half, kernel, dilation=dilation, causal=causal)
-        self.widen = nn.Linear(half, d_model)
-        for part, among in (self.narrow, 1), (self.convolution, 1), (self.widen, blocks):  # the paper says nothing
+        self.up_proj = nn.Linear(half, d_model)
+        for part, among in (self.down_proj, 1), (self.convolution, 1), (self.up_proj, blocks):  # the paper says nothing
             nn.init.normal_(part.weight, std=(2 / part.weight.shape[1] / among) ** 0.5)  # He et al. 2015, eq. 10
             nn.init.zeros_(part.bias)
 
@@ -105,9 +105,9 @@ class DilatedBlock(nn.Module):
         cache: ConvolutionCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """x plus what the block makes of it."""
-        hidden = self.narrow(F.relu(self.norms[0](x)))  # (batch, length, d_model / 2)
+        hidden = self.down_proj(F.relu(self.norms[0](x)))  # (batch, length, d_model / 2)
         hidden = self.convolution(F.relu(self.norms[1](hidden)), kept, cache)
-        return x + dropout(self.widen(F.relu(self.norms[2](hidden))), self.share, self.training)
+        return x + dropout(self.up_proj(F.relu(self.norms[2](hidden))), self.share, self.training)
 
 
 class DilatedStack(nn.Module):

@@ -164,7 +164,7 @@ class ConvSeq2Seq(ConvolutionalTranslator, config=ConvSeq2SeqConfig):
     """ConvS2S, convolutional sequence to sequence learning (Gehring et al. 2017).
 
     Embeddings and learned positions; in the encoder, convolutions around each position, in the decoder, up to it, all
-    with gated linear units; and in each layer of the decoder, attention of one head. Instead of being normalised,
+    with gated linear units; and in each layer of the decoder, attention of one head. Instead of being normalized,
     residual sums and contexts are scaled to keep their variance (§3.4). Queries, z + e and what adds a context to x
     stay as the equations have them; the authors' code multiplies these sums by √0.5, too.
 

@@ -22,14 +22,14 @@ STEMS = ("small", "large")
 
 @dataclass(frozen=True)
 class ConvNetConfig(ModelConfig):
-    """Sizes of a residual network of bottlenecks; the defaults are for 28 × 28 grey pixels.
+    """Sizes of a residual network of bottlenecks; the defaults are for 28 × 28 gray pixels.
 
-    Local attention is the cheaper of the two, for the same width w, where 6 w > 2 k² + k for neighbourhoods of k × k:
+    Local attention is the cheaper of the two, for the same width w, where 6 w > 2 k² + k for neighborhoods of k × k:
     from w = 18 on for k = 7. The layers that halve an image are an exception: attention is pooled when it is done.
 
     Args:
         labels: number of classes.
-        channels: of the images: 1 for grey, 3 for colours.
+        channels: of the images: 1 for gray, 3 for colors.
         widths: channels between a block's two 1 × 1 convolutions, for each stage. From the second on, a stage begins by
             halving the image's sides.
         blocks: how many each stage has.
@@ -37,7 +37,7 @@ class ConvNetConfig(ModelConfig):
         spatial: what stands between the 1 × 1 convolutions: "convolution", or "attention" in its place; one word for
             all stages, or one for each.
         kernel: of the convolutions, odd.
-        neighbourhood: k of local attention, odd.
+        neighborhood: k of local attention, odd.
         heads: of local attention.
         non_local: stages after which a non-local block stands, counted from 0.
         form, subsample: see `NonLocalBlock`.
@@ -52,7 +52,7 @@ class ConvNetConfig(ModelConfig):
     expansion: int = 2
     spatial: str | tuple[str, ...] = "convolution"
     kernel: int = 3
-    neighbourhood: int = 5
+    neighborhood: int = 5
     heads: int = 4
     non_local: tuple[int, ...] = ()
     form: str = "embedded_gaussian"
@@ -62,7 +62,7 @@ class ConvNetConfig(ModelConfig):
     def __post_init__(self):
         self.check_at_least_one("labels", "channels", "expansion", "heads")
         check_kernel("kernel", self.kernel, causal=False)
-        check_kernel("neighbourhood", self.neighbourhood, causal=False)
+        check_kernel("neighborhood", self.neighborhood, causal=False)
         stages = len(self.widths)
         if not stages or len(self.blocks) != stages or len(self.layers) != stages:
             raise ValueError(
@@ -86,7 +86,7 @@ class ConvNetConfig(ModelConfig):
         """The layer between two 1 × 1 convolutions."""
         width = self.widths[stage]
         if self.layers[stage] == "attention":
-            return LocalAttention2d(width, width, self.neighbourhood, heads=self.heads, stride=stride)
+            return LocalAttention2d(width, width, self.neighborhood, heads=self.heads, stride=stride)
         return nn.Conv2d(width, width, self.kernel, stride, padding=self.kernel // 2, bias=False)
 
 
@@ -105,18 +105,18 @@ class Bottleneck(nn.Module):
         super().__init__()
         width = config.widths[stage]
         wide = config.expansion * width
-        self.narrow, self.narrow_norm = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.down_proj, self.down_norm = nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width)
         self.spatial, self.spatial_norm = config.make_spatial(stage, stride), nn.BatchNorm2d(width)
-        self.widen, self.widen_norm = nn.Conv2d(width, wide, 1, bias=False), nn.BatchNorm2d(wide)
+        self.up_proj, self.up_norm = nn.Conv2d(width, wide, 1, bias=False), nn.BatchNorm2d(wide)
         same = stride == 1 and channels == wide
         projection = nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), nn.BatchNorm2d(wide))
         self.shortcut = nn.Identity() if same else projection
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch wide rows columns"]:
         """The block's output, at least 0."""
-        y = F.relu(self.narrow_norm(self.narrow(x)))  # (batch, narrow, height, width)
+        y = F.relu(self.down_norm(self.down_proj(x)))  # (batch, narrow, height, width)
         y = F.relu(self.spatial_norm(self.spatial(y)))  # (batch, narrow, rows, columns)
-        return F.relu(self.shortcut(x) + self.widen_norm(self.widen(y)))
+        return F.relu(self.shortcut(x) + self.up_norm(self.up_proj(y)))
 
 
 class ConvNet(Model, config=ConvNetConfig):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from txlib.attention import Mask
 from txlib.layers import BlockConfig, LearnedConfig, LongformerConfig, TokenEmbedding, make_position
 from txlib.layers.feedforward import dropout
-from txlib.layers.initialise import initialise
+from txlib.layers.initialize import initialize
 from txlib.layers.position_config import check_two_sided, name_of
 from txlib.models.inputs import check_ids, check_shape, real_tokens, together
 from txlib.models.model import Model
@@ -96,7 +96,7 @@ class Encoder(Model, config=EncoderConfig):
         self.embedding_norm = block.norm.make(block.d_model)
         self.encoder = Stack(block, config.layers, max_length=config.max_length)
         self.pooler = nn.Linear(block.d_model, block.d_model) if pooler else None
-        initialise(self, config)
+        initialize(self, config)
 
     def arguments(self) -> dict[str, Any]:
         return {"pooler": self.pooler is not None}
@@ -267,7 +267,7 @@ class EncoderHead(Model):
     def linear(self, outputs: int) -> nn.Linear:
         """Return a head's last layer."""
         layer = nn.Linear(self.config.block.d_model, outputs)
-        initialise(layer, self.config)
+        initialize(layer, self.config)
         return layer
 
     def drop(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, MixtureOfExperts, Routing, TokenEmbedding, make_position
 from txlib.layers.feedforward import dropout
-from txlib.layers.initialise import initialise
+from txlib.layers.initialize import initialize
 from txlib.models.inputs import check_ids, check_labels, real_tokens, together
 from txlib.models.model import Model
 from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
@@ -74,11 +74,11 @@ class GPT(Model, config=GPTConfig):
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.decoder = Stack(block, config.layers, causal=True, max_length=config.max_length)
         self.output = None if config.tie_embeddings else nn.Linear(block.d_model, config.vocab_size, bias=False)
-        self.initialise()
+        self.initialize()
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Draw all weights again; see `GPTConfig.init_std`."""
-        initialise(self, self.config, self.config.init_std / (2 * self.config.layers) ** 0.5)
+        initialize(self, self.config, self.config.init_std / (2 * self.config.layers) ** 0.5)
 
     def forward(
         self,

@@ -383,7 +383,7 @@ class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
             self.embedding = TokenEmbedding(config.vocab_size, config.d_bytes, scaled=False)
             self.position = LearnedPosition(config.max_length, config.d_bytes)
             wide = config.byte_kernel > 1
-            self.neighbours = Convolution(config.d_bytes, config.d_bytes, config.byte_kernel) if wide else None
+            self.byte_convolution = Convolution(config.d_bytes, config.d_bytes, config.byte_kernel) if wide else None
         self.base = PerceiverIO(config)
         width = config.decoder.d_model
         self.queries = nn.Parameter(torch.randn(len(config.labels), width) * config.init_std)
@@ -429,8 +429,8 @@ class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
             if config.vocab_size is None:
                 raise ValueError("input_ids are given, and this model reads no bytes: vocab_size=None")
             embedded = self.embedding(input_ids)  # (batch, length, d_bytes)
-            if self.neighbours is not None:
-                embedded = self.neighbours(embedded, None if attention_mask is None else attention_mask.bool())
+            if self.byte_convolution is not None:
+                embedded = self.byte_convolution(embedded, None if attention_mask is None else attention_mask.bool())
             arrays["bytes"] = self.position(embedded)
         inputs = self.modalities(arrays)
         if attention_mask is None or input_ids is None:

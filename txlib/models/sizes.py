@@ -223,7 +223,7 @@ _LATENTS = BlockConfig.of_sizes(
 PERCEIVER: dict[str, PerceiverConfig | PerceiverLMConfig] = {
     "imagenet": PerceiverConfig(
         block=BlockConfig.of_sizes(d_model=1024, heads=8, d_ff=1024, activation="gelu"),
-        d_input=3 + 2 * (2 * 64 + 1),  # colours, and Fourier features of row and column in 64 bands
+        d_input=3 + 2 * (2 * 64 + 1),  # colors, and Fourier features of row and column in 64 bands
         latents=512,
         labels=1000,
     ),
@@ -264,7 +264,7 @@ _RESNET_BLOCKS = {"26": (1, 2, 4, 1), "38": (2, 3, 5, 2), "50": (3, 4, 6, 3)}
 
 def _resnet(blocks: tuple[int, ...], spatial: str) -> ConvNetConfig:
     widths = (64, 128, 256, 512)
-    return ConvNetConfig(1000, 3, widths, blocks, expansion=4, spatial=spatial, neighbourhood=7, heads=8, stem="large")
+    return ConvNetConfig(1000, 3, widths, blocks, expansion=4, spatial=spatial, neighborhood=7, heads=8, stem="large")
 
 
 RESNET: dict[str, ConvNetConfig] = {

@@ -94,7 +94,7 @@ class Weights:
         tensor = handle.get_slice(inside)[place] if place else handle.get_tensor(inside)
         if not tensor.is_floating_point():
             raise PretrainedError(
-                f"{path}: {name} holds {tensor.dtype}: quantised files are not supported; take the model's files in "
+                f"{path}: {name} holds {tensor.dtype}: quantized files are not supported; take the model's files in "
                 "float32 or float16"
             )
         return tensor
@@ -126,7 +126,7 @@ def find_folder(source: str | Path) -> Path:
     try:
         return Path(snapshot_download(str(source), allow_patterns=wanted))
     except GatedRepoError:
-        raise PretrainedError(f"{source} asks on the hub for its licence to be accepted; do so, and log in") from None
+        raise PretrainedError(f"{source} asks on the hub for its license to be accepted; do so, and log in") from None
     except RepositoryNotFoundError:
         raise PretrainedError(f"{source} is neither a folder here nor a model on the hub") from None
     except Exception as error:  # each version of the hub's client has its own for "no network"

@@ -434,7 +434,7 @@ class UniversalGPT(Model, config=UniversalGPTConfig):
         return self.decoder(x, seen, cache=cache, real=real, position_ids=position_ids)
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """Unnormalised log-probabilities of the next token."""
+        """Unnormalized log-probabilities of the next token."""
         return F.linear(hidden, self.output_weight)
 
     @property

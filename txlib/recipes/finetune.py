@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from txlib.data import BatchDict, Splits, model_folder
 from txlib.labels import IGNORE_INDEX
-from txlib.layers.initialise import initialise
+from txlib.layers.initialize import initialize
 from txlib.models.encoder import Encoder
 from txlib.models.pretrained import load_pretrained
 from txlib.recipes.reading import LONGEST, Reader, example_batches
@@ -133,5 +133,5 @@ def load_encoder(source: Path | str) -> Encoder:
     if bert.pooler is None:
         width = bert.config.block.d_model
         bert.pooler = nn.Linear(width, width)  # new: its head had no use for one
-        initialise(bert.pooler, bert.config)
+        initialize(bert.pooler, bert.config)
     return bert

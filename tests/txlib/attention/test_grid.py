@@ -224,7 +224,7 @@ def loop_local(layer, x):
 @pytest.mark.parametrize("padding", ["real", "zeros"])
 @pytest.mark.parametrize("height, width, kernel", [(3, 4, 3), (2, 1, 5), (4, 4, 1)])
 @torch.no_grad()
-def test_local_attention_is_a_loop_over_neighbourhoods(height, width, kernel, padding, options):
+def test_local_attention_is_a_loop_over_neighborhoods(height, width, kernel, padding, options):
     layer, x = local(kernel=kernel, padding=padding, **options), images(height, width)
     assert_close(layer(x), loop_local(layer, x))
 
@@ -251,7 +251,7 @@ def test_local_attention_is_a_mask():
 
 
 def test_local_attention_is_unfold():
-    """With zeros beyond the image: every neighbourhood written out."""
+    """With zeros beyond the image: every neighborhood written out."""
     layer, x = local(kernel=5, padding="zeros"), images(6, 7)
     q, k, v = layer.project(x)
     k, v = (F.unfold(each.flatten(1, 2), 5, padding=2).view(2, 2, 4, 25, 6, 7) for each in (k, v))
@@ -309,7 +309,7 @@ def test_the_operators_are_well_formed(name):
 
 
 @pytest.mark.parametrize("kernel", [3, 7])
-def test_no_neighbourhood_is_written_out(kernel):
+def test_no_neighborhood_is_written_out(kernel):
     """The largest tensor is that of the scores, k² for each pixel and head, or a framed image; `unfold` makes k² times
     an image. Forward and backward, also inside the operators."""
     heads, channels, side = 2, 32, 20
@@ -362,7 +362,7 @@ def test_local_attention_is_linear_in_pixels():
 
 
 def test_local_attention_against_a_convolution():
-    """Ramachandran et al. 2019, §2.2: parameters do not grow with the neighbourhood's area, and are three matrices
+    """Ramachandran et al. 2019, §2.2: parameters do not grow with the neighborhood's area, and are three matrices
     against the convolution's nine."""
     width = 64
     convolution = 9 * width**2

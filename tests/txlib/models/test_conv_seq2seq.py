@@ -103,7 +103,7 @@ def naive_conv_s2s(model, source, target):
     return torch.stack([model.output_weight @ project(model.decoder.leave, x) for x in h])
 
 
-def normalised(norm, x):
+def normalized(norm, x):
     """Layer norm and ReLU."""
     scaled = (x - x.mean()) / (x.var(correction=0) + norm.eps).sqrt()
     return (scaled * norm.weight + norm.bias).clamp(min=0)
@@ -111,9 +111,9 @@ def normalised(norm, x):
 
 def dilated(block, xs, *, causal):
     """A residual block: Kalchbrenner et al. 2016, Figure 3, left."""
-    inner = [normalised(block.norms[1], project(block.narrow, normalised(block.norms[0], x))) for x in xs]
+    inner = [normalized(block.norms[1], project(block.down_proj, normalized(block.norms[0], x))) for x in xs]
     out = [convolve(block.convolution, inner, t, causal=causal) for t in range(len(xs))]
-    return [x + project(block.widen, normalised(block.norms[2], each)) for x, each in zip(xs, out, strict=True)]
+    return [x + project(block.up_proj, normalized(block.norms[2], each)) for x, each in zip(xs, out, strict=True)]
 
 
 def naive_byte_net(model, source, target):
@@ -126,7 +126,7 @@ def naive_byte_net(model, source, target):
     x = [words[token] + (memory[t] if t < unfolded else 0) for t, token in enumerate(target)]
     for block in model.decoder.layers:
         x = dilated(block, x, causal=True)
-    return torch.stack([model.output_weight @ normalised(model.norm, project(model.last, each)) for each in x])
+    return torch.stack([model.output_weight @ normalized(model.norm, project(model.last, each)) for each in x])
 
 
 @every_variant

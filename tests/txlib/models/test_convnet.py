@@ -14,7 +14,7 @@ from txlib.attention import LocalAttention2d, NonLocalBlock
 from txlib.models import ConvNet, ConvNetConfig
 from txlib.models.sizes import forward_flops, parameters
 
-SMALL = ConvNetConfig(widths=(8, 16), blocks=(1, 2), neighbourhood=3, heads=2)
+SMALL = ConvNetConfig(widths=(8, 16), blocks=(1, 2), neighborhood=3, heads=2)
 CONFIGS = {
     "convolution": SMALL,
     "attention": replace(SMALL, spatial="attention"),
@@ -46,13 +46,13 @@ def plain(model, x):
     for stage, blocks in enumerate(config.blocks):
         for number in range(blocks):
             name, stride = f"stages.{stage}.{number}", 2 if stage and not number else 1
-            y = normed(f"{name}.narrow_norm", F.conv2d(x, state[f"{name}.narrow.weight"])).clamp(min=0)
+            y = normed(f"{name}.down_norm", F.conv2d(x, state[f"{name}.down_proj.weight"])).clamp(min=0)
             if config.layers[stage] == "convolution":
                 y = F.conv2d(y, state[f"{name}.spatial.weight"], stride=stride, padding=config.kernel // 2)
             else:
                 y = model.get_submodule(f"{name}.spatial")(y)  # held against loops in test_grid
             y = normed(f"{name}.spatial_norm", y).clamp(min=0)
-            y = normed(f"{name}.widen_norm", F.conv2d(y, state[f"{name}.widen.weight"]))
+            y = normed(f"{name}.up_norm", F.conv2d(y, state[f"{name}.up_proj.weight"]))
             if f"{name}.shortcut.0.weight" in state:
                 x = normed(f"{name}.shortcut.1", F.conv2d(x, state[f"{name}.shortcut.0.weight"], stride=stride))
             x = (x + y).clamp(min=0)
@@ -114,13 +114,13 @@ def by_hand(width, pixels, stride, k, heads=None):
 
 @pytest.mark.parametrize("width, k", [(16, 3), (64, 7), (24, 5)])
 def test_parameters_and_operations_by_hand(width, k):
-    config = ConvNetConfig(widths=(width, width), blocks=(1, 1), neighbourhood=k, heads=4)
+    config = ConvNetConfig(widths=(width, width), blocks=(1, 1), neighborhood=k, heads=4)
     counts = {}
     for spatial, heads in ("convolution", None), ("attention", 4):
         model = ConvNet(replace(config, spatial=spatial)).eval()
         wide, pixels = 2 * width, 16 * 16
         stages = [by_hand(width, pixels, stride, k, heads) for stride in (1, 2)]
-        ends = (width + wide) * width, (wide + wide) * width  # narrow and widen of each stage
+        ends = (width + wide) * width, (wide + wide) * width  # down_proj and up_proj of each stage
         learned = 9 * width + sum(ends) + width * wide + wide**2 + 10 * wide + 10  # + stem, shortcuts, classifier
         norms = 2 * (width + 2 * (2 * width + wide) + 2 * wide)
         assert parameters(model) == learned + norms + sum(count for count, _ in stages)
@@ -163,7 +163,7 @@ def test_a_network_is_exported():
 @pytest.mark.parametrize(
     "values, words",
     [
-        ({"neighbourhood": 4}, "neighbourhood=4 has no middle; choose an odd one, e.g. 5"),
+        ({"neighborhood": 4}, "neighborhood=4 has no middle; choose an odd one, e.g. 5"),
         ({"kernel": 2}, "kernel=2 has no middle"),
         ({"blocks": (1,)}, r"widths=\(8, 16\), blocks=\(1,\) and spatial='convolution' must name one for each stage"),
         ({"spatial": ("attention",)}, r"spatial=\('attention',\) must name one for each stage"),

@@ -454,13 +454,13 @@ def test_a_wrong_shape(folder):
     refused(folder, key, "(48, 16)", "(16, 48)")
 
 
-def test_quantised(folder):
+def test_quantized(folder):
     key = "transformer.h.1.attn.c_attn.weight"
     change_tensors(folder, lambda tensors: {**tensors, key: tensors[key].to(torch.int8)})
     refused(folder, key, "int8")
 
     change_tensors(folder, lambda tensors: {name: each.to(torch.int8) for name, each in tensors.items()})
-    refused(folder, "transformer.", "int8", "quantised")  # also where the embedding is read first
+    refused(folder, "transformer.", "int8", "quantized")  # also where the embedding is read first
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -27,7 +27,7 @@ MIXTRAL = Family(
         "block.attention.bias": False,
         "block.ffn.bias": False,
         "block.ffn.type": "mixture",
-        "block.ffn.normalise": True,
+        "block.ffn.normalize": True,
     },
     fixed={**FIXED, "sliding_window": None},
     settings=(

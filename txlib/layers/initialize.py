@@ -9,7 +9,7 @@ from txlib.layers.embedding import TokenEmbedding
 LAST_IN_SUBLAYER = ("attention.output", "down_proj")  # the layers whose output is added to the residual stream
 
 
-def initialise_block(block: nn.Module, *, zero_output: bool) -> None:
+def initialize_block(block: nn.Module, *, zero_output: bool) -> None:
     """Draw matrices as Glorot & Bengio (2010) do; with zero_output, the last of each sub-layer starts at zero."""
     for name, linear in block.named_modules():
         if isinstance(linear, nn.Linear):
@@ -20,7 +20,7 @@ def initialise_block(block: nn.Module, *, zero_output: bool) -> None:
                     nn.init.zeros_(linear.bias)
 
 
-def initialise(module: nn.Module, config: Any, residual_std: float | None = None) -> None:
+def initialize(module: nn.Module, config: Any, residual_std: float | None = None) -> None:
     """Draw all matrices and token vectors from N(0, init_std²), set biases to zero, as in BERT's and GPT-2's code.
 
     Args:
