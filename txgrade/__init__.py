@@ -1,7 +1,8 @@
 """Exercises that tell a learner what is wrong, and a grader that trusts nothing in a submission.
 
 In a notebook: `from txgrade import check`. How to write an exercise is in docs/exercises.md, how grading
-works and what it withstands in docs/grading.md. The rooms, each of which imports only those further down:
+works in docs/grading.md, what it withstands in docs/grading_security.md. The packages, each of which imports only those
+further down:
 
     running      a whole run: which submissions, by which processes
     pages        what people and other programs read of results

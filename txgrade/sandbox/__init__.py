@@ -12,8 +12,8 @@ It speaks through two pipes: `kernel.py` is the grader's end, the one way in; `c
 - `leftovers.py` sweeps what a killed grader left, known by the names that `owners.py` gives;
 - `probe.py` tries from inside what should be impossible, and says how tight the sandbox is here.
 
-What it does not withstand: a hole in the part of Linux that it lets a kernel use. docs/grading.md says what passes
-between two sandboxes at the same time.
+What it does not withstand: a hole in the part of Linux that it lets a kernel use. docs/grading_security.md says what
+passes between two sandboxes at the same time.
 """
 
 from txgrade.sandbox.limits import Limits
