@@ -1,7 +1,6 @@
 """BERT's pre-training tasks and the heads for fine-tuning (Devlin et al. 2019)."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, overload
 
 import torch
 import torch.nn.functional as F
@@ -14,27 +13,47 @@ from txlib.layers.feedforward import find_activation
 from txlib.layers.initialize import initialize
 from txlib.models.encoder import Encoder, EncoderConfig, EncoderHead, EncoderOutput, HeadOutput
 from txlib.models.inputs import check_ids, check_shape
-from txlib.models.outputs import Output, output
+from txlib.models.outputs import Loss, LossOutput, output
 
 Both = tuple[Tensor, Tensor]  # scores or labels of a task with two outputs
 
 
 @output
-class PreTrainingOutput(Output):
+class PreTrainingOutput(LossOutput[Loss]):
     """prediction_logits: (batch, length, vocab_size); seq_relationship_logits: (batch, 2), column 0 for "is next"."""
 
     prediction_logits: Float[Tensor, "batch length vocab"]
     seq_relationship_logits: Float[Tensor, "batch 2"]
-    loss: Float[Tensor, ""] | None = None
 
 
 @output
-class SpanOutput(Output):
+class SpanOutput(LossOutput[Loss]):
     """start_logits, end_logits: (batch, length), for each token to be the first or the last of the answer."""
 
     start_logits: Float[Tensor, "batch length"]
     end_logits: Float[Tensor, "batch length"]
-    loss: Float[Tensor, ""] | None = None
+
+
+class PreTrainingCall(Protocol):
+    """As `LabeledCall`, with both tasks' labels."""
+
+    @overload
+    def __call__(
+        self, *inputs: Any, labels: Tensor, next_sentence_label: Tensor, **options: Any
+    ) -> PreTrainingOutput[Tensor]: ...
+    @overload
+    def __call__(self, *inputs: Any, **options: Any) -> PreTrainingOutput: ...
+
+
+class SpanCall(Protocol):
+    """As `LabeledCall`, with both ends of the answer."""
+
+    @overload
+    def __call__(
+        self, *inputs: Any, start_positions: Tensor, end_positions: Tensor, **options: Any
+    ) -> SpanOutput[Tensor]: ...
+    @overload
+    def __call__(self, *inputs: Any, **options: Any) -> SpanOutput: ...
 
 
 class MaskedLMHead(nn.Module):
@@ -66,7 +85,7 @@ class BertForPreTraining(EncoderHead, config=EncoderConfig):
 
     label_names = ("labels", "next_sentence_label")
 
-    __call__: Callable[..., PreTrainingOutput]  # type: ignore[assignment]
+    __call__: PreTrainingCall  # type: ignore[assignment]
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__(config, base)
@@ -206,7 +225,7 @@ class BertForQuestionAnswering(EncoderHead, config=EncoderConfig):
 
     label_names = ("start_positions", "end_positions")
 
-    __call__: Callable[..., SpanOutput]  # type: ignore[assignment]
+    __call__: SpanCall  # type: ignore[assignment]
 
     pooled = False
 

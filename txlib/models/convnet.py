@@ -2,7 +2,6 @@
 (He et al. 2016; Ramachandran et al. 2019; Wang et al. 2018): what a Vision Transformer is compared with.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from txlib.attention.grid import LocalAttention2d, NonLocalBlock, check_channels
 from txlib.layers.convolution import check_kernel
 from txlib.models.encoder import HeadOutput
 from txlib.models.model import Model
-from txlib.models.outputs import cross_entropy
+from txlib.models.outputs import LabeledCall, cross_entropy
 from txlib.models.stack import ModelConfig
 
 SPATIAL = ("convolution", "attention")
@@ -125,7 +124,7 @@ class ConvNet(Model, config=ConvNetConfig):
     `sizes.parameters(model)` counts what it learns, `sizes.forward_flops(model, pixel_values)` what it computes.
     """
 
-    __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[HeadOutput[Tensor], HeadOutput]
 
     def __init__(self, config: ConvNetConfig):
         super().__init__()

@@ -15,7 +15,7 @@ from txlib.layers.initialize import initialize
 from txlib.layers.position_config import check_two_sided, name_of
 from txlib.models.inputs import check_ids, check_shape, real_tokens, together
 from txlib.models.model import Model
-from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.outputs import LabeledCall, Loss, LossOutput, Output, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
 
 
@@ -68,11 +68,10 @@ class EncoderOutput(Output):
 
 
 @output
-class HeadOutput(Output):
-    """logits: of tokens, labels or choices, depending on the head; loss: a number, or None without labels."""
+class HeadOutput(LossOutput[Loss]):
+    """logits: of tokens, labels or choices, depending on the head."""
 
     logits: Float[Tensor, "batch *scores"]
-    loss: Float[Tensor, ""] | None = None
 
 
 class Encoder(Model, config=EncoderConfig):
@@ -178,7 +177,7 @@ class EncoderHead(Model):
     label_names: ClassVar[tuple[str, ...]] = ("labels",)  # the keywords of `forward` that hold labels
     pooled = True  # whether the head reads the pooler's vector
 
-    __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[HeadOutput[Tensor], HeadOutput]
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__()

@@ -1,6 +1,5 @@
 """The decoder-only language model: GPT-2, GPT-3, Llama and Mixtral are configs of it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from txlib.layers.feedforward import dropout
 from txlib.layers.initialize import initialize
 from txlib.models.inputs import check_ids, check_labels, real_tokens, together
 from txlib.models.model import Model
-from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
+from txlib.models.outputs import LabeledCall, Loss, LossOutput, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
 
 
@@ -49,7 +48,7 @@ class GPTConfig(ModelConfig):
 
 
 @output
-class CausalLMOutput(Output):
+class CausalLMOutput(LossOutput[Loss]):
     """Output of a decoder, under Hugging Face's names.
 
     logits: (batch, length, vocab_size), row i predicts token i + 1; last_hidden_state: (batch, length, d_model); loss:
@@ -58,13 +57,12 @@ class CausalLMOutput(Output):
 
     logits: Float[Tensor, "batch length vocab"]
     last_hidden_state: Float[Tensor, "batch length d_model"]
-    loss: Float[Tensor, ""] | None = None
 
 
 class GPT(Model, config=GPTConfig):
     """Embedding, causal blocks and output projection (Radford et al. 2018, §3.1; Radford et al. 2019, §2.3)."""
 
-    __call__: Callable[..., CausalLMOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[CausalLMOutput[Tensor], CausalLMOutput]
 
     def __init__(self, config: GPTConfig):
         super().__init__()

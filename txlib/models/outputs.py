@@ -1,16 +1,21 @@
 """Outputs of models, and the loss that they share."""
 
-from dataclasses import dataclass, fields
-from typing import Any, dataclass_transform
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, Protocol, dataclass_transform, overload
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils._pytree import register_dataclass
+from typing_extensions import TypeVar  # a dependency of torch; in `typing` from Python 3.13 on
 
 from txlib.labels import IGNORE_INDEX
 from txlib.models.inputs import check_labels
+
+Loss = TypeVar("Loss", bound=Float[Tensor, ""] | None, default=Float[Tensor, ""] | None)
+Labeled = TypeVar("Labeled", covariant=True)
+Unlabeled = TypeVar("Unlabeled", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,8 @@ class Output:
 
     def to_tuple(self) -> tuple[Any, ...]:
         """Return the fields that are not None, the loss first."""
-        names = sorted((field.name for field in fields(self)), key=lambda name: name != "loss")
-        return tuple(getattr(self, name) for name in names if getattr(self, name) is not None)
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple(value for value in values if value is not None)
 
     def __getitem__(self, key: str | int | slice) -> Any:
         if not isinstance(key, str):
@@ -31,6 +36,24 @@ class Output:
         if key not in names:
             raise KeyError(f"{type(self).__name__} has no {key!r}; choose one of {', '.join(names)}")
         return getattr(self, key)
+
+
+@dataclass(frozen=True)
+class LossOutput(Output, Generic[Loss]):
+    """An output with a loss: a number, or None without labels."""
+
+    loss: Loss = field(default=None, kw_only=True)  # type: ignore[assignment]  # without it, Loss is its default
+
+
+class LabeledCall(Protocol[Labeled, Unlabeled]):
+    """The type of `__call__` of a model with labels, `LabeledCall[HeadOutput[Tensor], HeadOutput]`: where a call gives
+    them by name, the type of `loss` is a tensor and not also None.
+    """
+
+    @overload
+    def __call__(self, *inputs: Any, labels: Tensor, **options: Any) -> Labeled: ...
+    @overload
+    def __call__(self, *inputs: Any, labels: None = None, **options: Any) -> Unlabeled: ...
 
 
 @dataclass_transform(frozen_default=True)

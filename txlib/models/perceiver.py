@@ -29,7 +29,7 @@ from txlib.layers.convolution import check_kernel
 from txlib.models.encoder import HeadOutput
 from txlib.models.inputs import check_ids, real_tokens
 from txlib.models.model import Model
-from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.outputs import LabeledCall, Loss, LossOutput, cross_entropy, output
 from txlib.models.perceiver_inputs import Modalities, pixel_array
 from txlib.models.stack import ModelConfig
 
@@ -119,14 +119,13 @@ class PerceiverIOConfig(LatentConfig):
 
 
 @output
-class PerceiverOutput(Output):
+class PerceiverOutput(LossOutput[Loss]):
     """logits: (batch, labels), or one vector for each output query; last_hidden_state: the latents, (batch, latents,
-    d_model); loss: a number, or None without labels.
+    d_model).
     """
 
     logits: Float[Tensor, "batch *query outputs"]
     last_hidden_state: Float[Tensor, "batch latents d_model"]
-    loss: Float[Tensor, ""] | None = None
 
 
 class LatentEncoder(nn.Module):
@@ -183,7 +182,7 @@ class LatentEncoder(nn.Module):
 class Perceiver(Model, config=PerceiverConfig):
     """Repeated cross-attention and self-attention; logits are the mean latent, projected (Jaegle et al. 2021, §3)."""
 
-    __call__: Callable[..., PerceiverOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[PerceiverOutput[Tensor], PerceiverOutput]
 
     def __init__(self, config: PerceiverConfig):
         super().__init__()
@@ -280,7 +279,7 @@ class PerceiverLMConfig(PerceiverIOConfig):
 class PerceiverForMaskedLM(Model, config=PerceiverLMConfig):
     """Predict the masked bytes, with one query for each position (Jaegle et al. 2022, §4.1)."""
 
-    __call__: Callable[..., HeadOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[HeadOutput[Tensor], HeadOutput]
 
     def __init__(self, config: PerceiverLMConfig):
         super().__init__()
@@ -363,17 +362,16 @@ class PerceiverClassifierConfig(PerceiverIOConfig):
 
 
 @output
-class AnswersOutput(Output):
-    """logits: (batch, labels) of each question; loss: a number, or None without labels."""
+class AnswersOutput(LossOutput[Loss]):
+    """logits: (batch, labels) of each question."""
 
     logits: tuple[Float[Tensor, "batch _"], ...]
-    loss: Float[Tensor, ""] | None = None
 
 
 class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
     """One model for images, bytes, or both: the inputs are one array, and each question is an output query."""
 
-    __call__: Callable[..., AnswersOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[AnswersOutput[Tensor], AnswersOutput]
 
     def __init__(self, config: PerceiverClassifierConfig):
         super().__init__()

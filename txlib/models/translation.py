@@ -1,7 +1,6 @@
 """Base of all translation models: one embedding matrix, and the steps from ids to a loss."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from txlib.labels import IGNORE_INDEX
 from txlib.layers import TokenEmbedding
 from txlib.models.inputs import check_ids
 from txlib.models.model import Model
-from txlib.models.outputs import Output, auxiliary_loss, cross_entropy, output
+from txlib.models.outputs import LabeledCall, Loss, LossOutput, auxiliary_loss, cross_entropy, output
 from txlib.models.stack import ModelConfig
 
 
@@ -52,7 +51,7 @@ class TranslationConfig(ModelConfig):
 
 
 @output
-class Seq2SeqOutput(Output):
+class Seq2SeqOutput(LossOutput[Loss]):
     """Output of an encoder–decoder, under Hugging Face's names.
 
     logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: a number, mean over
@@ -61,7 +60,6 @@ class Seq2SeqOutput(Output):
 
     logits: Float[Tensor, "batch target vocab"]
     encoder_last_hidden_state: Float[Tensor, "batch source d_model"]
-    loss: Float[Tensor, ""] | None = None
 
 
 class TranslationModel(Model, ABC):
@@ -74,7 +72,7 @@ class TranslationModel(Model, ABC):
         output_bias: add a learned number to each token's logit.
     """
 
-    __call__: Callable[..., Seq2SeqOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[Seq2SeqOutput[Tensor], Seq2SeqOutput]
 
     def __init__(self, config: Any, width: int, *, scaled: bool = True, output_bias: bool = False):
         super().__init__()

@@ -6,7 +6,7 @@ them, `UniversalGPT` the decoder made of one. The transition function is the fee
 translation model; its alternative, a separable convolution, is left out.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ from txlib.layers.position_config import check_two_sided
 from txlib.models.gpt import CausalLMOutput, next_token_loss
 from txlib.models.inputs import check_ids, real_tokens, together
 from txlib.models.model import Model
-from txlib.models.outputs import auxiliary_loss, output
+from txlib.models.outputs import LabeledCall, Loss, auxiliary_loss, output
 from txlib.models.stack import ModelConfig
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel, check_source
 
@@ -299,7 +299,7 @@ class Recurrence(nn.Module):
 
 
 @output
-class UniversalSeq2SeqOutput(Seq2SeqOutput):
+class UniversalSeq2SeqOutput(Seq2SeqOutput[Loss]):
     """What the encoder–decoder returns: `Seq2SeqOutput`, and the steps that each position took, padding 0.
 
     ponder: (batch, target), in the decoder; encoder_ponder: (batch, source).
@@ -315,7 +315,7 @@ class UniversalTransformer(TranslationModel, config=UniversalTransformerConfig):
     `encoder.pondering` and `decoder.pondering` are what the last batch took; tokens equal to pad_id are not counted.
     """
 
-    __call__: Callable[..., UniversalSeq2SeqOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[UniversalSeq2SeqOutput[Tensor], UniversalSeq2SeqOutput]
 
     def __init__(self, config: UniversalTransformerConfig):
         super().__init__(config, config.block.d_model)
@@ -372,7 +372,7 @@ class UniversalTransformer(TranslationModel, config=UniversalTransformerConfig):
 
 
 @output
-class UniversalCausalLMOutput(CausalLMOutput):
+class UniversalCausalLMOutput(CausalLMOutput[Loss]):
     """What the decoder returns: `CausalLMOutput`, and the steps that each position took, padding 0.
 
     ponder: (batch, length).
@@ -388,7 +388,7 @@ class UniversalGPT(Model, config=UniversalGPTConfig):
     `decoder.pondering` is what the last batch took.
     """
 
-    __call__: Callable[..., UniversalCausalLMOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[UniversalCausalLMOutput[Tensor], UniversalCausalLMOutput]
 
     def __init__(self, config: UniversalGPTConfig):
         super().__init__()

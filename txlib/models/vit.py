@@ -17,7 +17,7 @@ from txlib.layers.position_config import POSITIONS, name_of
 from txlib.models.encoder import EncoderOutput
 from txlib.models.inputs import together
 from txlib.models.model import Model
-from txlib.models.outputs import Output, cross_entropy, output
+from txlib.models.outputs import LabeledCall, Loss, LossOutput, cross_entropy, output
 from txlib.models.stack import ModelConfig, Stack
 
 POOLS = ("class", "mean")
@@ -95,16 +95,14 @@ class ViTConfig(ModelConfig):
 
 
 @output
-class ImageOutput(Output):
-    """logits: (batch, labels); last_hidden_state: (batch, length, d_model), special tokens first; loss: a number, or
-    None without labels.
+class ImageOutput(LossOutput[Loss]):
+    """logits: (batch, labels); last_hidden_state: (batch, length, d_model), special tokens first.
 
     distillation_logits: of the distillation token, if there is one; `logits` is then the mean of both tokens'.
     """
 
     logits: Float[Tensor, "batch labels"]
     last_hidden_state: Float[Tensor, "batch length d_model"]
-    loss: Float[Tensor, ""] | None = None
     distillation_logits: Float[Tensor, "batch labels"] | None = None
 
 
@@ -202,7 +200,7 @@ class ViTForImageClassification(Model, config=ViTConfig):
         base: a ViT to build on, e.g. a pre-trained one; None for a new one.
     """
 
-    __call__: Callable[..., ImageOutput]  # nn.Module's own says Any
+    __call__: LabeledCall[ImageOutput[Tensor], ImageOutput]
 
     def __init__(self, config: ViTConfig, labels: int = 2, base: ViT | None = None):
         super().__init__()

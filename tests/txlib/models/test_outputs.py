@@ -46,7 +46,7 @@ def test_outputs_in_brackets():
     assert out[:] == out.to_tuple() == (out.loss, out.logits)
     hidden = Encoder(CONFIG, pooler=False)(ids)
     assert hidden[0] is hidden.last_hidden_state and len(hidden.to_tuple()) == 1 and hidden["pooler_output"] is None
-    with pytest.raises(KeyError, match="HeadOutput has no 'hidden_states'; choose one of logits, loss"):
+    with pytest.raises(KeyError, match="HeadOutput has no 'hidden_states'; choose one of loss, logits"):
         out["hidden_states"]
 
 
