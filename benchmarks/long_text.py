@@ -213,7 +213,7 @@ def rouge(model: nn.Module, rows: Sequence[Row], encoder: BytePairEncoder) -> fl
     return mean(found)
 
 
-def learnt(name: str, length: int, task: Task, seconds: float, seed: int) -> dict[str, Any]:
+def learned(name: str, length: int, task: Task, seconds: float, seed: int) -> dict[str, Any]:
     """One run: train, then measure."""
     torch.manual_seed(seed)
     model, generator = make_model(name, length), torch.Generator().manual_seed(seed)
@@ -264,7 +264,7 @@ class Setting:
             if result["setting"] != setting:
                 raise SystemExit(f"{path} was made with {result['setting']}, not {setting}: give another --out")
             return result
-        result = learnt(name, length, self.task, self.seconds, self.seed) | {"setting": setting}
+        result = learned(name, length, self.task, self.seconds, self.seed) | {"setting": setting}
         self.out.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(result))

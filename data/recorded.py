@@ -1,4 +1,4 @@
-"""Record runs that take too long for a lesson: the common part of scripts such as rumours.py and flocks.py.
+"""Record runs that take too long for a lesson: the common part of scripts such as rumors.py and flocks.py.
 
 Each script runs those cells of its lesson that are tagged `recorded`, so the models are the lesson's own, and writes
 the results into its folder. After an interruption it continues with the missing runs.

@@ -440,7 +440,7 @@ for prompt in ("Alice was", "The March"):
 
 
 # %%
-def penalise(logits, ids, penalty):                                # (vocab,); ids: the text so far
+def penalize(logits, ids, penalty):                                # (vocab,); ids: the text so far
     seen = torch.zeros(V, dtype=torch.bool)                        # (vocab,)
     seen[ids] = True
     lower = torch.where(logits > 0, logits / penalty, logits * penalty)   # (vocab,)
@@ -448,10 +448,10 @@ def penalise(logits, ids, penalty):                                # (vocab,); i
 
 
 z, ids = next_logits(HUMAN), torch.tensor(encode(HUMAN)).unique()  # (vocab,), (seen,)
-right, wrong = penalise(z, ids, 1.5), z.scatter(0, ids, z[ids] / 1.5)  # (vocab,); wrong: just divided
+right, wrong = penalize(z, ids, 1.5), z.scatter(0, ids, z[ids] / 1.5)  # (vocab,); wrong: just divided
 order = ids[z[ids].argsort(descending=True)]                       # (seen,): the likeliest first
 for id in order[[0, 1, -2, -1]].tolist():
-    print(f"{name(id):5} logit {z[id]:5.1f}   penalised {right[id]:5.1f}", end="   ")
+    print(f"{name(id):5} logit {z[id]:5.1f}   penalized {right[id]:5.1f}", end="   ")
     print(f"just divided {wrong[id]:5.1f}")
 
 # %% [markdown]
@@ -464,16 +464,16 @@ for id in order[[0, 1, -2, -1]].tolist():
 # The **presence penalty** asks whether a token was there, the **frequency penalty** how often.
 
 # %%
-def penalise_counts(logits, ids, presence=0.0, frequency=0.0):  # (vocab,); ids: what has been written
+def penalize_counts(logits, ids, presence=0.0, frequency=0.0):  # (vocab,); ids: what has been written
     counts = ids.bincount(minlength=V)                             # (vocab,)
     return logits - presence * (counts > 0) - frequency * counts
 
 
 shift = 10.0  # the same distribution, other logits
 written = torch.tensor(encode(HUMAN))                              # (length,)
-for label, change in (("repetition 1.5", lambda z: penalise(z, written, 1.5)),
-                      ("presence 1", lambda z: penalise_counts(z, written, presence=1.0)),
-                      ("frequency 0.2", lambda z: penalise_counts(z, written, frequency=0.2))):
+for label, change in (("repetition 1.5", lambda z: penalize(z, written, 1.5)),
+                      ("presence 1", lambda z: penalize_counts(z, written, presence=1.0)),
+                      ("frequency 0.2", lambda z: penalize_counts(z, written, frequency=0.2))):
     one, two = change(z).softmax(dim=-1), change(z + shift).softmax(dim=-1)      # (vocab,) each
     print(f"{label:15} moves when 10 is added to all logits: {(one - two).abs().sum() / 2:.0%}")
 
@@ -493,7 +493,7 @@ figures.candidates(
         "top-k 5": panel(z, top_k(z, 5)),
         "top-p 0.6": panel(z, top_p(z, 0.6)),
         "min-p 0.3": panel(z, min_p(z, 0.3)),
-        "penalty 1.5": panel(z, penalise(z, ids, 1.5)),
+        "penalty 1.5": panel(z, penalize(z, ids, 1.5)),
     },
     title="Five ways to change one distribution", width=11,
     alt="Five panels with the same twelve rows. Temperature 0.7 raises the first tokens a "
@@ -526,7 +526,7 @@ def sampler(*changes, seed=0):
 
 # %% tags=["nbval-ignore-output"]
 ways = {
-    "greedy, penalty 1.3": lambda logits, ids: penalise(logits, ids, 1.3).argmax().item(),
+    "greedy, penalty 1.3": lambda logits, ids: penalize(logits, ids, 1.3).argmax().item(),
     "T = 0.7": sampler(lambda z: temperature(z, 0.7)),
     "top-k 20": sampler(lambda z: top_k(z, 20)),
     "top-p 0.8": sampler(lambda z: top_p(z, 0.8)),
@@ -874,12 +874,12 @@ from txlib.generation import (
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    penalise_repetition,
+    penalize_repetition,
     stream,
 )
-from txlib.generation import penalise_counts as library_counts
+from txlib.generation import penalize_counts as library_counts
 
-show_source(keep_top_k, keep_top_p, keep_min_p, penalise_repetition, library_counts)
+show_source(keep_top_k, keep_top_p, keep_min_p, penalize_repetition, library_counts)
 
 # %% [markdown]
 # Fifty random rows of logits, the same for both. What is cut off must be cut off in both, and the rest must agree.
@@ -889,14 +889,14 @@ torch.manual_seed(0)
 rows = 3 * torch.randn(50, V)                                      # (batch, vocab)
 times = torch.poisson(0.1 * torch.ones(50, V)).long()  # (batch, vocab): how often written
 history = [torch.arange(V).repeat_interleave(row) for row in times]      # the tokens themselves
-ours = torch.stack([penalise(z, ids, 1.3) for z, ids in zip(rows, history, strict=True)])
-counted = [penalise_counts(z, ids, 0.5, 0.2) for z, ids in zip(rows, history, strict=True)]
+ours = torch.stack([penalize(z, ids, 1.3) for z, ids in zip(rows, history, strict=True)])
+counted = [penalize_counts(z, ids, 0.5, 0.2) for z, ids in zip(rows, history, strict=True)]
 prove_equal(temperature(rows, 0.7), apply_temperature(rows, 0.7), what="Both temperatures")
 for label, mine, theirs in (("top-k", top_k(rows, 20), keep_top_k(rows, 20)),
                             ("top-p", top_p(rows, 0.8), keep_top_p(rows, 0.8)),
                             ("min-p", min_p(rows, 0.1), keep_min_p(rows, 0.1))):
     prove_equal(mine.softmax(dim=-1), theirs.softmax(dim=-1), what=f"Both {label}")
-prove_equal(ours, penalise_repetition(rows, times > 0, 1.3), what="Both repetition penalties")
+prove_equal(ours, penalize_repetition(rows, times > 0, 1.3), what="Both repetition penalties")
 theirs = library_counts(rows, times, 0.5, 0.2)
 prove_equal(torch.stack(counted), theirs, what="Both penalties by counts")
 

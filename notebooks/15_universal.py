@@ -16,7 +16,7 @@
 # %% [markdown]
 # ## 1 The problem: how deep is a question?
 #
-# A rumour goes round among sixteen people. Here they are, the speakers who have most to say in the course's plays:
+# A rumor goes round among sixteen people. Here they are, the speakers who have most to say in the course's plays:
 
 # %% tags=["recorded"]
 import copy
@@ -50,13 +50,13 @@ print(", ".join(people))
 # person. Each of the sixteen signs one line: *who*, and *from whom*. (The four name themselves.) The lines are
 # shuffled. The question, for every line: **with whom did this story begin?**
 #
-# The rule that makes such rumours: put the people into a random order, cut it into four chains at random places, and
+# The rule that makes such rumors: put the people into a random order, cut it into four chains at random places, and
 # let everybody hear from the one before; the first in each chain is its own source. Orders in which a line would be
 # deeper than `deepest` are thrown away.
 
 
 # %% tags=["recorded"]
-def rumours(size, deepest, chains=4):
+def rumors(size, deepest, chains=4):
     place, starts = torch.arange(n), torch.zeros(0, n, dtype=torch.bool)
     while len(starts) < size:
         cut = torch.rand(4 * size, n - 1).argsort(dim=-1) < chains - 1                  # (tried, n - 1): three cuts
@@ -72,12 +72,12 @@ def rumours(size, deepest, chains=4):
 
 
 # %% [markdown]
-# Eight of the sixteen lines of one rumour. *Depth* is how often the story was passed on until it reached this person: 0
+# Eight of the sixteen lines of one rumor. *Depth* is how often the story was passed on until it reached this person: 0
 # for whoever made it up. No model is told the depth.
 
 # %%
 torch.manual_seed(1)
-who, source, begun_by, depth = (each[0].tolist() for each in rumours(1, deepest=n))
+who, source, begun_by, depth = (each[0].tolist() for each in rumors(1, deepest=n))
 for line in range(8):
     a, b, c = (people[each[line]] for each in (who, source, begun_by))
     heard = "made it up" if a == b else f"heard it from {b}"
@@ -225,7 +225,7 @@ prove_equal(signal(3, 5), signal(5, 3), what="P at (3, 5) and at (5, 3)")
 #
 # ### 4.1 The loop
 #
-# A reader of rumours embeds each line as the sum of two vectors, for *who* and for *from whom*. Then comes a body,
+# A reader of rumors embeds each line as the sum of two vectors, for *who* and for *from whom*. Then comes a body,
 # which is all that will differ, and a score for each of the sixteen people. Two bodies to begin with:
 
 
@@ -305,7 +305,7 @@ def train(body, d_model=64, ponder=0.0, steps=250, seed=0, lr=4e-3, what="traini
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98), fused=True)
     for step in progress(range(steps), what):
         optimizer.param_groups[0]["lr"] = lr * min(1, (step + 1) / 50) * (1 - 0.9 * step / steps)
-        who, source, begun_by, _ = rumours(64, deepest=5)           # (batch, n) each
+        who, source, begun_by, _ = rumors(64, deepest=5)           # (batch, n) each
         loss = F.cross_entropy(model(who, source).flatten(0, 1), begun_by.flatten())
         if ponder:
             loss = loss + ponder * (model.body.N + model.body.R).mean()
@@ -324,7 +324,7 @@ def train(body, d_model=64, ponder=0.0, steps=250, seed=0, lr=4e-3, what="traini
 @torch.no_grad()
 def by_depth(model, value=None, size=600):
     torch.manual_seed(99)
-    who, source, begun_by, depth = rumours(size, deepest=n)         # (size, n) each
+    who, source, begun_by, depth = rumors(size, deepest=n)         # (size, n) each
     right = (model(who, source).argmax(dim=-1) == begun_by).float()                     # (size, n)
     shown = right if value is None else value(model)                # (size, n)
     return [shown[depth == k].mean().item() for k in range(11)]     # deeper ones are too rare to count
@@ -345,13 +345,13 @@ print("right answers at depth 0, 1, … 10:", "  ".join(f"{each:.0%}" for each i
 # - *a thin stack*: six blocks, so narrow ($d = 26$) that together they have the loop's parameters;
 # - *a wide stack*: six blocks of the loop's width. The same operations, 5.6 times the parameters.
 #
-# Four models with three seeds each take a few minutes. We have run them for you: `data/rumours.py` runs the cells of
+# Four models with three seeds each take a few minutes. We have run them for you: `data/rumors.py` runs the cells of
 # this lesson and writes down what comes out.
 
 # %%
 from txlib.paths import DATA
 
-recorded = json.loads((DATA / "rumours.json").read_text())
+recorded = json.loads((DATA / "rumors.json").read_text())
 
 
 def values(name, what="right"):                                     # (seed, depth)
@@ -572,22 +572,22 @@ print("steps taken                      :", "  ".join(f"{each:4.1f}" for each in
 
 # %% [markdown]
 # It thinks longer about deeper lines, though nobody told it how deep a line is. And its steps reach further: about five
-# of them do at depth 10 what took the plain loop eight. One rumour, a bar for each person, chain by chain, each chain
+# of them do at depth 10 what took the plain loop eight. One rumor, a bar for each person, chain by chain, each chain
 # in the order in which the story went round:
 
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
-def one_rumour(seed):
+def one_rumor(seed):
     torch.manual_seed(seed)
-    who, source, begun_by, depth = rumours(1, deepest=n)            # (1, n) each
+    who, source, begun_by, depth = rumors(1, deepest=n)            # (1, n) each
     right = models["halting"](who, source).argmax(dim=-1) == begun_by                   # (1, n)
     order = sorted(range(n), key=lambda line: (begun_by[0, line].item(), depth[0, line].item()))
     names = [people[who[0, line]] + f" {depth[0, line]}" + ("" if right[0, line] else " ✗") for line in order]
     return models["halting"].body.N[0, order].tolist(), names
 
 
-drawn = one_rumour(1)
+drawn = one_rumor(1)
 figures.ponder(
     *drawn, title="Deep lines are mostly thought about longer",
     alt="A bar per person with the steps taken; after the name the depth. "
@@ -683,7 +683,7 @@ for name in ("halting", "halting, dear"):
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(99)
-who, source, begun_by, depth = rumours(500, deepest=n)              # (batch, n) each
+who, source, begun_by, depth = rumors(500, deepest=n)              # (batch, n) each
 body = models["halting"].body
 with torch.no_grad():
     models["halting"](who, source)
@@ -865,7 +865,7 @@ print(f"correlation of the steps with the next character's loss: {torch.corrcoef
 torch.manual_seed(2)
 per_step = operations(lambda x: models["halting"].body.block(x), torch.randn(1, n, 64)) / n
 for size in (1, 4, 16, 64, 256):
-    who, source, _, _ = rumours(size, deepest=5)                    # (size, n) each
+    who, source, _, _ = rumors(size, deepest=5)                    # (size, n) each
     done = operations(models["halting"], who, source) / (size * n)
     N = models["halting"].body.N
     print(f"batch of {size:3}: a position needs {N.mean():.2f} steps, the slowest {N.max():.0f}; "
@@ -890,7 +890,7 @@ def milliseconds(compute, repeats=8):
     return 1000 * min(times)
 
 
-who, source, _, _ = rumours(64, deepest=5)                          # (batch, n) each
+who, source, _, _ = rumors(64, deepest=5)                          # (batch, n) each
 forced = Reader(Loop(64, 10, clock=False))
 wide = Reader(Stack(64, 6))
 for name, model in {"halting": models["halting"], "ten steps": forced, "wide stack": wide}.items():

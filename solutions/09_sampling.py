@@ -321,7 +321,7 @@ equivalent("nucleus", "torch.zeros_like(p) → torch.ones_like(p)", "`scatter` w
 # </details>
 
 # %% nbgrader={"grade_id": "penalty", "solution": true, "grade": false, "locked": false, "schema_version": 3}
-def penalise_recent(
+def penalize_recent(
     logits: Float[Tensor, "batch vocab"], ids: Int[Tensor, "batch length"], penalty: float, window: int
 ) -> Float[Tensor, "batch vocab"]:
     """Logits of the tokens among the last `window` of each row, lowered once: divided, or multiplied if negative."""
@@ -340,9 +340,9 @@ with check("penalty") as show:
     places = torch.stack([show.permutation(vocab) for _ in range(2)])
     ids = torch.cat([places[:, :6], places[:, 4:6], places[:, 4:5]], dim=1)      # two tokens occur again at the end
     for window in (4, 2, 0, 9, show.random_size(10, 17), 50):
-        show(penalise_recent(logits.clone(), ids, 1.5, window), f"{vocab} tokens, a text of 9, window = {window}")
+        show(penalize_recent(logits.clone(), ids, 1.5, window), f"{vocab} tokens, a text of 9, window = {window}")
     kept = logits.clone()
-    penalise_recent(kept, ids, 1.5, 4)
+    penalize_recent(kept, ids, 1.5, 4)
     show(kept, "the logits that you were given, afterwards")
 
 # %% tags=["mistakes"]
@@ -381,7 +381,7 @@ def once_each_time(logits, ids, penalty, window):
 
 
 def in_place(logits, ids, penalty, window):
-    logits.copy_(penalise_recent(logits, ids, penalty, window))
+    logits.copy_(penalize_recent(logits, ids, penalty, window))
     return logits
 
 

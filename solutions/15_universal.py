@@ -654,7 +654,7 @@ alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
 # In the lesson, a loop that was trained with six steps forgot its answers when it ran for sixteen. Geiping et al. train
 # with a *random* number of steps. Does that help here?
 #
-# Train a loop without a clock on the lesson's rumours in two ways: always with 6 steps, and with a number drawn from 4 to
+# Train a loop without a clock on the lesson's rumors in two ways: always with 6 steps, and with a number drawn from 4 to
 # 10 for each batch (set `model.body.steps` before each batch; a run takes about a minute). Use two seeds at least. Then
 # let each run for 4, 6, 10 and 16 steps, and measure its right answers at depths 0 to 5 and at depths 6 to 10. Say what
 # the random number buys and what it costs, and why, in two or three sentences.
@@ -664,7 +664,7 @@ alternative("loop-sizes", lambda vocab, d, before, core, after, r, k: (
 
 # %% [markdown] nbgrader={"grade_id": "longer", "solution": true, "grade": true, "points": 3, "locked": false, "schema_version": 3}
 # <!-- BEGIN SOLUTION -->
-# Two seeds, 300 rumours, right answers at depths 0 to 5 / 6 to 10, in percent:
+# Two seeds, 300 rumors, right answers at depths 0 to 5 / 6 to 10, in percent:
 #
 # | | 4 steps | 6 steps | 10 steps | 16 steps |
 # | --- | --- | --- | --- | --- |

@@ -28,8 +28,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# The licences of the data sets; data/README.md and the LICENSE of each folder say it in full.
-LICENCES = {
+# The licenses of the data sets; data/README.md and the LICENSE of each folder say it in full.
+LICENSES = {
     "wesnoth": "GPL-2+",
     "freedroidrpg": "GPL-2+",
     "naev": "GPL-3+",
@@ -88,27 +88,27 @@ def fail(error: object) -> None:
 
 @app.command()
 def data() -> None:
-    """List the data sets, their sizes and licences."""
+    """List the data sets, their sizes and licenses."""
     from txlib.data import chorales, digits, fashion, reviews, shakespeare, verses
 
     _list_translations()
     row = "{:<13} {:<10} {:>9} {:>11} {:>7}  {}".format
-    print(row("English only", "", "train", "validation", "test", "licence"))
+    print(row("English only", "", "train", "validation", "test", "license"))
     for load, unit in ((shakespeare, "characters"), (reviews, "texts"), (verses, "pairs")):
         source = load.__name__
-        print(row(source, unit, *(f"{len(split):,}" for split in load()), LICENCES[source]))
+        print(row(source, unit, *(f"{len(split):,}" for split in load()), LICENSES[source]))
     print()
-    print(row("pictures", "pixels", "train", "validation", "test", "licence"))
+    print(row("pictures", "pixels", "train", "validation", "test", "license"))
     for pictures in (digits, fashion):
         source, splits = pictures.__name__, pictures()
         size = " × ".join(str(side) for side in splits.train.pixel_values.shape[2:])
-        print(row(source, size, *(f"{len(split):,}" for split in splits), LICENCES[source]))
+        print(row(source, size, *(f"{len(split):,}" for split in splits), LICENSES[source]))
     print(
         "\nfashion is a part of fashion-mnist, which is read from $TXLIB_DATA/fashion-mnist or from Debian's package."
     )
     print()
-    print(row("music", "", "train", "validation", "test", "licence"))
-    print(row("chorales", "pieces", *(f"{len(split):,}" for split in chorales()), LICENCES["chorales"]))
+    print(row("music", "", "train", "validation", "test", "license"))
+    print(row("chorales", "pieces", *(f"{len(split):,}" for split in chorales()), LICENSES["chorales"]))
     print(f"\nTrained models, for --model, in {DATA / 'checkpoints'}:")
     print("  " + ", ".join(sorted(folder.name for folder in (DATA / "checkpoints").glob("*/"))))
 
@@ -118,17 +118,17 @@ def _list_translations() -> None:
     from txlib.data.translation import EMBEDDED, translation
 
     row = "{:<13} {:<6} {:>8} {:>11} {:>6}  {}".format
-    print(row("--data", "--pair", "train", "validation", "test", "licence"))
+    print(row("--data", "--pair", "train", "validation", "test", "license"))
     for source, languages in EMBEDDED.items():
         for language in languages:
             sizes = [f"{len(split):,}" for split in translation(source, f"{language}-en")]
-            print(row(source, f"{language}-en", *sizes, LICENCES[source]))
+            print(row(source, f"{language}-en", *sizes, LICENSES[source]))
     for language in ("de", "fr"):
         sizes = [f"{len(split):,}" for split in translation("games", f"{language}-en")]
-        strictest = max(LICENCES[source] for source, languages in EMBEDDED.items() if language in languages)
+        strictest = max(LICENSES[source] for source, languages in EMBEDDED.items() if language in languages)
         print(row("games", f"{language}-en", *sizes, f"{strictest} (all of the above)"))
     for language in ("de", "fr"):
-        print(row("multi30k", f"{language}-en", "29,000", "1,014", "1,000", LICENCES["multi30k"]))
+        print(row("multi30k", f"{language}-en", "29,000", "1,014", "1,000", LICENSES["multi30k"]))
     print("\nmulti30k is not bundled: it is read from $TXLIB_DATA/multi30k or from the Hugging Face hub.\n")
 
 
@@ -251,7 +251,7 @@ def compose(
     from txlib.data import model_folder
     from txlib.generation import Composer, GenerationConfig
     from txlib.models.pretrained import load_pretrained
-    from txlib.music import STEPS_PER_QUARTER, synthesise, wav, write_midi
+    from txlib.music import STEPS_PER_QUARTER, synthesize, wav, write_midi
     from txlib.music.midi import needs_mido
 
     if out.suffix not in (".mid", ".wav"):
@@ -272,7 +272,7 @@ def compose(
     if out.suffix == ".mid":
         write_midi(piece, out, tempo=tempo)
     else:
-        out.write_bytes(wav(synthesise(piece, tempo=tempo)))
+        out.write_bytes(wav(synthesize(piece, tempo=tempo)))
     print(f"{out}: {len(piece) / STEPS_PER_QUARTER:g} quarters, {int(piece.onset.sum())} notes")
 
 

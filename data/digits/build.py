@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from packages import wheel  # noqa: E402  (the folder above is not a package)
-from pictures import build, idx  # noqa: E402
+from packages import build, idx, wheel  # noqa: E402  (the folder above is not a package)
 
 TABLE = "sklearn/datasets/data/digits.csv.gz"
 
@@ -22,4 +21,4 @@ def make(wheels: Path | None) -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    build(__file__, "wheels", "take the wheel from DIR, download nothing", make)
+    build(__file__, make)

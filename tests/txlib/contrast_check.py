@@ -11,7 +11,7 @@ LEAST = 4.5  # WCAG 2.2, level AA, for text of ordinary size
 
 
 def poor_words(picture: Picture) -> list[str]:
-    """The words of a picture with too little contrast to the colour that fills most of the place behind them."""
+    """The words of a picture with too little contrast to the color that fills most of the place behind them."""
     canvas = FigureCanvasAgg(picture.figure)
     canvas.draw()
     picture.figure.set_layout_engine("none")  # everything stays where it is now
@@ -24,7 +24,7 @@ def poor_words(picture: Picture) -> list[str]:
     for text in words:
         text.set_alpha(0.0)
     canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())[..., :3] @ (65536, 256, 1)  # (row, column): colours, without words
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3] @ (65536, 256, 1)  # (row, column): colors, without words
     for text in words:
         text.set_alpha(None)
     poor = []
@@ -33,8 +33,8 @@ def poor_words(picture: Picture) -> list[str]:
         place = pixels[max(top, 0) : bottom + 1, max(int(box.x0), 0) : int(box.x1) + 1]
         if not place.size:
             continue  # beside the picture: cut off, or a tick out of range
-        colours, counts = np.unique(place, return_counts=True)
-        ground = f"#{colours[counts.argmax()]:06x}"
+        colors, counts = np.unique(place, return_counts=True)
+        ground = f"#{colors[counts.argmax()]:06x}"
         if (reached := contrast(text.get_color(), ground)) < LEAST:
             poor.append(f"{text.get_text()!r} in {text.get_color()}: {reached:.1f} to 1")
     return poor

@@ -188,8 +188,8 @@ def cases() -> dict[str, Case]:
     real = torch.ones_like(ids)
     real[1, 70:] = 0
     text = {"input_ids": ids, "attention_mask": real}
-    learnt = text | {"labels": ids}
-    pair = learnt | {"decoder_input_ids": ids}
+    learned = text | {"labels": ids}
+    pair = learned | {"decoder_input_ids": ids}
     picture, labels = torch.randn(2, 1, 12, 12), torch.tensor([0, 1])
     marked = torch.zeros_like(ids)
     marked[:, 0] = 1
@@ -202,9 +202,9 @@ def cases() -> dict[str, Case]:
 
     found: dict[str, Case] = {}
     for position in ("sinusoidal", "learned", "rotary", "rotary_half", "shaw", "skewed", "alibi", "t5"):
-        found[f"gpt {position}"] = gpt(BLOCK.replace(position=position)), learnt
+        found[f"gpt {position}"] = gpt(BLOCK.replace(position=position)), learned
     for name in ("dense", "block_sparse", "flash", "linear", "performer", "gated-linear", "compressed"):
-        found[f"gpt {name}"] = gpt(PLAIN.replace(mechanism=MECHANISMS[name])), learnt
+        found[f"gpt {name}"] = gpt(PLAIN.replace(mechanism=MECHANISMS[name])), learned
     for name, mechanism in MECHANISMS.items():
         found[f"encoder {name}"] = encoder(PLAIN.replace(mechanism=mechanism)), text
     for name, mask in MASKS.items():
@@ -212,17 +212,17 @@ def cases() -> dict[str, Case]:
         found[f"blocks {name}"] = encoder(PLAIN.replace(mask=mask, mechanism=BlockSparseConfig(16))), text
     wide = PLAIN.replace(mask=sliding_window(4), mixer=LongformerConfig(), mechanism=BlockSparseConfig(16))
     found["longformer"] = encoder(wide), text | {"global_attention_mask": marked}
-    found["experts"] = gpt(BLOCK.replace(experts=4)), learnt
+    found["experts"] = gpt(BLOCK.replace(experts=4)), learned
     sequences: dict[str, Any] = {
         "transformer": lambda: Transformer(TransformerConfig(VOCABULARY, PLAIN, 2, 2, max_length=96)),
         "convolutional": lambda: ConvSeq2Seq(ConvSeq2SeqConfig(VOCABULARY, 8, 6, 2, 2, max_length=96)),
         "bytenet": lambda: ByteNet(ByteNetConfig(VOCABULARY, 8, 1, 1, dilations=(1, 2))),
     }
     found |= {name: (make, pair) for name, make in sequences.items()}
-    found["bert"] = lambda: BertForMaskedLM(EncoderConfig(VOCABULARY, PLAIN, 2, max_length=96)), learnt
-    found["universal"] = lambda: UniversalGPT(UniversalGPTConfig(VOCABULARY, PLAIN, steps=3, max_length=96)), learnt
+    found["bert"] = lambda: BertForMaskedLM(EncoderConfig(VOCABULARY, PLAIN, 2, max_length=96)), learned
+    found["universal"] = lambda: UniversalGPT(UniversalGPTConfig(VOCABULARY, PLAIN, steps=3, max_length=96)), learned
     skewed = PLAIN.replace(position="skewed")
-    found["music"] = lambda: MusicTransformer(MusicConfig(VOCABULARY, skewed, layers=2, max_length=96)), learnt
+    found["music"] = lambda: MusicTransformer(MusicConfig(VOCABULARY, skewed, layers=2, max_length=96)), learned
     seen = {"pixel_values": picture, "labels": labels}
     found["vit"] = lambda: ViTForImageClassification(ViTConfig(12, 4, PLAIN, layers=2, channels=1), labels=2), seen
     found["convnet"] = lambda: ConvNet(ConvNetConfig(channels=1, widths=(8, 16), blocks=(1, 1))), seen

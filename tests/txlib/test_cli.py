@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from txlib.cli import LICENCES
+from txlib.cli import LICENSES
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -80,7 +80,7 @@ def test_without_typer_it_says_what_to_install():
     assert "Traceback" not in said.stderr
 
 
-def test_licences_are_those_of_the_data():
+def test_licenses_are_those_of_the_data():
     readme = (Path(__file__).parents[2] / "data" / "README.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `(\w+)/` .*\| ([^|]+) \|$", readme, re.MULTILINE)
-    assert dict(table) == {name: licence for name, licence in LICENCES.items() if name != "multi30k"}
+    assert dict(table) == {name: license for name, license in LICENSES.items() if name != "multi30k"}

@@ -13,7 +13,7 @@ function view(page, data) {
     });
     return picture;
   }));
-  const frame = draw("rect", { width: cell - gap, height: cell - gap, fill: "none", stroke: COLOURS[1], "stroke-width": 3 });
+  const frame = draw("rect", { width: cell - gap, height: cell - gap, fill: "none", stroke: COLORS[1], "stroke-width": 3 });
   const number = (text, x, y) => draw("text", { x, y, "text-anchor": "middle", fill: "#4d4d4d" }, text);
   const width = edge + cell * heads.length + gap, height = edge + cell * layers.length + gap;
   page.add(draw("svg", { viewBox: `0 0 ${width} ${height}`, width, "aria-hidden": "true" }, ...maps, frame,

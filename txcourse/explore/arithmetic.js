@@ -39,5 +39,5 @@ function bars(numbers) {
   return draw("svg", { viewBox: `0 -1 ${numbers.length} 2`, preserveAspectRatio: "none",
     style: "width: 100%; height: 34px; margin-bottom: 6px; background: #f2f2f2" },
   ...numbers.map((number, x) => draw("rect", { x, y: -Math.max(number, 0) / largest, width: 0.9,
-    height: Math.abs(number) / largest, fill: COLOURS[number < 0 ? 1 : 0] })));
+    height: Math.abs(number) / largest, fill: COLORS[number < 0 ? 1 : 0] })));
 }

@@ -1,8 +1,8 @@
 // What all views share. A view is a function `view(page, data)`: it puts controls and drawings on its page once, and
 // returns a function that shows the state of the controls; that runs at the start, and whenever one of them moves.
 
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]; // PALETTE, in Python
-const GREY = "#6b6b6b";
+const COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]; // PALETTE, in Python
+const GRAY = "#6b6b6b";
 const BLUES = ["#f7fbff", "#deebf7", "#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08519c", "#08306b"];
 
 // Numbers ------------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ const make = (tag, attributes, ...children) => filled(document.createElement(tag
 const draw = (tag, attributes, ...children) =>
   filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
-// The colour of a share between 0 and 1, as matplotlib's "Blues", and a colour of text that can be read on it.
+// The color of a share between 0 and 1, as matplotlib's "Blues", and a color of text that can be read on it.
 function shade(share) {
   const place = Math.min(Math.max(share, 0), 1) * (BLUES.length - 1);
   const [low, high] = [Math.floor(place), Math.ceil(place)].map((each) =>
@@ -57,12 +57,12 @@ function shade(share) {
 const ink = (share) => (share > 0.72 ? "#fff" : "#000");
 
 // An arrow in a drawing, with its point in (x2, y2).
-function arrow(x1, y1, x2, y2, colour, width = 2) {
+function arrow(x1, y1, x2, y2, color, width = 2) {
   const length = Math.hypot(x2 - x1, y2 - y1) || 1;
   const [x, y] = [(x2 - x1) / length, (y2 - y1) / length];
   const [head, half] = [Math.min(4 * width + 2, length), 1.5 * width + 1];
   const [left, right] = [half, -half].map((side) => `${x2 - head * x - side * y},${y2 - head * y + side * x}`);
-  return draw("g", { stroke: colour, fill: colour },
+  return draw("g", { stroke: color, fill: color },
     draw("line", { x1, y1, x2: x2 - (head - 1) * x, y2: y2 - (head - 1) * y, "stroke-width": width }),
     draw("polygon", { points: `${x2},${y2} ${left} ${right}`, stroke: "none" }));
 }

@@ -42,9 +42,9 @@ function view(page, { scores, values, width, tile }) {
   const unit = 38, left = 62, top = 46, side = left + n * unit + 16;
   const drawing = draw("svg", { viewBox: `0 0 ${side + 62} ${top + n * unit + 6}`, width: side + 62, "aria-hidden": "true" });
   page.add(drawing, make("p", { style: "margin: 4px 0 0", "aria-hidden": "true" },
-    make("span", { style: `color: ${COLOURS[1]}` }, "■"), " in fast memory  ",
+    make("span", { style: `color: ${COLORS[1]}` }, "■"), " in fast memory  ",
     make("span", { style: `color: ${BLUES[3]}` }, "■"), " was there, is forgotten  ",
-    make("span", { style: `color: ${COLOURS[2]}` }, "■"), " result, in slow memory"));
+    make("span", { style: `color: ${COLORS[2]}` }, "■"), " result, in slow memory"));
   const cell = (x, y, fill, text = "", name = "") => draw("g", { class: name },
     draw("rect", { x: x + 1, y: y + 1, width: unit - 2, height: unit - 2, fill, stroke: "#d9d9d9" }),
     draw("text", { x: x + unit / 2, y: y + unit / 2 + 5, "text-anchor": "middle", style: "font-size: 12px" }, text));

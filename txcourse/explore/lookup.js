@@ -13,7 +13,7 @@ function view(page, { keys, values, names, query, scale }) {
   const size = 280, unit = size / 2 / (1.05 * reach);
   const at = ([x, y]) => [size / 2 + unit * x, size / 2 - unit * y];
   const drawing = draw("svg", { viewBox: `0 0 ${size} ${size}`, width: size, "aria-hidden": "true" });
-  const arrows = draw("g"), handle = draw("circle", { r: 14, fill: COLOURS[1], "fill-opacity": 0.3 });
+  const arrows = draw("g"), handle = draw("circle", { r: 14, fill: COLORS[1], "fill-opacity": 0.3 });
   drawing.append(draw("path", { d: `M0 ${size / 2}H${size}M${size / 2} 0V${size}`, stroke: "#d9d9d9" }), arrows, handle);
   page.add(drawing);
   const table = page.table("each key, and its share", ["key", "value", "q · k", "score", "hard", "soft"]);
@@ -31,9 +31,9 @@ function view(page, { keys, values, names, query, scale }) {
     const soft = softmax(scores), best = scores.indexOf(Math.max(...scores));
     arrows.replaceChildren(...keys.flatMap((key, place) => {
       const [x, y] = at(key), [far, high] = at(key.map((each) => each * 1.22));
-      return [arrow(size / 2, size / 2, x, y, COLOURS[0], 1 + 5 * soft[place]),
+      return [arrow(size / 2, size / 2, x, y, COLORS[0], 1 + 5 * soft[place]),
         draw("text", { x: far, y: high + 4, "text-anchor": "middle" }, names[place])];
-    }), arrow(size / 2, size / 2, ...at(asked), COLOURS[1], 3));
+    }), arrow(size / 2, size / 2, ...at(asked), COLORS[1], 3));
     const [x, y] = at(asked);
     handle.setAttribute("cx", x);
     handle.setAttribute("cy", y);

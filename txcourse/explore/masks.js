@@ -78,7 +78,7 @@ function view(page, { terms, length, far }) {
   const size = page.slider("positions", { min: 4, max: 48, value: length });
   const row = page.slider("look at query", { min: 0, max: length - 1, value: Math.min(6, length - 1) });
 
-  const wide = 300, cells = draw("path", { fill: COLOURS[0] }), band = draw("rect", { fill: "none", stroke: COLOURS[1] });
+  const wide = 300, cells = draw("path", { fill: COLORS[0] }), band = draw("rect", { fill: "none", stroke: COLORS[1] });
   const drawing = draw("svg", { width: wide, "aria-hidden": "true" }, cells, band);
   const code = make("code");
   page.add(make("div", { class: "part" },

@@ -26,7 +26,7 @@ function drawnBlocks(row, count, { random, seed, window, first, last }) {
   return ranks.map((rank) => (first + rank < low ? first + rank : rank - low + first + high));
 }
 
-const PARTS = { window: COLOURS[0], global: COLOURS[1], random: COLOURS[2] };
+const PARTS = { window: COLORS[0], global: COLORS[1], random: COLORS[2] };
 
 // For each query and key the name of the part that lets it be seen, or nothing.
 function longformer(length, { radius, gap, globals }) {
@@ -70,7 +70,7 @@ function view(page, { start }) {
   drawing.append(paper, ...Object.values(cells), row);
   page.add(make("div", { class: "part" },
     make("p", { class: "caption", "aria-hidden": "true" }, "A row per query, a column per key. ",
-    ...Object.entries(PARTS).flatMap(([name, colour]) => [make("span", { style: `color: ${colour}` }, "■ "), `${name}  `])), drawing));
+    ...Object.entries(PARTS).flatMap(([name, color]) => [make("span", { style: `color: ${color}` }, "■ "), `${name}  `])), drawing));
   const table = page.table("pairs of each kind",
     ["kind", "pairs", "of all"]);
 

@@ -29,10 +29,10 @@ function view(page, { query, key, frequency, length, shown, start }) {
   const unit = (middle - 8) / longest;
   const dials = range(shown).map((number) => {
     const arrows = draw("g"), text = make("figcaption", { style: "text-align: center" });
-    const circle = (vector, colour) => draw("circle", { cx: middle, cy: middle, r: unit * Math.hypot(...pair(vector, number)),
-      fill: "none", stroke: colour, "stroke-opacity": 0.25 });
+    const circle = (vector, color) => draw("circle", { cx: middle, cy: middle, r: unit * Math.hypot(...pair(vector, number)),
+      fill: "none", stroke: color, "stroke-opacity": 0.25 });
     const drawing = draw("svg", { viewBox: `0 0 ${size} ${size}`, width: size },
-      circle(query, COLOURS[0]), circle(key, COLOURS[1]), arrows);
+      circle(query, COLORS[0]), circle(key, COLORS[1]), arrows);
     return { arrows, text, figure: make("figure", { style: "margin: 0" }, drawing, text) };
   });
   page.add(make("div", { style: "display: flex; flex-wrap: wrap; gap: 10px 24px", "aria-hidden": "true" },
@@ -41,13 +41,13 @@ function view(page, { query, key, frequency, length, shown, start }) {
   const [width, height, low, high] = [460, 160, Math.min(...scores), Math.max(...scores)];
   const x = (distance) => 20 + (width - 40) * (distance + last) / (2 * last);
   const y = (score) => 8 + (height - 56) * (high - score) / (high - low);
-  const line = draw("line", { y1: 0, y2: height - 38, stroke: GREY, "stroke-dasharray": "3 3" });
-  const point = draw("circle", { r: 6, fill: COLOURS[1] });
+  const line = draw("line", { y1: 0, y2: height - 38, stroke: GRAY, "stroke-dasharray": "3 3" });
+  const point = draw("circle", { r: 6, fill: COLORS[1] });
   const names = [-last, 0, last].map((distance, place) =>
     draw("text", { x: x(distance), y: height - 22, "text-anchor": ["start", "middle", "end"][place] }, fixed(distance, 0)));
   page.add(draw("svg", { viewBox: `0 0 ${width} ${height}`, width, style: "margin-top: 10px", "aria-hidden": "true" },
     draw("polyline", { points: distances.map((each, place) => `${x(each)},${y(scores[place])}`).join(" "),
-      fill: "none", stroke: COLOURS[0], "stroke-width": 1.5 }),
+      fill: "none", stroke: COLORS[0], "stroke-width": 1.5 }),
     line, point, ...names,
     draw("text", { x: width / 2, y: height - 4, "text-anchor": "middle" }, "score against the distance, key − query")));
   const table = page.table("each pair by itself", ["pair", "radians per position", "query turned by", "key turned by",
@@ -57,9 +57,9 @@ function view(page, { query, key, frequency, length, shown, start }) {
     const [i, j] = [asks, answers].map((input) => input.valueAsNumber), each = products(i, j), score = sum(each);
     before = [i, j];
     for (const [number, { arrows, text }] of dials.entries()) {
-      arrows.replaceChildren(...[[query, i, COLOURS[0]], [key, j, COLOURS[1]]].map(([vector, position, colour]) => {
+      arrows.replaceChildren(...[[query, i, COLORS[0]], [key, j, COLORS[1]]].map(([vector, position, color]) => {
         const [right, up] = turned(vector, number, position);
-        return arrow(middle, middle, middle + unit * right, middle - unit * up, colour, 2.5);
+        return arrow(middle, middle, middle + unit * right, middle - unit * up, color, 2.5);
       }));
       text.textContent = `pair ${number}: ${fixed(each[number])}`;
     }

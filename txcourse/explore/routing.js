@@ -43,8 +43,8 @@ function view(page, { tokens, routers, k: first, factors, factor }) {
     table.fill(range(experts).map((expert) => {
       const bar = draw("svg", { width: room, height: 14, style: "display: inline-block; vertical-align: middle; max-width: none", "aria-hidden": "true" },
         draw("rect", { width: unit * asking[expert], height: 14, fill: "#c8c8c8" }),
-        draw("rect", { width: unit * taken[expert], height: 14, fill: COLOURS[0] }),
-        capacity < Infinity && draw("path", { d: `M${Math.min(unit * capacity, room - 1)} 0v14`, stroke: COLOURS[1], "stroke-width": 2 }) || "");
+        draw("rect", { width: unit * taken[expert], height: 14, fill: COLORS[0] }),
+        capacity < Infinity && draw("path", { d: `M${Math.min(unit * capacity, room - 1)} 0v14`, stroke: COLORS[1], "stroke-width": 2 }) || "");
       const left = asking[expert] > taken[expert] ? `${taken[expert]} of ${asking[expert]}` : taken[expert];
       return [expert, make("div", { style: "text-align: left" }, bar, ` ${left}`), ...tokens.map((_, token) => {
         const place = chosen[token].indexOf(expert);

@@ -9,7 +9,7 @@ function view(page, { prompts, sizes, start }) {
   const p = page.slider("top-p", { min: 0.05, max: 1, step: 0.05, value: start.p, show: (share) => (share < 1 ? fixed(share) : "all") });
   const least = page.slider("min-p", { min: 0, max: 1, step: 0.01, value: start.least, show: (share) => (share > 0 ? fixed(share) : "none") });
   const order = page.choice("order", ["temperature first (ours, transformers)", "filters first (llama.cpp)"]);
-  const table = page.table("the likeliest tokens: the model's own share (grey), and what is drawn from (blue)",
+  const table = page.table("the likeliest tokens: the model's own share (gray), and what is drawn from (blue)",
     ["token", "share", "model", "drawn"]);
 
   const keep = (logits, test) => logits.map((logit, place) => (test(logit, place) ? logit : -Infinity));
@@ -44,7 +44,7 @@ function view(page, { prompts, sizes, start }) {
     table.fill(rows.map(([token, before, after, stays]) => [token,
       draw("svg", { viewBox: "0 0 1 16", preserveAspectRatio: "none", style: "width: clamp(90px, 30vw, 280px); height: 16px", "aria-hidden": "true" },
         draw("rect", { y: 1, width: before / longest, height: 14, fill: "#c8c8c8" }),
-        draw("rect", { y: 4, width: after / longest, height: 8, fill: COLOURS[0] })),
+        draw("rect", { y: 4, width: after / longest, height: 8, fill: COLORS[0] })),
       percent(before), stays ? percent(after) : "out"]));
     page.say(`${whole(kept)} of ${whole(logits.length)} tokens can be drawn; the model gave them ${percent(sum(own.slice(0, kept)))} together. ` +
       `Entropy: ${fixed(entropy(drawn))} nats, the model's own ${fixed(entropy(own))}.`);

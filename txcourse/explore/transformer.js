@@ -18,10 +18,10 @@ function view(page, { drawings, parts }) {
     groups.push({ name, frame, group });
     return group;
   }
-  const wireOf = ({ points, colour, width }) => {
+  const wireOf = ({ points, color, width }) => {
     const [[a, b], [x, y]] = points.slice(-2);
-    return draw("g", {}, draw("polyline", { points: points.map(String).join(" "), fill: "none", stroke: colour, "stroke-width": width }),
-      arrow(a, b, x, y, colour, width));
+    return draw("g", {}, draw("polyline", { points: points.map(String).join(" "), fill: "none", stroke: color, "stroke-width": width }),
+      arrow(a, b, x, y, color, width));
   };
   page.add(make("style", {}, "figure { margin: 0 } pre { overflow: auto; max-height: 26em; font-size: 12px; background: #f6f6f6; padding: 8px }" +
     "figcaption { font-weight: bold } a { color: #0072B2 } g:focus-visible { outline: 3px solid #0072B2 }"),

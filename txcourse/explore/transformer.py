@@ -9,7 +9,7 @@ from torch import nn
 from txcourse.explore.view import View
 from txcourse.figures.shapes import PALE, arrow, box
 from txlib.attention.functional import attention
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, panels
 
 WIDTH, HEIGHT, STEP, GAP = 130, 24, 34, 16  # of a box, from one to the next, and between groups
 ENCODER, DECODER, SHEET = 80, 262, 344  # where the two streams run, and how wide a drawing is
@@ -38,7 +38,7 @@ LESSONS = {  # of each part: what it does, in a sentence, and the lessons that b
         {"06_block": "06 The block", "14_experts": "14 Mixture of experts"},
     ),
     "add": (
-        "what a sub-layer says is added to what came in; post-norm normalises the sum, pre-norm what goes into the "
+        "what a sub-layer says is added to what came in; post-norm normalizes the sum, pre-norm what goes into the "
         "sub-layer (§3.1; Xiong et al. 2020).",
         {"06_block": "06 The block"},
     ),
@@ -129,7 +129,7 @@ def _drawn(name: str, model: Any) -> dict[str, Any]:
     asks = right["cross-attention"]
     turn = (ENCODER + DECODER) / 2
     path = [[ENCODER, memory], [ENCODER, memory - 14], [turn, memory - 14], [turn, asks], [DECODER - WIDTH / 2, asks]]
-    sheet["wires"].append({"points": path, "colour": PALETTE[3], "width": 2.5})
+    sheet["wires"].append({"points": path, "color": PALETTE[3], "width": 2.5})
     sheet["labels"].append({"x": ENCODER, "y": memory - 20, "text": "memory", "anchor": "middle"})
     logits = top - GAP - HEIGHT
     _box(sheet, DECODER, logits, "logits, softmax", "output", "plain")
@@ -170,16 +170,16 @@ def _column(
         if model.config.block.norm.placement == "post":
             group = [main, ("add & norm", "add", "norm")]
         branch = y + 4  # below the group, where the residual connection leaves
-        for text, part, colour in group:
+        for text, part, color in group:
             y -= STEP / 2 if text == group[0][0] else STEP
             _wire(sheet, x, previous, y + HEIGHT / 2)
-            _box(sheet, x, y, text, part, colour)
+            _box(sheet, x, y, text, part, color)
             previous = y - HEIGHT / 2
             if part == does:
                 places[does] = y
         side = x + WIDTH / 2 + 9
         bend = [[x, branch], [side, branch], [side, y], [x + WIDTH / 2, y]]
-        sheet["wires"].append({"points": bend, "colour": PALETTE[0], "width": 1.5})
+        sheet["wires"].append({"points": bend, "color": PALETTE[0], "width": 1.5})
         y -= HEIGHT / 2 + GAP
     frame_top = y + 4
     sheet["frames"].append({"x": x - WIDTH / 2 - 8, "y": frame_top, "width": WIDTH + 22, "height": bottom - frame_top})
@@ -208,7 +208,7 @@ def _box(
 
 
 def _wire(sheet: dict[str, Any], x: int | float, start: int | float, end: int | float) -> None:
-    sheet["wires"].append({"points": [[x, start], [x, end]], "colour": GREY, "width": 1.5})
+    sheet["wires"].append({"points": [[x, start], [x, end]], "color": GRAY, "width": 1.5})
 
 
 def _still(drawings: list[dict[str, Any]]) -> Picture:
@@ -223,8 +223,8 @@ def _still(drawings: list[dict[str, Any]]) -> Picture:
             axes.set_title(f"{each['name']}: {each['rule']}", fontweight="normal", fontsize=11)
             for wire in each["wires"]:
                 points = [(x, y + low) for x, y in wire["points"]]
-                axes.plot(*zip(*points[:-1], strict=True), color=wire["colour"], linewidth=wire["width"])
-                arrow(axes, points[-2], points[-1], wire["colour"], width=wire["width"], head=8)
+                axes.plot(*zip(*points[:-1], strict=True), color=wire["color"], linewidth=wire["width"])
+                arrow(axes, points[-2], points[-1], wire["color"], width=wire["width"], head=8)
             for part in each["boxes"]:
                 size = part["width"] - 6, part["height"] - 6
                 box(axes, part["x"], part["y"] + low, *size, part["text"], part["fill"], pad=3.0, fontsize=9)

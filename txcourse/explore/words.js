@@ -4,7 +4,7 @@ function words(page, { rows, columns }) {
   const asking = page.choice("the lines of", ["all words", ...distinct(rows)]);
   const line = 21, [left, right] = [128, 232];
   const height = line * Math.max(rows.length, columns.length) + 8, y = (place) => line * (place + 0.5) + 4;
-  const lines = draw("g", { stroke: COLOURS[0] });
+  const lines = draw("g", { stroke: COLORS[0] });
   const column = (names, x, anchor) => names.map((name, place) => draw("text",
     { x, y: y(place) + 5, "text-anchor": anchor, ...(anchor === "end" && { cursor: "pointer" }) }, name));
   const asked = column(rows, left - 6, "end");

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from txcourse.figures.shapes import arrow, box
 from txlib.plots.matrices import draw_cells
-from txlib.plots.picture import GREY, PALETTE, WIDEST, Picture, drawing, fit, headline, panels
+from txlib.plots.picture import GRAY, PALETTE, WIDEST, Picture, drawing, fit, headline, panels
 
 FROM_LEFT, FROM_RIGHT, BOTH_WAYS, CROSS = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3]
 TOKEN, SEGMENT, POSITION = PALETTE[5], PALETTE[4], PALETTE[2]
@@ -41,16 +41,16 @@ def readers(*, words: int = 4, title: str, alt: str) -> Picture:
         pairs = [(i, j) for i in range(words) for j in range(words)]
         _stack(gpt, 0, words, [(i, j) for i, j in pairs if i <= j], FROM_LEFT)
         _stack(bert, 0, words, pairs, BOTH_WAYS)
-        for left, colour, step in ((0, FROM_LEFT, 1), (gap, FROM_RIGHT, -1)):
-            _stack(elmo, left, words, [(i, i) for i in range(words)], colour)
+        for left, color, step in ((0, FROM_LEFT, 1), (gap, FROM_RIGHT, -1)):
+            _stack(elmo, left, words, [(i, i) for i in range(words)], color)
             for layer in (1, 2):
                 for i in range(words - 1):
                     start, end = (i, i + 1) if step == 1 else (i + 1, i)
-                    arrow(elmo, (left + start, 1.5 * layer), (left + end, 1.5 * layer), colour, **READ)
+                    arrow(elmo, (left + start, 1.5 * layer), (left + end, 1.5 * layer), color, **READ)
         middle = (gap + words - 1) / 2
-        _node(elmo, middle, 4.1, GREY, "word 2")
-        for left, colour in ((0, FROM_LEFT), (gap, FROM_RIGHT)):
-            arrow(elmo, (left + 1, 3.0), (middle, 4.1), colour, **READ)
+        _node(elmo, middle, 4.1, GRAY, "word 2")
+        for left, color in ((0, FROM_LEFT), (gap, FROM_RIGHT)):
+            arrow(elmo, (left + 1, 3.0), (middle, 4.1), color, **READ)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -74,15 +74,15 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
         figure, (axes,) = panels(width=1.2 + INCH * longest, height=0.6 + 2.1 * lines)
         axes.set(xlim=(-2.2, longest), ylim=(0.65 - 3.3 * lines, 0.6))
         axes.axis("off")
-        for level, (name, colour, texts) in enumerate(rows):
+        for level, (name, color, texts) in enumerate(rows):
             for line in range(lines):
-                axes.text(-0.25, -level - 3.3 * line, name, ha="right", va="center", color=GREY)
+                axes.text(-0.25, -level - 3.3 * line, name, ha="right", va="center", color=GRAY)
             for text, width, (line, left) in zip(texts, wide, places, strict=True):
                 height = -level - 3.3 * line
                 size = width - 0.24, 0.48
-                box(axes, left + width / 2, height, *size, text, colour, pad=0.06, alpha=0.45, fontsize=9)
+                box(axes, left + width / 2, height, *size, text, color, pad=0.06, alpha=0.45, fontsize=9)
                 if level:
-                    axes.text(left + width / 2, height + 0.5, "+", ha="center", va="center", color=GREY, fontsize=9)
+                    axes.text(left + width / 2, height + 0.5, "+", ha="center", va="center", color=GRAY, fontsize=9)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -90,7 +90,7 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
 def head_kinds(
     kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str, alt: str, size: int | float = 0.24
 ) -> Picture:
-    """A measure of every head of a model: a panel per measure, a row per layer, on one scale of colours from 0 to 1.
+    """A measure of every head of a model: a panel per measure, a row per layer, on one scale of colors from 0 to 1.
 
     Args:
         kinds: name of the measure → its value for each head.
@@ -177,14 +177,14 @@ def architectures(words: Sequence[str], written: Sequence[str], *, title: str, a
         return Picture(figure, alt)
 
 
-def _layer(axes: Axes, words: Sequence[str], read: Sequence[tuple[int, int]], colour: str, left: int = 0) -> None:
+def _layer(axes: Axes, words: Sequence[str], read: Sequence[tuple[int, int]], color: str, left: int = 0) -> None:
     """One layer above a row of words; j reads i for each (i, j)."""
     for i, j in read:
-        arrow(axes, (left + i, 0), (left + j, 1.5), colour, **READ)
+        arrow(axes, (left + i, 0), (left + j, 1.5), color, **READ)
     for i, word in enumerate(words):
-        axes.text(left + i, -0.5, word, ha="center", va="center", fontsize=9, color=GREY)
+        axes.text(left + i, -0.5, word, ha="center", va="center", fontsize=9, color=GRAY)
         for layer in range(2):
-            _node(axes, left + i, 1.5 * layer, colour if layer else GREY)
+            _node(axes, left + i, 1.5 * layer, color if layer else GRAY)
 
 
 def _places(wide: Sequence[float], segments: Sequence[int], *, longest: float) -> list[tuple[int, float]]:
@@ -199,18 +199,18 @@ def _places(wide: Sequence[float], segments: Sequence[int], *, longest: float) -
     return places
 
 
-def _stack(axes: Axes, left: int | float, words: int, read: Sequence[tuple[int, int]], colour: str) -> None:
+def _stack(axes: Axes, left: int | float, words: int, read: Sequence[tuple[int, int]], color: str) -> None:
     """Two layers above a row of words; layer k + 1 at j reads layer k at i for each (i, j)."""
     for layer in range(2):
         for i, j in read:
-            arrow(axes, (left + i, 1.5 * layer), (left + j, 1.5 * (layer + 1)), colour, **READ)
+            arrow(axes, (left + i, 1.5 * layer), (left + j, 1.5 * (layer + 1)), color, **READ)
     for i in range(words):
-        axes.text(left + i, -0.5, f"word {i + 1}", ha="center", va="center", fontsize=9, color=GREY)
+        axes.text(left + i, -0.5, f"word {i + 1}", ha="center", va="center", fontsize=9, color=GRAY)
         for layer in range(3):
-            _node(axes, left + i, 1.5 * layer, colour if layer else GREY)
+            _node(axes, left + i, 1.5 * layer, color if layer else GRAY)
 
 
-def _node(axes: Axes, x: int | float, y: int | float, colour: str, name: str = "") -> None:
-    axes.add_patch(Circle((x, y), 0.2, facecolor="white", edgecolor=colour, linewidth=1.8, zorder=3))
+def _node(axes: Axes, x: int | float, y: int | float, color: str, name: str = "") -> None:
+    axes.add_patch(Circle((x, y), 0.2, facecolor="white", edgecolor=color, linewidth=1.8, zorder=3))
     if name:
-        axes.text(x + 0.35, y, name, ha="left", va="center", fontsize=9, color=GREY)
+        axes.text(x + 0.35, y, name, ha="left", va="center", fontsize=9, color=GRAY)

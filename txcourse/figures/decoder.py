@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from txcourse.figures.shapes import PALE, arrow, box
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, panels, words_on
 
-COLOURS = [*PALETTE, GREY]  # so that eight pairs of key and value have eight
+COLORS = [*PALETTE, GRAY]  # so that eight pairs of key and value have eight
 SAME, CHANGED, STREAM, BRANCH = PALE, PALETTE[4], PALETTE[0], 2.35
 SIZE = 2.3, 0.7  # of a box
 
@@ -39,7 +39,7 @@ def decoders(
     "and values, RMS norm, SwiGLU; a last RMS norm; output. GPT-2's matrices have biases, Llama's have none.",
 ) -> Picture:
     """GPT-2 (Radford et al. 2019) and Llama 3 (2024), wired as Llama 1 but with shared keys and values: what differs is
-    drawn in another colour.
+    drawn in another color.
 
     Args:
         title: what to see. alt: the same for a reader who cannot see it.
@@ -69,12 +69,12 @@ def shared_heads(
         for number, (axes, count) in enumerate(zip(all_axes, kv_heads, strict=True)):
             group = heads // count
             for head in range(heads):
-                shared, colour = head // group, COLOURS[head // group % len(COLOURS)]
+                shared, color = head // group, COLORS[head // group % len(COLORS)]
                 middle = (shared + 0.5) * group - 0.5
-                axes.plot([head, middle], [0.17, 0.83], color=colour, linewidth=1.6, zorder=1)
-                _square(axes, head, 0.0, colour, "q" if heads <= 8 else "")
+                axes.plot([head, middle], [0.17, 0.83], color=color, linewidth=1.6, zorder=1)
+                _square(axes, head, 0.0, color, "q" if heads <= 8 else "")
                 if head % group == 0:
-                    _square(axes, middle, 1.0, colour, "kv")
+                    _square(axes, middle, 1.0, color, "kv")
             axes.set(xlim=(-0.7, heads - 0.3), ylim=(-0.35, 1.35))
             axes.axis("off")
             if names:
@@ -87,7 +87,7 @@ def _decoder(axes: Axes, parts: dict[str, str], changed: str) -> None:
     """One model from the token vector at the bottom to the output at the top."""
     axes.axis("off")
     axes.set(xlim=(-1.6, 4.2), ylim=(-0.4, 12.9))
-    axes.add_patch(FancyBboxPatch((-0.75, 2.3), 4.6, 7.7, "round,pad=0.1", facecolor="none", edgecolor=GREY))
+    axes.add_patch(FancyBboxPatch((-0.75, 2.3), 4.6, 7.7, "round,pad=0.1", facecolor="none", edgecolor=GRAY))
     axes.text(-0.95, 6.15, "L ×", ha="right", va="center", fontsize=12)
     axes.plot([0, 0], [0.6, 10.6], color=STREAM, linewidth=5, solid_capstyle="butt", zorder=1)
     box(axes, 0, 0.25, *SIZE, "token vector", SAME, fontsize=10)
@@ -95,17 +95,17 @@ def _decoder(axes: Axes, parts: dict[str, str], changed: str) -> None:
         box(axes, 0, 1.45, *SIZE, parts["position"], SAME, fontsize=10)
     for bottom, part in ((2.5, "attention"), (6.4, "feed-forward")):
         top = bottom + 3.15
-        axes.plot([0, BRANCH, BRANCH], [bottom, bottom, top], color=GREY, linewidth=1.5, zorder=1)
+        axes.plot([0, BRANCH, BRANCH], [bottom, bottom, top], color=GRAY, linewidth=1.5, zorder=1)
         arrow(axes, (BRANCH, top), (0.2, top))
         box(axes, BRANCH, bottom + 0.65, *SIZE, parts["norm"], changed, fontsize=10)
         box(axes, BRANCH, bottom + 2.05, SIZE[0], 1.6, parts[part], changed, fontsize=10)
         axes.plot(0, top, "o", markersize=17, markerfacecolor="white", markeredgecolor=STREAM, zorder=4)
         axes.text(0, top - 0.02, "+", ha="center", va="center", fontsize=14, zorder=5)
     box(axes, 0, 10.75, *SIZE, parts["last norm"], changed, fontsize=10)
-    axes.plot([0, 0], [11.1, 11.7], color=GREY, linewidth=1.5, zorder=1)
+    axes.plot([0, 0], [11.1, 11.7], color=GRAY, linewidth=1.5, zorder=1)
     box(axes, 0, 12.0, *SIZE, "output matrix", SAME, fontsize=10)
 
 
-def _square(axes: Axes, x: int | float, y: int | float, colour: str, text: str) -> None:
-    axes.plot(x, y, "s", markersize=15, markerfacecolor=colour, markeredgecolor="none", zorder=3)
-    axes.text(x, y, text, ha="center", va="center", color=words_on(colour), fontsize=8, zorder=4)
+def _square(axes: Axes, x: int | float, y: int | float, color: str, text: str) -> None:
+    axes.plot(x, y, "s", markersize=15, markerfacecolor=color, markeredgecolor="none", zorder=3)
+    axes.text(x, y, text, ha="center", va="center", color=words_on(color), fontsize=8, zorder=4)

@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels, words_on
 
 TOKEN, EXPERT, OUT = 0.0, 2.0, 4.0  # the columns
 STOP = 1.62  # where the line of a dropped token ends
@@ -27,7 +27,7 @@ def experts(
         weights: each token's weight for each expert, 0 where the expert is not chosen.
         tokens: what is written on the left.
         title: what to see. alt: the same for a reader who cannot see it.
-        dropped: True where the expert was chosen but had no room left: a dashed grey line that ends in a cross.
+        dropped: True where the expert was chosen but had no room left: a dashed gray line that ends in a cross.
         names: of the experts; "expert 0", "expert 1" … unless given.
     """
     count, number = weights.shape
@@ -41,23 +41,23 @@ def experts(
                 weight = float(weights[token, expert])
                 if dropped is not None and dropped[token, expert]:
                     end = token + (height - token) * STOP / EXPERT
-                    _line(axes, TOKEN, token, STOP, end, GREY, 1.5, dashed=True)
-                    axes.plot(STOP, end, "x", color=GREY, markersize=9, markeredgewidth=2.5, linestyle="none")
+                    _line(axes, TOKEN, token, STOP, end, GRAY, 1.5, dashed=True)
+                    axes.plot(STOP, end, "x", color=GRAY, markersize=9, markeredgewidth=2.5, linestyle="none")
                 elif weight > 0:
-                    colour, out = PALETTE[expert % 6], True
-                    _line(axes, TOKEN, token, EXPERT, height, colour, 5 * weight)
-                    _line(axes, EXPERT, height, OUT, token, colour, 5 * weight)
+                    color, out = PALETTE[expert % 6], True
+                    _line(axes, TOKEN, token, EXPERT, height, color, 5 * weight)
+                    _line(axes, EXPERT, height, OUT, token, color, 5 * weight)
             _label(axes, TOKEN, token, label, "#e8e8e8")
             _label(axes, OUT, token, label if out else "–", "#e8e8e8" if out else "white")
         for expert, height in enumerate(heights):
             used = bool((weights[:, expert] > 0).any())
             face = PALETTE[expert % 6] if used else "white"
-            _label(axes, EXPERT, height, names[expert], face, words_on(face) if used else GREY)
+            _label(axes, EXPERT, height, names[expert], face, words_on(face) if used else GRAY)
         for place, label in ((TOKEN, "token"), (EXPERT, "chosen experts"), (OUT, "weighted sum")):
-            axes.text(place, -1.3, label, ha="center", va="center", color=GREY)
+            axes.text(place, -1.3, label, ha="center", va="center", color=GRAY)
         if dropped is not None and dropped.any():
             legend = "– – ×  asked, but full: the token is dropped"
-            axes.text(OUT, count - 0.1, legend, ha="right", va="center", color=GREY, fontsize=10)
+            axes.text(OUT, count - 0.1, legend, ha="right", va="center", color=GRAY, fontsize=10)
         axes.axis("off")
         axes.set(xlim=(-0.4, 4.4), ylim=(count + 0.2, -1.7))
         axes.set_title(title)
@@ -70,14 +70,14 @@ def _line(
     start: int | float,
     right: float,
     end: int | float,
-    colour: str,
+    color: str,
     width: float,
     dashed: bool = False,
 ) -> None:
     axes.plot(
         [left, right],
         [start, end],
-        color=colour,
+        color=color,
         linewidth=max(width, 0.6),
         alpha=0.8,
         linestyle="--" if dashed else "-",
@@ -86,7 +86,7 @@ def _line(
     )
 
 
-def _label(axes: Axes, x: float, y: int | float, text: str, face: str, colour: str = "black") -> None:
+def _label(axes: Axes, x: float, y: int | float, text: str, face: str, color: str = "black") -> None:
     """A word in a box of its own size."""
-    look = {"boxstyle": "round,pad=0.3", "facecolor": face, "edgecolor": GREY, "linewidth": 0.6}
-    axes.text(x, y, text, ha="center", va="center", color=colour, fontsize=10, bbox=look, zorder=3)
+    look = {"boxstyle": "round,pad=0.3", "facecolor": face, "edgecolor": GRAY, "linewidth": 0.6}
+    axes.text(x, y, text, ha="center", va="center", color=color, fontsize=10, bbox=look, zorder=3)

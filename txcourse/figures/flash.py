@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from matplotlib.patches import Rectangle
 
 from txcourse.figures.shapes import PALE
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, ink, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
 
 
 def roofline(
@@ -22,14 +22,14 @@ def roofline(
     high = max(max(x for x, _ in points.values()), ridge) * 4
     with drawing():
         figure, (axes,) = panels(width=7.2, height=4.0)
-        axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color=GREY)
-        axes.text(low, low * bandwidth * 12, "limited by memory", color=GREY)
-        axes.text(high, peak * 1.15, "limited by operations", color=GREY, ha="right")
+        axes.plot([low, ridge, high], [low * bandwidth, peak, peak], color=GRAY)
+        axes.text(low, low * bandwidth * 12, "limited by memory", color=GRAY)
+        axes.text(high, peak * 1.15, "limited by operations", color=GRAY, ha="right")
         named: list[tuple[float, float]] = []
-        for (name, (x, y)), colour in zip(points.items(), PALETTE, strict=False):
-            axes.plot(x, y, "o", color=colour, markersize=9)
+        for (name, (x, y)), color in zip(points.items(), PALETTE, strict=False):
+            axes.plot(x, y, "o", color=color, markersize=9)
             close = any(max(x / left, left / x) < 1.5 and max(y / down, down / y) < 1.5 for left, down in named)
-            axes.annotate(name, (x, y), xytext=(9, -18 if close else -4), textcoords="offset points", color=ink(colour))
+            axes.annotate(name, (x, y), xytext=(9, -18 if close else -4), textcoords="offset points", color=ink(color))
             named.append((x, y))
         axes.set(xscale="log", yscale="log", xlabel="operations per byte moved", ylabel="operations per second")
         axes.set_ylim(top=peak * 2.5)
@@ -63,13 +63,13 @@ def tiles(
             for row in range(rows):
                 for column in range(columns):
                     place = (row, column)
-                    colour = PALETTE[1] if place == now else PALETTE[0] if place in behind else PALE
-                    face = "white" if place in hidden else colour
+                    color = PALETTE[1] if place == now else PALETTE[0] if place in behind else PALE
+                    face = "white" if place in hidden else color
                     axes.add_patch(Rectangle((column, row), 0.92, 0.92, facecolor=face, edgecolor=PALE))
             axes.set(xlim=(-0.1, columns + 0.02), ylim=(rows + 0.02, -0.1), aspect="equal", xticks=[], yticks=[])
             axes.set_xlabel(caption, fontsize=10)
             axes.spines[:].set_visible(False)
         if rows > 1:
-            drawn[0].set_ylabel("queries ↓   keys →", color=GREY)
+            drawn[0].set_ylabel("queries ↓   keys →", color=GRAY)
         headline(figure, title)
     return Picture(figure, alt)

@@ -6,7 +6,7 @@ from matplotlib import colormaps
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from txlib.plots.picture import GREY, PALETTE, SEQUENTIAL, WIDEST, Picture, drawing, headline, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, SEQUENTIAL, WIDEST, Picture, drawing, headline, panels, words_on
 from txlib.plots.ticks import ROUND
 
 Shares = Sequence[float]
@@ -48,7 +48,7 @@ def choices(steps: Sequence[tuple[Mapping[str, float], str]], *, title: str, alt
 def candidates(
     shares: Mapping[str, tuple[Sequence[str], Shares, Shares]], *, title: str, alt: str, width: float | None = None
 ) -> Picture:
-    """What a sampler does to a distribution: grey bars are the model's own shares, coloured ones those to draw from.
+    """What a sampler does to a distribution: gray bars are the model's own shares, colored ones those to draw from.
     All panels have the same scale.
 
     Args:
@@ -71,7 +71,7 @@ def candidates(
             axes.tick_params(axis="y", length=0)
             axes.xaxis.set_major_locator(MaxNLocator(nbins=3, steps=ROUND))
             axes.set_title(name, fontweight="normal", fontsize=11)
-        figure.supxlabel("grey: the model's own; blue: what is drawn from", x=0.99, ha="right", fontsize=9, color=GREY)
+        figure.supxlabel("gray: the model's own; blue: what is drawn from", x=0.99, ha="right", fontsize=9, color=GRAY)
         headline(figure, title)
         return Picture(figure, alt)
 

@@ -6,11 +6,11 @@ from typing import Any
 from matplotlib.patches import FancyBboxPatch
 
 from txcourse.figures.shapes import arrow, box
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels
 
 READ, PREDICTED, SEEN = PALETTE[5], PALETTE[4], PALETTE[0]
 THICK: dict[str, Any] = {"color": SEEN, "linewidth": 2.4, "zorder": 3}
-THIN: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "alpha": 0.25}
+THIN: dict[str, Any] = {"color": GRAY, "linewidth": 0.8, "alpha": 0.25}
 
 
 def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -> Picture:
@@ -38,13 +38,13 @@ def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -
             thick = query == highlight
             for key in range(query + 1):
                 look: dict[str, Any] = (
-                    {"color": SEEN, "linewidth": 2.4, "zorder": 3} if thick else {"color": GREY, "alpha": 0.25}
+                    {"color": SEEN, "linewidth": 2.4, "zorder": 3} if thick else {"color": GRAY, "alpha": 0.25}
                 )
                 axes.plot([key, query], [1.2, 4.1], **{"linewidth": 0.8, **look})
-            axes.plot([query, query], [0.35, 1.2], color=GREY, linewidth=1.2)
-            arrow(axes, (query, 4.1), (query, 4.95), SEEN if thick else GREY)
-            for place, text, colour in ((0.0, shown[query], READ), (5.3, shown[query + 1], PREDICTED)):
-                box(axes, query, place, 0.66, 0.6, text, colour, pad=0.03, family="monospace", fontsize=12)
+            axes.plot([query, query], [0.35, 1.2], color=GRAY, linewidth=1.2)
+            arrow(axes, (query, 4.1), (query, 4.95), SEEN if thick else GRAY)
+            for place, text, color in ((0.0, shown[query], READ), (5.3, shown[query + 1], PREDICTED)):
+                box(axes, query, place, 0.66, 0.6, text, color, pad=0.03, family="monospace", fontsize=12)
         for place, text in ((0.0, "it reads"), (2.65, "blocks,\nlooking\nback only"), (5.3, "it is to\npredict")):
-            axes.text(-0.75, place, text, ha="right", va="center", color=GREY)
+            axes.text(-0.75, place, text, ha="right", va="center", color=GRAY)
         return Picture(figure, alt)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from txcourse.figures.shapes import arrow, box
 from txlib.plots.matrices import draw_cells, name_cells
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, fit, headline, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, panels
 
 STREAM, BRANCH, WIDE = 0.0, 1.45, 1.5
 NORM, SUBLAYER = PALETTE[4], PALETTE[5]
@@ -47,7 +47,7 @@ def vectors(
 ) -> Picture:
     """The vectors of the same tokens at several places, side by side: one row per token, blue below 0, red above.
 
-    Each panel has a colour scale of its own, so that its pattern shows whatever its size.
+    Each panel has a color scale of its own, so that its pattern shows whatever its size.
 
     Args:
         layers: name of the place → the vectors there.
@@ -74,17 +74,17 @@ def _wiring(axes: Axes, *, norm_first: bool) -> None:
     axes.set(xlim=(-1.0, 2.9), ylim=(-0.35, 10.5))
     arrow(axes, (STREAM, 0.2), (STREAM, 9.9), PALETTE[0], width=5, head=22)
     axes.text(STREAM, -0.25, "x", ha="center", style="italic")
-    axes.text(STREAM, 10.1, "to the next block", ha="center", color=GREY)
+    axes.text(STREAM, 10.1, "to the next block", ha="center", color=GRAY)
     for bottom, name in ((0.0, "multi-head\nattention"), (4.6, "feed-forward\nnetwork")):
         leave, join = bottom + 0.75, bottom + (4.1 if norm_first else 3.2)
-        axes.plot([STREAM, BRANCH], [leave, leave], color=GREY, linewidth=1.5)
+        axes.plot([STREAM, BRANCH], [leave, leave], color=GRAY, linewidth=1.5)
         arrow(axes, (BRANCH, leave), (BRANCH, bottom + (1.2 if norm_first else 1.4)))
         if norm_first:
             box(axes, BRANCH, bottom + 1.55, WIDE, 0.7, "norm", NORM)
             arrow(axes, (BRANCH, bottom + 1.9), (BRANCH, bottom + 2.3))
         middle = bottom + (2.8 if norm_first else 1.95)
         box(axes, BRANCH, middle, WIDE, 1.05, name, SUBLAYER)
-        axes.plot([BRANCH, BRANCH], [middle + 0.52, join], color=GREY, linewidth=1.5)
+        axes.plot([BRANCH, BRANCH], [middle + 0.52, join], color=GRAY, linewidth=1.5)
         arrow(axes, (BRANCH, join), (STREAM + 0.2, join))
         axes.plot(STREAM, join, "o", markersize=17, markerfacecolor="white", markeredgecolor=PALETTE[0], zorder=4)
         axes.text(STREAM, join - 0.02, "+", ha="center", va="center", fontsize=14, zorder=5)

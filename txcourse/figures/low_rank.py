@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import Rectangle
 
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels
 
 
 def products(rows: Mapping[str, Sequence[tuple[str, int | float, int | float]]], *, title: str, alt: str) -> Picture:
@@ -25,11 +25,11 @@ def products(rows: Mapping[str, Sequence[tuple[str, int | float, int | float]]],
         for (name, factors), width in zip(rows.items(), widths, strict=True):
             axes.text(left + width / 2, 0.68 * tallest, name, ha="center", va="bottom", fontsize=11)
             for place, (label, high, wide) in enumerate(factors):
-                colour = PALETTE[place % len(PALETTE)]
-                axes.add_patch(Rectangle((left, -high / 2), wide, high, facecolor=colour, alpha=0.45, edgecolor=colour))
+                color = PALETTE[place % len(PALETTE)]
+                axes.add_patch(Rectangle((left, -high / 2), wide, high, facecolor=color, alpha=0.45, edgecolor=color))
                 axes.text(left + wide / 2, -0.57 * tallest, label, ha="center", va="top", fontsize=10)
                 if place:
-                    axes.text(left - gap / 2, 0, "·", ha="center", va="center", color=GREY, fontsize=13)
+                    axes.text(left - gap / 2, 0, "·", ha="center", va="center", color=GRAY, fontsize=13)
                 left += wide + gap
             left += between - gap
         axes.set(xlim=(-0.1 * tallest, total + 0.1 * tallest), ylim=(-0.85 * tallest, 0.85 * tallest), aspect="equal")

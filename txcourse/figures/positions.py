@@ -7,7 +7,7 @@ from matplotlib.patches import Circle, Rectangle
 from torch import Tensor
 
 from txcourse.figures.shapes import PALE, arrow, box
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, ink, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
 
 LATER = "#f4f4f4"
 
@@ -33,10 +33,10 @@ def entrances(*, title: str, alt: str) -> Picture:
             box(axes, 4 * number, 0, 1.5, 0.9, station)
             if number:
                 arrow(axes, (4 * number - 3.15, 0), (4 * number - 0.85, 0))
-        for (what, (names, door, top)), colour in zip(doors.items(), (*PALETTE[:3], PALETTE[2]), strict=True):
-            arrow(axes, (door, -1.15), (door, top), colour)
-            axes.text(door, -1.2, what, ha="center", va="top", color=ink(colour), fontweight="bold")
-            axes.text(door, -1.62, names, ha="center", va="top", color=GREY, fontsize=10)
+        for (what, (names, door, top)), color in zip(doors.items(), (*PALETTE[:3], PALETTE[2]), strict=True):
+            arrow(axes, (door, -1.15), (door, top), color)
+            axes.text(door, -1.2, what, ha="center", va="top", color=ink(color), fontweight="bold")
+            axes.text(door, -1.62, names, ha="center", va="top", color=GRAY, fontsize=10)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -59,7 +59,7 @@ def turns(
                 shade = 1 - 0.75 * position / max(1, positions - 1)
                 arrow(axes, (0, 0), (x, y), PALETTE[0], width=2, alpha=shade)
                 if count == 1 or pair == 0 or position in (0, positions - 1):
-                    axes.text(1.17 * x, 1.17 * y, str(position), ha="center", va="center", color=GREY, fontsize=9)
+                    axes.text(1.17 * x, 1.17 * y, str(position), ha="center", va="center", color=GRAY, fontsize=9)
             axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
             axes.axis("off")
             axes.set_title(names[pair] if names else f"pair {pair}", fontweight="normal", fontsize=11, loc="center")
@@ -75,11 +75,11 @@ def rearranging(
     alt: str,
     format: str = "{:02d}",
 ) -> Picture:
-    """The same numbers moving from one matrix to the next, each in the colour of its group.
+    """The same numbers moving from one matrix to the next, each in the color of its group.
 
     Args:
         steps: name of a step → the numbers in the matrix then.
-        groups: name of the step → the number of each cell's colour; -1 for padding, whose numbers are below 0, and -2
+        groups: name of the step → the number of each cell's color; -1 for padding, whose numbers are below 0, and -2
             for what is left over.
         title: what to see. alt: the same for a reader who cannot see it.
     """
@@ -93,15 +93,15 @@ def rearranging(
             width_ratios=[matrix.shape[1] for matrix in steps.values()],
         )
         for axes, (name, matrix) in zip(all_axes, steps.items(), strict=True):
-            for row, (values, colours) in enumerate(zip(matrix.tolist(), groups[name].tolist(), strict=True)):
-                for column, (value, group) in enumerate(zip(values, colours, strict=True)):
+            for row, (values, colors) in enumerate(zip(matrix.tolist(), groups[name].tolist(), strict=True)):
+                for column, (value, group) in enumerate(zip(values, colors, strict=True)):
                     face = {-1: "white", -2: LATER}.get(group, PALETTE[group % len(PALETTE)])
                     corner = (column, row)
                     axes.add_patch(Rectangle(corner, 1, 1, facecolor=face, alpha=0.45, edgecolor="none"))
-                    axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GREY, linewidth=0.6))
+                    axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GRAY, linewidth=0.6))
                     text = "0" if value < 0 else format.format(value)
-                    colour = GREY if group < 0 else "black"
-                    axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=10)
+                    color = GRAY if group < 0 else "black"
+                    axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=color, fontsize=10)
             axes.set(xlim=(-0.05, matrix.shape[1] + 0.05), ylim=(rows + 0.05, -0.05), aspect="equal")
             axes.axis("off")
             axes.set_title(name, fontweight="normal", fontsize=10)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from txcourse.figures.shapes import arrow, box
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, fit, headline, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, panels
 
 STATE, CONTEXT, DECODER = PALETTE[5], PALETTE[3], "#a9d8c8"
 BESIDE = 1.3  # from one word to the next, in inches
@@ -52,7 +52,7 @@ def recurrent_translator(
         for number, word in enumerate(target, start=1):
             x = BESIDE * (number - 1)
             asked = weights is None or number == step + 1
-            axes.text(x, 3.75, word, ha="center", va="center", style="italic", color="black" if asked else GREY)
+            axes.text(x, 3.75, word, ha="center", va="center", style="italic", color="black" if asked else GRAY)
             arrow(axes, (x, DECODER_ROW + 0.2), (x, 3.6), head=9)
             box(axes, x, DECODER_ROW, WIDTH, HEIGHT, f"$s_{{{number}}}$", DECODER)
             if number > 1:
@@ -69,7 +69,7 @@ def recurrent_translator(
 def reach(nets: Mapping[str, Mapping[Node, Sequence[Node]]], words: Sequence[str], *, title: str, alt: str) -> Picture:
     """Nets as graphs, side by side: how high a node stands says how many steps have to wait for one another.
 
-    What the last position's highest node depends on is coloured.
+    What the last position's highest node depends on is colored.
 
     Args:
         nets: name → node → the nodes that it is computed from; see `Node`.

@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from txcourse.figures.shapes import PALE
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels, words_on
 from txlib.plots.ticks import readable
 
 HATCHES = ["//", "..", "\\\\", "xx"]
@@ -29,13 +29,13 @@ def magnitudes(
         powers = {each: np.log2(found[found > 0]) for each, found in sizes.items()}
         low, high = min(each.min() for each in powers.values()), max(each.max() for each in powers.values())
         edges = np.arange(np.floor(low) - 1, np.ceil(high) + 3)
-        for (each, found), colour in zip(powers.items(), PALETTE, strict=False):
+        for (each, found), color in zip(powers.items(), PALETTE, strict=False):
             share = 100 * np.histogram(found, edges)[0] / len(found)
-            axes.stairs(share, edges, fill=True, color=colour, alpha=0.45)
-            axes.text(float(np.median(found)), share.max() + 2, each, color=ink(colour, 7), ha="center")
+            axes.stairs(share, edges, fill=True, color=color, alpha=0.45)
+            axes.text(float(np.median(found)), share.max() + 2, each, color=ink(color, 7), ha="center")
         limit = float(np.log2(smallest))
-        axes.axvspan(edges[0], limit, color=GREY, alpha=0.15, linewidth=0)
-        axes.axvline(limit, color=GREY, linestyle=":")
+        axes.axvspan(edges[0], limit, color=GRAY, alpha=0.15, linewidth=0)
+        axes.axvline(limit, color=GRAY, linestyle=":")
         axes.margins(y=0.15)
         axes.text(edges[0] + 0.5, axes.get_ylim()[1] * 0.97, name, va="top")
         axes.set(xlabel=xlabel, ylabel="% of the numbers", xlim=(edges[0], edges[-1]))
@@ -59,11 +59,11 @@ def ring(steps: Sequence[Sequence[Sequence[int]]], captions: Sequence[str], *, t
                 for chunk in range(world):
                     count = held[rank][chunk]
                     whole = count == world
-                    colour = PALETTE[2] if whole else PALETTE[0]
+                    color = PALETTE[2] if whole else PALETTE[0]
                     alpha = 1.0 if whole else 0.15 + 0.6 * (count - 1) / max(world - 1, 1)
-                    axes.add_patch(Rectangle((chunk, rank), 0.92, 0.92, facecolor=colour, alpha=alpha))
+                    axes.add_patch(Rectangle((chunk, rank), 0.92, 0.92, facecolor=color, alpha=alpha))
                     axes.text(chunk + 0.46, rank + 0.46, str(count), ha="center", va="center",
-                              color=words_on(colour) if whole else "black", fontsize=9)  # fmt: skip
+                              color=words_on(color) if whole else "black", fontsize=9)  # fmt: skip
             axes.set(xlim=(-0.05, world), ylim=(world, -0.05), aspect="equal", xticks=[], yticks=[])
             axes.set_xlabel(caption, fontsize=9)
             axes.spines[:].set_visible(False)
@@ -87,8 +87,8 @@ def shards(
         for axes, (name, ranks) in zip(drawn, ways.items(), strict=True):
             for rank, parts in enumerate(ranks):
                 left = 0.0
-                for (part, size), colour in zip(parts.items(), PALETTE, strict=False):
-                    axes.barh(rank, size, left=left, color=colour, height=0.8, label=part if rank == 0 else None)
+                for (part, size), color in zip(parts.items(), PALETTE, strict=False):
+                    axes.barh(rank, size, left=left, color=color, height=0.8, label=part if rank == 0 else None)
                     left += size
             axes.set(xlim=(0, 1.02 * largest), xlabel=xlabel)
             axes.set_yticks(range(len(ranks)), [str(rank) for rank in range(len(ranks))] if axes is drawn[0] else [])
@@ -105,15 +105,15 @@ def shards(
 def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
     """A feed-forward network over ranks: W₁ by columns, the activation, W₂ by rows, and one sum at the end.
 
-    A row for each rank, which has a colour and a hatch of its own; pale is what other ranks have, grey what all have.
+    A row for each rank, which has a color and a hatch of its own; pale is what other ranks have, gray what all have.
     """
     n, d, wide, gap = 3.0, 2.0, 3.0 * ranks, 1.0
     with drawing():
         figure, (axes,) = panels(width=9.4, height=1.0 + 1.75 * ranks)
 
         def box(left: float, middle: float, height: float, width: float, rank: int | None = None) -> None:
-            colour, hatch = (GREY, None) if rank is None else (PALETTE[rank], HATCHES[rank])
-            lighter = [1 - 0.5 * (1 - part) for part in to_rgb(colour)]
+            color, hatch = (GRAY, None) if rank is None else (PALETTE[rank], HATCHES[rank])
+            lighter = [1 - 0.5 * (1 - part) for part in to_rgb(color)]
             corner = (left, middle - height / 2)
             axes.add_patch(Rectangle(corner, width, height, facecolor=lighter, edgecolor="white", hatch=hatch, lw=0))
 
@@ -134,16 +134,16 @@ def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
             box(starts[4], middle + wide / 2 - (rank + 0.5) * wide / ranks, wide / ranks, d, rank)
             box(starts[5], middle, n, d, rank)
             for place, sign in ((1, "·"), (4, "·"), (5, "=")):
-                words(starts[place] - gap / 2, middle, sign, fontsize=13, color=GREY)
+                words(starts[place] - gap / 2, middle, sign, fontsize=13, color=GRAY)
             words(-0.8, middle, f"rank {rank}", ha="right")
             axes.annotate("", (starts[6] + 1.4, sum(middles) / ranks), (starts[6] - 0.6, middle),
-                          arrowprops={"arrowstyle": "->", "color": GREY})  # fmt: skip
-        total, centre = starts[6] + 1.4, sum(middles) / ranks
-        words(total + 0.7, centre, "+", fontsize=18)
-        words(total + 1.4, centre + 2.1, "all-reduce")
-        words(total + 1.9, centre, "=", fontsize=13, color=GREY)
-        box(total + 2.6, centre, n, d)
-        words(total + 2.6 + d / 2, centre - 2.1, "result")
+                          arrowprops={"arrowstyle": "->", "color": GRAY})  # fmt: skip
+        total, center = starts[6] + 1.4, sum(middles) / ranks
+        words(total + 0.7, center, "+", fontsize=18)
+        words(total + 1.4, center + 2.1, "all-reduce")
+        words(total + 1.9, center, "=", fontsize=13, color=GRAY)
+        box(total + 2.6, center, n, d)
+        words(total + 2.6 + d / 2, center - 2.1, "result")
         for place, name in enumerate(["x", "W₁", "", "hidden", "W₂", "summand"]):
             words(starts[place] + columns[place] / 2, wide / 2 + 0.7, name)
         axes.set(xlim=(-4, total + 3 + d), ylim=(middles[-1] - wide / 2 - 0.2, wide / 2 + 1.3), aspect="equal")
@@ -200,20 +200,20 @@ def isoflops(
     xlabel: str = "parameters N",
     ylabel: str = "loss (nats)",
 ) -> Picture:
-    """Loss by size, one colour for each budget: what was measured, the curve fitted to it, a star at its lowest point.
+    """Loss by size, one color for each budget: what was measured, the curve fitted to it, a star at its lowest point.
 
     Args:
         points, curves: budget → (sizes, losses). best: budget → (size, loss) of the curve's lowest point.
     """
     with drawing():
         figure, (axes,) = panels(width=7.2, height=4.2)
-        for (name, (x, y)), colour in zip(points.items(), PALETTE, strict=False):
-            axes.plot(x, y, "o", color=colour, markersize=4, alpha=0.7)
-            axes.plot(*curves[name], color=colour, linewidth=1.5)
-            axes.plot(*best[name], "*", color=colour, markersize=14)
+        for (name, (x, y)), color in zip(points.items(), PALETTE, strict=False):
+            axes.plot(x, y, "o", color=color, markersize=4, alpha=0.7)
+            axes.plot(*curves[name], color=color, linewidth=1.5)
+            axes.plot(*best[name], "*", color=color, markersize=14)
             across, up = curves[name]
             axes.annotate(
-                name, (across[-1], up[-1]), xytext=(6, 0), textcoords="offset points", color=ink(colour), va="center"
+                name, (across[-1], up[-1]), xytext=(6, 0), textcoords="offset points", color=ink(color), va="center"
             )
         axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel)
         readable(axes.xaxis, [each for x, _ in points.values() for each in x])

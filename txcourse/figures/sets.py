@@ -6,7 +6,7 @@ from jaxtyping import Float
 from matplotlib.patches import Ellipse
 from torch import Tensor
 
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, ink, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
 
 Clusters = tuple[Float[Tensor, "sets clusters 2"], Float[Tensor, "sets clusters 2"]]
 """Means and standard deviations, along both axes."""
@@ -24,19 +24,19 @@ def clusters(
     """Sets of points side by side, with an ellipse of two standard deviations around each cluster.
 
     Args:
-        seen: who sees which clusters; each has a colour of its own, and the later ones are dashed.
+        seen: who sees which clusters; each has a color of its own, and the later ones are dashed.
         names: a title for each set.
         limit: where the axes end, in both directions.
     """
     with drawing():
         figure, all_axes = panels(len(points), width=min(9.8, 0.6 + 2.3 * len(points)), height=3.0, sharey=True)
         for number, (axes, each) in enumerate(zip(all_axes, points, strict=True)):
-            axes.plot(*each.detach().T, ".", color=GREY, markersize=4)
+            axes.plot(*each.detach().T, ".", color=GRAY, markersize=4)
             for place, (mean, deviation) in enumerate(seen.values()):
-                for centre, spread in zip(mean[number].detach(), deviation[number].detach(), strict=True):
+                for center, spread in zip(mean[number].detach(), deviation[number].detach(), strict=True):
                     axes.add_patch(
                         Ellipse(
-                            centre.tolist(),
+                            center.tolist(),
                             *(4 * spread).tolist(),
                             fill=False,
                             edgecolor=PALETTE[place],

@@ -5,7 +5,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from txlib.plots.picture import GREY
+from txlib.plots.picture import GRAY
 
 PALE = "#e4e4e4"
 
@@ -17,7 +17,7 @@ def box(
     width: int | float,
     height: int | float,
     text: str = "",
-    colour: str = PALE,
+    color: str = PALE,
     *,
     pad: float = 0.05,
     alpha: float = 1.0,
@@ -30,7 +30,7 @@ def box(
         text_style: of the text, as matplotlib names it, e.g. fontsize.
     """
     corner = (x - width / 2, y - height / 2)
-    style: dict[str, Any] = {"facecolor": colour, "edgecolor": "none", "alpha": alpha, "zorder": 4}
+    style: dict[str, Any] = {"facecolor": color, "edgecolor": "none", "alpha": alpha, "zorder": 4}
     axes.add_patch(FancyBboxPatch(corner, width, height, f"round,pad={pad}", **style))
     axes.text(x, y, text, **{"ha": "center", "va": "center", "linespacing": 1.1, "zorder": 5, **text_style})
 
@@ -39,7 +39,7 @@ def arrow(
     axes: Axes,
     start: tuple[int | float, int | float],
     end: tuple[int | float, int | float],
-    colour: str = GREY,
+    color: str = GRAY,
     *,
     width: int | float = 1.5,
     head: int = 12,
@@ -51,5 +51,5 @@ def arrow(
     Args:
         width: of the line, and `head`, the size of the head. gap: left free at both ends. All in points.
     """
-    style = {"arrowstyle": "-|>", "mutation_scale": head, "color": colour, "linewidth": width, "alpha": alpha}
+    style = {"arrowstyle": "-|>", "mutation_scale": head, "color": color, "linewidth": width, "alpha": alpha}
     axes.annotate("", end, start, arrowprops=style | {"shrinkA": gap, "shrinkB": gap})

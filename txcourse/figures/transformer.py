@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.transforms import Bbox
 
 from txcourse.figures.shapes import arrow, box
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, headline, ink, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, headline, ink, panels
 
 STREAM, NORM, ATTENTION, FEED_FORWARD, MEMORY = PALETTE[0], PALETTE[4], PALETTE[5], "#a9d8c8", PALETTE[3]
 ENCODER, DECODER, ZOOM = 2.62, 6.52, 9.5  # where each stream runs; all in inches
@@ -40,7 +40,7 @@ def encoder_decoder(*, source: str, shifted: str, target: str, title: str, alt: 
         _zoom(axes, 0.75, "pre-norm, ours:", "x + sublayer(norm(x))", norm_first=True)
         note = "one more norm on\ntop of each stack"
         note = "one more norm on\ntop of each stack"
-        axes.text(ZOOM - 0.16, 3.05, note, ha="right", va="center", color=GREY, fontsize=9)
+        axes.text(ZOOM - 0.16, 3.05, note, ha="right", va="center", color=GRAY, fontsize=9)
         headline(figure, title)
         return Picture(figure, alt)
 
@@ -58,7 +58,7 @@ def costs(
 
     Args:
         translators: task → system → (cost, score).
-        highlight: systems whose name has this in it are coloured.
+        highlight: systems whose name has this in it are colored.
     """
     with drawing():
         figure, all_axes = panels(len(translators), width=4.9 * len(translators), height=4.6)
@@ -67,8 +67,8 @@ def costs(
             axes.margins(x=0.25, y=0.12)
             axes.set_title(task, fontweight="normal", fontsize=11)
             for name, (cost, score) in systems.items():
-                colour = PALETTE[1] if highlight and highlight in name else GREY
-                axes.plot(cost, score, "s" if "ensemble" in name else "o", color=colour, markersize=8)
+                color = PALETTE[1] if highlight and highlight in name else GRAY
+                axes.plot(cost, score, "s" if "ensemble" in name else "o", color=color, markersize=8)
         headline(figure, title)
         figure.draw_without_rendering()
         for axes, systems in zip(all_axes, translators.values(), strict=True):
@@ -82,7 +82,7 @@ def _label(axes: Axes, systems: Mapping[str, tuple[float, float]], highlight: st
     taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in points]
     for name, place in sorted(systems.items(), key=lambda each: -each[1][0]):  # the right edge has least room
         ours = highlight and highlight in name
-        style: dict[str, Any] = {"color": ink(PALETTE[1]), "fontweight": "bold"} if ours else {"color": GREY}
+        style: dict[str, Any] = {"color": ink(PALETTE[1]), "fontweight": "bold"} if ours else {"color": GRAY}
         for x, y, ha, va in ((0, 7, "center", "bottom"), (8, -1, "left", "center"), (-8, -1, "right", "center")):
             text = axes.annotate(name, place, (x, y), textcoords="offset points", ha=ha, va=va, fontsize=9, **style)
             covered = text.get_window_extent()
@@ -108,22 +108,22 @@ def _stack(axes: Axes, stream: float, words: str, parts: list[tuple[str, str]]) 
     box(axes, stream, 0.66, 1.5, 0.32, "embedding · √d", fontsize=10)
     axes.plot([stream, stream], [0.86, top + 0.04], color=STREAM, linewidth=5, solid_capstyle="butt", zorder=1)
     _positions(axes, stream, 1.3)
-    for number, (text, colour) in enumerate(parts):
-        _sublayer(axes, stream, FIRST + UNIT * number, text, colour, asks=number == 1 and len(parts) == 3)
+    for number, (text, color) in enumerate(parts):
+        _sublayer(axes, stream, FIRST + UNIT * number, text, color, asks=number == 1 and len(parts) == 3)
     return top
 
 
-def _sublayer(axes: Axes, stream: float, bottom: float, text: str, colour: str, *, asks: bool) -> None:
+def _sublayer(axes: Axes, stream: float, bottom: float, text: str, color: str, *, asks: bool) -> None:
     """One sub-layer beside its stream, added to it again, and the norm across the stream."""
     middle = stream - BRANCH
     inputs = [0.0] if asks or text == "feed-forward" else [-0.45, 0.0, 0.45]
-    axes.plot([stream, middle + min(inputs)], [bottom + 0.1] * 2, color=GREY, linewidth=1.5, zorder=1)
+    axes.plot([stream, middle + min(inputs)], [bottom + 0.1] * 2, color=GRAY, linewidth=1.5, zorder=1)
     for shift in inputs:
         arrow(axes, (middle + shift, bottom + 0.1), (middle + shift, bottom + 0.33), head=9)
     if asks:
-        axes.text(middle + 0.08, bottom + 0.13, "queries", ha="left", va="bottom", fontsize=9, color=GREY)
-    box(axes, middle, bottom + 0.62, WIDTH, HEIGHT, text, colour, fontsize=10)
-    axes.plot([middle, middle], [bottom + 0.9, bottom + 1.06], color=GREY, linewidth=1.5, zorder=1)
+        axes.text(middle + 0.08, bottom + 0.13, "queries", ha="left", va="bottom", fontsize=9, color=GRAY)
+    box(axes, middle, bottom + 0.62, WIDTH, HEIGHT, text, color, fontsize=10)
+    axes.plot([middle, middle], [bottom + 0.9, bottom + 1.06], color=GRAY, linewidth=1.5, zorder=1)
     arrow(axes, (middle, bottom + 1.06), (stream - 0.13, bottom + 1.06), head=10)
     _plus(axes, stream, bottom + 1.06)
     box(axes, stream, bottom + 1.38, 0.62, 0.2, "norm", NORM, fontsize=10)
@@ -138,8 +138,8 @@ def _positions(axes: Axes, stream: float, y: float) -> None:
     """A wave in a circle, added to the stream."""
     wave = np.linspace(-1, 1, 40)
     x = stream - BRANCH + 0.35
-    axes.plot(x, y, "o", markersize=19, markerfacecolor="white", markeredgecolor=GREY, zorder=4)
-    axes.plot(x + 0.11 * wave, y + 0.07 * np.sin(np.pi * wave), color=GREY, linewidth=1.5, zorder=5)
+    axes.plot(x, y, "o", markersize=19, markerfacecolor="white", markeredgecolor=GRAY, zorder=4)
+    axes.plot(x + 0.11 * wave, y + 0.07 * np.sin(np.pi * wave), color=GRAY, linewidth=1.5, zorder=5)
     axes.text(x - 0.19, y, "positions", ha="right", va="center", fontsize=10)
     arrow(axes, (x + 0.15, y), (stream - 0.13, y), head=10)
     _plus(axes, stream, y)
@@ -172,7 +172,7 @@ def _zoom(axes: Axes, bottom: float, name: str, rule: str, *, norm_first: bool) 
     axes.text(ZOOM - 0.95, bottom + 2.68, rule, ha="center", va="top")
     arrow(axes, (ZOOM, bottom - 0.25), (ZOOM, bottom + 2.35), STREAM, width=5, head=20)
     axes.text(ZOOM, bottom - 0.4, "x", ha="center", va="center", style="italic")
-    axes.plot([ZOOM, middle], [bottom, bottom], color=GREY, linewidth=1.5, zorder=1)
+    axes.plot([ZOOM, middle], [bottom, bottom], color=GRAY, linewidth=1.5, zorder=1)
     lower, join = (0.98, 1.7) if norm_first else (0.62, 1.25)
     if norm_first:
         arrow(axes, (middle, bottom), (middle, bottom + 0.22), head=9)
@@ -182,6 +182,6 @@ def _zoom(axes: Axes, bottom: float, name: str, rule: str, *, norm_first: bool) 
         arrow(axes, (middle, bottom), (middle, bottom + 0.36), head=9)
         box(axes, ZOOM, bottom + 1.68, 0.62, 0.2, "norm", NORM, fontsize=10)
     box(axes, middle, bottom + lower, 1.2, 0.36, "sub-layer", ATTENTION, fontsize=10)
-    axes.plot([middle, middle], [bottom + lower + 0.2, bottom + join], color=GREY, linewidth=1.5, zorder=1)
+    axes.plot([middle, middle], [bottom + lower + 0.2, bottom + join], color=GRAY, linewidth=1.5, zorder=1)
     arrow(axes, (middle, bottom + join), (ZOOM - 0.13, bottom + join), head=10)
     _plus(axes, ZOOM, bottom + join)

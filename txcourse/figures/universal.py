@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from txcourse.figures.shapes import arrow, box
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels, words_on
 
 
 def recurrence(steps: int = 4, *, title: str, alt: str) -> Picture:
@@ -26,10 +26,10 @@ def recurrence(steps: int = 4, *, title: str, alt: str) -> Picture:
                 arrow(axes, (x, step - 0.75), (x, step - 0.25))
                 stacked = x < 2
                 text = f"block {step}" if stacked else "the block"
-                colour = PALETTE[(step - 1) % 6 if stacked else 0]
-                box(axes, x, step, 1.5, 0.4, text, colour, color=words_on(colour), fontsize=10)
+                color = PALETTE[(step - 1) % 6 if stacked else 0]
+                box(axes, x, step, 1.5, 0.4, text, color, color=words_on(color), fontsize=10)
                 if not stacked:
-                    axes.text(x + 1.0, step, f"+ signal of step {step}", va="center", color=GREY, fontsize=10)
+                    axes.text(x + 1.0, step, f"+ signal of step {step}", va="center", color=GRAY, fontsize=10)
             arrow(axes, (x, top - 0.1), (x, top + 0.35))
         arrow(axes, (4.0, middle - 1.3), (4.0, middle - 0.25))
         box(axes, 4.0, middle, 1.5, 0.4, "the block", PALETTE[0], color="white", fontsize=10)
@@ -39,7 +39,7 @@ def recurrence(steps: int = 4, *, title: str, alt: str) -> Picture:
         arrow(axes, (right, down), (4.03, down), PALETTE[0])
         axes.text(right + 0.15, middle, f"× {steps}", va="center", color=PALETTE[0])
         for x, text in ((1.0, f"{steps} blocks"), (4.0, "one block, a loop"), (7.4, "the same loop, unrolled")):
-            axes.text(x, -0.2, text, ha="center", va="center", color=GREY)
+            axes.text(x, -0.2, text, ha="center", va="center", color=GRAY)
         axes.axis("off")
         axes.set(xlim=(0, 10.4), ylim=(-0.5, top + 0.45))
         axes.set_title(title)

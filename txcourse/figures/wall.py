@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, fit, headline, ink, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, fit, headline, ink, panels, words_on
 
 TOKENS, SCORES, EMPTY = PALETTE[0], PALETTE[1], "#eeeeee"
 CELLS = 24  # queries and keys of a small square
@@ -25,11 +25,11 @@ def areas(lengths: Sequence[int], d_model: int, *, title: str, alt: str) -> Pict
     with drawing():
         figure, all_axes = panels(len(lengths), width=9.0, height=3.3)
         for axes, n in zip(all_axes, lengths, strict=True):
-            for left, width, colour, name in ((0, d_model, TOKENS, "n × d"), (d_model + gap, n, SCORES, "n × n")):
-                axes.add_patch(Rectangle((left, longest - n), width, n, color=colour, linewidth=0))
+            for left, width, color, name in ((0, d_model, TOKENS, "n × d"), (d_model + gap, n, SCORES, "n × n")):
+                axes.add_patch(Rectangle((left, longest - n), width, n, color=color, linewidth=0))
                 numbers = f"{name}\n{n * width:,}"
                 axes.text(
-                    left + width / 2, longest - n - gap, numbers, ha="center", va="top", fontsize=9, color=ink(colour)
+                    left + width / 2, longest - n - gap, numbers, ha="center", va="top", fontsize=9, color=ink(color)
                 )
             axes.set(xlim=(-gap, d_model + longest + 2 * gap), ylim=(-5 * gap, longest + gap), aspect="equal")
             axes.axis("off")
@@ -59,9 +59,9 @@ def ways_round(*, title: str, alt: str) -> Picture:
             if isinstance(computed, list):
                 _rectangles(axes, computed)
             else:
-                colours = np.where(computed[..., None], _rgb(SCORES), _rgb(EMPTY))
-                axes.imshow(colours, extent=(0, CELLS, CELLS, 0), interpolation="nearest")
-            axes.add_patch(Rectangle((0, 0), CELLS, CELLS, fill=False, edgecolor=GREY, linewidth=0.8))
+                colors = np.where(computed[..., None], _rgb(SCORES), _rgb(EMPTY))
+                axes.imshow(colors, extent=(0, CELLS, CELLS, 0), interpolation="nearest")
+            axes.add_patch(Rectangle((0, 0), CELLS, CELLS, fill=False, edgecolor=GRAY, linewidth=0.8))
             axes.set(xlim=(-0.3, CELLS + 0.3), ylim=(CELLS + 0.3, -0.3), aspect="equal", xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             axes.set_title(name, fontweight="normal", fontsize=11)
@@ -70,8 +70,8 @@ def ways_round(*, title: str, alt: str) -> Picture:
         return Picture(figure, alt)
 
 
-def _rgb(colour: str) -> np.ndarray:
-    return np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+def _rgb(color: str) -> np.ndarray:
+    return np.array([int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)])
 
 
 def _positions() -> tuple[np.ndarray, np.ndarray]:

@@ -84,7 +84,7 @@ def batches_by_length(
 
     A batch, padded, has at most `max_tokens` tokens. Every index occurs in exactly one batch. Wherever there are enough
     examples, a batch holds a single length, so that it has no padding at all; of pairs, a single source length, and
-    targets that are neighbours in length.
+    targets that are neighbors in length.
 
     Args:
         lengths: tokens of each example, marks included; of a pair, those of the source and of the target, which are

@@ -76,7 +76,7 @@ def digits(folder: str | os.PathLike | None = None) -> PictureSplits:
 
 
 def fashion(whole: bool = False, folder: str | os.PathLike | None = None) -> PictureSplits:
-    """Photographs of clothes, (1, 28, 28) grey pixels each, ten classes of equal size, as `PictureSplits`.
+    """Photographs of clothes, (1, 28, 28) gray pixels each, ten classes of equal size, as `PictureSplits`.
 
     10,000 to train, 1,000 to validate, 2,000 to test: the part of Fashion-MNIST (Xiao et al. 2017) that is bundled.
     `whole`: all of it, 55,000, 5,000 and 10,000, for comparison with published results, from `folder`, from

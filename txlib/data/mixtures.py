@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians: drawn from, scored, read out of a model, and fitted by expectation and maximisation."""
+"""Mixtures of Gaussians: drawn from, scored, read out of a model, and fitted by expectation and maximization."""
 
 import math
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Mixture:
         return self.log_joint(points).softmax(dim=-1)
 
     def improved(self, points: Float[Tensor, "batch elements axes"], attention_mask: Mark = None) -> "Mixture":
-        """After one step of expectation and maximisation, which no set is less likely by."""
+        """After one step of expectation and maximization, which no set is less likely by."""
         share = self.responsibilities(points)
         if attention_mask is not None:
             share = share * attention_mask[..., None]
@@ -95,7 +95,7 @@ def fit_mixture(
     starts: int = 5,
     seed: int = 0,
 ) -> Mixture:
-    """The likeliest mixture for each set that expectation and maximisation finds, without any training (Dempster et
+    """The likeliest mixture for each set that expectation and maximization finds, without any training (Dempster et
     al. 1977).
 
     Args:

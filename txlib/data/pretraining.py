@@ -25,7 +25,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MASKED = 0.15  # share of the tokens that are asked for (§3.1, Task #1); of these
 REPLACED, RANDOM = 0.8, 0.1  # share that becomes [MASK], and that becomes any token; the rest stays as it is
 SHORT, PART = 0.9, 4  # share of the inputs that take at most a quarter of the context (appendix A.2: 90% of the
-# steps): most is learned from near neighbours, and short inputs cost less
+# steps): most is learned from near neighbors, and short inputs cost less
 SENTENCE = re.compile(r"[^.!?]+[.!?]*")
 
 Document = list[list[int]]  # the tokens of its sentences, in order

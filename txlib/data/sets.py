@@ -89,7 +89,7 @@ def point_clouds(
         inputs (batch, elements, 2): x to the right and y upwards, from -1 to 1; attention_mask.
 
     Raises:
-        ValueError: for a picture that is black, or has colours.
+        ValueError: for a picture that is black, or has colors.
     """
     if pixel_values.dim() != 4 or pixel_values.shape[1] != 1:
         raise ValueError(f"pixel_values have shape {tuple(pixel_values.shape)}, expected (batch, 1, height, width)")

@@ -49,7 +49,7 @@ def spans(source: str = "shakespeare", folder: str | os.PathLike | None = None) 
 
 
 def _stretches(all_speeches: list[Speech]) -> list[list[Speech]]:
-    """Neighbouring speeches that have `WORDS` words together; each speech is in one stretch."""
+    """Neighboring speeches that have `WORDS` words together; each speech is in one stretch."""
     found: list[list[Speech]] = [[]]
     length = 0
     for speech in all_speeches:

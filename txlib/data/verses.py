@@ -19,7 +19,7 @@ class SentencePair(NamedTuple):
 def verses(folder: str | os.PathLike | None = None) -> Splits:
     """Verses as `Splits(train, validation, test)` of (King James Version, World English Bible), in the Bible's order.
 
-    Split by a hash of the chapter, about 90 : 5 : 5, so that neighbours stay together. Held-out verses of which either
+    Split by a hash of the chapter, about 90 : 5 : 5, so that neighbors stay together. Held-out verses of which either
     side also stands in train are left out: the Bible quotes itself.
 
     Raises ValueError for a damaged file, FileNotFoundError where it is missing.
@@ -34,10 +34,10 @@ def sentence_pairs(folder: str | os.PathLike | None = None) -> Splits:
     them in the same split (label 0), which is about the same matter and often has the same names. Splits as in
     `verses`.
     """
-    return Splits(*(_with_neighbours(split) for split in _by_chapter(folder)))
+    return Splits(*(_with_neighbors(split) for split in _by_chapter(folder)))
 
 
-def _with_neighbours(rows: list[list[str]]) -> list[SentencePair]:
+def _with_neighbors(rows: list[list[str]]) -> list[SentencePair]:
     pairs = []
     for i, (place, archaic, modern) in enumerate(rows):
         _, _, other = rows[i - 1]

@@ -9,8 +9,8 @@ from txlib.generation.sampling import (
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    penalise_counts,
-    penalise_repetition,
+    penalize_counts,
+    penalize_repetition,
 )
 from txlib.generation.search import beam_search
 from txlib.generation.speculative import Speculation, accept, speculate
@@ -31,8 +31,8 @@ __all__ = [
     "keep_min_p",
     "keep_top_k",
     "keep_top_p",
-    "penalise_counts",
-    "penalise_repetition",
+    "penalize_counts",
+    "penalize_repetition",
     "speculate",
     "stream",
 ]

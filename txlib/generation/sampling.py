@@ -36,7 +36,7 @@ def keep_min_p(logits: Float[Tensor, "*batch vocab"], p: int | float) -> Float[T
     return logits.masked_fill(probability < p * probability.amax(dim=-1, keepdim=True), -torch.inf)
 
 
-def penalise_repetition(
+def penalize_repetition(
     logits: Float[Tensor, "batch vocab"], seen: Bool[Tensor, "batch vocab"], penalty: int | float
 ) -> Float[Tensor, "batch vocab"]:
     """Divide the logits of tokens seen before by the penalty, multiply negative ones (Keskar et al. 2019, §4.1)."""
@@ -44,7 +44,7 @@ def penalise_repetition(
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def penalise_counts(
+def penalize_counts(
     logits: Float[Tensor, "batch vocab"],
     written: Int[Tensor, "batch vocab"],
     presence: int | float = 0.0,
@@ -64,8 +64,8 @@ class Sampling:
     """How to draw the next token: penalties are applied to the logits first, then the temperature, then the filters.
 
     Args:
-        repetition_penalty: see `penalise_repetition`; 1 is none.
-        presence_penalty, frequency_penalty: see `penalise_counts`; 0 is none.
+        repetition_penalty: see `penalize_repetition`; 1 is none.
+        presence_penalty, frequency_penalty: see `penalize_counts`; 0 is none.
         temperature: see `apply_temperature`; 1 leaves the model's own distribution, 0 leaves the likeliest token only.
         top_k, top_p, min_p: see `keep_top_k`, `keep_top_p`, `keep_min_p`; None keeps all tokens.
 
@@ -106,9 +106,9 @@ class Sampling:
             written: how often each has been written after the prompt; None: nothing has.
         """
         if seen is not None and self.repetition_penalty != 1:
-            logits = penalise_repetition(logits, seen, self.repetition_penalty)
+            logits = penalize_repetition(logits, seen, self.repetition_penalty)
         if written is not None and (self.presence_penalty or self.frequency_penalty):
-            logits = penalise_counts(logits, written, self.presence_penalty, self.frequency_penalty)
+            logits = penalize_counts(logits, written, self.presence_penalty, self.frequency_penalty)
         if self.temperature == 0:
             best = logits.argmax(dim=-1, keepdim=True)  # (batch, 1)
             return torch.full_like(logits, -torch.inf).scatter(-1, best, logits.gather(-1, best))

@@ -1,6 +1,6 @@
 """Music on a grid: pieces for several voices, their tokens, their sound."""
 
-from txlib.music.audio import listen, synthesise, wav
+from txlib.music.audio import listen, synthesize, wav
 from txlib.music.grid import GridTokenizer, pitch_name
 from txlib.music.midi import read_midi, write_midi
 from txlib.music.piece import RANGES, REST, STEPS_PER_QUARTER, VOICES, Piece
@@ -15,7 +15,7 @@ __all__ = [
     "listen",
     "pitch_name",
     "read_midi",
-    "synthesise",
+    "synthesize",
     "wav",
     "write_midi",
 ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ATTACK, RELEASE = 0.03, 0.08  # seconds
 
 
-def synthesise(
+def synthesize(
     piece: Piece, *, tempo: int | float = 80, rate: int = 16_000, partials: int = 6
 ) -> Float[np.ndarray, "samples"]:
     """The sound of a piece, from -1 to 1: additive synthesis, partial k of a note as loud as 1 / k².
@@ -66,4 +66,4 @@ def listen(piece: Piece, *, tempo: int | float = 80, rate: int = 16_000) -> "Aud
     """A player for a notebook, the sound inside: it plays without a network, and takes 2.7 · rate bytes per second."""
     from IPython.display import Audio
 
-    return Audio(data=wav(synthesise(piece, tempo=tempo, rate=rate), rate))
+    return Audio(data=wav(synthesize(piece, tempo=tempo, rate=rate), rate))

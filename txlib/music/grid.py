@@ -13,7 +13,7 @@ MARKS = ("<begin>", "<end>", "rest", "hold")
 
 
 class GridTokenizer:
-    """The serialised grid: at each step soprano, alto, tenor, bass, one token each (Huang et al. 2019, §4.1).
+    """The serialized grid: at each step soprano, alto, tenor, bass, one token each (Huang et al. 2019, §4.1).
 
     A token is a note that begins (its pitch), `hold` (the note before goes on) or `rest`. A step of four `<begin>`
     stands before the piece, one `<end>` after it.

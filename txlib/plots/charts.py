@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from txlib.plots.picture import GREY, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
+from txlib.plots.picture import GRAY, PALETTE, SEQUENTIAL, Picture, drawing, headline, ink, panels, words_on
 from txlib.plots.ticks import readable
 
 Values = Sequence[int | float]
@@ -28,7 +28,7 @@ def lines(
     width: int | float = 6.4,
     height: int | float = 3.6,
 ) -> Picture:
-    """One line per name, labelled at its right end.
+    """One line per name, labeled at its right end.
 
     Args:
         series: name → values, or name → (x, values). Without x, values are numbered from 1.
@@ -42,10 +42,10 @@ def lines(
         figure, (axes,) = panels(width=width, height=height)
         across: list[float] = []
         along: list[float] = []
-        for (name, values), colour in zip(series.items(), PALETTE * 3, strict=False):
+        for (name, values), color in zip(series.items(), PALETTE * 3, strict=False):
             x, y = values if isinstance(values, tuple) else (range(1, len(values) + 1), values)
             over: dict[str, Any] = {"linestyle": (0, (4, 3)), "zorder": 3} if name in dashed else {}
-            axes.plot(x, y, label=name, color=ink(colour, 3), marker=marker, **over)
+            axes.plot(x, y, label=name, color=ink(color, 3), marker=marker, **over)
             across, along = [*across, *x], [*along, *y]
         axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
         axes.margins(y=0.1)
@@ -54,7 +54,7 @@ def lines(
         readable(axes.yaxis, along)
         _label_ends(figure, axes)
         if mark is not None:
-            axes.axvline(mark[1], color=GREY, linestyle=":", linewidth=1.5, zorder=1)
+            axes.axvline(mark[1], color=GRAY, linestyle=":", linewidth=1.5, zorder=1)
             axes.annotate(
                 mark[0],
                 (mark[1], 1),
@@ -62,7 +62,7 @@ def lines(
                 xytext=(5, 0),
                 textcoords="offset points",
                 va="top",
-                color=GREY,
+                color=GRAY,
             )
         return Picture(figure, alt)
 
@@ -96,9 +96,9 @@ def bars(
         axes.tick_params(axis="y", length=0)
         axes.set_title(title)
         if mark is not None:
-            axes.axvline(mark[1], color=GREY, linestyle=":", linewidth=1.5, zorder=0)
+            axes.axvline(mark[1], color=GRAY, linestyle=":", linewidth=1.5, zorder=0)
             axes.annotate(mark[0], (mark[1], 0), xycoords=("data", "data"), xytext=(5, 0),
-                          textcoords="offset points", va="center", color=GREY)  # fmt: skip
+                          textcoords="offset points", va="center", color=GRAY)  # fmt: skip
         return Picture(figure, alt)
 
 
@@ -113,11 +113,11 @@ def shares(values: Mapping[str, Mapping[str, float]], *, title: str, alt: str, x
         figure, (axes,) = panels(width=7.2, height=1.3 + 0.5 * len(values))
         for row, sizes in enumerate(values.values()):
             left = 0.0
-            for part, colour in zip(parts, PALETTE, strict=False):
+            for part, color in zip(parts, PALETTE, strict=False):
                 share = 100 * sizes[part] / sum(sizes.values())
-                axes.barh(row, share, left=left, color=colour, height=0.7)
+                axes.barh(row, share, left=left, color=color, height=0.7)
                 words = f"{part}\n{share:.0f} %" if row == 0 else f"{share:.0f} %" if share >= 4 else ""
-                axes.text(left + share / 2, row, words, ha="center", va="center", color=words_on(colour), fontsize=9.5)
+                axes.text(left + share / 2, row, words, ha="center", va="center", color=words_on(color), fontsize=9.5)
                 left += share
         axes.set_yticks(range(len(values)), list(values))
         axes.invert_yaxis()
@@ -139,7 +139,7 @@ def ranges(
     with drawing():
         figure, (axes,) = panels(height=0.9 + 0.38 * len(values))
         if mark is not None:
-            axes.axvline(mark, color=GREY, linestyle=":", linewidth=1.2)
+            axes.axvline(mark, color=GRAY, linestyle=":", linewidth=1.2)
         for name, (least, mean, greatest) in values.items():
             axes.plot([least, greatest], [name, name], color=PALETTE[0], linewidth=2.5, alpha=0.5)
             axes.plot(mean, name, "o", color=PALETTE[0], markersize=7)
@@ -160,7 +160,7 @@ def landscapes(
     reach: float = 1.0,
     bar: str = "loss (nats)",
 ) -> Picture:
-    """Surfaces seen from above, side by side, with level lines and one colour bar; a cross marks the middle of each.
+    """Surfaces seen from above, side by side, with level lines and one color bar; a cross marks the middle of each.
 
     Args:
         surfaces: name → heights on a square grid from -reach to reach along both directions.
@@ -175,7 +175,7 @@ def landscapes(
         for axes, (name, surface) in zip(all_axes, surfaces.items(), strict=True):
             along = np.linspace(-reach, reach, len(surface))
             filled = axes.contourf(along, along, surface, levels, cmap=SEQUENTIAL)
-            axes.contour(along, along, surface, levels, colors=GREY, linewidths=0.5)
+            axes.contour(along, along, surface, levels, colors=GRAY, linewidths=0.5)
             axes.plot(0, 0, "x", color=PALETTE[1], markersize=8, markeredgewidth=2)
             for row, column in (dots or {}).get(name, ()):
                 axes.plot(along[column], along[row], "o", color=PALETTE[1], markersize=4)

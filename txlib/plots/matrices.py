@@ -20,7 +20,7 @@ from txlib.plots.picture import PALETTE, SEQUENTIAL, Picture, drawing, fit, head
 from txlib.plots.ticks import ROUND
 
 MARKS = ("", "o", "x", "+", "^", "s")
-"""What stands in the cells of a mask's parts, so that they are told apart without colours."""
+"""What stands in the cells of a mask's parts, so that they are told apart without colors."""
 
 
 def heatmap(
@@ -38,17 +38,17 @@ def heatmap(
     size: float = 0.5,
     span: tuple[float, float] | None = None,
 ) -> Picture:
-    """A matrix as coloured cells, one row per query and one column per key.
+    """A matrix as colored cells, one row per query and one column per key.
 
     Args:
         title: what to see. alt: the same for a reader who cannot see it.
         rows, columns: names of the rows and columns.
         numbers: print each value in its cell; by default when there are at most 80.
         diverging: for values around 0: blue below, red above.
-        bar: draw the scale of the colours beside it; by default where no numbers are printed, or colours mean a sign.
-            A text says beside it what the colours measure.
+        bar: draw the scale of the colors beside it; by default where no numbers are printed, or colors mean a sign.
+            A text says beside it what the colors measure.
         size: of a cell, in inches.
-        span: the values of the palest and the darkest colour; from 0 to the largest unless given.
+        span: the values of the palest and the darkest color; from 0 to the largest unless given.
     """
     height, width = matrix.shape
     numbers = matrix.numel() <= 80 if numbers is None else numbers
@@ -78,12 +78,12 @@ def heads(
     bar: bool | None = None,
     size: float = 0.32,
 ) -> Picture:
-    """The weights of several heads side by side, on one colour scale from 0 to 1.
+    """The weights of several heads side by side, on one color scale from 0 to 1.
 
     Args:
         names: a title for each head; "head 0", "head 1" … unless given.
         numbers: print each value in its cell.
-        bar: draw the scale of the colours beside them; by default where no numbers are printed.
+        bar: draw the scale of the colors beside them; by default where no numbers are printed.
     """
     count, query, key = weights.shape
     bar = not numbers if bar is None else bar
@@ -114,15 +114,15 @@ def mask(
 
     Args:
         masks: one mask, or several with the names to show. In place of a mask, its parts by name, the later ones on
-            top: parts of the same name have the same colour in all squares.
+            top: parts of the same name have the same color in all squares.
         length: how many positions to draw.
     """
     named = {repr(masks): masks} if isinstance(masks, Mask) else masks
     parts = {name: {"": each} if isinstance(each, Mask) else each for name, each in named.items()}
-    colours = {
+    colors = {
         part: PALETTE[place % 6] for place, part in enumerate(dict.fromkeys(p for each in parts.values() for p in each))
     }
-    marks = dict(zip(colours, MARKS * len(colours), strict=False))
+    marks = dict(zip(colors, MARKS * len(colors), strict=False))
     title = title or "Filled: the query may attend to the key"
     alt = alt or f"Who may attend to whom among {length} positions: " + "; ".join(
         f"{name}: {reduce(or_, each.values()).pairs(length)} of {length * length} pairs" for name, each in parts.items()
@@ -135,11 +135,11 @@ def mask(
             cells = torch.zeros(length, length)
             for place, part in enumerate(each.values(), start=1):
                 cells[part.dense(length)[0, 0]] = place
-            palette = ListedColormap(["white", *(colours[part] for part in each)])
+            palette = ListedColormap(["white", *(colors[part] for part in each)])
             axes.pcolormesh(cells, vmin=0, vmax=len(each), cmap=palette, edgecolors="#d9d9d9", linewidth=0.4)
             for place, label in enumerate(each, start=1):
                 row, column = (cells == place).nonzero().T + 0.5
-                look: dict[str, Any] = {"markersize": 0.25 * 72 * size / length, "color": words_on(colours[label])}
+                look: dict[str, Any] = {"markersize": 0.25 * 72 * size / length, "color": words_on(colors[label])}
                 axes.plot(column, row, marker=marks[label], linestyle="none", **look)
             axes.set(aspect="equal", xlim=(0, length), ylim=(length, 0))
             axes.set(xlabel="key", ylabel="" if number % across else "query")
@@ -171,13 +171,13 @@ def draw_cells(
             text = f"{value:.0f}" if whole else f"{value:.2f}"
             text = text.replace("0.", ".") if abs(value) < 1 else text
             text = text if np.isfinite(value) else "−∞"
-            colour = words_on(tuple(image.to_rgba(value))) if np.isfinite(value) else "black"
-            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=colour)
+            color = words_on(tuple(image.to_rgba(value))) if np.isfinite(value) else "black"
+            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
     return image
 
 
 def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes], label: str = "value") -> None:
-    """Which colour is which number: a bar to the right of the axes."""
+    """Which color is which number: a bar to the right of the axes."""
     scale = figure.colorbar(image, ax=beside, fraction=0.05, pad=0.02, aspect=12, label=label)
     scale.outline.set_visible(False)
     scale.ax.tick_params(length=0, labelsize=9)

@@ -1,14 +1,14 @@
 """Music: who sings what, and when."""
 
 from txlib.music import RANGES, VOICES, Piece
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, ink, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, ink, panels
 
 BEATS = 4  # of a bar, where a piece does not say
 STEPS = 4  # of a beat
 
 
 def piano_roll(piece: Piece, *, title: str, alt: str, mark: tuple[str, int] | None = None) -> Picture:
-    """Each note as a bar at its pitch, as long as it lasts; a voice per colour, a fine line where a bar begins.
+    """Each note as a bar at its pitch, as long as it lasts; a voice per color, a fine line where a bar begins.
 
     Args:
         mark: a name and a step, where a dotted line is drawn.
@@ -30,7 +30,7 @@ def piano_roll(piece: Piece, *, title: str, alt: str, mark: tuple[str, int] | No
         axes.set_xticks(range(0, len(piece) + 1, 16))
         axes.set_title(title)
         if mark is not None:
-            axes.axvline(mark[1], color=GREY, linestyle=":", linewidth=1.8)
+            axes.axvline(mark[1], color=GRAY, linestyle=":", linewidth=1.8)
             axes.annotate(
                 mark[0],
                 (mark[1], 1),
@@ -38,6 +38,6 @@ def piano_roll(piece: Piece, *, title: str, alt: str, mark: tuple[str, int] | No
                 xytext=(5, -2),
                 textcoords="offset points",
                 va="top",
-                color=GREY,
+                color=GRAY,
             )
         return Picture(figure, alt)

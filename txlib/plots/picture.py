@@ -16,9 +16,9 @@ from matplotlib.typing import ColorType
 from PIL import Image, ImageChops
 
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-"""Okabe & Ito's colours, told apart by colour-blind readers, in the order in which the course uses them."""
+"""Okabe & Ito's colors, told apart by color-blind readers, in the order in which the course uses them."""
 
-GREY = "#6b6b6b"
+GRAY = "#6b6b6b"
 SEQUENTIAL = "Blues"
 WIDEST = 9.8
 """Inches: a figure that is wider cannot be read beside a page of text."""
@@ -27,7 +27,7 @@ HEADLINE = 0.3
 """Inches above the panels, for the title of all."""
 
 UNSEEN = 16
-"""Of 255: what a colour may change by when a picture is made smaller; the edges of letters do, and nobody sees it."""
+"""Of 255: what a color may change by when a picture is made smaller; the edges of letters do, and nobody sees it."""
 
 GROUND = "background: white; border-radius: 6px; box-sizing: border-box; color: black; display: inline-block; "
 GROUND += "margin: 0; max-width: 100%; padding: 8px"
@@ -89,7 +89,7 @@ def bundle(png: bytes, alt: str) -> tuple[dict, dict]:
 
 
 def smaller(png: bytes) -> bytes:
-    """The same picture in 256 colours, a third as many bytes; in all its colours where a reader would miss some."""
+    """The same picture in 256 colors, a third as many bytes; in all its colors where a reader would miss some."""
     picture = Image.open(BytesIO(png)).convert("RGB")
     few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     seen = ImageChops.difference(picture, few.convert("RGB")).point(lambda change: 255 * (change > UNSEEN))
@@ -99,25 +99,25 @@ def smaller(png: bytes) -> bytes:
 
 
 def contrast(one: ColorType, other: ColorType) -> float:
-    """How far two colours differ in brightness, 1 to 21 (WCAG 2.2). Words need 4.5, lines that mean something 3."""
+    """How far two colors differ in brightness, 1 to 21 (WCAG 2.2). Words need 4.5, lines that mean something 3."""
     dark, light = sorted(map(_luminance, (one, other)))
     return (light + 0.05) / (dark + 0.05)
 
 
-def ink(colour: ColorType, least: int | float = 4.5) -> ColorType:
-    """The colour, darkened as far as it must be to be read on white."""
-    red, green, blue = to_rgb(colour)
+def ink(color: ColorType, least: int | float = 4.5) -> ColorType:
+    """The color, darkened as far as it must be to be read on white."""
+    red, green, blue = to_rgb(color)
     shades = ((red * light, green * light, blue * light) for light in (1 - step / 100 for step in range(101)))
     return next(shade for shade in shades if contrast(shade, "white") >= least)
 
 
 def words_on(ground: ColorType) -> str:
-    """White or black, whichever is easier to read on a colour."""
-    return max(("white", "black"), key=lambda colour: contrast(colour, ground))
+    """White or black, whichever is easier to read on a color."""
+    return max(("white", "black"), key=lambda color: contrast(color, ground))
 
 
-def _luminance(colour: ColorType) -> float:
-    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour))
+def _luminance(color: ColorType) -> float:
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color))
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 

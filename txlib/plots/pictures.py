@@ -1,4 +1,4 @@
-"""Photographs in grey, with what a model does to them laid on top: heat, and arrows from pixel to pixel."""
+"""Photographs in gray, with what a model does to them laid on top: heat, and arrows from pixel to pixel."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def pictures(
     size: int | float = 1.2,
     span: tuple[int | float, int | float] | None = None,
 ) -> Picture:
-    """Grey pictures side by side, the larger a number the brighter.
+    """Gray pictures side by side, the larger a number the brighter.
 
     Args:
         names: a title for each.

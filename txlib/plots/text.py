@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from matplotlib.colors import to_rgb
 from matplotlib.patches import FancyBboxPatch
 
-from txlib.plots.picture import GREY, PALETTE, Picture, drawing, panels
+from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels
 
 CHARACTER, ROW, GAP = 0.088, 0.44, 0.03  # inches: a character's width, a row's height, the room between two tokens
 INSIDE = 0.07  # inches: the room in a token's box, left and right together
-SHADES = [tuple(0.7 + 0.3 * part for part in to_rgb(colour)) for colour in PALETTE[:4]]
+SHADES = [tuple(0.7 + 0.3 * part for part in to_rgb(color)) for color in PALETTE[:4]]
 
 
 def tokens(rows: Mapping[str, Sequence[str]], *, title: str, alt: str) -> Picture:
@@ -23,7 +23,7 @@ def tokens(rows: Mapping[str, Sequence[str]], *, title: str, alt: str) -> Pictur
     with drawing():
         figure, (axes,) = panels(width=max([*widths, 3.0]) + 1.9, height=ROW * len(rows) + 0.55)
         for place, (name, row) in enumerate(rows.items()):
-            axes.text(-0.12, -place * ROW, name, ha="right", va="center", color=GREY)
+            axes.text(-0.12, -place * ROW, name, ha="right", va="center", color=GRAY)
             left = 0.0
             for i, token in enumerate(row):
                 width = CHARACTER * len(token) + INSIDE

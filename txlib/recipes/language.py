@@ -2,7 +2,7 @@
 
 The models are small Llamas (Touvron et al. 2023, §2.2: RMSNorm, SwiGLU, rotary positions, no biases), so that what is
 saved is a folder as `transformers` writes it: `txlib generate` needs to know nothing about this recipe, and
-`transformers` reads it, too. Squared ReLUs with normalised queries and keys, which that format cannot say, came to the
+`transformers` reads it, too. Squared ReLUs with normalized queries and keys, which that format cannot say, came to the
 same 1.58 nats per character of tiny Shakespeare with the preset `small` in about equal CPU time.
 """
 
@@ -91,7 +91,7 @@ class Language(Recipe[Texts, GPT]):
     source: str = option(
         "shakespeare", "shakespeare: fourteen plays that are bundled; tinyshakespeare; or a text FILE of your own."
     )
-    tokens: str = option("characters", "characters, or bpe: byte pairs learnt from the text.")
+    tokens: str = option("characters", "characters, or bpe: byte pairs learned from the text.")
     preset: str = option("small", "Size: small or medium; large for a GPU.")
 
     @property

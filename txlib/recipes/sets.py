@@ -1,7 +1,7 @@
 """The recipe for sets: the largest number, clusters, or digits as clouds of points; by attention, and by its rivals.
 
 All sets are generated, other ones in each epoch. What a model is measured beside knows no training: a constant, what
-made the data, or expectation and maximisation.
+made the data, or expectation and maximization.
 """
 
 import random
@@ -164,7 +164,7 @@ class Clusters(Task):
 
     d_in, d_out, batch = 2, 5, 16
     score = "log_likelihood", True
-    about = "log-likelihood of a point; EM: expectation and maximisation, the best of 5 starts; truth: what made them"
+    about = "log-likelihood of a point; EM: expectation and maximization, the best of 5 starts; truth: what made them"
 
     def draw(self, size: int, seed: int) -> BatchDict:
         points, mixture = clustered_points(size, clusters=self.clusters, seed=seed)

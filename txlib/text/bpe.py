@@ -1,6 +1,6 @@
 """Byte-level byte-pair encoding, from scratch (Sennrich et al. 2016, §3.2; on bytes: Radford et al. 2019, §2.2).
 
-Text is cut into pieces, about words; a piece starts as its bytes, and pairs of tokens that are often neighbours are
+Text is cut into pieces, about words; a piece starts as its bytes, and pairs of tokens that are often neighbors are
 joined into one. Nothing is ever unknown: what has no longer token is written in single bytes.
 """
 

@@ -82,7 +82,7 @@ def read_tokenizer_json(path: str | os.PathLike) -> Parts:
 
 
 def _pattern(step: dict | None, path: str | os.PathLike) -> str:
-    """The pattern of a pre-tokeniser: ByteLevel's own, or a Split in front of it."""
+    """The pattern of a pre-tokenizer: ByteLevel's own, or a Split in front of it."""
     steps = step["pretokenizers"] if step and step.get("type") == "Sequence" else [step] if step else []
     kinds = [step.get("type") for step in steps]
     if kinds[-1:] == ["ByteLevel"] and steps[-1].get("add_prefix_space"):
@@ -94,7 +94,7 @@ def _pattern(step: dict | None, path: str | os.PathLike) -> str:
         if pattern and steps[0].get("behavior") == "Isolated" and not steps[0].get("invert"):
             return pattern
     raise ValueError(
-        f"{path}: pre-tokeniser {' + '.join(map(str, kinds)) or None} is not supported (ByteLevel is, alone or "
+        f"{path}: pre-tokenizer {' + '.join(map(str, kinds)) or None} is not supported (ByteLevel is, alone or "
         "behind one Split); read it with `tokenizers`"
     )
 

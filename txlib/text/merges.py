@@ -61,11 +61,11 @@ def train_merges(words: Mapping[bytes, int], count: int) -> list[Pair]:
         order.append(_greatest_first(tokens[new]))
         merged = set()  # pairs with the new token
         for index in indices.pop(pair):
-            neighbour = after[index]
-            if symbols[index] != left or symbols[neighbour] != right:
+            neighbor = after[index]
+            if symbols[index] != left or symbols[neighbor] != right:
                 continue  # an earlier merge has taken one of the two
-            number, following, previous = times[index], after[neighbour], before[index]
-            symbols[index], symbols[neighbour] = new, GONE
+            number, following, previous = times[index], after[neighbor], before[index]
+            symbols[index], symbols[neighbor] = new, GONE
             after[index], before[following] = following, index
             if (symbol := symbols[previous]) != BOUNDARY:
                 counts[symbol, left] -= number

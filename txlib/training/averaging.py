@@ -27,7 +27,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the average towards the model's weights, faster in the first updates."""
+        """Move the average toward the model's weights, faster in the first updates."""
         self.updates += 1
         decay = min(self.decay, self.updates / (self.updates + 9))
         for averages, weights in zip(
@@ -41,7 +41,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights; afterwards it has its own again."""
+        """Inside, the model has the averaged weights; afterward it has its own again."""
         weights = [weight.detach().clone() for weight in self.model.parameters()]
         self.apply()
         try:

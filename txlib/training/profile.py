@@ -34,7 +34,7 @@ OPERATOR_KINDS = {  # by a part of the operator's name
     "gemm": "matrix product",
     "_fused_adam": "AdamW",
     "softmax": "softmax",
-    "norm": "normalisation",
+    "norm": "normalization",
     "embedding": "embedding",
     "index": "choosing rows",
     "gather": "choosing rows",
@@ -118,10 +118,10 @@ class Profile:
             self.stopwatch.restart()
         self.batches += [map_tensors(lambda tensor: tensor.to("meta"), batch) for batch in batches]
         if self.steps % REPORT_EVERY_STEPS == 0:
-            self.say(self.utilisation(seconds - self.before[0], tokens - self.before[1]))
+            self.say(self.utilization(seconds - self.before[0], tokens - self.before[1]))
             self.before, self.batches = (seconds, tokens), []
 
-    def utilisation(self, seconds: float, tokens: int) -> str:
+    def utilization(self, seconds: float, tokens: int) -> str:
         """Return a line about the last steps."""
         speed = (
             f"steps {self.steps - REPORT_EVERY_STEPS + 1} to {self.steps}: {tokens / seconds:,.0f} tokens per second"

@@ -91,9 +91,9 @@ def main() -> None:
         with np.load(io.BytesIO(archive.read("glassllm/weights/en.npz"))) as file:
             save_pretrained(make_model(dict(file)), arguments.out)
         tokenizer = make_tokenizer(json.loads(archive.read("glassllm/weights/en.tokenizer.json")))
-        licence = archive.read("glassllm-0.1.0.dist-info/licenses/LICENSE")
+        license = archive.read("glassllm-0.1.0.dist-info/licenses/LICENSE")
     tokenizer.save(str(arguments.out / "tokenizer.json"))
-    (arguments.out / "LICENSE").write_bytes(licence)
+    (arguments.out / "LICENSE").write_bytes(license)
     files = ("config.json", "model.safetensors", "tokenizer.json")
     sums = [f"{hashlib.sha256((arguments.out / name).read_bytes()).hexdigest()}  {name}\n" for name in files]
     (arguments.out / "SHA256SUMS").write_text("".join(sums))

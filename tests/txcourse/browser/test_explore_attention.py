@@ -183,11 +183,11 @@ def test_numbers_can_be_read_on_every_shade(shown):
     """A contrast of 4.5 at least (WCAG 2.2, 1.4.3)."""
     names = [str(each) for each in range(51)]
     page = shown(explore.heads(torch.linspace(0, 1, 51)[None, None], rows=["a"], columns=names))
-    colours = page.locator("td").evaluate_all(
+    colors = page.locator("td").evaluate_all(
         "cells => cells.map(getComputedStyle).map(({ color, backgroundColor }) => "
         "[color, backgroundColor].map(text => text.match(/[0-9]+/g).map(Number)))"
     )
-    share = torch.tensor(colours, dtype=torch.float64)[..., :3] / 255  # (cell, 2, 3)
+    share = torch.tensor(colors, dtype=torch.float64)[..., :3] / 255  # (cell, 2, 3)
     linear = torch.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
     luminance = linear @ torch.tensor([0.2126, 0.7152, 0.0722], dtype=torch.float64) + 0.05
     assert (luminance.amax(dim=-1) / luminance.amin(dim=-1)).min() >= 4.5

@@ -44,7 +44,7 @@ def test_head_kinds_circles_the_strongest_head():
     assert circle.center == (2, 1)
     assert axes.images[0].get_clim() == (0, 1)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
-    assert scale.get_ylim() == (0, 1)  # the colours say which number they are
+    assert scale.get_ylim() == (0, 1)  # the colors say which number they are
 
 
 @pytest.mark.parametrize("words", [2, 6])

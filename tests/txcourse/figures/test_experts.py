@@ -13,7 +13,7 @@ def test_a_line_in_and_a_line_out_for_each_choice_and_only_one_where_it_is_dropp
     lines = picture.axes[0].lines
     kept, lost = ([line for line in lines if line.get_linestyle() == style] for style in ("-", "--"))
     assert len(kept) == 2 * 3 and len(lost) == 1
-    assert lost[0].get_color() not in {line.get_color() for line in kept}  # the colour of no expert
+    assert lost[0].get_color() not in {line.get_color() for line in kept}  # the color of no expert
     assert [line.get_marker() for line in lines].count("x") == 1
     assert any("dropped" in text.get_text() for text in picture.axes[0].texts)
     assert picture.alt == "a"

@@ -68,7 +68,7 @@ def test_tensors_are_lists_and_what_has_no_number_is_refused():
 
 def test_code_travels_without_its_comments():
     assert "//" not in [line[:2] for line in script("common").splitlines()]
-    assert f"const COLOURS = {json.dumps(PALETTE)}" in script("common"), "JavaScript's palette is not the course's"
+    assert f"const COLORS = {json.dumps(PALETTE)}" in script("common"), "JavaScript's palette is not the course's"
     assert "</script" not in script("common").lower()
 
 

@@ -29,8 +29,8 @@ def test_tiles_show_what_is_done_at_hand_and_hidden():
     steps = [(0, 0), (1, 0), (1, 1)]
     axes = figures.tiles((2, 2), steps, ["one", "two", "three"], title="", alt="", hidden=[(0, 1)]).axes
     at_hand, done = plots.PALETTE[1].lower(), plots.PALETTE[0].lower()
-    colours = [[to_hex(patch.get_facecolor()) for patch in each.patches] for each in axes]  # row after row
-    assert [each.index(at_hand) for each in colours] == [0, 2, 3]
-    assert [each.count(done) for each in colours] == [0, 1, 2]
-    assert all(each[1] == "#ffffff" for each in colours)
+    colors = [[to_hex(patch.get_facecolor()) for patch in each.patches] for each in axes]  # row after row
+    assert [each.index(at_hand) for each in colors] == [0, 2, 3]
+    assert [each.count(done) for each in colors] == [0, 1, 2]
+    assert all(each[1] == "#ffffff" for each in colors)
     assert [each.get_xlabel() for each in axes] == ["one", "two", "three"]

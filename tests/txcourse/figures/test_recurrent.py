@@ -15,10 +15,10 @@ def labels(axes):
     return [text.get_text() for text in axes.texts]
 
 
-def arrows(axes, colour=None):
-    """Those of a colour, or all, as (start, end)."""
+def arrows(axes, color=None):
+    """Those of a color, or all, as (start, end)."""
     found = [text for text in axes.texts if getattr(text, "arrowprops", None)]
-    return [(text.xyann, text.xy) for text in found if colour in (None, text.arrowprops["color"])]
+    return [(text.xyann, text.xy) for text in found if color in (None, text.arrowprops["color"])]
 
 
 def test_one_vector_goes_from_the_last_state_to_every_step():
@@ -52,7 +52,7 @@ def test_both_directions_are_drawn_with_attention_only():
     assert backwards(attending) == len(SOURCE) - 1
 
 
-def test_what_the_last_place_depends_on_is_coloured():
+def test_what_the_last_place_depends_on_is_colored():
     window = {(1, i): [(0, j) for j in (i - 1, i) if j >= 0] for i in range(4)}
     chain = {(t + 1, t): [(0, t)] + [(t, t - 1)] * (t > 0) for t in range(4)}
     picture = figures.reach({"window": window, "chain": chain}, list("abcd"), title="t", alt="a")

@@ -7,7 +7,7 @@ from txcourse import figures
 from txcourse.figures.scale import HATCHES
 
 
-def test_what_is_below_the_limit_lies_in_the_grey():
+def test_what_is_below_the_limit_lies_in_the_gray():
     values = {"large": [0.5, -0.25, 0.0], "small": [2**-20, 2**-22, -(2**-21)]}
     (axes,) = figures.magnitudes(values, 2**-10, name="lost", title="A title", alt="A description", xlabel="size").axes
     large, small = (patch.get_data() for patch in axes.patches if hasattr(patch, "get_data"))

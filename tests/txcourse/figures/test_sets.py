@@ -15,8 +15,8 @@ def test_each_cluster_is_an_ellipse_of_two_deviations():
     for number, axes in enumerate(picture.axes):
         assert torch.tensor(axes.lines[0].get_xydata()).float().equal(points[number])
         drawn = [each for each in axes.patches if isinstance(each, Ellipse)]
-        centres = [*mean[number].tolist(), *(mean[number] + 1).tolist()]
-        assert [list(each.get_center()) for each in drawn] == centres
+        centers = [*mean[number].tolist(), *(mean[number] + 1).tolist()]
+        assert [list(each.get_center()) for each in drawn] == centers
         assert {(each.width, each.height) for each in drawn} == {(2.0, 1.0)}
     assert {text.get_text() for text in picture.axes[0].texts} == {"truth", "net"}
     assert picture.alt == "A description"

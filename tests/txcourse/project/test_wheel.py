@@ -70,13 +70,13 @@ def test_a_wheel_holds_its_package_and_nothing_else(wheels, name):
     assert rest == {f"{name}-{txlib.__version__}.dist-info"}
 
 
-def test_the_library_is_small_and_free_of_the_data_licences(wheels):
+def test_the_library_is_small_and_free_of_the_data_licenses(wheels):
     assert wheels["txlib_course"].stat().st_size < 1e6
     assert about(wheels["txlib_course"])["License-Expression"] == "MIT"
     assert about(wheels["txgrade"])["License-Expression"] == "MIT"
 
 
-def test_the_data_bring_their_licences(wheels):
+def test_the_data_bring_their_licenses(wheels):
     with zipfile.ZipFile(wheels["txlib_course_data"]) as archive:
         kept = {name.partition("/licenses/")[2] for name in archive.namelist() if "/licenses/" in name}
     data = {name for name in files(COURSE / "data") if name.endswith("LICENSE") or name.startswith("GPL-")}

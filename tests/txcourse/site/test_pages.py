@@ -38,11 +38,11 @@ def test_sections_have_names_that_stay():
 
 
 def test_labels_stand_above_headings():
-    labelled = notebook()
-    put_labels("06_block", labelled)
-    assert labelled.cells[1].source.startswith("(lesson-06-3)=\n## 3 Build it\n\n(lesson-06-3-1)=\n### 3.1")
-    assert labelled.cells[1].source.endswith("```\n## no heading\n```")
-    assert [each.title for each in sections("06_block", labelled)] == [
+    labeled = notebook()
+    put_labels("06_block", labeled)
+    assert labeled.cells[1].source.startswith("(lesson-06-3)=\n## 3 Build it\n\n(lesson-06-3-1)=\n### 3.1")
+    assert labeled.cells[1].source.endswith("```\n## no heading\n```")
+    assert [each.title for each in sections("06_block", labeled)] == [
         each.title for each in sections("06_block", notebook())
     ]
 

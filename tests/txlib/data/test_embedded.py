@@ -20,8 +20,8 @@ def name(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def catalogues():
-    spec = importlib.util.spec_from_file_location("catalogues", DATA / "catalogues.py")
+def catalogs():
+    spec = importlib.util.spec_from_file_location("catalogs", DATA / "catalogs.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -70,8 +70,8 @@ def test_pairs_are_clean(path):
         ("Some <ref>dst='unit_elf' text='elves'</ref> wait ....", "Some elves wait..."),
     ],
 )
-def test_clean(catalogues, message, plain):
-    assert catalogues.clean(message) == plain
+def test_clean(catalogs, message, plain):
+    assert catalogs.clean(message) == plain
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_clean(catalogues, message, plain):
         ("Well... maybe not.", ["Well... maybe not."]),
     ],
 )
-def test_sentences(catalogues, text, expected):
-    assert catalogues.sentences(text) == expected
+def test_sentences(catalogs, text, expected):
+    assert catalogs.sentences(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def test_sentences(catalogues, text, expected):
         ("It's a troll!", "Es ist ein Troll!", True),
     ],
 )
-def test_is_pair(catalogues, english, other, kept):
-    assert catalogues.is_pair(english, other) == kept
+def test_is_pair(catalogs, english, other, kept):
+    assert catalogs.is_pair(english, other) == kept
 
 
-def test_messages_are_cut_only_where_both_sides_have_as_many_sentences(catalogues):
-    both = list(catalogues.message_pairs("female^I see you. Now you die!", "Ich sehe dich. Jetzt stirbst du!"))
+def test_messages_are_cut_only_where_both_sides_have_as_many_sentences(catalogs):
+    both = list(catalogs.message_pairs("female^I see you. Now you die!", "Ich sehe dich. Jetzt stirbst du!"))
     assert both == [("I see you.", "Ich sehe dich."), ("Now you die!", "Jetzt stirbst du!")]
-    joined = list(catalogues.message_pairs("I see you. Now you die!", "Ich sehe dich, und jetzt stirbst du!"))
+    joined = list(catalogs.message_pairs("I see you. Now you die!", "Ich sehe dich, und jetzt stirbst du!"))
     assert joined == [("I see you. Now you die!", "Ich sehe dich, und jetzt stirbst du!")]
 
 
@@ -126,20 +126,20 @@ def machine_object(messages: dict[str, str]) -> bytes:
     return head + struct.pack(f"<{len(ids + strings)}I", *ids, *strings) + texts
 
 
-def test_build_reads_catalogues_and_repeats_itself(tmp_path):
+def test_build_reads_catalogs_and_repeats_itself(tmp_path):
     folder = tmp_path / "game" / "de" / "LC_MESSAGES"
     folder.mkdir(parents=True)
     messages = {"help\x04Where is the king?": "Wo ist der König?", "Hello": "Hallo", "Not translated yet.": ""}
     (folder / "game.mo").write_bytes(machine_object(messages))
     script = tmp_path / "build.py"
     script.write_text(
-        f"import sys\nsys.path.insert(0, {str(DATA)!r})\nfrom catalogues import build\nbuild(__file__, [], ['de'])\n"
+        f"import sys\nsys.path.insert(0, {str(DATA)!r})\nfrom catalogs import build\nbuild(__file__, [], ['de'])\n"
     )
     for out in ("one", "two"):
         (tmp_path / out).mkdir()
-        command = [sys.executable, script, "--catalogues", tmp_path / "game", "--out", tmp_path / out]
+        command = [sys.executable, script, "--catalogs", tmp_path / "game", "--out", tmp_path / out]
         subprocess.run(command, check=True, capture_output=True)
     one, two = ((tmp_path / out / "de-en.tsv.gz").read_bytes() for out in ("one", "two"))
     assert one == two and gzip.decompress(one).decode() == "Where is the king?\tWo ist der König?\n"
-    empty = subprocess.run([*command[:2], "--catalogues", tmp_path / "one"], capture_output=True, text=True)
+    empty = subprocess.run([*command[:2], "--catalogs", tmp_path / "one"], capture_output=True, text=True)
     assert empty.returncode and empty.stderr.startswith("no sentences in") and empty.stderr.count("\n") == 1

@@ -36,8 +36,8 @@ def test_points_come_from_their_clouds(lesson):
     x = lesson["draw"](pi, mean, torch.full((1, 2, 2), 0.5), 4000)[0]
     left = x[:, 0] < 0
     assert left.float().mean().item() == pytest.approx(0.2, abs=0.03)
-    for each, centre in (x[left], mean[0, 0]), (x[~left], mean[0, 1]):
-        torch.testing.assert_close(each.mean(dim=0), centre, rtol=0, atol=0.1)
+    for each, center in (x[left], mean[0, 0]), (x[~left], mean[0, 1]):
+        torch.testing.assert_close(each.mean(dim=0), center, rtol=0, atol=0.1)
         torch.testing.assert_close(each.std(dim=0), torch.full((2,), 0.5), rtol=0, atol=0.05)
 
 

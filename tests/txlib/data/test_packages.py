@@ -1,6 +1,7 @@
 """The data cut out of Python packages: their hashes, their words about themselves, and the rules that made them."""
 
 import hashlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -24,7 +25,7 @@ def test_hashes_match_the_files(folder):
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_says_where_it_comes_from_and_whose_it_is(folder):
     assert f"python data/{folder}/build.py" in (DATA / folder / "SOURCE.md").read_text(encoding="utf-8")
-    assert "licence" in (licence := (DATA / folder / "LICENSE").read_text().lower()) or "license" in licence
+    assert re.search("licen[cs]e", (DATA / folder / "LICENSE").read_text().lower())
     assert f"`{folder}/`" in (DATA / "README.md").read_text(encoding="utf-8")
 
 

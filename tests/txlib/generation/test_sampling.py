@@ -24,7 +24,7 @@ from txlib.generation import (
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    penalise_repetition,
+    penalize_repetition,
     stream,
 )
 from txlib.generation.decoding import seen_tokens
@@ -149,7 +149,7 @@ def test_greedy_tokens_are_those_of_transformers(both):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = model.generate(x, attention_mask=mask, max_new_tokens=20, do_sample=False)[:, 5:]
-        penalised = model.generate(x[3:, 1:], max_new_tokens=20, do_sample=False, repetition_penalty=1.3)[:, 4:]
+        penalized = model.generate(x[3:, 1:], max_new_tokens=20, do_sample=False, repetition_penalty=1.3)[:, 4:]
     found = [until_the_end(row) for row in expected]
     for use_cache in (True, False):
         assert found == generate(ours, prompts, max_new_tokens=20, use_cache=use_cache)
@@ -158,7 +158,7 @@ def test_greedy_tokens_are_those_of_transformers(both):
         == generate(ours, x, mask, max_new_tokens=20)
         == beam_search(ours, x, mask, max_new_tokens=20, num_beams=1)
     )
-    expected = [until_the_end(row) for row in penalised]
+    expected = [until_the_end(row) for row in penalized]
     for likeliest in ({}, {"do_sample": True, "top_k": 1}, {"do_sample": True, "temperature": 0}, {"temperature": 0}):
         options = {**likeliest, "repetition_penalty": 1.3, "max_new_tokens": 20}
         assert generate(ours, x[3:, 1:], **options) == expected
@@ -309,7 +309,7 @@ def test_filters_are_those_of_transformers(seed):
     assert torch.equal(keep_min_p(logits, p), theirs.MinPLogitsWarper(p)(x, logits.clone()))
     seen = seen_tokens(x, None, 11)
     assert torch.equal(
-        penalise_repetition(logits, seen, 1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)(x, logits.clone())
+        penalize_repetition(logits, seen, 1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)(x, logits.clone())
     )
     assert torch.equal(apply_temperature(logits, 0.7), logits / 0.7)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from txlib.data import chorales
-from txlib.music import REST, Piece, read_midi, synthesise, wav, write_midi
+from txlib.music import REST, Piece, read_midi, synthesize, wav, write_midi
 
 mido = pytest.importorskip("mido")
 
@@ -78,29 +78,29 @@ def loudest(sound, rate, count):
 
 
 def test_the_spectrum_has_the_notes_and_their_partials():
-    sound = synthesise(Piece.of([[(69, 16)]]), rate=8_000, partials=4, tempo=60)
+    sound = synthesize(Piece.of([[(69, 16)]]), rate=8_000, partials=4, tempo=60)
     assert len(sound) / 8_000 == pytest.approx(4.08, abs=0.01) and np.abs(sound).max() == pytest.approx(1)
     assert loudest(sound, 8_000, 4) == pytest.approx([440, 880, 1320, 1760], abs=1)
-    third = synthesise(Piece.of([[(73, 16)], [(69, 16)]]), rate=8_000, partials=1, tempo=60)
+    third = synthesize(Piece.of([[(73, 16)], [(69, 16)]]), rate=8_000, partials=1, tempo=60)
     assert loudest(third, 8_000, 2) == pytest.approx([440, 554.37], abs=1)
 
 
 def test_no_partial_sounds_as_another_note():
     """1760 Hz at 4000 samples per second: its second partial, 3520 Hz, would be heard as 480."""
-    (only,) = loudest(synthesise(Piece.of([[(93, 16)]]), rate=4_000, partials=3), 4_000, 1)
+    (only,) = loudest(synthesize(Piece.of([[(93, 16)]]), rate=4_000, partials=3), 4_000, 1)
     assert only == pytest.approx(1760, abs=1)
 
 
 def test_a_repeated_note_is_heard_and_a_rest_is_not():
-    held, struck = (synthesise(Piece.of([notes]), rate=8_000, tempo=60) for notes in ([(69, 8)], [(69, 4), (69, 4)]))
+    held, struck = (synthesize(Piece.of([notes]), rate=8_000, tempo=60) for notes in ([(69, 8)], [(69, 4), (69, 4)]))
     dip = slice(8_000, 8_000 + 80)  # the second note begins: 10 milliseconds
     assert not np.allclose(held[dip], struck[dip], atol=0.05)
-    silent = synthesise(Piece.of([[(69, 4), (REST, 4)]]), rate=8_000, tempo=60)
+    silent = synthesize(Piece.of([[(69, 4), (REST, 4)]]), rate=8_000, tempo=60)
     assert np.abs(silent[8_000 + 700 :]).max() == 0
 
 
 def test_a_wav_is_the_sound():
-    sound = synthesise(TWO, rate=8_000)
+    sound = synthesize(TWO, rate=8_000)
     with wave.open(io.BytesIO(wav(sound, 8_000))) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 8_000)
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
@@ -109,6 +109,6 @@ def test_a_wav_is_the_sound():
 
 def test_what_makes_no_sound():
     with pytest.raises(ValueError, match="nothing to hear"):
-        synthesise(TWO[:0])
+        synthesize(TWO[:0])
     with pytest.raises(ValueError, match="tempo=0 rate=16000 partials=6"):
-        synthesise(TWO, tempo=0)
+        synthesize(TWO, tempo=0)

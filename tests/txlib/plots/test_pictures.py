@@ -1,4 +1,4 @@
-"""Pictures in grey, and what is laid over them."""
+"""Pictures in gray, and what is laid over them."""
 
 import pytest
 import torch

@@ -11,7 +11,7 @@ from PIL import Image, ImageChops
 
 from txlib import plots
 from txlib.attention import causal, full, sliding_window
-from txlib.plots.picture import GREY, WIDEST, contrast, ink, smaller, words_on
+from txlib.plots.picture import GRAY, WIDEST, contrast, ink, smaller, words_on
 
 WEIGHTS = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
 
@@ -67,7 +67,7 @@ def test_the_html_is_a_figure_whose_image_has_the_description_and_the_same_pixel
     assert "background: white" in ground["style"]
 
 
-def test_a_picture_has_few_colours_and_nobody_sees_it():
+def test_a_picture_has_few_colors_and_nobody_sees_it():
     weights = torch.rand(8, 8, generator=torch.Generator().manual_seed(0))
     figure = plots.heatmap(weights, title="A title", alt="").figure
     file = BytesIO()
@@ -79,7 +79,7 @@ def test_a_picture_has_few_colours_and_nobody_sees_it():
     assert max(most for _, most in changes.getextrema()) <= 16
 
 
-def test_a_picture_of_very_many_colours_keeps_them():
+def test_a_picture_of_very_many_colors_keeps_them():
     noise = torch.randint(256, (64 * 64 * 3,), generator=torch.Generator().manual_seed(0))
     every = Image.frombytes("RGB", (64, 64), bytes(noise.tolist()))
     file = BytesIO()
@@ -97,7 +97,7 @@ def test_a_heatmap_prints_its_numbers_and_names():
     assert axes.get_title(loc="left") == "Shares"
 
 
-def test_colours_without_numbers_have_a_scale():
+def test_colors_without_numbers_have_a_scale():
     signs = torch.tensor([[0.5, -2.0], [1.0, 0.0]])
     for picture, lowest, highest in (
         (plots.heatmap(WEIGHTS, title="", alt="", numbers=False), 0, 0.75),
@@ -120,7 +120,7 @@ def test_a_range_goes_from_the_least_to_the_greatest_with_a_dot_at_the_mean():
     assert list(line.get_xdata()) == [0.0, 3.0] and list(dot.get_xdata()) == [1.0]
 
 
-def test_a_heatmap_has_a_colour_bar_that_says_what_it_measures_and_spans_what_it_is_told():
+def test_a_heatmap_has_a_color_bar_that_says_what_it_measures_and_spans_what_it_is_told():
     picture = plots.heatmap(WEIGHTS, title="", alt="", bar="loss (nats)", span=(0.25, 0.75), numbers=True)
     axes, bar = picture.axes
     assert bar.get_ylabel() == "loss (nats)"
@@ -162,7 +162,7 @@ def test_a_mask_is_drawn_as_it_is():
     assert "causal: 15 of 25 pairs" in picture.alt
 
 
-def test_parts_of_a_mask_have_a_colour_each_in_all_squares():
+def test_parts_of_a_mask_have_a_color_each_in_all_squares():
     near, far = sliding_window(1), causal()
     picture = plots.mask({"near": {"near": near}, "both": {"far": far, "near": near}}, 4)
     alone, both = (axes.collections[0] for axes in picture.axes)
@@ -173,7 +173,7 @@ def test_parts_of_a_mask_have_a_colour_each_in_all_squares():
     assert "near: 10 of 16 pairs; both: 13 of 16 pairs" in picture.alt
 
 
-def test_parts_of_a_mask_are_told_apart_without_colours():
+def test_parts_of_a_mask_are_told_apart_without_colors():
     near, far = sliding_window(1), causal()
     (axes,) = plots.mask({"both": {"far": far, "near": near, "one": full() & near & ~far}}, 4).axes
     markers = {line.get_marker(): line.get_xydata() - 0.5 for line in axes.lines}
@@ -184,12 +184,12 @@ def test_parts_of_a_mask_are_told_apart_without_colours():
     }
 
 
-@pytest.mark.parametrize("colour", [*plots.PALETTE, GREY, "white", "#ffff00"])
-def test_ink_can_be_read_and_stays_where_it_can_be_read_already(colour):
+@pytest.mark.parametrize("color", [*plots.PALETTE, GRAY, "white", "#ffff00"])
+def test_ink_can_be_read_and_stays_where_it_can_be_read_already(color):
     for least in (3, 4.5):
-        assert contrast(ink(colour, least), "white") >= least
-        assert ink(colour, least) == to_rgb(colour) or contrast(colour, "white") < least
-    assert contrast(words_on(colour), colour) >= 4.5
+        assert contrast(ink(color, least), "white") >= least
+        assert ink(color, least) == to_rgb(color) or contrast(color, "white") < least
+    assert contrast(words_on(color), color) >= 4.5
 
 
 def test_contrast_is_that_of_the_guidelines():
@@ -211,7 +211,7 @@ def test_a_mask_that_allows_everything_is_filled():
     assert [filled.norm(1), empty.norm(0)] == [1, 0]
 
 
-def test_lines_are_labelled_at_their_ends_without_overlap():
+def test_lines_are_labeled_at_their_ends_without_overlap():
     picture = plots.lines({"one": [3.0, 1.0], "two": [2.0, 1.0]}, title="", alt="", xlabel="", ylabel="")
     (axes,) = picture.axes
     labels = {text.get_text(): text.xyann[1] for text in axes.texts}
@@ -254,7 +254,7 @@ def test_many_panels_stand_in_rows_that_can_be_read_beside_a_text(count):
     weights = torch.full((count, 6, 12), 1 / 12)
     masks = {f"mask {number}": causal() for number in range(count)}
     for picture in (plots.heads(weights, title="", alt=""), plots.mask(masks, 8)):
-        panels = [axes for axes in picture.axes if axes.get_subplotspec()]  # not the scale of the colours
+        panels = [axes for axes in picture.axes if axes.get_subplotspec()]  # not the scale of the colors
         assert len(panels) == count
         assert picture.figure.get_figwidth() <= WIDEST
         first = [axes for axes in panels if axes.get_subplotspec().is_first_col()]

@@ -184,7 +184,7 @@ def test_a_folder_that_holds_a_run_is_refused(recipe, given, whole):
         ({"steps": 1, "minutes": 1.0}, "give one of them"),
         ({"resume": True}, "holds no run to resume; start one without resume"),
         ({"steps": 1, "precision": "fp8"}, "precision='fp8' needs a GPU of compute capability 8.9"),
-        ({"colour": "blue"}, "has no option 'colour'; it has seed, "),
+        ({"color": "blue"}, "has no option 'color'; it has seed, "),
         ({"out": "file/run"}, "file is a file; choose another"),
     ],
 )

@@ -65,7 +65,7 @@ def test_the_stopwatch_adds_up(monkeypatch):
 
 
 def test_what_a_run_says(tmp_path, capsys, monkeypatch):
-    """A trace that a browser can open, a table whose shares make a whole, and the utilisation of each 20 steps."""
+    """A trace that a browser can open, a table whose shares make a whole, and the utilization of each 20 steps."""
     monkeypatch.setattr(MODULE, "peak_flops", lambda device, dtype: (1e9, "somebody says"))
     model = resume_script.make_model()
     straight = train(resume_script.make_model(), resume_script.batches, translation_loss, CONFIG, steps=41, quiet=True)

@@ -1,18 +1,18 @@
 """What is kept of the long runs of lesson 15: those that its script makes."""
 
 import pytest
-import rumours
+import rumors
 
 
 @pytest.fixture(scope="module")
 def lesson():
-    return rumours.RUNS.lesson()
+    return rumors.RUNS.lesson()
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
-    bodies = rumours.bodies(lesson)
-    assert rumours.RUNS.kept().keys() == bodies.keys()
-    for name, runs in rumours.RUNS.kept().items():
+    bodies = rumors.bodies(lesson)
+    assert rumors.RUNS.kept().keys() == bodies.keys()
+    for name, runs in rumors.RUNS.kept().items():
         width, body, _ = bodies[name]
         assert runs.keys() == {"0", "1", "2"}
         for run in runs.values():
@@ -21,7 +21,7 @@ def test_the_shipped_runs_are_those_of_the_script(lesson):
 
 
 def test_a_story_begins_with_whom_the_sources_lead_to(lesson):
-    for who, source, begun_by, depth in zip(*lesson["rumours"](20, deepest=4), strict=True):
+    for who, source, begun_by, depth in zip(*lesson["rumors"](20, deepest=4), strict=True):
         heard = dict(zip(who.tolist(), source.tolist(), strict=True))
         assert len(heard) == lesson["n"] and sum(a == b for a, b in heard.items()) == 4
         for person, first, hops in zip(who.tolist(), begun_by.tolist(), depth.tolist(), strict=True):

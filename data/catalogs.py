@@ -4,19 +4,17 @@ A catalog (`.mo`, GNU gettext) maps each English message to its translation. A m
 it is split into sentences, and kept as pairs only if both languages have the same number of them.
 """
 
-import argparse
 import gettext
-import gzip
-import hashlib
 import html
 import re
 import subprocess
 import tempfile
 import unicodedata
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
-from packages import debian
+import packages
 
 WORDS = range(3, 21)  # on the English side
 LENGTH_RATIO = 0.5, 2.2  # of characters, translation to English: outside it is a free retelling or a slip
@@ -35,7 +33,7 @@ SPELLINGS = str.maketrans({"’": "'", "‘": "'", "‚": "'", "“": '"', "”"
 
 
 def clean(text: str) -> str:
-    """The plain text of a message: no markup, one kind of space, one spelling for each mark."""
+    """Return the plain text of a message: no markup, one kind of space, one spelling for each mark."""
     text = HELP_LINK.sub(r"\1", MARKUP.sub("", html.unescape(text)))
     text = unicodedata.normalize("NFC", " ".join(text.split()))
     text = re.sub(r"»(?=\S)([^«»]*)(?<=\S)«", r'"\1"', text)  # »German«
@@ -44,23 +42,20 @@ def clean(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Cut after . ! ? and closing quotes, where a capital or a digit follows."""
-    start, found = 0, []
-    for boundary in BOUNDARY.finditer(text):
-        found.append(text[start : boundary.end()].strip())
-        start = boundary.end()
-    return [*found, text[start:].strip()]
+    """Cut a text after . ! ? and closing quotes, if a capital or a digit follows."""
+    ends = [boundary.end() for boundary in BOUNDARY.finditer(text)]
+    return [text[start:end].strip() for start, end in pairwise([0, *ends, len(text)])]
 
 
 def balance(english: str, other: str) -> tuple[str, str]:
-    """Drop the quotation marks of both sentences where the cut has left one open, or where only one side has them."""
+    """Drop the quotation marks of both sentences if the cut has left one open, or only one side has them."""
     if english.count('"') != other.count('"') or english.count('"') % 2:
         return tuple(" ".join(text.replace('"', "").split()) for text in (english, other))
     return english, other
 
 
 def is_pair(english: str, other: str) -> bool:
-    """Two whole sentences that can be each other's translation."""
+    """Return whether these are two whole sentences that can be each other's translation."""
     if len(english.split()) not in WORDS or not SENTENCE.fullmatch(english) or not SENTENCE.fullmatch(other):
         return False
     low, high = LENGTH_RATIO
@@ -72,7 +67,7 @@ def is_pair(english: str, other: str) -> bool:
 
 
 def message_pairs(message: str, translation: str) -> Iterator[tuple[str, str]]:
-    """The sentence pairs of one message."""
+    """Yield the sentence pairs of one message."""
     if context := CONTEXT.match(message):
         message = message[context.end() :]
     paragraphs = message.split("\n\n"), translation.split("\n\n")
@@ -86,48 +81,45 @@ def message_pairs(message: str, translation: str) -> Iterator[tuple[str, str]]:
         yield from filter(lambda pair: is_pair(*pair), map(balance, *cut))
 
 
-def read_catalogue(path: Path) -> Iterator[tuple[str, str]]:
-    """The (English, translation) messages of a `.mo` file, without plural forms and message contexts."""
+def read_catalog(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the (English, translation) messages of a `.mo` file, without plural forms and message contexts."""
     with path.open("rb") as file:
-        catalogue = gettext.GNUTranslations(file)._catalog
-    for message, translation in catalogue.items():
+        catalog = gettext.GNUTranslations(file)._catalog
+    for message, translation in catalog.items():
         if isinstance(message, str) and message:
             yield message.rpartition("\x04")[2], translation
 
 
-def download(packages: list[str], folder: Path) -> None:
-    """Fetch Debian packages and unpack their catalogues into `folder`; nothing is installed."""
-    for package in debian(packages, folder, "name the folder of an installed game with --catalogues DIR"):
+def download(names: list[str], folder: Path) -> None:
+    """Download Debian packages and unpack their catalogs into `folder`; nothing is installed."""
+    for package in packages.debian(names, folder, "name the folder of an installed game with --catalogs DIR"):
         archive = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE)
         subprocess.run(["tar", "-x", "-C", folder, "--wildcards", "*.mo"], stdin=archive.stdout, check=True)
         package.unlink()
 
 
-def build(script: str, packages: list[str], languages: list[str]) -> None:
-    """Write `LANGUAGE-en.tsv.gz` (English, tab, translation; sorted) and SHA256SUMS next to `script`."""
-    home = Path(script).parent
-    parser = argparse.ArgumentParser(description=f"Rebuild data/{home.resolve().name} from its message catalogues.")
-    parser.add_argument("--catalogues", type=Path, metavar="DIR", help="search DIR for LANGUAGE/LC_MESSAGES/*.mo")
-    parser.add_argument("--out", type=Path, default=home, metavar="DIR", help="write here (default: beside the script)")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        if not arguments.catalogues:
-            download(packages, Path(temporary))
-        found = arguments.catalogues or Path(temporary)
-        sums = [write(found, language, arguments.out) for language in languages]
-    (arguments.out / "SHA256SUMS").write_text("".join(sums))
+def build(script: str, names: list[str], languages: list[str]) -> None:
+    """Write `LANGUAGE-en.tsv.gz` (English, tab, translation; sorted) and SHA256SUMS next to `script`.
+
+    Args:
+        names: Debian packages that hold the catalogs.
+    """
+
+    def make(folder: Path | None) -> dict[str, str]:
+        if folder:
+            return {f"{language}-en.tsv.gz": pairs_of(folder, language) for language in languages}
+        with tempfile.TemporaryDirectory() as temporary:
+            download(names, Path(temporary))
+            return make(Path(temporary))
+
+    packages.build(script, make, option="catalogs", about="search DIR for LANGUAGE/LC_MESSAGES/*.mo, download nothing")
 
 
-def write(catalogues: Path, language: str, out: Path) -> str:
-    """Write one language's pairs; return its line of SHA256SUMS. The same pairs always give the same bytes."""
-    files = sorted(catalogues.glob(f"**/{language}/LC_MESSAGES/*.mo"))
-    messages = (message for file in files for message in read_catalogue(file))
+def pairs_of(folder: Path, language: str) -> str:
+    """Return the pairs of one language's catalogs, one per line, sorted."""
+    files = sorted(folder.glob(f"**/{language}/LC_MESSAGES/*.mo"))
+    messages = (message for file in files for message in read_catalog(file))
     pairs = sorted({pair for message in messages for pair in message_pairs(*message)})
     if not pairs:
-        raise SystemExit(f"no sentences in {catalogues}/**/{language}/LC_MESSAGES/*.mo ({len(files)} catalogues found)")
-    text = "".join(f"{english}\t{other}\n" for english, other in pairs)
-    packed = gzip.compress(text.encode(), compresslevel=9, mtime=0)
-    path = out / f"{language}-en.tsv.gz"
-    path.write_bytes(packed)
-    print(f"{path}: {len(pairs):,} pairs from {len(files)} catalogues, {len(packed) / 1e6:.2f} MB")
-    return f"{hashlib.sha256(packed).hexdigest()}  {path.name}\n"
+        raise SystemExit(f"no sentences in {folder}/**/{language}/LC_MESSAGES/*.mo ({len(files)} catalogs found)")
+    return "".join(f"{english}\t{other}\n" for english, other in pairs)

@@ -1,6 +1,6 @@
-"""Write rumours.json: how far the models of lesson 15 follow a chain, three seeds each.
+"""Write rumors.json: how far the models of lesson 15 follow a chain, three seeds each.
 
-    python data/rumours.py 0 1 2
+    python data/rumors.py 0 1 2
 
 `recorded.py` does the work.
 """
