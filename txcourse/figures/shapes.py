@@ -17,7 +17,7 @@ def box(
     width: int | float,
     height: int | float,
     text: str = "",
-    color: str = PALE,
+    fill: str = PALE,
     *,
     pad: float = 0.05,
     alpha: float = 1.0,
@@ -30,7 +30,7 @@ def box(
         text_style: of the text, as matplotlib names it, e.g. fontsize.
     """
     corner = (x - width / 2, y - height / 2)
-    style: dict[str, Any] = {"facecolor": color, "edgecolor": "none", "alpha": alpha, "zorder": 4}
+    style: dict[str, Any] = {"facecolor": fill, "edgecolor": "none", "alpha": alpha, "zorder": 4}
     axes.add_patch(FancyBboxPatch(corner, width, height, f"round,pad={pad}", **style))
     axes.text(x, y, text, **{"ha": "center", "va": "center", "linespacing": 1.1, "zorder": 5, **text_style})
 
