@@ -1,8 +1,9 @@
 """Scores from before the Transformer: additive (Bahdanau et al. 2015), bilinear and dot product (Luong et al. 2015).
 
 Each says how well a decoder's state s, the query, matches an annotation h of the source, a key; the rest is as in all
-attention: a softmax over the keys, and the average of the values. What a score reads of the keys alone, such as U_a h,
-stays the same while a sentence is written: `project` computes it once per source, and `weigh` reads it at each step.
+attention: a softmax over the keys, and the average of the values. The part of a score that depends on the keys alone,
+such as U_a h, stays the same while a sentence is generated: `project` computes it once per source, and `weigh` uses it
+at each step.
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class ScoredAttention(nn.Module):
     def project(
         self, k: Float[Tensor, "batch kv_heads key key_dim"]
     ) -> Float[Tensor, "batch kv_heads key projected_dim"]:
-        """Return what the score reads of the keys: compute it once, and pass it to `weigh` for each query."""
+        """Return the part of the score that depends on the keys: compute it once, and pass it to `weigh` each time."""
         return k
 
     def score(
@@ -80,7 +81,7 @@ class ScoredAttention(nn.Module):
         *,
         bias: BiasLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """Return `weights` of keys that went through `project` before."""
+        """Return `weights` for keys that `project` has prepared."""
         score = self.score(q, for_each_head(projected, q.shape[1]))  # (batch, heads, query, key)
         dense_bias, allowed = as_dense_bias(bias, q, projected), as_dense(mask, q, projected)
         if dense_bias is not None:
@@ -100,7 +101,7 @@ class ScoredAttention(nn.Module):
 class AdditiveAttention(ScoredAttention):
     """v_aᵀ tanh(W_a s + U_a h): a small network reads both vectors (Bahdanau et al. 2015, App. A.1.2).
 
-    It holds a vector for each pair: batch · heads · query · key · width numbers, `width` times as many as other scores.
+    It needs a vector for each pair: batch · heads · query · key · width numbers, `width` times as many as other scores.
     Heads share the network; only their inputs differ.
 
     Args:

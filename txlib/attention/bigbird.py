@@ -1,4 +1,4 @@
-"""Big Bird's attention as its authors' checkpoints need it: `bigbird` says what it is, this is how theirs behave."""
+"""Big Bird's attention as its authors' checkpoints compute it, which differs from the mask `bigbird` in details."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from txlib.attention.block_sparse import BlockSparseAttention
 from txlib.attention.masks import Mask, MaskLike, bigbird
-from txlib.attention.mechanism import LayerContext, MechanismConfig, mask_padded_queries
+from txlib.attention.mechanism import LayerContext, MechanismConfig, check_inputs, mask_padded_queries
 
 WINDOW, GLOBAL = 3, 2  # blocks of each kind, in all of the authors' checkpoints
 SPARE = 8  # features that are added to a head; kernels like multiples of it
@@ -20,15 +20,15 @@ class BigBirdAttention(nn.Module):
     """Blocks of a window, the first and the last block, and random blocks, as in Hugging Face's port of the authors'
     code (Zaheer et al. 2020, §2 and appendix D).
 
-    It differs from the mask `bigbird(…)` in three ways. Random blocks are drawn while training only, by each head
-    for itself; in evaluation, all of them are the first block, which so counts 1 + `random` times. A text of at most
-    5 + 2 · `random` blocks is read whole. In a longer one, padding sees nothing. A model that is trained from the start
-    needs none of this: give its config the mask.
+    It differs from the mask `bigbird(…)` in three ways. Random blocks are drawn only while training, separately by each
+    head; in evaluation all of them are the first block, which therefore counts 1 + `random` times. In a text of at most
+    5 + 2 · `random` blocks every token sees every token. In a longer one, padding sees nothing. A model that is trained
+    from scratch needs none of this: give its config the mask.
 
     Args:
         heads: number of query heads.
         block, random, seed: as for `bigbird`.
-        mechanism: what runs it; `BlockSparseAttention` unless given.
+        mechanism: computes it; `BlockSparseAttention` unless given.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class BigBirdAttention(nn.Module):
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """See `txlib.attention.mechanism`."""
+        check_inputs(q, k, v)
         q, k, mask = self.prepared(q, k, mask)
         return self.mechanism(q, k, v, mask)
 
@@ -64,9 +65,15 @@ class BigBirdAttention(nn.Module):
         """Return queries, keys and mask as the mechanism inside needs them.
 
         Raises:
-            ValueError: for cross-attention, where queries have no blocks of their own among the keys.
+            ValueError: for cross-attention, whose queries are in no block of keys, and for a causal mask.
         """
         length, keys = q.shape[-2], k.shape[-2]
+        if isinstance(mask, Mask) and mask.reach()[0] >= 0:
+            raise ValueError(
+                f"BigBirdAttention is not causal: each new token may begin another last block, which is global, and "
+                f"this mask hides later tokens: {mask}; use BlockSparseAttention with "
+                f"mask=bigbird({self.block}, …).sized(max_length)"
+            )
         if length != keys:
             raise ValueError(
                 f"BigBirdAttention is self-attention, got {length} queries for {keys} keys; use DenseAttention"
@@ -122,7 +129,7 @@ class BigBirdConfig(MechanismConfig, name="bigbird"):
                 else f"BlockSparseConfig() with mask=bigbird({self.block}, …).sized(max_length)"
             )
             raise ValueError(
-                f"BigBirdConfig is for an encoder, where each query has a block among the keys, not for {where}; "
+                f"BigBirdConfig is for an encoder, where each query is in a block of keys, not for {where}; "
                 f"use {instead}"
             )
         inside = BlockSparseAttention(block.attention.dropout, block_size=self.block)

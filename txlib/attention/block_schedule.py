@@ -22,9 +22,9 @@ from txlib.attention.masks.plan import BlockPlan
 from txlib.attention.masks.run_length import ALL, NONE
 
 MAX_SCORES = 2**21  # of one head in a query block
-MIN_POSITIONS = 8  # queries that are worth a block of their own, keys that are worth leaving out
+MIN_POSITIONS = 8  # fewest queries of a block that is split off, fewest keys that are left out
 SPLIT_BELOW = 0.6  # a query block is split where the halves have less than this part of its scores
-MAX_KEPT_ENTRIES = 2**20  # of partial blocks that a schedule holds; the others are computed when needed
+MAX_CACHED_ENTRIES = 2**20  # of partial blocks that a schedule holds; the others are computed when needed
 
 
 class KeyRange(NamedTuple):
@@ -73,7 +73,7 @@ class QueryBlock:
         return sum(keys.stop - keys.start for keys in self.keys)
 
     def column_slices(self) -> Iterator[slice]:
-        """Where each slice of keys stands among all keys of the block."""
+        """Yield the position of each slice of keys among all keys of the block."""
         start = 0
         for keys in self.keys:
             stop = start + keys.stop - keys.start
@@ -81,15 +81,15 @@ class QueryBlock:
             start = stop
 
     def continues(self, previous: "QueryBlock") -> bool:
-        """Whether its queries follow those of the previous block, and see as many keys in the same way."""
+        """Return whether its queries follow those of the previous block, and see equally many keys in the same way."""
         return (
             (self.batch, self.head, self.queries.start) == (previous.batch, previous.head, previous.queries.stop)
             and (self.rows, self.columns) == (previous.rows, previous.columns)
             and len(self.partial_blocks) == len(previous.partial_blocks)
             and self.fully_masked is previous.fully_masked is None
             and all(
-                mine.keys == theirs.keys and mine.additive_mask is theirs.additive_mask is not None
-                for mine, theirs in zip(self.partial_blocks, previous.partial_blocks, strict=True)
+                own.keys == other.keys and own.additive_mask is other.additive_mask is not None
+                for own, other in zip(self.partial_blocks, previous.partial_blocks, strict=True)
             )
         )
 
@@ -148,33 +148,33 @@ class BlockSchedule:
 
 
 class AdditiveMasks:
-    """What is added to the scores of partial blocks: one tensor for all equal ones, which a window has many of."""
+    """Tensors added to the scores of partial blocks: one for all equal blocks, which a window has many of."""
 
     def __init__(self, device: torch.device):
         self.device, self.entries = device, 0
-        self.kept: dict[tuple, Tensor] = {}
+        self.cached: dict[tuple, Tensor] = {}
 
     def find(self, allowed: Bool[Tensor, "query key"]) -> Float[Tensor, "query key"] | None:
-        """Return the tensor for these pairs; None where too much is kept already."""
+        """Return the tensor for these pairs; None where too much is cached already."""
         content = (*allowed.shape, allowed.numpy().tobytes())
-        if content not in self.kept:
-            if self.entries + allowed.numel() > MAX_KEPT_ENTRIES:
+        if content not in self.cached:
+            if self.entries + allowed.numel() > MAX_CACHED_ENTRIES:
                 return None
             self.entries += allowed.numel()
-            self.kept[content] = additive_mask(allowed).to(self.device)
-        return self.kept[content]
+            self.cached[content] = additive_mask(allowed).to(self.device)
+        return self.cached[content]
 
 
 def block_schedule(
     mask: MaskLike, query_length: int, key_length: int, size: int, device: torch.device
 ) -> BlockSchedule:
-    """Return the schedule of a mask. That of a rule is kept for the next layer, with a copy of the tensors that the
-    rule reads, since they may change."""
+    """Return the schedule of a mask. A rule's schedule is cached for the next layer, with a copy of the tensors that
+    the rule reads, since they may change."""
     arguments = query_length, key_length, size, device
     with unset_fake_temporarily():  # a schedule needs real numbers, even where a model runs on fake tensors
         if isinstance(mask, Tensor):
             return new_schedule(as_rule(mask), *arguments)
-        return kept_schedule(full() if mask is None else own_copy(mask), *arguments)
+        return cached_schedule(full() if mask is None else own_copy(mask), *arguments)
 
 
 def as_rule(mask: Bool[Tensor, "batch heads query key"]) -> Mask:
@@ -214,7 +214,7 @@ def new_schedule(mask: Mask, query_length: int, key_length: int, size: int, devi
     return BlockSchedule(mask, query_length, device, tuple(query_blocks))
 
 
-kept_schedule = lru_cache(maxsize=32)(new_schedule)
+cached_schedule = lru_cache(maxsize=32)(new_schedule)
 
 
 def live_runs(plan: BlockPlan) -> Iterator[tuple[int, Iterator[tuple[int, int, int, int]]]]:
@@ -232,7 +232,7 @@ def live_runs(plan: BlockPlan) -> Iterator[tuple[int, Iterator[tuple[int, int, i
 
 def split_queries(first: int, end: int, ranges: list[KeyRange]) -> Iterator[tuple[int, int, list[KeyRange]]]:
     """Yield queries from `first` to `end` with their keys, in halves where there are too many scores, or where the
-    halves see much less: one token that sees everything should not make its neighbors pay for it."""
+    halves see much less: one token that sees everything should not make its neighbors expensive."""
     rows, columns = end - first, width(ranges)
     if not columns:
         return
@@ -254,7 +254,7 @@ def width(ranges: list[KeyRange]) -> int:
 
 
 def without_unseen_keys(ranges: list[KeyRange], rows: slice) -> list[KeyRange]:
-    """Return what some of the queries see, without stretches of `MIN_POSITIONS` keys that none of them sees."""
+    """Return the keys that some of the queries see, without groups of `MIN_POSITIONS` keys that none of them sees."""
     seen_ranges = []
     for start, stop, allowed in ranges:
         if allowed is None:
@@ -263,8 +263,8 @@ def without_unseen_keys(ranges: list[KeyRange], rows: slice) -> list[KeyRange]:
         allowed = allowed[rows]
         filled = torch.nn.functional.pad(allowed.any(0), (0, (start - stop) % MIN_POSITIONS))
         first = 0
-        for is_seen, stretches in groupby(filled.view(-1, MIN_POSITIONS).any(1).tolist()):
-            end = min(first + MIN_POSITIONS * len(list(stretches)), stop - start)
+        for is_seen, groups in groupby(filled.view(-1, MIN_POSITIONS).any(1).tolist()):
+            end = min(first + MIN_POSITIONS * len(list(groups)), stop - start)
             if is_seen:
                 seen_ranges.append(KeyRange(start + first, start + end, allowed[:, first:end]))
             first = end

@@ -142,6 +142,6 @@ def check_fits(mask: MaskLike, q: Tensor, k: Tensor) -> None:
         as_dense(mask, q, k)
     elif mask is not None and (mask.batch not in (1, q.shape[0]) or mask.heads not in (1, q.shape[1])):
         raise ValueError(
-            f"{mask} holds batch={mask.batch}, heads={mask.heads}, expected those of the queries, "
+            f"{mask} has batch={mask.batch}, heads={mask.heads}, expected those of the queries, "
             f"batch={q.shape[0]}, heads={q.shape[1]}, or 1"
         )

@@ -1,4 +1,4 @@
-"""The rules that `check_mechanism` tries, and the mechanism under test with its inputs."""
+"""The rules that `check_mechanism` tests, and the mechanism under test with its inputs."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ from txlib.attention.mechanism import (
 from txlib.attention.multihead import MultiHeadAttention
 
 BATCH = 3
-MAX_LENGTH = 512  # of the model that a config is told about
+MAX_LENGTH = 512  # of the model that a config makes its mechanism for
 TOLERANCE = 1e-4  # relative and absolute, for numbers of size 1 in 32 bits
 
 NO_MASK, CAUSAL = (None,), (causal(),)
@@ -88,7 +88,7 @@ class Subject:
         return tried
 
     def note(self, refusal: Refusal) -> None:
-        """Keep the sentence."""
+        """Record the sentence."""
         if str(refusal) not in self.refused:
             self.refused.append(str(refusal))
 
@@ -159,11 +159,11 @@ class Subject:
         error = error.where(error == error, torch.inf)  # NaN is not equal to anything
         if not error.numel() or not (error > TOLERANCE * (1 + expected.abs())).any():
             return
-        place = torch.unravel_index(error.argmax(), error.shape)
-        where = ", ".join(str(int(index)) for index in place)
+        worst = torch.unravel_index(error.argmax(), error.shape)
+        position = ", ".join(str(int(index)) for index in worst)
         raise MechanismError(
-            f"{self.name} breaks the rule {self.rule!r}: {what}, yet its output is {out[place]:.5g} instead of "
-            f"{expected[place]:.5g} at [{where}]; {remedy}"
+            f"{self.name} breaks the rule {self.rule!r}: {what}, yet its output is {out[worst]:.5g} instead of "
+            f"{expected[worst]:.5g} at [{position}]; {remedy}"
         )
 
 

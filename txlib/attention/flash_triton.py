@@ -247,7 +247,7 @@ def launch(kernel: Any, tile: str, split: Tensor, *tensors: Tensor, **options: A
 
 
 def described(q: Tensor, k: Tensor, v: Tensor, band: Band) -> dict[str, Any]:
-    """What all kernels want to know: sizes, mask, types."""
+    """The parameters that all kernels share: sizes, mask, types."""
     sentences = 1 if band.visible is None else len(band.visible)
     longest = max(q.shape[1], k.shape[1])
     ieee = torch.get_float32_matmul_precision() == "highest"

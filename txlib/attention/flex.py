@@ -31,7 +31,7 @@ def flex_attention(
     kind = kind_of(rule), q.dtype, q.shape[-1], v.shape[-1], q.shape[1] // k.shape[1], bias_by_distance is None
     if kind in not_compiled:
         return None
-    block_mask = kept_block_mask(rule, q.shape[-2], k.shape[-2], q.device)
+    block_mask = cached_block_mask(rule, q.shape[-2], k.shape[-2], q.device)
     try:
         with torch._dynamo.config.patch(recompile_limit=MAX_KERNELS):
             return compiled_flex()(
@@ -73,7 +73,7 @@ def score_mod(bias_by_distance: Float[Tensor, "heads distance"], key_length: int
 
 
 @lru_cache(maxsize=32)
-def kept_block_mask(mask: Mask, query_length: int, key_length: int, device: torch.device) -> Any:
+def cached_block_mask(mask: Mask, query_length: int, key_length: int, device: torch.device) -> Any:
     """Return `Mask.block_mask`, kept for the next layer."""
     return mask.block_mask(query_length, key_length, device=device, block_size=BLOCK_SIZE)
 

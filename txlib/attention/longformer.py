@@ -35,7 +35,7 @@ class LongformerAttention(MultiHeadAttention):
         super().__init__(d_model, heads, **others)
         if self.rotary is not None or self.position_bias is not None:
             raise ValueError(
-                "LongformerAttention knows no positions inside attention, for its global tokens stand anywhere; add "
+                "LongformerAttention takes no positions inside attention, since its global tokens may be anywhere; add "
                 "them to the input: position='learned' or 'sinusoidal'"
             )
         self.query_global, self.key_global, self.value_global = (
@@ -67,7 +67,7 @@ class LongformerAttention(MultiHeadAttention):
                 mask = once(mask_padded_queries, mask)
             return super().forward(x, memory, mask, cache, offset, position_bias)
         if memory is not None or cache is not None:
-            raise ValueError("global_attention_mask is for reading a text as a whole: leave memory and cache out")
+            raise ValueError("global_attention_mask is for reading a whole text: leave memory and cache out")
         if global_attention_mask.shape != x.shape[:2]:
             shapes = tuple(global_attention_mask.shape), tuple(x.shape[:2])
             raise ValueError(f"global_attention_mask has shape {shapes[0]}, expected (batch, length) = {shapes[1]}")

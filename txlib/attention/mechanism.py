@@ -1,10 +1,10 @@
-"""The contract of a mechanism: what it receives, what it returns, what it may refuse. `check_mechanism` tries it out.
+"""The contract of a mechanism: what it receives, what it returns, what it may refuse. `check_mechanism` tests it.
 
 A mechanism is a module that is called as `mechanism(q, k, v, mask, bias=bias)`:
 
     q     (batch, heads, query, head_dim)
     k     (batch, kv_heads, key, head_dim)      heads % kv_heads == 0: neighboring heads share (see `for_each_head`)
-    v     (batch, kv_heads, key, value_dim)     a width of its own
+    v     (batch, kv_heads, key, value_dim)     may have another width
     mask  a `Mask`, a bool tensor (batch | 1, heads | 1, query | 1, key) with True = may attend, or None: no limits
     bias  a `Bias`, a tensor (batch | 1, heads, query, key) added to the scaled scores, or None
     out   (batch, heads, query, value_dim)
@@ -27,14 +27,14 @@ what to do: "Linformer is not causal, and this mask is: causal(); use DenseAtten
 refuses masks that are not. One that takes no bias has no such parameter, which a layer with a position bias checks.
 
 **It may have** `weights(q, k, mask, bias=bias)` → (batch, heads, query, key), which `recording` shows; and parameters.
-It applies dropout itself, since nothing outside knows its weights.
+It applies dropout itself, since nothing outside knows its weights; in evaluation it drops none.
 
 **It may keep a state** instead of keys and values, of a size that does not grow with the text: a method `new_cache()`
 → `StateCache`. Decoding then calls `mechanism(q, k, v, mask, cache=cache)` with the new positions only, counted from 0,
 and the mechanism continues from `cache.state`.
 
 **What it must know beforehand** comes from its config, a `MechanismConfig`, whose `make` gets the block's config and
-the `LayerContext` of the layer.
+the layer's `LayerContext`.
 """
 
 import inspect
@@ -53,11 +53,11 @@ from txlib.attention.masks import MaskLike
 
 @dataclass(frozen=True)
 class LayerContext:
-    """The layer that a mechanism is made for.
+    """Context of the layer that a mechanism is built for.
 
     number: of the block, from 0; layers: how many there are; max_length: longest sequence, where the model has a limit;
     causal: whether no query ever sees a later key; cross: whether keys come from a memory; shared: the same dictionary
-    for all layers of a stack, in which one may leave what later ones use, such as Linformer's projection.
+    for all layers of a stack, in which a layer may store what later ones use, such as Linformer's projection.
     """
 
     number: int = 0
@@ -86,9 +86,9 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class MechanismConfig(Config):
-    """A mechanism in a block's config: numbers, strings and masks, which go to JSON and back.
+    """A mechanism in a block's config: numbers, strings and masks, which JSON can store.
 
-    Subclasses are frozen dataclasses, and JSON knows them by the name that they are declared with:
+    Subclasses are frozen dataclasses. JSON stores the name that they are declared with:
 
         @dataclass(frozen=True)
         class LinformerConfig(MechanismConfig, name="linformer"):
@@ -118,42 +118,42 @@ def check_dropout(dropout: float, name: str = "dropout") -> None:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Refuse what no width, and no number of things, can be.
+    """Refuse a size that is not a positive integer.
 
     Raises:
         TypeError, ValueError: naming it.
     """
     for name, value in sizes.items():
         if not isinstance(value, int):
-            raise TypeError(f"{name}={value!r} must be a whole number")
+            raise TypeError(f"{name}={value!r} must be an integer")
         if value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
 
 
-def check_width(mechanism: nn.Module, size: str, given: Tensor, width: int) -> None:
-    """Refuse what a matrix product would refuse in words of its own.
+def check_width(mechanism: nn.Module, size: str, x: Tensor, width: int) -> None:
+    """Refuse vectors of another width than a mechanism has parameters for.
 
     Raises:
         ValueError: with both widths.
     """
-    if given.shape[-1] != width:
+    if x.shape[-1] != width:
         what = {"head_dim": "queries", "value_dim": "values"}.get(size, "keys")
         name = type(mechanism).__name__
-        raise ValueError(f"{name} was made for {what} of width {width}, got {given.shape[-1]}; set {size}")
+        raise ValueError(f"{name} was made for {what} of width {width}, got {x.shape[-1]}; set {size}")
 
 
-def check_head_count(mechanism: nn.Module, size: str, given: Tensor, heads: int) -> None:
-    """Refuse other heads than those that a mechanism has parameters for.
+def check_head_count(mechanism: nn.Module, size: str, x: Tensor, heads: int) -> None:
+    """Refuse another number of heads than a mechanism has parameters for.
 
     Raises:
         ValueError: with both numbers.
     """
-    if given.shape[1] != heads:
-        raise ValueError(f"{type(mechanism).__name__} was made for {size}={heads}, got {given.shape[1]}; set {size}")
+    if x.shape[1] != heads:
+        raise ValueError(f"{type(mechanism).__name__} was made for {size}={heads}, got {x.shape[1]}; set {size}")
 
 
 def check_no_dropout(name: str, block: Any) -> None:
-    """Refuse to drop weights that are never written down.
+    """Refuse attention dropout for a mechanism that never computes weights.
 
     Raises:
         ValueError: naming the probability.
@@ -166,15 +166,15 @@ def check_no_dropout(name: str, block: Any) -> None:
 
 
 def check_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Refuse queries, keys and values that do not go together; some kernels would read beyond their ends.
+    """Refuse queries, keys and values that do not fit each other; some kernels would read beyond their ends.
 
     Raises:
-        TypeError: for what is no tensor of floats.
+        TypeError: for anything but a tensor of floats.
         ValueError: with their shapes, devices or types.
     """
     for name, tensor in ("q", q), ("k", k), ("v", v):
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} is no tensor but {type(tensor).__name__}; write torch.as_tensor({name})")
+            raise TypeError(f"{name} is not a tensor but {type(tensor).__name__}; write torch.as_tensor({name})")
         if not tensor.is_floating_point():
             raise TypeError(f"{name} is {tensor.dtype}: attention takes floats, write {name}.float()")
     if not q.device == k.device == v.device:
@@ -193,22 +193,22 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def autocast_type(x: Tensor) -> torch.dtype | None:
-    """What products on this device are computed in, inside autocast; None outside, and on a device without it."""
-    kind = x.device.type
-    inside = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if inside else None
+    """Return the dtype of products on this device inside autocast; None outside, and on a device without it."""
+    device = x.device.type
+    inside = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if inside else None
 
 
 def as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Tensors in the type that products are computed in, inside autocast; outside, as they are."""
-    less = autocast_type(tensors[0])
-    return tensors if less is None else tuple(each.to(less) for each in tensors)
+    """Return the tensors in autocast's dtype; outside of autocast, unchanged."""
+    dtype = autocast_type(tensors[0])
+    return tensors if dtype is None else tuple(tensor.to(dtype) for tensor in tensors)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
-    """Inside this context no product on this device falls back to 16 bits."""
-    kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    """Return a context in which no product on this device is computed in 16 bits."""
+    device = x.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def takes_bias(mechanism: nn.Module) -> bool:
@@ -234,7 +234,7 @@ def check_takes_mask(mechanism: nn.Module) -> None:
 
 
 def check_output(mechanism: nn.Module, out: Any, q: Tensor, v: Tensor) -> None:
-    """Refuse what a mechanism must not return.
+    """Refuse an output that is not a tensor of the expected shape.
 
     Raises:
         MechanismError: with the shape that was expected.
@@ -248,7 +248,7 @@ def check_output(mechanism: nn.Module, out: Any, q: Tensor, v: Tensor) -> None:
 
 
 def mask_padded_queries(mask: MaskLike) -> MaskLike:
-    """The mask of self-attention, by which keys that nothing sees, as padding, see nothing either."""
+    """Return the mask of self-attention with hidden positions, such as padding, hidden as queries too."""
     if mask is None:
         return None
     if isinstance(mask, Tensor):
@@ -260,14 +260,14 @@ def mask_padded_queries(mask: MaskLike) -> MaskLike:
 
 
 def by_python(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same function, for a mechanism that plans ahead or walks over tiles: what compiles the model that holds it
-    stops in front of it, and does not write out each step of one mask and one length."""
+    """Return the function, excluded from compilation: for a mechanism that plans by the mask or loops over tiles, whose
+    every step would be compiled for one mask and one length."""
     return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
 def for_each_head(
     shared: Float[Tensor, "batch kv_heads key head_dim"], heads: int
 ) -> Float[Tensor, "batch {heads} key head_dim"]:
-    """Keys or values written out for each head: neighbours share. For mechanisms that have no use for fewer."""
+    """Return keys or values repeated for each head, where neighboring heads share them."""
     kv_heads = shared.shape[1]
     return shared if kv_heads == heads else shared.repeat_interleave(heads // kv_heads, dim=1)

@@ -29,14 +29,14 @@ class MultiHeadAttention(nn.Module):
             attention (Ainslie et al. 2023), 1 is multi-query attention (Shazeer 2019). Default: heads.
         mechanism: module called as `mechanism(q, k, v, mask)`, see `txlib.attention.mechanism`; `DenseAttention`
             unless given.
-        mask: a rule of the layer itself: what a call's mask allows beyond it stays hidden.
+        mask: a rule of the layer, joined with each call's mask by `&`.
         position_bias: a `PositionBias`, added to the scores of self-attention.
         rotary: `txlib.layers.Rotary`, turns queries and keys by their positions.
         qk_norm: "layer" or "rms": normalize each head's queries and keys, so that scores stay bounded (Dehghani et al.
             2023, §2); None: do not.
         scale: what scores are multiplied by; 1 / √head_dim unless given.
         bias: whether the projections have biases: one for all, or four, for queries, keys, values and the output.
-        dropout: of `DenseAttention`; a mechanism of your own has its own.
+        dropout: of `DenseAttention`; another mechanism has its own.
         memory_dim: width of the memory in cross-attention; d_model unless given.
 
     Raises:
@@ -95,7 +95,7 @@ class MultiHeadAttention(nn.Module):
         """Attend from x to itself, or to the memory.
 
         Args:
-            memory: what keys and values are made of in cross-attention; None for self-attention.
+            memory: source of keys and values in cross-attention; None for self-attention.
             mask: True = may attend. A `Mask` sees absolute positions; a tensor covers (query, all keys so far).
             cache: for decoding step by step, a `MemoryCache` in cross-attention; x then holds the new positions only.
             offset: position of x's first row; unless given, the length of self-attention's cache, or 0.
@@ -150,7 +150,7 @@ class MultiHeadAttention(nn.Module):
             options["bias"] = position_bias(q, k.shape[-2])
         if self.attention_log is not None:
             if isinstance(cache, StateCache):
-                raise ValueError("a state holds no keys to show weights of; decode without a cache: use_cache=False")
+                raise ValueError("a state has no keys to show weights of; decode without a cache: use_cache=False")
             self.attention_log.append(self.mechanism.weights(q, k, mask, **options).detach())
         out = self.mechanism(q, k, v, mask, **options)
         check_output(self.mechanism, out, q, v)
@@ -159,7 +159,7 @@ class MultiHeadAttention(nn.Module):
     def project(
         self, x: Float[Tensor, "batch query d_model"], source: Float[Tensor, "batch key memory_dim"] | None
     ) -> tuple[Tensor, Any, Any]:
-        """Queries of x, keys and values of the source, where one is given; heads side by side in the last axis."""
+        """Return queries of x, and keys and values of the source, if given; heads are concatenated in the last axis."""
         if source is None:
             return self.query(x), None, None
         return self.query(x), self.key(source), self.value(source)
@@ -167,7 +167,7 @@ class MultiHeadAttention(nn.Module):
     def split(
         self, x: Float[Tensor, "batch length joined"], width: int | None = None, norm: nn.Module | None = None
     ) -> Float[Tensor, "batch some_heads length _"]:
-        """Move heads of this width, head_dim unless given, from the last axis to one of their own; normalize each."""
+        """Move heads of this width, head_dim unless given, from the last axis to a separate one; normalize each."""
         width = self.head_dim if width is None else width
         batch, length, joined = x.shape
         heads = x.view(batch, length, joined // width, width).transpose(1, 2)
@@ -201,7 +201,7 @@ class MultiHeadAttention(nn.Module):
             check_does_not_grow(own_mask)
 
     def check_inputs(self, x: Tensor, memory: Tensor | None, mask: MaskLike) -> None:
-        """Refuse what a matrix product or a mechanism would refuse in words of its own."""
+        """Refuse inputs of a wrong type or shape."""
         if isinstance(memory, Mask):
             raise TypeError(f"the second argument is the memory of cross-attention; write mask={memory}")
         check_mask(mask)
@@ -242,14 +242,14 @@ def check_parts(
     rotary: nn.Module | None,
     dropout: float,
 ) -> None:
-    """The parts of an attention layer must fit each other."""
+    """Refuse parts of an attention layer that do not fit each other."""
     check_dropout(dropout)
     if mechanism is not None and not isinstance(mechanism, nn.Module):
-        raise TypeError(f"mechanism={mechanism!r} is no module; give an instance, such as DenseAttention()")
+        raise TypeError(f"mechanism={mechanism!r} is not a module; give an instance, such as DenseAttention()")
     if mechanism is not None:
         check_takes_mask(mechanism)
     if mechanism is not None and dropout:
-        raise ValueError(f"dropout={dropout} beside a mechanism has no effect: give it to the mechanism")
+        raise ValueError(f"dropout={dropout} has no effect together with a mechanism: give it to the mechanism")
     if position_bias is not None and mechanism is not None and not takes_bias(mechanism):
         name, added = type(mechanism).__name__, type(position_bias).__name__
         raise ValueError(f"{name} takes no position bias, got {added}; use DenseAttention, or rotary positions")
@@ -285,12 +285,12 @@ def check_does_not_grow(mask: Mask) -> None:
 
 
 def check_heads(d_model: int, heads: int, head_dim: int | None = None, value_dim: int | None = None) -> None:
-    """Heads share the model's width equally, unless they have a width of their own."""
+    """Refuse sizes of heads that are not positive integers, or do not divide the model's width if head_dim is None."""
     optional = {"heads": heads, "head_dim": head_dim, "value_dim": value_dim}
     sizes = {name: size for name, size in optional.items() if size is not None}
     for name, value in {"d_model": d_model, **sizes}.items():
         if not isinstance(value, int):
-            raise TypeError(f"{name}={value!r} must be a whole number")
+            raise TypeError(f"{name}={value!r} must be an integer")
     for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
@@ -301,13 +301,13 @@ def check_heads(d_model: int, heads: int, head_dim: int | None = None, value_dim
 
 @contextmanager
 def recording(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Inside this context, every `MultiHeadAttention` of the model notes its weights, one tensor a call.
+    """Record the weights of every `MultiHeadAttention` of the model inside this context, one tensor per call.
 
-    Yields a dictionary: module name → list of (batch, heads, query, key). Weights are computed a second time for it,
-    so use it to look, not to train.
+    Yields a dictionary: module name → list of (batch, heads, query, key). The weights are computed a second time, so
+    use it for analysis, not for training.
 
     Raises:
-        ValueError: when a mechanism has no `weights`, which it need not have.
+        ValueError: when a mechanism has no `weights`, which are optional.
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     for name, layer in layers.items():

@@ -1,9 +1,9 @@
-"""Attention that knows how far a key is from a query. All are for self-attention: when there are fewer queries
-than keys, the queries are the last positions, as in cached decoding.
+"""Attention that depends on the distance of query and key. All of it is for self-attention: when there are fewer
+queries than keys, the queries are the last positions, as in cached decoding.
 
-A *position bias* is a part that adds to the scores of any mechanism that takes one. Where it depends on the distance
-alone it is handed over as a rule, a `Bias`, as masks are; where it depends on the query, as a tensor. `ShawAttention`
-adds to the values too, for which it needs all weights: it is a mechanism of its own.
+A *position bias* is a module that adds to the scores of any mechanism that takes one. If it depends on the distance
+alone, it is passed as a rule, a `Bias`, as masks are; if it depends on the query, as a tensor. `ShawAttention` adds to
+the values too, for which it needs all weights, so it is a mechanism itself.
 """
 
 import math
@@ -22,10 +22,10 @@ from txlib.attention.mechanism import for_each_head
 def relative_distances(
     query_length: int, key_length: int, *, device: torch.device | str | None = None
 ) -> Int[Tensor, "query key"]:
-    """Position of the key minus position of the query, -(n-1) … n-1; the queries are the last positions.
+    """Return position of the key minus position of the query, -(n-1) … n-1; the queries are the last positions.
 
     Raises:
-        ValueError: when there are more queries than keys, so that distances mean nothing.
+        ValueError: when there are more queries than keys, so that they have no distances.
     """
     check_lengths(query_length, key_length)
     key = torch.arange(key_length, device=device)
@@ -33,7 +33,7 @@ def relative_distances(
 
 
 def check_lengths(query_length: int, key_length: int) -> None:
-    """Distances need queries that stand among the keys."""
+    """Refuse more queries than keys, which have no distances."""
     if query_length > key_length:
         raise ValueError(
             f"relative positions need self-attention, got {query_length} queries for {key_length} keys; "
@@ -47,20 +47,20 @@ class Bias:
 
     Args:
         values: from distances key - query, of any shape, to (heads, the same shape).
-        ahead: how far the first query stands after the first key.
+        ahead: how far the first query is after the first key.
     """
 
     values: Callable[[Tensor], Tensor]
     ahead: int
 
     def at(self, query: Int[Tensor, "..."], key: Int[Tensor, "..."]) -> Float[Tensor, "heads ..."]:
-        """For the query and the key at each place, counted from the first of each; they broadcast."""
+        """Return the bias of each query and key, by their indices, which broadcast."""
         return self.values(key - query - self.ahead)
 
     def dense(
         self, query_length: int, key_length: int, *, device: torch.device | str | None = None
     ) -> Float[Tensor, "1 heads query key"]:
-        """Return the bias written out: each row is a slice of the biases of all distances."""
+        """Return the bias as a tensor: each row is a slice of the biases of all distances."""
         distances = torch.arange(1 - query_length, key_length, device=device) - self.ahead
         return self.values(distances).unfold(-1, key_length, 1).flip(-2)[None]
 
@@ -78,10 +78,10 @@ BiasLike = Bias | Tensor | None
 def as_dense_bias(
     bias: BiasLike, q: Float[Tensor, "batch heads query head_dim"], k: Float[Tensor, "batch some_heads key key_dim"]
 ) -> Float[Tensor, "_ heads query key"] | None:
-    """The bias as a tensor, in q's type.
+    """Return the bias as a tensor, in q's dtype.
 
     Raises:
-        TypeError, ValueError: for what is no bias, and one that does not broadcast to (batch, heads, query, key).
+        TypeError, ValueError: for anything but a bias, and one that does not broadcast to (batch, heads, query, key).
     """
     check_bias(bias)
     if bias is None:
@@ -98,7 +98,7 @@ def as_dense_bias(
 
 
 def check_bias(bias: object) -> None:
-    """Refuse what is no bias.
+    """Refuse anything but a bias.
 
     Raises:
         TypeError: naming what it is.
@@ -111,10 +111,10 @@ def check_bias(bias: object) -> None:
 
 
 class PositionBias(nn.Module):
-    """What positions add to the scaled scores of self-attention."""
+    """The base of what positions add to the scaled scores of self-attention."""
 
     def forward(self, q: Float[Tensor, "batch heads query head_dim"], key_length: int) -> Bias | Tensor:
-        """The bias of these queries, which are the last of the keys' positions."""
+        """Return the bias of these queries, which are the last of the keys' positions."""
         raise NotImplementedError
 
     def check(
@@ -123,7 +123,7 @@ class PositionBias(nn.Module):
         q: Float[Tensor, "batch heads query head_dim"],
         k: Float[Tensor, "batch kv_heads key head_dim"],
     ) -> None:
-        """Refuse masks for which the bias has no meaning.
+        """Refuse masks for which the bias is not defined.
 
         Raises:
             ValueError: naming the mask.
@@ -144,18 +144,18 @@ class AlibiBias(PositionBias):
         self.register_buffer("slope", alibi_slopes(heads), persistent=False)
 
     def forward(self, q: Float[Tensor, "batch heads query head_dim"], key_length: int) -> Bias:
-        """-slope · |distance|."""
+        """Return -slope · |distance|."""
         check_lengths(q.shape[-2], key_length)
         return Bias(self.values, key_length - q.shape[-2])
 
     def values(self, distance: Int[Tensor, "..."]) -> Float[Tensor, "heads ..."]:
-        """For these distances."""
+        """Return the bias of each head for these distances."""
         return -self.slope.view(-1, *(1,) * distance.dim()) * distance.abs()
 
 
 def alibi_slopes(heads: int) -> Float[Tensor, "heads"]:
-    """2^(-8/h), 2^(-16/h), … for a power of two; otherwise those of the next smaller power of two, and then every
-    other slope of the next larger one (Press et al. 2022, §3; the latter is in their code only)."""
+    """Return 2^(-8/h), 2^(-16/h), … for a power of two; otherwise the slopes of the next smaller power of two, then
+    every other slope of the next larger one (Press et al. 2022, §3; the latter is in their code only)."""
     if heads < 1:
         raise ValueError(f"alibi_slopes needs heads >= 1, got {heads}")
     power = 2 ** (heads.bit_length() - 1)
@@ -167,11 +167,11 @@ def alibi_slopes(heads: int) -> Float[Tensor, "heads"]:
 class BucketBias(PositionBias):
     """A learned number for each head and each bucket of distances: T5's (Raffel et al. 2020, §2.1).
 
-    Near distances have a bucket each; farther ones share buckets that widen logarithmically up to max_distance, beyond
-    which all are one. In T5 all layers of a stack share one table.
+    Each near distance has a bucket; farther ones share buckets that widen logarithmically up to max_distance, beyond
+    which there is only one. In T5 all layers of a stack share one table.
 
     Args:
-        buckets: how many there are; half of them are for single distances.
+        buckets: number of buckets; half of them are for single distances.
         bidirectional: half of the buckets are for keys after the query; otherwise those count as distance 0, as a
             causal mask hides them.
     """
@@ -188,16 +188,16 @@ class BucketBias(PositionBias):
         self.weight = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def forward(self, q: Float[Tensor, "batch heads query head_dim"], key_length: int) -> Bias:
-        """The number of each distance's bucket."""
+        """Return the learned number of each distance's bucket."""
         check_lengths(q.shape[-2], key_length)
         return Bias(self.values, key_length - q.shape[-2])
 
     def values(self, distance: Int[Tensor, "..."]) -> Float[Tensor, "heads ..."]:
-        """For these distances."""
+        """Return the bias of each head for these distances."""
         return nn.functional.embedding(self.bucket(distance), self.weight).movedim(-1, 0)
 
     def bucket(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """Row of the table for each distance key - query."""
+        """Return the row of the table for each distance key - query."""
         side = (distance > 0).long() * self.one_side if self.bidirectional else 0
         far = distance.abs() if self.bidirectional else (-distance).clamp(min=0)
         single = self.one_side // 2
@@ -230,10 +230,10 @@ class SkewedBias(PositionBias):
     def forward(
         self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
     ) -> Float[Tensor, "batch heads query key"]:
-        """q · E by distance, skewed from (query, distance) to (query, key) and scaled like the scores."""
+        """Return q · E by distance, skewed from (query, distance) to (query, key) and scaled like the scores."""
         check_lengths(q.shape[-2], key_length)
         if key_length > self.max_length:
-            raise ValueError(f"SkewedBias holds max_length={self.max_length} positions, got {key_length}")
+            raise ValueError(f"SkewedBias has max_length={self.max_length} positions, got {key_length}")
         near = (q * q.shape[-1] ** -0.5) @ self.distances[:, -key_length:].mT  # (batch, heads, query, distance)
         by_distance = nn.functional.pad(near, (key_length - near.shape[-1], 0))  # column c: distance n-1-c
         return skew(by_distance)
@@ -260,10 +260,11 @@ class SkewedBias(PositionBias):
 
 
 def skew(by_distance: Float[Tensor, "batch heads query key"]) -> Float[Tensor, "batch heads query key"]:
-    """Move column c of row i, which belongs to distance (key_length - 1 - c), under the key at that distance.
+    """Move column c of row i, which belongs to distance (key_length - 1 - c), to the column of the key at that
+    distance.
 
     Pad one column on the left, read the memory row by row with one column less, drop the first row (Huang et
-    al. 2019, §3.4.1). Entries of future keys are left over from other rows: mask them.
+    al. 2019, §3.4.1). Entries of future keys are leftovers of other rows: mask them.
     """
     *rest, query_length, key_length = by_distance.shape
     padded = nn.functional.pad(by_distance, (1, 0))  # (…, query, key + 1)
@@ -294,14 +295,14 @@ class ShawAttention(nn.Module):
         self.values = nn.Parameter(torch.randn(2 * max_distance + 1, head_dim) * head_dim**-0.5)
 
     def buckets(self, query_length: int, key_length: int, device: torch.device) -> Int[Tensor, "query key"]:
-        """Row of `keys` and `values` for each pair of positions."""
+        """Return the row of `keys` and `values` for each pair of positions."""
         distance = relative_distances(query_length, key_length, device=device)
         return distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
 
     def bias(
         self, q: Float[Tensor, "batch heads query head_dim"], key_length: int
     ) -> Float[Tensor, "batch heads query key"]:
-        """q · a^K by distance, scaled like the scores (eq. 4)."""
+        """Return q · a^K by distance, scaled like the scores (eq. 4)."""
         per_distance = (q * q.shape[-1] ** -0.5) @ self.keys.T  # (batch, heads, query, distance)
         bucket = self.buckets(q.shape[-2], key_length, q.device)  # (query, key)
         return per_distance.gather(-1, bucket.expand(*q.shape[:2], -1, -1))
@@ -313,7 +314,7 @@ class ShawAttention(nn.Module):
         v: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query head_dim"]:
-        """Σ weight · (v + a^V) (eq. 3): the weights of equal distance are added up, then meet their a^V once."""
+        """Return Σ weight · (v + a^V) (eq. 3): weights of equal distance are summed, then multiplied by their a^V."""
         weights = nn.functional.dropout(self.weights(q, k, mask), self.dropout, self.training)
         bucket = self.buckets(q.shape[-2], k.shape[-2], q.device).expand(weights.shape)
         per_distance = weights.new_zeros(*q.shape[:-1], len(self.values)).scatter_add(-1, bucket, weights)
@@ -325,5 +326,5 @@ class ShawAttention(nn.Module):
         k: Float[Tensor, "batch kv_heads key head_dim"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch heads query key"]:
-        """The weights that `forward` averages the values with, for looking at."""
+        """Return the weights that `forward` averages the values with."""
         return attention_weights(q, for_each_head(k, q.shape[1]), mask, bias=self.bias(q, k.shape[-2]))

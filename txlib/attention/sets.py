@@ -1,7 +1,7 @@
 """Attention among the elements of a set, which have no order: MAB, SAB, ISAB and PMA (Lee et al. 2019).
 
-Nothing here knows positions, so a set in another order gives the same rows in that order (SAB, ISAB) or just the same
-(PMA). Sets of different sizes stand in one batch, padded, with a mask: `padding(sizes)` or
+Nothing here uses positions, so a set in another order gives the same rows in that order (SAB, ISAB) or the same output
+(PMA). A batch can have sets of different sizes, padded, with a mask: `padding(sizes)` or
 `padding_from_mask(attention_mask)`.
 """
 
@@ -19,18 +19,18 @@ FORMULAS = ("code", "paper")
 
 
 class MAB(nn.Module):
-    """Multihead attention block: x looks at y, then each of its rows is worked on by itself (eq. 6 and 7).
+    """Multihead attention block: x attends to y, then each row is transformed separately (eq. 6 and 7).
 
-    The authors' module (github.com/juho-lee/set_transformer) computes something else than their paper prints. Here W^Q
-    stands for the projection of queries, and heads(q, y) for what the heads find with them, side by side:
+    The authors' module (github.com/juho-lee/set_transformer) differs from their paper. Here W^Q is the projection of
+    queries, and heads(q, y) the heads' outputs for them, concatenated:
 
         "code"    q = W^Q x,  h = q + heads(q, y),          out = h + relu(W h)
         "paper"               h = x + W^O heads(W^Q x, y),  out = h + relu(W h)
 
-    So the code adds to the *projected* query, of any width, and has no W^O. Of the paper's "any row-wise feed-forward
-    layer" the code makes relu(W h), and both have it here. The norms of eq. 6 and 7, after each of the two sums, are an
-    option in the code: `norm`. Both divide scores by √d_model, the width of all heads together (§2.2), where the
-    Transformer divides by that of one head: `scale=head_dim**-0.5`.
+    So the code adds to the *projected* query, of any width, and has no W^O. The paper allows "any row-wise feed-forward
+    layer"; the code uses relu(W h), and so do both formulas here. The norms of eq. 6 and 7, after each of the two sums,
+    are an option in the code: `norm`. Both divide scores by √d_model, the width of all heads together (§2.2); the
+    Transformer divides by the root of one head's width: `scale=head_dim**-0.5`.
 
     Args:
         d_model: width of the output.
@@ -82,7 +82,7 @@ class MAB(nn.Module):
         y: Float[Tensor, "batch key d_memory"],
         mask: MaskLike = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        """One row for each row of x; what sees nothing of y has looked up zeros.
+        """Return one row for each row of x; a row that sees nothing of y gets zeros from attention.
 
         Args:
             mask: which rows of x may see which of y.
@@ -95,7 +95,7 @@ class MAB(nn.Module):
 
 
 class SAB(nn.Module):
-    """Set attention block: each element looks at all, MAB(x, x) (eq. 8). It costs n² scores.
+    """Set attention block: each element attends to all, MAB(x, x) (eq. 8). It costs n² scores.
 
     Args:
         d_in: width of the elements; d_model unless given.
@@ -109,7 +109,7 @@ class SAB(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch elements d_in"], mask: MaskLike = None
     ) -> Float[Tensor, "batch elements d_model"]:
-        """The elements, each with what it has seen of the others. Rows of padding hold nothing of use.
+        """Return the elements after attention to each other. Rows of padding are meaningless.
 
         Args:
             mask: which elements may see which.
@@ -118,13 +118,13 @@ class SAB(nn.Module):
 
 
 class ISAB(nn.Module):
-    """Induced set attention block: a few points look at all elements, then each element looks at these points,
+    """Induced set attention block: a few points attend to all elements, then each element attends to these points,
     MAB(x, MAB(points, x)) (eq. 9 and 10). It costs 2nm scores for m points: linear in n.
 
     Args:
-        points: how many; their vectors are learnt.
+        points: number of points, whose vectors are learned.
         d_in: width of the elements; d_model unless given.
-        mechanism: of both; a pair gives each its own, which one with parameters needs.
+        mechanism: of both; or a pair, one for each, as needed if it has parameters.
         d_model, heads, others: as for `MAB`.
 
     Raises:
@@ -142,7 +142,7 @@ class ISAB(nn.Module):
         **others: Any,
     ):
         super().__init__()
-        self.points = learnt_rows("points", points, d_model)
+        self.points = learned_rows("points", points, d_model)
         inner, outer = mechanism if isinstance(mechanism, tuple) else (mechanism, mechanism)
         self.inner = MAB(d_model, heads, d_memory=d_in, mechanism=inner, **others)
         self.outer = MAB(d_model, heads, d_query=d_in, mechanism=outer, **others)
@@ -150,11 +150,10 @@ class ISAB(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch elements d_in"], mask: MaskLike = None
     ) -> Float[Tensor, "batch elements d_model"]:
-        """The elements, each with what it has seen of the others through the points. Rows of padding hold nothing of
-        use.
+        """Return the elements after attention to each other through the points. Rows of padding are meaningless.
 
         Args:
-            mask: which elements are there, e.g. `padding(sizes)`.
+            mask: which elements are real, e.g. `padding(sizes)`.
 
         Raises:
             ValueError: for a mask that differs from query to query: all see the same few points.
@@ -164,11 +163,11 @@ class ISAB(nn.Module):
 
 
 class PMA(nn.Module):
-    """Pooling by multihead attention: k learnt seeds look at all elements, MAB(seeds, x): a set of any size becomes k
-    vectors (eq. 11). The paper's formula has a row-wise layer before it, MAB(seeds, relu(W x)).
+    """Pooling by multihead attention: k learned seeds attend to all elements, MAB(seeds, x): a set of any size becomes
+    k vectors (eq. 11). The paper's formula has a row-wise layer before it, MAB(seeds, relu(W x)).
 
     Args:
-        seeds: how many; their vectors are learnt.
+        seeds: number of seeds, whose vectors are learned.
         d_in: width of the elements; d_model unless given.
         d_model, heads, others: as for `MAB`.
 
@@ -187,7 +186,7 @@ class PMA(nn.Module):
         **others: Any,
     ):
         super().__init__()
-        self.seeds = learnt_rows("seeds", seeds, d_model)
+        self.seeds = learned_rows("seeds", seeds, d_model)
         self.mab = MAB(d_model, heads, d_memory=d_in, formula=formula, **others)
         width = d_model if d_in is None else d_in
         self.before: Any = nn.Sequential(nn.Linear(width, width), nn.ReLU()) if formula == "paper" else nn.Identity()
@@ -195,11 +194,11 @@ class PMA(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch elements d_in"], mask: MaskLike = None
     ) -> Float[Tensor, "batch seeds d_model"]:
-        """One vector for each seed.
+        """Return one vector for each seed.
 
         Args:
-            mask: which elements are there, e.g. `padding(sizes)`. Of an empty set the seeds see nothing: all empty
-                sets get the same vectors.
+            mask: which elements are real, e.g. `padding(sizes)`. All empty sets get the same vectors, as the seeds see
+                nothing of them.
 
         Raises:
             ValueError: for a mask that differs from query to query: the queries are seeds, not elements.
@@ -208,8 +207,8 @@ class PMA(nn.Module):
         return self.mab(self.seeds.expand(len(x), -1, -1), self.before(x), mask)
 
 
-def learnt_rows(name: str, rows: int, width: int) -> nn.Parameter:
-    """Vectors to be learnt, as different from each other at the start as the authors' are.
+def learned_rows(name: str, rows: int, width: int) -> nn.Parameter:
+    """Return initial vectors, drawn as the authors draw them.
 
     Raises:
         ValueError: when there are none.
@@ -220,7 +219,7 @@ def learnt_rows(name: str, rows: int, width: int) -> nn.Parameter:
 
 
 def check_same_for_all(block: nn.Module, mask: MaskLike) -> None:
-    """Refuse a mask that says more than which elements are there.
+    """Refuse a mask that says more than which elements are real.
 
     Raises:
         ValueError: naming it.
@@ -228,8 +227,9 @@ def check_same_for_all(block: nn.Module, mask: MaskLike) -> None:
     check_mask(mask)
     if mask is None or (mask.only_keys if isinstance(mask, Mask) else mask.dim() == 4 and mask.shape[2] == 1):
         return
-    said = str(mask) if isinstance(mask, Mask) else f"a tensor of shape {tuple(mask.shape)}"
+    description = str(mask) if isinstance(mask, Mask) else f"a tensor of shape {tuple(mask.shape)}"
     raise ValueError(
-        f"{type(block).__name__} hides elements from all alike, and this mask differs from query to query: {said}; "
-        "give padding(sizes), padding_from_mask(attention_mask), a tensor (batch, 1, 1, elements), or use SAB"
+        f"{type(block).__name__} hides elements from all alike, and this mask differs from query to query: "
+        f"{description}; give padding(sizes), padding_from_mask(attention_mask), a tensor (batch, 1, 1, elements), or "
+        "use SAB"
     )

@@ -110,9 +110,9 @@ STRIPES = (WINDOW | global_tokens([0, 9])) & padding([12, 5, 0])
 def test_equals_dense_attention_however_it_is_cut(mask, monkeypatch):
     """Few scores at a time, few kept: what long sequences and many heads come to."""
     monkeypatch.setattr(block_schedule, "MAX_SCORES", 10)
-    monkeypatch.setattr(block_schedule, "MAX_KEPT_ENTRIES", 20)
+    monkeypatch.setattr(block_schedule, "MAX_CACHED_ENTRIES", 20)
     monkeypatch.setattr(block_loop, "SCORES_PER_TILE", 30)
-    monkeypatch.setattr(block_schedule, "kept_schedule", block_schedule.new_schedule)
+    monkeypatch.setattr(block_schedule, "cached_schedule", block_schedule.new_schedule)
     for inputs in qkv(12, 12), qkv(12, 12, kv_heads=2):
         assert_equal_to_dense(BlockSparseAttention(block_size=4), inputs, mask)
 
@@ -136,7 +136,7 @@ def test_blocks_that_continue_each_other_are_computed_together_where_they_fit(ma
 def test_what_is_not_kept_is_computed_when_needed(monkeypatch):
     arguments = STRIPES, 12, 12, 4, torch.device("cpu")
     whole = block_schedule.new_schedule(*arguments)
-    monkeypatch.setattr(block_schedule, "MAX_KEPT_ENTRIES", 60)
+    monkeypatch.setattr(block_schedule, "MAX_CACHED_ENTRIES", 60)
     part = block_schedule.new_schedule(*arguments)
     assert {partial.additive_mask is None for block in part.query_blocks for partial in block.partial_blocks} == {
         True,
@@ -383,11 +383,11 @@ def test_without_a_windows_cache_a_new_token_costs_no_more(monkeypatch):
 
 
 def test_layers_share_what_is_worked_out():
-    block_schedule.kept_schedule.cache_clear()
+    block_schedule.cached_schedule.cache_clear()
     inputs = qkv(12, 12)
     for _ in range(3):
         BlockSparseAttention(block_size=4)(*inputs, causal() & sliding_window(3) & padding([12, 5, 7]))
-    assert block_schedule.kept_schedule.cache_info()[:2] == (2, 1)  # hits, misses
+    assert block_schedule.cached_schedule.cache_info()[:2] == (2, 1)  # hits, misses
 
 
 def test_a_mask_that_was_written_into_is_seen():
@@ -428,7 +428,7 @@ def eager_flex(monkeypatch, unchecked, compiler):
     monkeypatch.setattr(flex, "compiled_flex", lambda: eager)
     monkeypatch.setattr(flex, "prefers_flex", lambda q, mask, dropout: not dropout)
     monkeypatch.setattr(flex, "BLOCK_SIZE", 16)
-    flex.kept_block_mask.cache_clear()
+    flex.cached_block_mask.cache_clear()
     return calls
 
 
@@ -500,10 +500,10 @@ def test_a_compiler_leaves_the_plan_alone(unchecked, compiler):
     inputs = [each.detach() for each in qkv(24, 24, dtype=torch.float32)]
     for mechanism in BlockSparseAttention(block_size=8), FlashAttention(triton=False, tile=8):
         expected = mechanism(*inputs, causal())
-        known = block_schedule.kept_schedule.cache_info().misses
+        known = block_schedule.cached_schedule.cache_info().misses
         compiled = torch.compile(mechanism, backend="eager")
         assert_close(compiled(*inputs, causal()), expected)
-        assert block_schedule.kept_schedule.cache_info().misses == known
+        assert block_schedule.cached_schedule.cache_info().misses == known
 
 
 def test_flex_attention_is_for_rules_on_a_gpu(unchecked):
@@ -522,7 +522,7 @@ def test_flex_attention_is_for_rules_on_a_gpu(unchecked):
 def test_wrong_calls_say_what_to_do(unchecked):
     q, k, v = qkv(5, 5)
     mechanism = BlockSparseAttention(block_size=2)
-    with pytest.raises(ValueError, match="padding.* holds batch=2, heads=1, .* batch=3, heads=4, or 1"):
+    with pytest.raises(ValueError, match="padding.* has batch=2, heads=1, .* batch=3, heads=4, or 1"):
         mechanism(q, k, v, padding([1, 2]))
     with pytest.raises(ValueError, match=r"\(3, 4, 5, 4\).*\(3, 4, 5, 5\)"):
         mechanism(q, k, v, torch.ones(3, 4, 5, 4, dtype=torch.bool))

@@ -441,7 +441,7 @@ def test_weights_can_be_looked_at(config):
     block, x = TransformerBlock(BLOCK.replace(mechanism=config)).eval(), torch.randn(2, 5, 16)
     with recording(block) as weights:
         block(x, causal() & padding([5, 3]))
-        with pytest.raises(ValueError, match="a state holds no keys to show weights of; decode without a cache"):
+        with pytest.raises(ValueError, match="a state has no keys to show weights of; decode without a cache"):
             block(x, causal(), cache=block.new_cache())
     (recorded,) = weights["self_attention"]
     assert_close(recorded.sum(dim=-1), torch.ones(2, 2, 5))

@@ -349,11 +349,11 @@ def test_wrong_values_are_refused(make, words, unchecked):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: sliding_window(1.5), "sliding_window needs whole numbers, got radius=1.5"),
-        (lambda: sliding_window("3"), "sliding_window needs whole numbers, got radius='3'"),
-        (lambda: dilated(2, torch.tensor(1.5)), "dilated needs whole numbers, got dilation=tensor"),
-        (lambda: block_local(None), "block_local needs whole numbers, got size=None"),
-        (lambda: bigbird(4, 1.5), "random_blocks needs whole numbers, got per_row=1.5"),
+        (lambda: sliding_window(1.5), "sliding_window needs integers, got radius=1.5"),
+        (lambda: sliding_window("3"), "sliding_window needs integers, got radius='3'"),
+        (lambda: dilated(2, torch.tensor(1.5)), "dilated needs integers, got dilation=tensor"),
+        (lambda: block_local(None), "block_local needs integers, got size=None"),
+        (lambda: bigbird(4, 1.5), "random_blocks needs integers, got per_row=1.5"),
         (lambda: documents(3), r"the length of each document, got 3; write documents\(\[3\]\)"),
         (lambda: Mask(3), r"a function of \(query, key\), got 3"),
         (lambda: Mask(lambda query, key: True).dense(4), "returns a bool tensor, custom returned bool"),
@@ -390,7 +390,7 @@ def test_global_tokens_are_a_list(wrong, unchecked):
     "wrong", [lambda: causal() and sliding_window(2), lambda: not causal(), lambda: bool(causal())]
 )
 def test_a_mask_is_not_true_or_false(wrong):
-    with pytest.raises(TypeError, match="a & b, a | b and ~a in place of and, or and not"):
+    with pytest.raises(TypeError, match="a & b, a | b and ~a instead of and, or and not"):
         wrong()
 
 

@@ -74,7 +74,7 @@ class Projected(nn.Module):
 
     def forward(self, q, k, v, mask=None):
         if mask is not None:
-            raise ValueError(f"Projected mixes all positions and cannot honour {mask}; use DenseAttention")
+            raise ValueError(f"Projected mixes all positions and cannot honor {mask}; use DenseAttention")
         mix = self.mix[:, : k.shape[-2]].to(k)
         return DenseAttention()(q, mix @ k, mix @ v)
 
@@ -136,7 +136,7 @@ def test_a_mechanism_is_told_the_longest_length():
     assert_close(block(x), dense(x))  # as many as there are, unmixed
     with pytest.raises(ValueError, match="Projected needs the longest length"):
         TransformerBlock(config)
-    with pytest.raises(ValueError, match=r"cannot honour padding\(\[3, 1\]\)"):
+    with pytest.raises(ValueError, match=r"cannot honor padding\(\[3, 1\]\)"):
         block(x, padding([3, 1]))
 
 
@@ -224,8 +224,8 @@ WRONG = [
     (lambda layer, x: layer(x[..., :8]), ValueError, "x has width 8, this layer takes d_model=12"),
     (lambda layer, x: layer(x, x[:1]), ValueError, r"memory has shape \(1, 5, 12\), expected .* \(2, any, 12\)"),
     (lambda layer, x: layer(x, x[..., :8]), ValueError, r"memory has shape \(2, 5, 8\)"),
-    (lambda layer, x: MultiHeadAttention("32", 4), TypeError, "d_model='32' must be a whole number"),
-    (lambda layer, x: MultiHeadAttention(32, 4.0), TypeError, "heads=4.0 must be a whole number"),
+    (lambda layer, x: MultiHeadAttention("32", 4), TypeError, "d_model='32' must be an integer"),
+    (lambda layer, x: MultiHeadAttention(32, 4.0), TypeError, "heads=4.0 must be an integer"),
     (
         lambda layer, x: MultiHeadAttention(32, 4, rotary=Rotary(16)),
         ValueError,
@@ -234,7 +234,7 @@ WRONG = [
     (lambda layer, x: MultiHeadAttention(32, 4, dropout=2), ValueError, r"dropout=2 must be in \[0, 1\)"),
     (lambda layer, x: DenseAttention(1.0), ValueError, r"dropout=1.0 must be in \[0, 1\)"),
     (lambda layer, x: MultiHeadAttention(32, 4, mechanism=Spy(), dropout=0.1), ValueError, "give it to the mechanism"),
-    (lambda layer, x: MultiHeadAttention(32, 4, mechanism=Spy), TypeError, "is no module; give an instance"),
+    (lambda layer, x: MultiHeadAttention(32, 4, mechanism=Spy), TypeError, "is not a module; give an instance"),
 ]
 
 
@@ -290,7 +290,7 @@ ALL = {
         ((QUERIES, KEYS, KEYS, "causal"), "a txlib Mask, a bool tensor or None, got str"),
         ((QUERIES, KEYS, KEYS, causal), r"mask=causal is a function; call it: causal\(…\)"),
         ((QUERIES.long(), KEYS.long(), KEYS.long(), causal()), r"q is torch.int64: .* write q.float\(\)"),
-        ((QUERIES, KEYS.numpy(), KEYS), r"k is no tensor but ndarray; write torch.as_tensor\(k\)"),
+        ((QUERIES, KEYS.numpy(), KEYS), r"k is not a tensor but ndarray; write torch.as_tensor\(k\)"),
         ((QUERIES, KEYS.to("meta"), KEYS), "q is on cpu, k on meta, v on cpu: move them to one"),
         ((QUERIES, KEYS.double(), KEYS), "q is torch.float32, k torch.float64, v torch.float32: convert them"),
         ((QUERIES[0], KEYS[0], KEYS[0]), r"takes \(batch, heads, length, width\), got q \(4, 10, 8\)"),
@@ -311,9 +311,9 @@ def test_each_mechanism_says_what_is_wrong(mechanism, wrong, words, unchecked):
         (lambda: MemoryCompressedAttention(8, 2, value_dim=4), "made for values of width 4, got 8; set value_dim"),
         (lambda: Linformer(16, 4, sharing="none", kv_heads=3), "made for kv_heads=3, got 2; set kv_heads"),
         (lambda: Nystrom(4, residual=3, heads=3), "made for heads=3, got 4; set heads"),
-        (lambda: BlockSparseAttention(block_size=2.5), "block_size=2.5 must be a whole number"),
-        (lambda: FlashAttention(tile=1.5), "tile=1.5 must be a whole number"),
-        (lambda: MemoryCompressedAttention(8, 2, factor=2.5), "factor=2.5 must be a whole number"),
+        (lambda: BlockSparseAttention(block_size=2.5), "block_size=2.5 must be an integer"),
+        (lambda: FlashAttention(tile=1.5), "tile=1.5 must be an integer"),
+        (lambda: MemoryCompressedAttention(8, 2, factor=2.5), "factor=2.5 must be an integer"),
         (lambda: LinearAttention("elu"), "feature_map='elu' is no function"),
     ],
 )

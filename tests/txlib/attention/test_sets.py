@@ -70,8 +70,8 @@ def norm(layer, x):
     """A layer norm written out, or nothing."""
     if isinstance(layer, nn.Identity):
         return x
-    centred = x - x.mean(dim=-1, keepdim=True)
-    return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
+    centered = x - x.mean(dim=-1, keepdim=True)
+    return centered / (centered.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
 
 
 # MAB is what its formulas say

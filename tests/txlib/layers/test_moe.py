@@ -88,7 +88,7 @@ def test_the_balance_loss_cures_a_collapsed_router():
     with torch.no_grad():
         model.router.weight.normal_(std=0.1)  # rows that are alike would stay so
         model.router.weight[2] += 0.5
-    x = torch.randn(8, 16, 6) + 1  # all tokens lean towards expert 2
+    x = torch.randn(8, 16, 6) + 1  # all tokens lean toward expert 2
     model(x)
     assert model.routing.counts[2] > 100
     optimizer = torch.optim.Adam(model.router.parameters(), lr=0.05)

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from txlib import load_pretrained, save_pretrained
-from txlib.attention import BigBirdAttention, BigBirdConfig, attention, bigbird, causal, padding
+from txlib.attention import BigBirdAttention, BigBirdConfig, attention, bigbird, causal, padding, sliding_window
 from txlib.layers import BlockConfig
 from txlib.models import Encoder, EncoderConfig
 from txlib.models.pretrained import PretrainedError
@@ -135,7 +135,7 @@ def test_while_training_it_is_the_mask():
     q, k, v = parts()
     layer = BigBirdAttention(3, block=4, random=2, seed=7).train()
     drawn, real = bigbird(4, 2, 3, 2, seed=7, heads=3), padding([50, 44])
-    assert_close(layer(q, k, v, causal()), attention(q, k, v, drawn & causal()))
+    assert_close(layer(q, k, v, sliding_window(9)), attention(q, k, v, drawn & sliding_window(9)))
     assert_close(layer(q, k, v, causal().dense(50)), attention(q, k, v, drawn & causal()))
     for mask in real, real.dense(1, 50):
         assert_close(layer(q, k, v, mask), attention(q, k, v, drawn & real & real.transposed()))
@@ -179,10 +179,13 @@ def test_each_layer_draws_for_itself():
     assert EncoderConfig.from_dict(json.loads(json.dumps(model.config.to_dict()))) == model.config
 
 
-def test_cross_attention_is_refused():
+def test_cross_attention_and_decoding_are_refused():
     q, k, v = parts()
     with pytest.raises(ValueError, match="BigBirdAttention is self-attention, got 9 queries for 50 keys; use Dense"):
         BigBirdAttention(3, 4)(q[:, :, :9], k, v)
+    for mask in causal(), causal() & padding([9, 50, 50]):
+        with pytest.raises(ValueError, match=r"BigBirdAttention is not causal: .* hides later tokens: .*causal\(\).*;"):
+            BigBirdAttention(3, 4)(q, k, v, mask)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Who may attend to whom: small rules on positions, combined with `&`, `|` and `~`.
+"""Which position may attend to which: small rules on positions, combined with `&`, `|` and `~`.
 
-A mask is a value: it can be compared, printed, pickled and written down (`to_dict`). It can be drawn
-(`txlib.plots.mask`), made dense (`mask.dense`), counted (`mask.pairs`), asked block by block without ever writing out
-all pairs (`mask.blocks`), and handed to FlexAttention (`mask.block_mask`). Everywhere in txlib True means "may attend".
+A mask is a value: it can be compared, printed, pickled and written to JSON (`to_dict`). It can be drawn
+(`txlib.plots.mask`), made dense (`mask.dense`), counted (`mask.pairs`), planned block by block without a tensor of all
+pairs (`mask.blocks`), and passed to FlexAttention (`mask.block_mask`). Everywhere in txlib True means "may attend".
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ MaskLike = Mask | Tensor | None
 def as_dense(
     mask: MaskLike, q: Float[Tensor, "batch heads query head_dim"], k: Float[Tensor, "batch some_heads key key_dim"]
 ) -> Bool[Tensor, "_ _ _ key"] | None:
-    """The mask as a tensor that fits the scores of q against k, checked.
+    """Return the mask as a tensor that fits the scores of q against k, checked.
 
     Raises:
         ValueError: when it does not broadcast to (batch, heads, query, key).
@@ -91,7 +91,7 @@ def causal() -> Mask:
 
 
 def padding(lengths: Int[Tensor, "batch"] | Sequence[int]) -> Mask:
-    """Each sentence's real tokens, which come first, may be seen; the padding after them may not.
+    """Each position sees the real tokens of its sentence, which come first, and not the padding after them.
 
     Args:
         lengths: real tokens of each sentence in the batch.
@@ -100,7 +100,7 @@ def padding(lengths: Int[Tensor, "batch"] | Sequence[int]) -> Mask:
 
 
 def padding_from_mask(attention_mask: Tensor) -> Mask:
-    """Keys that are marked may be seen: a model's `attention_mask`, with padding on either side, as a mask.
+    """Each position sees the keys that are marked: a model's `attention_mask`, with padding on either side, as a mask.
 
     Args:
         attention_mask: (batch, key); 1 or True = a real token, 0 or False = padding.
@@ -141,8 +141,8 @@ def block_local(size: int, radius: int = 0) -> Mask:
 
 
 def global_blocks(size: int, first: int, last: int = 0) -> Mask:
-    """The first and the last few blocks of `size` positions see everything, and everything sees them. Which block is
-    the last depends on the number of keys."""
+    """The first and the last blocks of `size` positions see everything, and everything sees them. Which block is the
+    last depends on the number of keys."""
     return GlobalBlocks(size, first, last)
 
 
@@ -155,9 +155,9 @@ def random_blocks(
     every machine. Where fewer blocks are left, all are seen.
 
     Args:
-        window, first, last: what is not drawn, because other parts of a mask let it be seen: a window of so many
-            blocks round the row's own, the first and the last blocks.
-        heads: 1: the same for all heads; otherwise, how many draw for themselves.
+        window, first, last: blocks that are not drawn, because other parts of a mask allow them: this many around the
+            row's own block, at the start and at the end.
+        heads: 1: the same for all heads; otherwise, the number of heads, each of which draws separately.
     """
     return RandomBlocks(size, per_row, seed, window, first, last, heads)
 
@@ -176,16 +176,16 @@ def bigbird(
     (Zaheer et al. 2020, §2). With the defaults, its base model (appendix E).
 
     Args:
-        random, window, global_blocks: how many blocks of each kind. The window counts the block itself. Of the global
-            ones half stand at the end, as in the authors' code; the paper's figure 1 has them all at the start.
-        extra_tokens: so many positions before the text, which see everything and which everything sees: ITC, the
+        random, window, global_blocks: how many blocks of each kind. The window includes the block itself. Half of the
+            global ones are at the end, as in the authors' code; the paper's figure 1 has them all at the start.
+        extra_tokens: number of positions before the text that see everything and that everything sees: ITC, the
             "internal transformer construction", has none; ETC, the "extended" one, has them. They come first, and
             the blocks are counted from the first position after them.
-        heads: how many heads draw random blocks of their own; 1: all share them.
+        heads: 1: all heads share the random blocks; otherwise, the number of heads, each of which draws separately.
     """
     if window < 1 or window % 2 == 0 or global_blocks < 0 or extra_tokens < 0:
         raise ValueError(
-            "bigbird needs an odd window, of as many blocks on either side, global_blocks >= 0 and extra_tokens >= 0, "
+            "bigbird needs an odd window, with equal sides, global_blocks >= 0 and extra_tokens >= 0, "
             f"got {window=}, {global_blocks=}, {extra_tokens=}"
         )
     last = global_blocks // 2
@@ -200,54 +200,52 @@ def bigbird(
 
 
 def strided_keys(stride: int) -> Mask:
-    """Each position sees those whose distance is a multiple of `stride` (Child et al. 2019, §4.3, the second head)."""
+    """Each position sees those at a distance that is a multiple of `stride` (Child et al. 2019, §4.3, second head)."""
     return StridedKeys(stride)
 
 
 def strided(stride: int) -> Mask:
-    """Each position sees the `stride` positions before it, and every `stride`-th of all before it: for texts with a
+    """Each position sees the `stride` positions before it, and every `stride`-th of all before it: for sequences with a
     period, such as images row by row (Child et al. 2019, §4.3).
 
-    This is both of the paper's heads in one. Alternate layers, as the paper also has them, are two masks:
+    This joins the paper's two heads. For layers that alternate, as in the paper's other version, use two masks:
     `causal() & sliding_window(stride)` and `causal() & strided_keys(stride)`.
     """
     return causal() & (sliding_window(stride) | strided_keys(stride))
 
 
 def summary_columns(stride: int, columns: int) -> Mask:
-    """Full sees the last `columns` positions of each stretch of `stride` (Child et al. 2019, §4.3: "specific
-    cells summarize previous locations")."""
+    """Each position sees the last `columns` positions of every segment of `stride` positions (Child et al. 2019, §4.3:
+    "specific cells summarize previous locations")."""
     return SummaryColumns(stride, columns)
 
 
 def sparse_fixed(stride: int, columns: int) -> Mask:
-    """Each position sees what lies before it in its own stretch of `stride` positions, and the last `columns` positions
-    of each stretch before it (Child et al. 2019, §4.3). Alternate layers are two masks, as for `strided`."""
+    """Each position sees those before it in its segment of `stride` positions, and the last `columns` positions of each
+    earlier segment (Child et al. 2019, §4.3). Alternating layers use two masks, as for `strided`."""
     return causal() & (block_local(stride) | summary_columns(stride, columns))
 
 
 def window_2d(width: int, radius: int) -> Mask:
-    """An image of `width` pixels a row, read row by row: each pixel sees the square of (2 * radius + 1)² pixels around
-    it (Ramachandran et al. 2019, §2.2). Its own row alone is `block_local(width)`, its own column
+    """Each pixel of an image `width` pixels wide, read row by row, sees the (2 * radius + 1)² pixels around it
+    (Ramachandran et al. 2019, §2.2). For its row alone use `block_local(width)`, for its column
     `strided_keys(width)`.
     """
     return Window2d(width, radius)
 
 
 def documents(lengths: Sequence[int] | Sequence[Sequence[int]] | None = None, *, ids: Tensor | None = None) -> Mask:
-    """Several documents packed one after another: each position sees its own document only. Those after the last one
-    see nothing, and are not seen.
+    """Each position sees its own document only, in a sequence of documents packed one after another. Positions after
+    the last document see nothing, and are not seen.
 
     Args:
         lengths: of each document, or of each document of each row of the batch.
-        ids: (batch, length) or (length,), in place of lengths: a document ends where the number changes.
+        ids: (batch, length) or (length,), instead of lengths: a document ends where the number changes.
     """
     if (lengths is None) == (ids is None):
-        raise ValueError(
-            "documents needs lengths, such as [3, 5], or ids, such as [0, 0, 0, 1, 1, 1, 1, 1]: one of them"
-        )
+        raise ValueError("documents needs either lengths, such as [3, 5], or ids, such as [0, 0, 0, 1, 1, 1, 1, 1]")
     if lengths is not None and not isinstance(lengths, int) and not len(lengths):
-        raise ValueError("documents needs the length of one document at least, got none")
+        raise ValueError("documents needs the length of at least one document, got none")
     if isinstance(lengths, int):
         raise TypeError(f"documents needs the length of each document, got {lengths}; write documents([{lengths}])")
     if ids is not None:
@@ -255,16 +253,16 @@ def documents(lengths: Sequence[int] | Sequence[Sequence[int]] | None = None, *,
         if (ids < 0).any():
             raise ValueError(f"documents needs ids >= 0, got {ids.min().item()}")
         return Documents(ids if ids.dim() > 1 else ids[None])
-    given: Any = lengths
-    rows = [given] if all(isinstance(each, int) for each in given) else given
-    if min((each for row in rows for each in row), default=0) < 0:
-        raise ValueError(f"documents needs lengths >= 0, got {list(given)}")
+    values: Any = lengths
+    rows = [values] if all(isinstance(length, int) for length in values) else values
+    if min((length for row in rows for length in row), default=0) < 0:
+        raise ValueError(f"documents needs lengths >= 0, got {list(values)}")
     numbers = [torch.arange(len(row)).repeat_interleave(torch.tensor(row, dtype=torch.long)) for row in rows]
     return Documents(torch.nn.utils.rnn.pad_sequence(numbers, batch_first=True, padding_value=-1))
 
 
 def prefix_lm(lengths: int | Int[Tensor, "batch"] | Sequence[int]) -> Mask:
-    """The first tokens of each sentence, the prefix, see each other in both directions; after it, each position sees
+    """The first tokens of each sentence, the prefix, see each other in both directions; after them, each position sees
     itself and the past (Raffel et al. 2020, §3.2.1).
 
     Args:

@@ -1,4 +1,4 @@
-"""How masks combine: `a & b`, `a | b`, `~a`, and masks for positions that start later, or change places."""
+"""How masks combine: `a & b`, `a | b`, `~a`, later positions, and queries exchanged with keys."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ class Pair(Mask):
 
     def __post_init__(self):
         for axis in ("batch", "heads"):
-            mine, theirs = getattr(self.left, axis), getattr(self.right, axis)
-            if mine != theirs and 1 not in (mine, theirs):
+            one, other = getattr(self.left, axis), getattr(self.right, axis)
+            if one != other and 1 not in (one, other):
                 raise ValueError(
-                    f"{self.left} holds {axis}={mine} and {self.right} holds {axis}={theirs}: make them equal, or 1"
+                    f"{self.left} has {axis}={one} and {self.right} has {axis}={other}: make them equal, or 1"
                 )
 
     @property
@@ -60,7 +60,7 @@ class Pair(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class And(Pair, kind="and"):
-    """May attend where both allow it."""
+    """Allows what both allow."""
 
     sign: ClassVar[str] = "&"
     table: ClassVar[Tensor] = BOTH
@@ -83,7 +83,7 @@ class And(Pair, kind="and"):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Or(Pair, kind="or"):
-    """May attend where either allows it."""
+    """Allows what either allows."""
 
     sign: ClassVar[str] = "|"
     table: ClassVar[Tensor] = EITHER
@@ -101,8 +101,8 @@ class Or(Pair, kind="or"):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Around(Mask):
-    """A mask made of another one; subclasses say how."""
+class Wrapper(Mask):
+    """A mask made from another one; subclasses say how."""
 
     mask: Mask
 
@@ -124,8 +124,8 @@ class Around(Mask):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Not(Around, kind="not"):
-    """May attend exactly where the mask forbids it."""
+class Not(Wrapper, kind="not"):
+    """Allows exactly what the mask forbids."""
 
     def at(self, batch, head, query, key):
         return ~self.mask.at(batch, head, query, key)
@@ -142,7 +142,7 @@ class Not(Around, kind="not"):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Shifted(Around, kind="shift"):
+class Shifted(Wrapper, kind="shift"):
     """The same mask for queries and keys that start later; see `Mask.shift`."""
 
     queries: int
@@ -173,8 +173,8 @@ class Shifted(Around, kind="shift"):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Transposed(Around, kind="transposed"):
-    """The same mask with queries and keys in each other's place; see `Mask.transposed`."""
+class Transposed(Wrapper, kind="transposed"):
+    """The same mask with queries and keys exchanged; see `Mask.transposed`."""
 
     only_keys = False
 

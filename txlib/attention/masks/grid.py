@@ -1,4 +1,4 @@
-"""What arithmetic on the corners of blocks says about a mask, without looking at a pair."""
+"""The states of a mask's blocks, by arithmetic on their corners, without looking at a pair."""
 
 from dataclasses import dataclass
 from dataclasses import replace as changed
@@ -38,29 +38,29 @@ class Grid:
         return -(-self.query_length // self.size), -(-self.key_length // self.size)
 
     def moved(self, queries: int, keys: int) -> "Grid":
-        """The same blocks at later positions."""
+        """Return the same blocks at later positions."""
         return changed(self, query=self.query + queries, key=self.key + keys)
 
     def queries(self) -> Int[Tensor, "queries"]:
-        """Position of each query."""
+        """Return the position of each query."""
         return torch.arange(self.query, self.query + self.query_length)
 
     def keys(self) -> Int[Tensor, "keys"]:
-        """Position of each key."""
+        """Return the position of each key."""
         return torch.arange(self.key, self.key + self.key_length)
 
     def rows(self) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-        """Positions of the first and the last query of each row of blocks."""
+        """Return the positions of the first and the last query of each row of blocks."""
         first = torch.arange(0, self.query_length, self.size)
         return self.query + first, self.query + (first + self.size).clamp(max=self.query_length) - 1
 
     def open(self, batch: int = 1, heads: int = 1) -> Runs:
-        """Nothing is known."""
+        """Return runs in which every block is open."""
         return Runs(batch, heads, *self.shape, torch.tensor([0]), torch.tensor([OPEN]))
 
     def by_range(self, live_low: Tensor, live_high: Tensor, full_low: Tensor, full_high: Tensor) -> Runs:
-        """For each row: keys from live_low to live_high are seen by one of its queries at least, keys from full_low to
-        full_high by all."""
+        """Return the blocks of a mask that is a range of keys for each row: at least one query of the row sees keys
+        from live_low to live_high, and all of them see keys from full_low to full_high."""
         rows, columns = self.shape
         live_low, full_low = ((low - self.key).clamp(min=0) for low in (live_low, full_low))
         live_high, full_high = ((high - self.key).clamp(max=self.key_length - 1) for high in (live_high, full_high))
@@ -69,19 +69,19 @@ class Grid:
         end = torch.where(live_low <= live_high, live_high // self.size + 1, start)
         full_start = -(-full_low // self.size)
         full_end = torch.where(full_low <= full_high, last.maximum(full_start), full_start)
-        full_start, full_end = (torch.where(full_start < full_end, each, end) for each in (full_start, full_end))
+        full_start, full_end = (torch.where(full_start < full_end, bound, end) for bound in (full_start, full_end))
         zero = torch.zeros_like(start)
-        start, end, full_start, full_end = (each.clamp(max=columns) for each in (start, end, full_start, full_end))
+        start, end, full_start, full_end = (bound.clamp(max=columns) for bound in (start, end, full_start, full_end))
         first = torch.stack([zero, start, full_start, full_end, end], dim=1) + columns * torch.arange(rows)[:, None]
         state = torch.tensor([NONE, SOME, ALL, SOME, NONE]).expand(rows, -1)
         return Runs.tidied(1, 1, rows, columns, first.flatten(), state.flatten())
 
     def by_distance(self, spans: Spans) -> Runs:
-        """Blocks of a mask that allows these distances of query - key.
+        """Return the blocks of a mask that allows these distances of query - key.
 
-        A block of size × size holds 2 · size - 1 distances in a row. So a gap that is shorter hides no block, and
-        many short spans close together, as of a dilated window, are live as one. Only blocks that the ends of the
-        sequences cut off may fall into such a gap; they are left open.
+        A block of size × size has 2 · size - 1 consecutive distances. So a shorter gap hides no block, and many short
+        spans close together, as in a dilated window, are treated as one. Only blocks that the ends of the sequences
+        cut off may fall into such a gap; they stay open.
         """
         rows, columns = self.shape
         first, last = self.rows()
@@ -107,7 +107,7 @@ class Grid:
         return Runs.joined(parts[0], self.edges(), UNSURE)
 
     def edges(self) -> Runs:
-        """1 for blocks that an end of the sequences cuts off, 0 for the rest."""
+        """Return 1 for blocks that an end of the sequences cuts off, 0 for the rest."""
         rows, columns = self.shape
         cut_row, cut_column = self.query_length % self.size > 0, self.key_length % self.size > 0
         across, down = torch.zeros(rows, dtype=torch.long), torch.zeros(columns, dtype=torch.long)
@@ -115,41 +115,40 @@ class Grid:
         return self.outer(across, down)
 
     def by_key(self, allowed: Bool[Tensor, "batch heads key"]) -> Runs:
-        """Blocks of a mask that treats all queries alike."""
+        """Return the blocks of a mask that treats all queries alike."""
         rows, _ = self.shape
         batch, heads, _ = allowed.shape
-        state = self.summed_up(allowed)  # (batch, heads, columns)
-        parts = [self.outer(torch.zeros(rows, dtype=torch.long), each) for each in state.flatten(0, 1)]
+        state = self.summarize(allowed)  # (batch, heads, columns)
+        parts = [self.outer(torch.zeros(rows, dtype=torch.long), states) for states in state.flatten(0, 1)]
         return Runs.stacked(parts, batch=batch, heads=heads)
 
     def by_query(self, allowed: Bool[Tensor, "batch heads query"]) -> Runs:
-        """Blocks of a mask that treats all keys alike."""
+        """Return the blocks of a mask that treats all keys alike."""
         _, columns = self.shape
-        parts = [
-            self.outer(each, torch.zeros(columns, dtype=torch.long)) for each in self.summed_up(allowed).flatten(0, 1)
-        ]
+        state = self.summarize(allowed)  # (batch, heads, rows)
+        parts = [self.outer(states, torch.zeros(columns, dtype=torch.long)) for states in state.flatten(0, 1)]
         return Runs.stacked(parts, batch=allowed.shape[0], heads=allowed.shape[1])
 
-    def by_lines(self, queries: Bool[Tensor, "query"], keys: Bool[Tensor, "key"]) -> Runs:
-        """Blocks of a mask by which these queries see everything, and everything sees these keys."""
-        return self.outer(self.summed_up(queries), self.summed_up(keys))
+    def by_rows_and_columns(self, queries: Bool[Tensor, "query"], keys: Bool[Tensor, "key"]) -> Runs:
+        """Return the blocks of a mask by which these queries see everything, and everything sees these keys."""
+        return self.outer(self.summarize(queries), self.summarize(keys))
 
     def outer(self, rows: Int[Tensor, "rows"], columns: Int[Tensor, "columns"]) -> Runs:
-        """The larger of the states of a block's row and of its column."""
+        """Return the larger of the states of a block's row and of its column."""
         starts = torch.diff(columns, prepend=torch.tensor([-1])).nonzero()[:, 0]  # of runs of equal columns
         down = torch.arange(len(rows))[:, None] * len(columns)
         state = rows[:, None].maximum(columns[starts])
         return Runs.tidied(1, 1, len(rows), len(columns), (down + starts).flatten(), state.flatten())
 
-    def summed_up(self, allowed: Bool[Tensor, "*some length"]) -> Int[Tensor, "*some blocks"]:
-        """The state of each stretch of `size` positions."""
+    def summarize(self, allowed: Bool[Tensor, "*some length"]) -> Int[Tensor, "*some blocks"]:
+        """Return the state of each group of `size` positions."""
         length = allowed.shape[-1]
         padded = torch.nn.functional.pad(allowed, (0, -length % self.size))
         count = padded.unflatten(-1, (-1, self.size)).sum(dim=-1)
-        return (count > 0).long() + (count == self.lines(length)).long()
+        return (count > 0).long() + (count == self.lengths(length)).long()
 
     def by_pattern(self, size: int, pattern: Bool[Tensor, "query_block key_block"]) -> Runs:
-        """Blocks of a mask that is itself one of blocks, of another size."""
+        """Return the blocks of a mask that is itself a pattern of blocks, of another size."""
         rows, columns = self.shape
         total = torch.nn.functional.pad(pattern.long().cumsum(0).cumsum(1), (1, 0, 1, 0))  # of all above and left
         limits = [length - 1 for length in total.shape]
@@ -157,12 +156,12 @@ class Grid:
         key_last = self.key + (key_first - self.key + self.size).clamp(max=self.key_length) - 1
         firsts, states, end = [], [], torch.tensor([-1])
         for start in range(0, rows, max(1, SLICE // columns)):
-            query_first, query_last = (each[start : start + max(1, SLICE // columns)] for each in self.rows())
+            query_first, query_last = (positions[start : start + max(1, SLICE // columns)] for positions in self.rows())
             top, bottom = query_first // size, query_last // size + 1
             left, right = key_first // size, key_last // size + 1
             area = (bottom - top)[:, None] * (right - left)
-            top, bottom = (each.clamp(0, limits[0])[:, None] for each in (top, bottom))
-            left, right = (each.clamp(0, limits[1]) for each in (left, right))
+            top, bottom = (edge.clamp(0, limits[0])[:, None] for edge in (top, bottom))
+            left, right = (edge.clamp(0, limits[1]) for edge in (left, right))
             count = total[bottom, right] - total[top, right] - total[bottom, left] + total[top, left]
             state = ((count > 0).long() + (count == area).long()).flatten()
             changes = torch.diff(state, prepend=end).nonzero()[:, 0]
@@ -172,25 +171,25 @@ class Grid:
         return Runs(1, 1, rows, columns, torch.cat(firsts), torch.cat(states))
 
     def by_tiles(self, size: int, row: Int[Tensor, "tiles"], column: Int[Tensor, "tiles"]) -> Runs:
-        """Blocks of a mask that allows these blocks of another size, each given once: their areas are added up."""
+        """Return the blocks of a mask that allows these tiles of another size, each listed once. Areas are added up."""
         rows, columns = self.shape
-        sides = []  # of each tile: for every line of ours that it meets, the line and on how many positions
+        sides = []  # for each tile: the rows (then the columns) of blocks that it overlaps, and on how many positions
         for tile, start, length in (row, self.query, self.query_length), (column, self.key, self.key_length):
             low, high = (tile * size - start).clamp(min=0), (tile * size - start + size).clamp(max=length)
-            line = low[:, None] // self.size + torch.arange(-(-size // self.size) + 1)  # (tiles, lines)
-            shared = high[:, None].minimum(line * self.size + self.size) - low[:, None].maximum(line * self.size)
-            sides.append((line, shared.clamp(min=0)))
+            block = low[:, None] // self.size + torch.arange(-(-size // self.size) + 1)  # (tiles, blocks)
+            shared = high[:, None].minimum(block * self.size + self.size) - low[:, None].maximum(block * self.size)
+            sides.append((block, shared.clamp(min=0)))
         (down, height), (across, width) = sides
-        area = height[:, :, None] * width[:, None, :]  # (tiles, lines down, lines across)
-        place = down[:, :, None] * columns + across[:, None, :]
-        place, tile_of = place[area > 0].unique(return_inverse=True)
-        total = torch.zeros_like(place).index_add(0, tile_of, area[area > 0])
-        full = self.lines(self.query_length)[place // columns] * self.lines(self.key_length)[place % columns]
+        area = height[:, :, None] * width[:, None, :]  # (tiles, blocks down, blocks across)
+        index = down[:, :, None] * columns + across[:, None, :]
+        index, inverse = index[area > 0].unique(return_inverse=True)
+        total = torch.zeros_like(index).index_add(0, inverse, area[area > 0])
+        full = self.lengths(self.query_length)[index // columns] * self.lengths(self.key_length)[index % columns]
         state = torch.where(total == full, ALL, SOME)
-        first = torch.cat([torch.tensor([0]), torch.stack([place, place + 1], dim=1).flatten()])
+        first = torch.cat([torch.tensor([0]), torch.stack([index, index + 1], dim=1).flatten()])
         state = torch.cat([torch.tensor([NONE]), torch.stack([state, torch.full_like(state, NONE)], dim=1).flatten()])
         return Runs.tidied(1, 1, rows, columns, first, state)
 
-    def lines(self, length: int) -> Int[Tensor, "blocks"]:
-        """How many positions each stretch of `size` has; the last may have fewer."""
+    def lengths(self, length: int) -> Int[Tensor, "blocks"]:
+        """Return how many positions each group of `size` has; the last may have fewer."""
         return (length - torch.arange(0, length, self.size)).clamp(max=self.size)

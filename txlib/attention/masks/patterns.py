@@ -1,4 +1,4 @@
-"""What sparse attention is composed of: blocks that are drawn at random, steps, columns, packed documents, squares."""
+"""The parts of sparse patterns: random and global blocks, strides, columns, packed documents, squares of pixels."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +19,7 @@ class StridedKeys(Mask, kind="strided_keys"):
     stride: int
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.stride < 1:
             raise ValueError(f"strided_keys needs stride >= 1, got {self.stride}")
 
@@ -27,7 +27,7 @@ class StridedKeys(Mask, kind="strided_keys"):
         return (query - key) % self.stride == 0
 
     def own_runs(self, grid: Grid) -> Runs:
-        first = grid.query - grid.key - grid.key_length + 1  # least distance of all
+        first = grid.query - grid.key - grid.key_length + 1  # the least distance
         steps = range(first + -first % self.stride, first + grid.query_length + grid.key_length - 1, self.stride)
         if self.stride == 1:
             return grid.by_distance(((steps.start, steps.stop),))
@@ -43,7 +43,7 @@ class SummaryColumns(Mask, kind="summary_columns"):
     only_keys = True
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if not 1 <= self.columns <= self.stride:
             raise ValueError(
                 f"summary_columns needs 1 <= columns <= stride, got columns={self.columns}, stride={self.stride}"
@@ -54,19 +54,18 @@ class SummaryColumns(Mask, kind="summary_columns"):
 
 
 class NeedsLength(Mask):
-    """A mask that depends on how many keys there are: `sized` tells it. Subclasses have the fields `size`, of a block,
-    and `key_length`, None until it is known."""
+    """A mask that depends on the number of keys, which `sized` sets. Subclasses have the fields `size`, of a block, and
+    `key_length`, None until it is known."""
 
     size: int
     key_length: int | None
 
     def sized(self, key_length: int) -> Mask:
-        this: Any = self  # a dataclass, as all that have these fields
-        return replace(this, key_length=key_length) if self.key_length is None else self
+        return replace(self, key_length=key_length) if self.key_length is None else self
 
     @property
     def blocks_of_keys(self) -> int:
-        """How many there are; the last may be smaller.
+        """Number of blocks of keys; the last may be smaller.
 
         Raises:
             ValueError: when the number of keys is not known.
@@ -86,7 +85,7 @@ class GlobalBlocks(NeedsLength, kind="global_blocks"):
     key_length: int | None = None
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.size < 1 or self.first < 0 or self.last < 0:
             raise ValueError(
                 f"global_blocks needs size >= 1, first >= 0 and last >= 0, got size={self.size}, first={self.first}, "
@@ -97,13 +96,13 @@ class GlobalBlocks(NeedsLength, kind="global_blocks"):
         return self.chosen(query) | self.chosen(key)
 
     def chosen(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Whether each position is in one of the blocks."""
+        """Return whether each position is in one of the blocks."""
         block, count = position // self.size, self.blocks_of_keys
         outside = (block < 0) | (block >= count)
         return ((block < self.first) | (block >= count - self.last)) & ~outside
 
     def own_runs(self, grid: Grid) -> Runs:
-        return grid.by_lines(self.chosen(grid.queries()), self.chosen(grid.keys()))
+        return grid.by_rows_and_columns(self.chosen(grid.queries()), self.chosen(grid.keys()))
 
     def __repr__(self) -> str:
         return f"global_blocks({self.size}, {self.first}, {self.last})"
@@ -123,7 +122,7 @@ class RandomBlocks(NeedsLength, kind="random_blocks"):
     key_length: int | None = None
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.size < 1 or self.per_row < 0 or self.heads < 1:
             raise ValueError(
                 f"random_blocks needs size >= 1, per_row >= 0 and heads >= 1, got size={self.size}, "
@@ -138,30 +137,30 @@ class RandomBlocks(NeedsLength, kind="random_blocks"):
     def at(self, batch, head, query, key):
         row, column = query // self.size, key // self.size
         seen = torch.zeros_like(row + column + head, dtype=torch.bool)
-        for drawn, there in self.draws(head % self.heads, row.clamp(min=0)):
-            seen = seen | ((column == drawn) & there & (row >= 0))
+        for drawn, exists in self.draws(head % self.heads, row.clamp(min=0)):
+            seen = seen | ((column == drawn) & exists & (row >= 0))
         return seen
 
     def draws(self, head: Tensor, row: Tensor) -> list[tuple[Int[Tensor, "..."], Bool[Tensor, "..."]]]:
-        """The columns of blocks that each row of each head draws, and whether there was one left to draw.
+        """Return the columns of blocks that each row of each head draws, and whether one was left to draw.
 
-        Robert Floyd's way to draw without repetition, all rows at once: one of the first few choices, each time one
-        choice more; and that one itself where what is drawn was drawn before.
+        Robert Floyd's algorithm draws without repetition, here for all rows at once: each draw is from the first few
+        choices, one more each time, and takes the newest choice if the result was drawn before.
         """
         count = self.blocks_of_keys
-        first, end = self.first, max(self.first, count - self.last)  # columns outside are left out, and so is …
+        first, end = self.first, max(self.first, count - self.last)  # columns outside are not drawn, and neither are …
         low, high = (row - self.window // 2, row + self.window // 2 + 1) if self.window else (row, row)
-        low, high = low.clamp(first, end), high.clamp(first, end)  # … what lies between these
+        low, high = low.clamp(first, end), high.clamp(first, end)  # … those from low to high, the window
         choices = (low - first) + (end - high)
         ranks: list[tuple[Tensor, Tensor]] = []
         for number in range(self.per_row):
             newest = choices - self.per_row + number
             rank = hashed(self.seed, head, row, number) % (newest + 1).clamp(min=1)
-            for earlier, there in list(ranks):
-                rank = torch.where(there & (rank == earlier), newest, rank)
+            for earlier, exists in list(ranks):
+                rank = torch.where(exists & (rank == earlier), newest, rank)
             ranks.append((rank, newest >= 0))
         return [
-            (torch.where(first + rank < low, first + rank, rank - low + first + high), there) for rank, there in ranks
+            (torch.where(first + rank < low, first + rank, rank - low + first + high), exists) for rank, exists in ranks
         ]
 
     def own_runs(self, grid: Grid) -> Runs:
@@ -171,8 +170,8 @@ class RandomBlocks(NeedsLength, kind="random_blocks"):
         for head in range(self.heads):
             drawn = self.draws(torch.tensor(head), rows)
             nothing = torch.zeros(0, dtype=torch.long)
-            row = torch.cat([nothing, *(rows[there] for _, there in drawn)])
-            column = torch.cat([nothing, *(column[there] for column, there in drawn)])
+            row = torch.cat([nothing, *(rows[exists] for _, exists in drawn)])
+            column = torch.cat([nothing, *(column[exists] for column, exists in drawn)])
             parts.append(grid.by_tiles(self.size, row, column))
         return Runs.stacked(parts, heads=self.heads)
 
@@ -183,8 +182,8 @@ class RandomBlocks(NeedsLength, kind="random_blocks"):
 
 
 def hashed(seed: int, head: Int[Tensor, "..."], row: Int[Tensor, "..."], number: int) -> Int[Tensor, "..."]:
-    """A whole number from 0 to 2³² - 1 for each head and row, as good as random, and the same on every device: the
-    bits are mixed by shifts and products, as hash functions do."""
+    """Return a pseudorandom integer from 0 to 2³² - 1 for each head and row, the same on every device: the bits are
+    mixed by shifts and products, as hash functions do."""
     mixed = head * 0x9E3779B1 + number * 0x85EBCA77 + seed * 0xC2B2AE3D % 2**32  # odd numbers, far apart
     for summand in (row, 0):
         mixed = (mixed + summand) & 0xFFFFFFFF
@@ -204,11 +203,11 @@ class Documents(Mask, kind="documents"):
         ids = torch.as_tensor(self.ids)
         if ids.dim() != 2 or not len(ids) or ids.is_floating_point():
             raise ValueError(
-                f"documents needs whole numbers (batch, length), got {ids.dtype} of shape {tuple(ids.shape)}; "
+                f"documents needs integers (batch, length), got {ids.dtype} of shape {tuple(ids.shape)}; "
                 "write e.g. documents([3, 5])"
             )
         if not ids.shape[1]:
-            ids = ids.new_full((len(ids), 1), -1)  # no document: what stands beyond the last one
+            ids = ids.new_full((len(ids), 1), -1)  # no document, as after the last one
         starts = torch.diff(ids, dim=1, prepend=ids[:, :1]) != 0
         object.__setattr__(self, "ids", torch.where(ids < 0, -1, starts.cumsum(dim=1)))
 
@@ -221,7 +220,7 @@ class Documents(Mask, kind="documents"):
         return (of_query == of_key) & (of_query >= 0)
 
     def document(self, batch: Int[Tensor, "..."], position: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The number of the document that each position is in, -1 outside."""
+        """Return the number of the document that each position is in, -1 outside."""
         last = self.ids.shape[1] - 1
         number = self.ids.to(position.device)[batch % self.batch, position.clamp(min=0, max=last)]
         return torch.where((position >= 0) & (position <= last), number, -1)
@@ -230,20 +229,20 @@ class Documents(Mask, kind="documents"):
         return Runs.stacked([self.runs_of(ids.cpu(), grid) for ids in self.ids], batch=self.batch)
 
     def runs_of(self, ids: Int[Tensor, "length"], grid: Grid) -> Runs:
-        """Of one sentence: a row of blocks sees all from the start of its first query's document to the end of its
-        last query's; and all its queries see the same if that is one document."""
+        """Return the runs of one sentence: a row of blocks sees all from the start of its first query's document to the
+        end of its last query's, and all its queries see the same if that is one document."""
         inside = int((ids >= 0).sum())  # documents come first
         first, last = grid.rows()
         seen = (first < inside) & (last >= 0)
-        number = [ids[each.clamp(0, max(0, inside - 1))] if inside else each for each in (first, last)]
+        number = [ids[query.clamp(0, max(0, inside - 1))] if inside else query for query in (first, last)]
         start = torch.searchsorted(ids[:inside], number[0])
         end = torch.searchsorted(ids[:inside], number[1], right=True) - 1
-        whole = seen & (number[0] == number[1]) & (first >= 0) & (last < inside)
+        single = seen & (number[0] == number[1]) & (first >= 0) & (last < inside)
         return grid.by_range(
             torch.where(seen, start, 0),
             torch.where(seen, end, -1),
-            torch.where(whole, start, 0),
-            torch.where(whole, end, -1),
+            torch.where(single, start, 0),
+            torch.where(single, end, -1),
         )
 
     def __repr__(self) -> str:
@@ -259,7 +258,7 @@ class Window2d(Mask, kind="window_2d"):
     radius: int
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.width < 1 or self.radius < 0:
             raise ValueError(
                 f"window_2d needs width >= 1 and radius >= 0, got width={self.width}, radius={self.radius}"
@@ -275,47 +274,48 @@ class Window2d(Mask, kind="window_2d"):
         return -farthest, farthest
 
     def own_runs(self, grid: Grid) -> Runs:
-        """Neighbouring positions are three rectangles of the image at most: two of them see each other where rows and
-        columns are near enough. Only blocks of keys from `radius` rows above to `radius` rows below are asked."""
+        """See `Mask.own_runs`. Consecutive positions are at most three rectangles of the image, and two rectangles see
+        each other where rows and columns are near enough. Only keys from `radius` rows above to `radius` rows below are
+        checked."""
         rows, columns = grid.shape
         first, last = grid.rows()
         start = ((first // self.width - self.radius) * self.width - grid.key) // grid.size
         end = ((last // self.width + self.radius + 1) * self.width - 1 - grid.key) // grid.size + 1
         start, end = start.clamp(0, columns), end.clamp(0, columns)
         most = max(1, int((end - start).max()))
-        line = torch.arange(rows)[:, None] * columns
+        row_start = torch.arange(rows)[:, None] * columns
         firsts, states = [], []
-        for some in torch.arange(rows).split(max(1, SLICE // most)):
-            block = start[some, None] + torch.arange(most)  # (some, most)
+        for row in torch.arange(rows).split(max(1, SLICE // most)):
+            block = start[row, None] + torch.arange(most)  # (some rows, most)
             key = grid.key + block * grid.size
             key_last = (key + grid.size).clamp(max=grid.key + grid.key_length) - 1
-            state = self.state(first[some, None], last[some, None], key, key_last)
-            state = torch.where(block < end[some, None], state, NONE)
+            state = self.state(first[row, None], last[row, None], key, key_last)
+            state = torch.where(block < end[row, None], state, NONE)
             nothing = torch.full_like(state[:, :1], NONE)
-            place = torch.cat([torch.zeros_like(nothing), block, block[:, -1:] + 1], dim=1).clamp(max=columns)
-            firsts.append((line[some] + place).flatten())
+            column = torch.cat([torch.zeros_like(nothing), block, block[:, -1:] + 1], dim=1).clamp(max=columns)
+            firsts.append((row_start[row] + column).flatten())
             states.append(torch.cat([nothing, state, nothing], dim=1).flatten())
         return Runs.tidied(1, 1, rows, columns, torch.cat(firsts), torch.cat(states))
 
     def state(
         self, first: Int[Tensor, "..."], last: Int[Tensor, "..."], start: Int[Tensor, "..."], stop: Int[Tensor, "..."]
     ) -> Int[Tensor, "..."]:
-        """What queries from first to last see of keys from start to stop."""
-        some, every = [], []
+        """Return the state of the pairs of queries from first to last with keys from start to stop."""
+        sees_some, sees_all = [], []
         for top, bottom, left, right in self.rectangles(first, last):
             for upper, lower, near, far in self.rectangles(start, stop):
-                there = (top <= bottom) & (upper <= lower)
+                exists = (top <= bottom) & (upper <= lower)
                 gap = (upper - bottom).maximum(top - lower).maximum(near - right).maximum(left - far)
                 widest = (lower - top).maximum(bottom - upper).maximum(far - left).maximum(right - near)
-                some.append(there & (gap <= self.radius))
-                every.append(~there | (widest <= self.radius))
-        return torch.where(torch.stack(every).all(0), ALL, torch.where(torch.stack(some).any(0), SOME, NONE))
+                sees_some.append(exists & (gap <= self.radius))
+                sees_all.append(~exists | (widest <= self.radius))
+        return torch.where(torch.stack(sees_all).all(0), ALL, torch.where(torch.stack(sees_some).any(0), SOME, NONE))
 
     def rectangles(
         self, first: Int[Tensor, "..."], last: Int[Tensor, "..."]
     ) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Positions from first to last as rectangles (top, bottom, left, right) of the image: what they have of their
-        first row, of the last, and the whole rows between. Without rows where bottom is above top."""
+        """Return positions from first to last as rectangles (top, bottom, left, right) of the image: their part of the
+        first row, the complete rows between, and their part of the last row. Bottom is above top in an empty one."""
         top, bottom, edge = first // self.width, last // self.width, torch.full_like(first, self.width - 1)
         within = top == bottom
         return [

@@ -1,4 +1,4 @@
-"""The masks that need no other: what each says about positions, and what it knows about itself; a rule of one's own."""
+"""The primitive masks: what each says about positions, and what it knows about itself; and a user's own rule."""
 
 import inspect
 import math
@@ -47,7 +47,7 @@ class SlidingWindow(Mask, kind="sliding_window"):
     radius: int
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.radius < 0:
             raise ValueError(f"sliding_window needs radius >= 0, got {self.radius}")
 
@@ -66,7 +66,7 @@ class Dilated(Mask, kind="dilated"):
     dilation: int
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.radius < 0 or self.dilation < 1:
             raise ValueError(
                 f"dilated needs radius >= 0 and dilation >= 1, got radius={self.radius}, dilation={self.dilation}"
@@ -92,7 +92,7 @@ class GlobalTokens(Mask, kind="global_tokens"):
     def __post_init__(self):
         positions = self.positions.tolist() if isinstance(self.positions, Tensor) else self.positions
         if not isinstance(positions, Sequence | set | frozenset) or not all(
-            isinstance(each, int) for each in positions
+            isinstance(position, int) for position in positions
         ):
             raise ValueError(f"global_tokens needs a list of positions, got {positions!r}; write e.g. [0]")
         if min(positions, default=0) < 0:
@@ -107,17 +107,17 @@ class GlobalTokens(Mask, kind="global_tokens"):
         return self.chosen(query) | self.chosen(key)
 
     def chosen(self, position: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Whether each position is one of them."""
+        """Return whether each position is one of them."""
         table: Tensor = self.table.to(position.device)  # type: ignore[attr-defined]
         return table[position.clamp(min=0, max=len(table) - 1)] & (position >= 0)
 
     def to(self, device: torch.device | str) -> Mask:
-        there = replace(self)
-        object.__setattr__(there, "table", self.table.to(device))  # type: ignore[attr-defined]
-        return there
+        moved = replace(self)
+        object.__setattr__(moved, "table", self.table.to(device))  # type: ignore[attr-defined]
+        return moved
 
     def own_runs(self, grid: Grid) -> Runs:
-        return grid.by_lines(self.chosen(grid.queries()), self.chosen(grid.keys()))
+        return grid.by_rows_and_columns(self.chosen(grid.queries()), self.chosen(grid.keys()))
 
     def __repr__(self) -> str:
         return f"global_tokens({list(self.positions)})"
@@ -131,7 +131,7 @@ class Blocks(Mask, kind="blocks"):
     pattern: Any  # a tensor or rows of numbers; kept as a tensor
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.size < 1:
             raise ValueError(f"blocks needs size >= 1, got {self.size}")
         pattern = torch.as_tensor(self.pattern).bool()
@@ -161,7 +161,7 @@ class BlockLocal(Mask, kind="block_local"):
     radius: int = 0
 
     def __post_init__(self):
-        self.make_whole()
+        self.check_integers()
         if self.size < 1 or self.radius < 0:
             raise ValueError(f"block_local needs size >= 1 and radius >= 0, got size={self.size}, radius={self.radius}")
 
@@ -169,7 +169,7 @@ class BlockLocal(Mask, kind="block_local"):
         return (query // self.size - key // self.size).abs() <= self.radius
 
     def own_runs(self, grid: Grid) -> Runs:
-        first, last = (each // self.size for each in grid.rows())  # our blocks that a row of the grid's spans
+        first, last = (query // self.size for query in grid.rows())  # the mask's blocks that a row of the grid spans
         return grid.by_range(
             (first - self.radius) * self.size,
             (last + self.radius + 1) * self.size - 1,
@@ -263,8 +263,8 @@ class Rule(Mask, kind="rule"):
         object.__setattr__(self, "positions_only", parameters == 2)
 
     def at(self, batch, head, query, key):
-        where = (query, key) if self.positions_only else (batch, head, query, key)  # type: ignore[attr-defined]
-        allowed = self.rule(*where)
+        arguments = (query, key) if self.positions_only else (batch, head, query, key)  # type: ignore[attr-defined]
+        allowed = self.rule(*arguments)
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             kind = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
             raise TypeError(f"a mask's rule returns a bool tensor, {self} returned {kind}; write e.g. query >= key")

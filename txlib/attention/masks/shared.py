@@ -1,7 +1,7 @@
-"""What the layers of a stack make of the same mask, worked out once for all of them.
+"""What the layers of a stack compute from the same mask, computed once for all of them.
 
-A stack opens `sharing` round its layers; they and their mechanisms ask `once`. Outside of a stack, and in code that is
-being compiled, `once` simply calls the function.
+A stack calls its layers within `sharing`; they and their mechanisms call `once`. Outside of a stack, and in code that
+is being compiled, `once` simply calls the function.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -14,16 +14,16 @@ from torch import Tensor
 
 from txlib.attention.masks.mask import Mask
 
-SHARED = (Mask, Tensor)  # what is told apart by identity
+SHARED = (Mask, Tensor)  # compared by identity
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 
 class SharedResults:
-    """Results of functions of shared masks and tensors, which are told apart by identity."""
+    """Results of functions of shared masks and tensors, which are compared by identity."""
 
     def __init__(self, *shared: Any):
-        self.shared = {id(value): value for value in shared}  # held, so that no other object can take their ids
+        self.shared = {id(value): value for value in shared}  # referenced, so that no other object gets their ids
         self.results: dict[Hashable, Any] = {}
 
 
@@ -52,8 +52,8 @@ def once(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Re
     """Return `function(*arguments)`, remembered if every mask and tensor among the arguments is shared.
 
     Args:
-        function: defined once, as the result is remembered by its identity; not a lambda.
-        arguments: masks and tensors, told apart by identity, and hashable values, such as lengths.
+        function: a module's function, not a lambda: the result is remembered by the function's identity.
+        arguments: masks and tensors, compared by identity, and hashable values, such as lengths.
     """
     if torch.compiler.is_compiling() or (current := CURRENT.get()) is None:
         return function(*arguments)

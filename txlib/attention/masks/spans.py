@@ -1,15 +1,15 @@
-"""Sets of whole numbers as spans: which distances a mask allows."""
+"""Sets of integers as spans: which distances a mask allows."""
 
 import math
 
 Spans = tuple[tuple[int | float, int | float], ...]
-"""Half-open (low, high), in order, apart from each other; the ends are whole numbers or infinite."""
+"""Half-open (low, high), in order, not adjacent; the ends are integers or infinite."""
 
 ALWAYS: Spans = ((-math.inf, math.inf),)
 
 
 def union(one: Spans, other: Spans) -> Spans:
-    """Numbers in either."""
+    """Return the numbers in either."""
     merged: list[tuple[int | float, int | float]] = []
     for low, high in sorted((*one, *other)):
         if merged and low <= merged[-1][1]:
@@ -20,27 +20,27 @@ def union(one: Spans, other: Spans) -> Spans:
 
 
 def complement(spans: Spans) -> Spans:
-    """Numbers in none of the spans."""
+    """Return the numbers in none of the spans."""
     ends = [-math.inf, *(end for span in spans for end in span), math.inf]
     return tuple((low, high) for low, high in zip(ends[::2], ends[1::2], strict=True) if low < high)
 
 
 def intersection(one: Spans, other: Spans) -> Spans:
-    """Numbers in both."""
+    """Return the numbers in both."""
     return complement(union(complement(one), complement(other)))
 
 
 def moved(spans: Spans, by: int) -> Spans:
-    """The numbers, each larger by so much."""
+    """Return the numbers, each increased by `by`."""
     return tuple((low + by, high + by) for low, high in spans)
 
 
 def within(spans: Spans, least: int, greatest: int) -> Spans:
-    """The part of the spans that lies between these numbers, which belong to it."""
+    """Return the part of the spans from the least to the greatest of these numbers, both included."""
     parts = ((max(low, least), min(high, greatest + 1)) for low, high in spans)
     return tuple((low, high) for low, high in parts if low < high)
 
 
 def hull(spans: Spans) -> tuple[int | float, int | float]:
-    """The least and the greatest number; (∞, -∞) of nothing."""
+    """Return the least and the greatest number; (∞, -∞) of no span."""
     return (spans[0][0], spans[-1][1] - 1) if spans else (math.inf, -math.inf)
