@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "", "builds": "setup check, map, notation, your progress"}
 # # Start here
 #
 # This course builds Transformers by hand. In each lesson you start from a problem, build the part that solves it out of
@@ -48,31 +48,37 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # %% [markdown]
 # ## 2 The course
 #
-# | Part | Lesson | | Minutes |
-# | --- | --- | --- | --- |
-# | I Attention | [01 From text to tensors](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 65 |
-# | | [02 Sequence to sequence: recurrent nets and Bahdanau's attention](02_seq2seq.ipynb) | [exercise](../exercises/exercise_02_seq2seq.ipynb) | 75 + 75 |
-# | | [03 Attention as a soft lookup](03_attention.ipynb) | [exercise](../exercises/exercise_03_attention.ipynb) | 50 + 70 |
-# | | [04 Many heads, self- and cross-attention](04_heads.ipynb) | [exercise](../exercises/exercise_04_heads.ipynb) | 75 + 75 |
-# | | [05 Where am I? Positions](05_positions.ipynb) | [exercise](../exercises/exercise_05_positions.ipynb) | 70 + 65 |
-# | | [06 The block](06_block.ipynb) | [exercise](../exercises/exercise_06_block.ipynb) | 75 + 65 |
-# | | [07 The Transformer, trained on real translation](07_transformer.ipynb) | [exercise](../exercises/exercise_07_transformer.ipynb) | 75 + 65 |
-# | II Language models | [08 GPT: guess the next token](08_gpt.ipynb) | [exercise](../exercises/exercise_08_gpt.ipynb) | 75 + 80 |
-# | | [09 Sampling: from probabilities to text](09_sampling.ipynb) | [exercise](../exercises/exercise_09_sampling.ipynb) | 75 + 85 |
-# | | [10 Decoding fast](10_decoding.ipynb) | [exercise](../exercises/exercise_10_decoding.ipynb) | 60 + 85 |
-# | | [11 BERT: read both ways](11_bert.ipynb) | [exercise](../exercises/exercise_11_bert.ipynb) | 65 + 70 |
-# | | [12 Fine-tuning](12_finetuning.ipynb) | [exercise](../exercises/exercise_12_finetuning.ipynb) | 75 + 70 |
-# | | [13 Today's decoder](13_todays_decoder.ipynb) | [exercise](../exercises/exercise_13_todays_decoder.ipynb) | 75 + 75 |
-# | | [14 Mixture of experts](14_experts.ipynb) | [exercise](../exercises/exercise_14_experts.ipynb) | 70 + 70 |
-# | | [15 The Universal Transformer](15_universal.ipynb) | [exercise](../exercises/exercise_15_universal.ipynb) | 70 + 75 |
-# | III Beyond text | [16 Vision: pixels as tokens](16_vision.ipynb) | [exercise](../exercises/exercise_16_vision.ipynb) | 75 + 85 |
-# | | [17 Music: distances that mean something](17_music.ipynb) | [exercise](../exercises/exercise_17_music.ipynb) | 75 + 90 |
-# | | [18 Sets and arrays](18_arrays.ipynb) | [exercise](../exercises/exercise_18_arrays.ipynb) | 75 + 100 |
-# | IV Efficiency | [19 The quadratic wall](19_wall.ipynb) | [exercise](../exercises/exercise_19_wall.ipynb) | 70 + 80 |
-# | | [20 Sparse patterns](20_sparse.ipynb) | [exercise](../exercises/exercise_20_sparse.ipynb) | 75 + 85 |
-# | | [21 Low rank, kernels, compression](21_low_rank.ipynb) | [exercise](../exercises/exercise_21_low_rank.ipynb) | 75 + 80 |
-# | | [22 FlashAttention](22_flash.ipynb) | [exercise](../exercises/exercise_22_flash.ipynb) | 70 + 95 |
-# | | [23 Training at scale](23_scale.ipynb) | [exercise](../exercises/exercise_23_scale.ipynb) | 90 + 100 |
+# <!-- lessons -->
+# | Lesson | What you build | | Minutes |
+# | --- | --- | --- | ---: |
+# | **I Attention** | | | |
+# | [01 From text to tensors](01_text.ipynb) | bytes, byte-pair encoding, embeddings | [exercise](../exercises/exercise_01_text.ipynb) | 65 + 65 |
+# | [02 Sequence to sequence](02_seq2seq.ipynb) | recurrent nets, gates, Bahdanau's attention | [exercise](../exercises/exercise_02_seq2seq.ipynb) | 90 + 75 |
+# | [03 Attention as a soft lookup](03_attention.ipynb) | a soft lookup: queries, keys, values, scaling, masks | [exercise](../exercises/exercise_03_attention.ipynb) | 55 + 75 |
+# | [04 Many heads, self- and cross-attention](04_heads.ipynb) | multi-head attention and cross-attention | [exercise](../exercises/exercise_04_heads.ipynb) | 100 + 75 |
+# | [05 Where am I? Positions](05_positions.ipynb) | sinusoidal, learned, relative, rotary, ALiBi | [exercise](../exercises/exercise_05_positions.ipynb) | 90 + 65 |
+# | [06 The block: residual, normalisation, feed-forward](06_block.ipynb) | residuals, normalization, feed-forward | [exercise](../exercises/exercise_06_block.ipynb) | 110 + 65 |
+# | [07 The encoder–decoder Transformer, trained on real translation](07_transformer.ipynb) | encoder and decoder, trained to translate | [exercise](../exercises/exercise_07_transformer.ipynb) | 95 + 65 |
+# | **II Language models** | | | |
+# | [08 GPT: guess the next token](08_gpt.ipynb) | next-token prediction, trained on Shakespeare; GPT-3's table | [exercise](../exercises/exercise_08_gpt.ipynb) | 65 + 80 |
+# | [09 Sampling: from probabilities to text](09_sampling.ipynb) | every sampler drawn, tasks as text to continue, in-context learning | [exercise](../exercises/exercise_09_sampling.ipynb) | 105 + 85 |
+# | [10 Decoding fast: the same text in less time](10_decoding.ipynb) | the cache, batches, fewer bits, speculative decoding | [exercise](../exercises/exercise_10_decoding.ipynb) | 80 + 85 |
+# | [11 BERT: read both ways](11_bert.ipynb) | masked words and next sentences: pre-training, vectors in context | [exercise](../exercises/exercise_11_bert.ipynb) | 70 + 75 |
+# | [12 Fine-tuning: one encoder, many tasks](12_finetuning.ipynb) | one encoder, five tasks; what attention looks at; three architectures | [exercise](../exercises/exercise_12_finetuning.ipynb) | 85 + 70 |
+# | [13 Today's decoder: from GPT-2 to Llama](13_todays_decoder.ipynb) | RMSNorm, SwiGLU, rotary, grouped and latent queries; a real Llama loaded by hand | [exercise](../exercises/exercise_13_todays_decoder.ipynb) | 100 + 75 |
+# | [14 Mixture of experts](14_experts.ipynb) | routing, collapse and its cures, compute per token | [exercise](../exercises/exercise_14_experts.ipynb) | 85 + 70 |
+# | [15 The Universal Transformer](15_universal.ipynb) | one block as a loop, halting for each position, chains deeper than in training | [exercise](../exercises/exercise_15_universal.ipynb) | 75 + 75 |
+# | **III Beyond text** | | | |
+# | [16 Vision: pixels as tokens](16_vision.ipynb) | pixels as tokens, non-local blocks, local attention against convolution, the Vision Transformer; what each is told about pictures | [exercise](../exercises/exercise_16_vision.ipynb) | 105 + 85 |
+# | [17 Music: distances that mean something](17_music.ipynb) | chorales as tokens, distances that mean something, skewing as arithmetic on addresses, a chorale finished and heard | [exercise](../exercises/exercise_17_music.ipynb) | 90 + 90 |
+# | [18 Sets and arrays](18_arrays.ipynb) | invariance, Deep Sets, the Set Transformer, learned clustering; the Perceiver for pixels, bytes and both; Perceiver IO | [exercise](../exercises/exercise_18_arrays.ipynb) | 100 + 100 |
+# | **IV Efficiency** | | | |
+# | [19 The quadratic wall](19_wall.ipynb) | what a block costs, counted and measured; the table of 2017 row by row; why contexts ended at 512 | [exercise](../exercises/exercise_19_wall.ipynb) | 80 + 80 |
+# | [20 Sparse patterns](20_sparse.ipynb) | windows, gaps, global tokens, random blocks: drawn, counted, run block by block; what each of them loses | [exercise](../exercises/exercise_20_sparse.ipynb) | 90 + 110 |
+# | [21 Low rank, kernels, compression](21_low_rank.ipynb) | Linformer, Nyström, linear attention as a recurrent net, Performer, T-DMCA | [exercise](../exercises/exercise_21_low_rank.ipynb) | 95 + 80 |
+# | [22 FlashAttention](22_flash.ipynb) | softmax in one pass, tiles, memory measured, a Triton kernel line by line | [exercise](../exercises/exercise_22_flash.ipynb) | 65 + 95 |
+# | [23 Training at scale](23_scale.ipynb) | where memory goes, 16 bits, checkpointing; four ways to split a model over processes; scaling laws, and what a run costs | [exercise](../exercises/exercise_23_scale.ipynb) | 130 + 100 |
+# <!-- end of lessons -->
 #
 # Each lesson says which earlier ones it rests on. **You need** Python, some torch (`nn.Module`, `backward()`), matrix
 # products and the chain rule. Begin with [01](01_text.ipynb), or, if you came for attention, with [03](03_attention.ipynb).

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "I Attention", "builds": "bytes, byte-pair encoding, embeddings"}
 # # 01 · From text to tensors
 #
 # **After this lesson you will be able to**
@@ -8,7 +8,7 @@
 # - say what a larger vocabulary saves and what it costs, and explain the oddities of GPT-2's;
 # - turn token ids into vectors, and compare vectors with the dot product and the cosine.
 #
-# **You need** Python and a little torch. **It takes** about 60 minutes to read and try; all cells together run in less
+# **You need** Python and a little torch. **It takes** about 65 minutes to read and try; all cells together run in less
 # than a minute on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "I Attention", "builds": "recurrent nets, gates, Bahdanau's attention"}
 # # 02 · Sequence to sequence
 #
 # **After this lesson you will be able to**
@@ -8,7 +8,7 @@
 # - explain Bahdanau's attention as the cure, build it, and read its alignments;
 # - count the steps that wait for one another, and say why people wanted to be rid of recurrence.
 #
-# **You need** lesson 01, matrix products, and the chain rule. **It takes** about 75 minutes to read and try; all cells
+# **You need** lesson 01, matrix products, and the chain rule. **It takes** about 90 minutes to read and try; all cells
 # together run in about a minute and a half on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "I Attention", "builds": "a soft lookup: queries, keys, values, scaling, masks"}
 # # 03 · Attention as a soft lookup
 #
 # **After this lesson you will be able to**
@@ -11,7 +11,7 @@
 # Lesson 02 met attention inside a recurrent net: a score, a softmax, an average. Here it stands by itself. (You can also
 # begin here.)
 #
-# **You need** matrix products, the softmax, and a little torch. **It takes** about 50 minutes to read and try; all
+# **You need** matrix products, the softmax, and a little torch. **It takes** about 55 minutes to read and try; all
 # cells together run in about a minute on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "I Attention", "builds": "multi-head attention and cross-attention"}
 # # 04 · Many heads, self- and cross-attention
 #
 # **After this lesson you will be able to**
@@ -11,7 +11,7 @@
 # - let one sentence attend to another: cross-attention, with its padding mask on the right axis;
 # - save memory with fewer keys and values, and time with a cache.
 #
-# **You need** [lesson 03](03_attention.ipynb). **It takes** about 75 minutes to read and try; all cells together run
+# **You need** [lesson 03](03_attention.ipynb). **It takes** about 100 minutes to read and try; all cells together run
 # in about a minute and a half on a laptop.
 
 # %% [markdown]

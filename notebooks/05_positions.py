@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "I Attention", "builds": "sinusoidal, learned, relative, rotary, ALiBi"}
 # # 05 · Where am I? Positions
 #
 # **After this lesson you will be able to**
@@ -8,7 +8,7 @@
 # - say for each whether it knows *places* or *distances*, and prove it with numbers;
 # - predict, and measure, what each does on a text longer than any it was trained on.
 #
-# **You need** lessons 03 and 04, sine and cosine. **It takes** about 70 minutes to read and try; all cells together run
+# **You need** lessons 03 and 04, sine and cosine. **It takes** about 90 minutes to read and try; all cells together run
 # in about a minute on a laptop.
 
 # %% [markdown]

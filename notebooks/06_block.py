@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "I Attention", "builds": "residuals, normalization, feed-forward"}
 # # 06 · The block: residual, normalisation, feed-forward
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - build Adam, and say what its two moments, the bias correction and ε are for;
 # - count a block's parameters and operations in your head.
 #
-# **You need** lessons 03 to 05. **It takes** about 75 minutes to read and try; all cells together run in about a
+# **You need** lessons 03 to 05. **It takes** about 110 minutes to read and try; all cells together run in about a
 # minute on a laptop. Most of that is 75 tiny language models that we train to see which parts matter.
 
 # %% [markdown]

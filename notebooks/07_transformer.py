@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "I Attention", "builds": "encoder and decoder, trained to translate"}
 # # 07 · The encoder–decoder Transformer, trained on real translation
 #
 # **After this lesson you will be able to**
@@ -10,7 +10,7 @@
 # - recognise a model that has cheated in training;
 # - count the parameters and the training cost of the paper's models.
 #
-# **You need** lesson 01 and lessons 03 to 06. **It takes** about 75 minutes to read and try; all cells together run in
+# **You need** lesson 01 and lessons 03 to 06. **It takes** about 95 minutes to read and try; all cells together run in
 # about a minute on a laptop. Most of that is training.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "next-token prediction, trained on Shakespeare; GPT-3's table"}
 # # 08 · GPT: guess the next token
 #
 # **After this lesson you will be able to**
@@ -8,7 +8,7 @@
 # - prove that the causal mask gives $n$ lessons from one pass, and recognise a model whose mask leaks;
 # - count GPT-2 and GPT-3, to the last parameter, and say where their operations and their memory go.
 #
-# **You need** lessons 03 to 07. **It takes** about 75 minutes to read and try; all cells together run in about a minute
+# **You need** lessons 03 to 07. **It takes** about 65 minutes to read and try; all cells together run in about a minute
 # on a laptop. Most of that is training.
 
 # %% [markdown]

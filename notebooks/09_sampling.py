@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "every sampler drawn, tasks as text to continue, in-context learning"}
 # # 09 · Sampling: from probabilities to text
 #
 # **After this lesson you will be able to**
@@ -10,7 +10,7 @@
 # - put a task as text to continue, use a language model as a classifier, and find out honestly whether it is one;
 # - say what in-context learning is, and measure it.
 #
-# **You need** lessons 03 to 08. **It takes** about 75 minutes to read and try; section 5 is a good place for a break.
+# **You need** lessons 03 to 08. **It takes** about 105 minutes to read and try; section 5 is a good place for a break.
 # All cells together run in about a minute on a laptop. Nothing is trained here: the course comes with a small real
 # model.
 

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "the cache, batches, fewer bits, speculative decoding"}
 # # 10 · Decoding fast: the same text in less time
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - round weights to 8 bits and fewer, and measure what that costs;
 # - build speculative decoding, derive its rule, and test that its texts are distributed as before.
 #
-# **You need** lessons 03 to 06, 08 and 09. **It takes** about 60 minutes to read and try; after section 5 is a good
+# **You need** lessons 03 to 06, 08 and 09. **It takes** about 80 minutes to read and try; after section 5 is a good
 # place for a break. All cells together run in about a minute on a laptop. Nothing is trained here.
 
 # %% [markdown]

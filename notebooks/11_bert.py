@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "masked words and next sentences: pre-training, vectors in context"}
 # # 11 · BERT: read both ways
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - ask a pre-trained BERT for missing words, and compare it with readers that only count;
 # - show that its vectors tell two meanings of one word apart.
 #
-# **You need** lessons 01 and 03 to 08. **It takes** about 65 minutes to read and try; all cells together run in
+# **You need** lessons 01 and 03 to 08. **It takes** about 70 minutes to read and try; all cells together run in
 # about a minute on a laptop.
 
 # %% [markdown]

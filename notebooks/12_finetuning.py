@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "one encoder, five tasks; what attention looks at; three architectures"}
 # # 12 · Fine-tuning: one encoder, many tasks
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - measure what the heads of a pre-trained BERT look at, also in grammar;
 # - choose between an encoder, a decoder and an encoder–decoder.
 #
-# **You need** lessons 08 and 11. **It takes** about 75 minutes to read and try; all cells together run in little more
+# **You need** lessons 08 and 11. **It takes** about 85 minutes to read and try; all cells together run in little more
 # than a minute on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "RMSNorm, SwiGLU, rotary, grouped and latent queries; a real Llama loaded by hand"}
 # # 13 · Today's decoder: from GPT-2 to Llama
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - read a checkpoint by hand, fill your own model with it, and find out which part is wired wrongly when the text looks
 #   odd.
 #
-# **You need** lessons 05, 06, 08 and 10. **It takes** about 75 minutes to read and try; all cells together run in a
+# **You need** lessons 05, 06, 08 and 10. **It takes** about 100 minutes to read and try; all cells together run in a
 # good minute on a laptop. Most of that is eleven small language models, trained one after another.
 
 # %% [markdown]

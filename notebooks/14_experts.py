@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "routing, collapse and its cures, compute per token"}
 # # 14 · Mixture of experts
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - say what Switch and Mixtral do differently, and count Mixtral's 46.7 billion parameters, of which 12.9 work;
 # - look into a router and say honestly what its experts have specialised in.
 #
-# **You need** lessons 06 and 08. **It takes** about 70 minutes to read and try; all cells together run in about a
+# **You need** lessons 06 and 08. **It takes** about 85 minutes to read and try; all cells together run in about a
 # minute on a laptop. Most of that is five small language models.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "II Language models", "builds": "one block as a loop, halting for each position, chains deeper than in training"}
 # # 15 · The Universal Transformer
 #
 # **After this lesson you will be able to**
@@ -10,7 +10,7 @@
 # - measure who can follow a chain further than it was trained for: a stack, a loop, or a loop that halts;
 # - say when halting saves computation, and when it only looks as if it did.
 #
-# **You need** lessons 05 and 06. **It takes** about 70 minutes to read and try; all cells together run in about a
+# **You need** lessons 05 and 06. **It takes** about 75 minutes to read and try; all cells together run in about a
 # minute on a laptop. Most of that is three small models.
 
 # %% [markdown]

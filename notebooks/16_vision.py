@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "III Beyond text", "builds": "pixels as tokens, non-local blocks, local attention against convolution, the Vision Transformer; what each is told about pictures"}
 # # 16 · Vision: pixels as tokens
 #
 # **After this lesson you will be able to**
@@ -12,7 +12,7 @@
 #   picture;
 # - measure what little data does to it, and what augmentation mends.
 #
-# **You need** lessons 04 to 06; lesson 03's masks. **It takes** about 75 minutes to read and try; all cells together
+# **You need** lessons 04 to 06; lesson 03's masks. **It takes** about 105 minutes to read and try; all cells together
 # run in about a minute on a laptop.
 
 # %% [markdown]

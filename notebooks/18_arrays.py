@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "III Beyond text", "builds": "invariance, Deep Sets, the Set Transformer, learned clustering; the Perceiver for pixels, bytes and both; Perceiver IO"}
 # # 18 · Sets and arrays
 #
 # **After this lesson you will be able to**
@@ -10,7 +10,7 @@
 # - build a Perceiver, which reads pixels, bytes, or both at once, and say what its positions are good for;
 # - ask it for outputs of any number and kind with queries: Perceiver IO.
 #
-# **You need** lessons 03 to 06, 05 most of all; 07, 11 and 15 help. **It takes** about 75 minutes to read and try;
+# **You need** lessons 03 to 06, 05 most of all; 07, 11 and 15 help. **It takes** about 100 minutes to read and try;
 # all cells together run in about a minute on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "IV Efficiency", "builds": "what a block costs, counted and measured; the table of 2017 row by row; why contexts ended at 512"}
 # # 19 · The quadratic wall
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - check the famous table of attention, recurrent and convolutional layers row by row, on real layers;
 # - say why contexts ended at 512 and 1,024, what a text loses when you just cut it, and which ways lead round the wall.
 #
-# **You need** lessons 02, 04, 06, 08 and 10. **It takes** about 70 minutes to read and try; all cells together run in
+# **You need** lessons 02, 04, 06, 08 and 10. **It takes** about 80 minutes to read and try; all cells together run in
 # half a minute on a laptop. Nothing is trained here.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "IV Efficiency", "builds": "windows, gaps, global tokens, random blocks: drawn, counted, run block by block; what each of them loses"}
 # # 20 · Sparse patterns
 #
 # **After this lesson you will be able to**
@@ -11,7 +11,7 @@
 # - show what random pairs are good for, and what they are not;
 # - measure what each pattern loses, on a task that one fact decides, and on one that needs all of them.
 #
-# **You need** lessons 03 and 19. **It takes** about 75 minutes to read and try; all cells together run in about a
+# **You need** lessons 03 and 19. **It takes** about 90 minutes to read and try; all cells together run in about a
 # minute on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "IV Efficiency", "builds": "Linformer, Nystr\u00f6m, linear attention as a recurrent net, Performer, T-DMCA"}
 # # 21 · Low rank, kernels, compression
 #
 # **After this lesson you will be able to**
@@ -11,7 +11,7 @@
 # - shorten keys and values by a convolution, without a look into the future;
 # - put all of them on one plane, error against operations, and say why dense attention is still what most models use.
 #
-# **You need** lessons 02 to 04, 08 and 11; 13, 19 and 20 help. **It takes** about 75 minutes to read and try; all cells
+# **You need** lessons 02 to 04, 08 and 11; 13, 19 and 20 help. **It takes** about 95 minutes to read and try; all cells
 # together run in about half a minute on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "IV Efficiency", "builds": "softmax in one pass, tiles, memory measured, a Triton kernel line by line"}
 # # 22 · FlashAttention
 #
 # **After this lesson you will be able to**
@@ -9,7 +9,7 @@
 # - read a Triton kernel line by line, and run it without a GPU;
 # - say in honest sentences what FlashAttention 1, 2 and 3 each changed.
 #
-# **You need** lessons 03, 08 and 10. **It takes** about 70 minutes to read and try; all cells together run in about a
+# **You need** lessons 03, 08 and 10. **It takes** about 65 minutes to read and try; all cells together run in about a
 # minute on a laptop.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] lesson={"part": "IV Efficiency", "builds": "where memory goes, 16 bits, checkpointing; four ways to split a model over processes; scaling laws, and what a run costs"}
 # # 23 · Training at scale
 #
 # **After this lesson you will be able to**
@@ -10,7 +10,7 @@
 #   yourself, and plan a fourth on paper;
 # - fit a scaling law, say how far it can be trusted, and say what a run costs in operations, money and energy.
 #
-# **You need** lessons 06, 07, 08 and 22. **It takes** about 90 minutes to read and try; after section 6 is a good place
+# **You need** lessons 06, 07, 08 and 22. **It takes** about 130 minutes to read and try; after section 6 is a good place
 # for a break. All cells together run in a minute and a half on a laptop. A GPU is not needed: two or three processes on
 # your processor stand for as many.
 

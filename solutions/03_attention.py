@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 03 · Attention
 #
-# Six tasks, 16 points, about 70 minutes. They use what [lesson 03](../notebooks/03_attention.ipynb) built, in places
+# Six tasks, 16 points, about 75 minutes. They use what [lesson 03](../notebooks/03_attention.ipynb) built, in places
 # where the lesson has not been.
 #
 # Replace each `raise NotImplementedError` by your answer, run the cell, then run the check below it. A check tells you

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 11 · BERT
 #
-# Five tasks, 16 points, about 70 minutes. They belong to lesson [11 BERT](../notebooks/11_bert.ipynb). Run the cells from
+# Five tasks, 16 points, about 75 minutes. They belong to lesson [11 BERT](../notebooks/11_bert.ipynb). Run the cells from
 # the top; fill in where it says *your turn*, then run the check below it. You may check as often as you like.
 #
 # The answers are yours to write: one that calls txlib, or what a task rules out, is flagged for your teacher.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercise 20 · Sparse patterns
 #
-# Seven tasks, 19 points, about 85 minutes. They belong to lesson [20 Sparse patterns](../notebooks/20_sparse.ipynb).
+# Seven tasks, 19 points, about 110 minutes. They belong to lesson [20 Sparse patterns](../notebooks/20_sparse.ipynb).
 # Run the cells from the top; fill in where it says *your turn*, then run the check below it. You may check as often as
 # you like.
 #

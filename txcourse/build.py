@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from txcourse.lessons import problems
 from txcourse.paths import course_folder
 from txgrade import notebook_runner
 
@@ -57,9 +58,16 @@ def run_lesson(lesson: Any) -> Any:
 
 
 def build(source: Path | str) -> float:
-    """Run a lesson and write its .ipynb, or leave the old one if a cell fails. Returns the seconds it took."""
-    start = time.perf_counter()
-    notebook_runner.write_notebook(Path(source).with_suffix(".ipynb"), run_lesson(read_lesson(source)))
+    """Run a lesson and write its .ipynb, or leave the old one if a cell fails. Returns the seconds it took.
+
+    Raises:
+        ValueError: the lesson says something wrong of itself, or links to a lesson that isn't there.
+    """
+    start, source = time.perf_counter(), Path(source)
+    lesson = read_lesson(source)
+    if source.parent.name == "notebooks" and (wrong := list(problems(source.parents[1], source.stem, lesson))):
+        raise ValueError("\n".join(wrong))
+    notebook_runner.write_notebook(source.with_suffix(".ipynb"), run_lesson(lesson))
     return time.perf_counter() - start
 
 
@@ -74,7 +82,7 @@ def main(arguments: list[str]) -> None:
     for source in sources:
         try:
             print(f"{source.stem}: {build(source):.0f} s")
-        except (FileNotFoundError, notebook_runner.Stopped) as error:
+        except (ValueError, FileNotFoundError, notebook_runner.Stopped) as error:
             failed = True
             print(f"{source.stem}: {getattr(error, 'trace', error)}", file=sys.stderr)
     sys.exit(failed)

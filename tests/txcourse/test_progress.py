@@ -7,15 +7,18 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from txcourse.lessons import WORDS_PER_MINUTE
 from txcourse.progress import next_steps, progress
 from txgrade.checking.progress import Row, keep
 
-TABLE = """| Part | Lesson | | Minutes |
-| --- | --- | --- | --- |
-| I One | [01 Text](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 40 |
-| | [02 Nets](02_nets.ipynb) | [exercise](../exercises/exercise_02_nets.ipynb) | 70 + 80 |
-| II Two | [03 Wall](03_wall.ipynb) | [exercise](../exercises/exercise_03_wall.ipynb) | 50 + 60 |
-| | 04 to come | coming | |"""
+
+def write(path, cells):
+    """Write a notebook of texts, each with its cell's metadata."""
+    path.parent.mkdir(exist_ok=True)
+    made = [
+        {"cell_type": "markdown", "source": text.splitlines(keepends=True), "metadata": meta} for text, meta in cells
+    ]
+    path.write_text(json.dumps({"cells": made}))
 
 
 def row(points=0.0, when=None, task="a", exercise="03_x"):
@@ -26,11 +29,19 @@ def row(points=0.0, when=None, task="a", exercise="03_x"):
 def mapped(tmp_path, monkeypatch):
     """Keep rows, and return what lesson 00 of a course of three lessons shows: `mapped(row, …)`."""
     monkeypatch.setenv("TXGRADE_HOME", str(tmp_path / "home"))  # no test touches a real learner's progress
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "exercises").mkdir()
     (tmp_path / "pyproject.toml").write_text("[tool.txgrade]\n")
-    cells = [{"cell_type": "markdown", "source": TABLE.splitlines(keepends=True)}]
-    (tmp_path / "notebooks" / "00_start_here.ipynb").write_text(json.dumps({"cells": cells}))
+    for name, title, part, reading, practice in (
+        ("00_start_here", "Start", "", 5, 0),
+        ("01_text", "01 · Text", "I One", 60, 40),
+        ("02_nets", "02 · Nets", "I One", 70, 80),
+        ("03_wall", "03 · Wall", "II Two", 50, 60),
+    ):
+        facts = {"lesson": {"part": part, "builds": "it"}}
+        prose = " ".join(["word"] * (WORDS_PER_MINUTE * reading - 2))
+        write(tmp_path / "notebooks" / f"{name}.ipynb", [(f"# {title}", facts), (prose, {})])
+        if practice:
+            tasks = [(f"### Task 1 · One   ●●○○○ · {practice} minutes · 2 points", {})]
+            write(tmp_path / "exercises" / f"exercise_{name}.ipynb", tasks)
     monkeypatch.chdir(tmp_path / "notebooks")
 
     def show(*rows):
@@ -46,7 +57,8 @@ def test_the_map_begins_at_the_first_lesson(mapped):
         "| ○ | [01 Text](../notebooks/01_text.ipynb) | [not begun](../exercises/exercise_01_text.ipynb) | 60 + 40 |"
         in shown
     )
-    assert "you are here" not in shown and "04" not in shown
+    assert "you are here" not in shown and "Start" not in shown
+    assert shown.count("| | **I One** | | |") == shown.count("| | **II Two** | | |") == 1
     assert "**Next:** [01 Text](../notebooks/01_text.ipynb), about 100 minutes with its exercise." in shown
     assert "about 6 hours left" in shown
 
@@ -69,10 +81,10 @@ def test_an_exercise_from_elsewhere_is_on_the_map_too(mapped):
     assert "| ◐ begun | 99_own | 1 of 2 points | |" in mapped(row(1, "1", "a", "99_own"))
 
 
-def test_the_courses_own_table_is_read(monkeypatch):
+def test_every_exercise_of_the_course_is_on_the_map(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     exercises = [path.stem for path in sorted(Path("exercises").glob("*.ipynb"))]
-    assert [f"exercise_{lesson.name}" for lesson in progress().lessons] == exercises
+    assert [f"exercise_{member.lesson.name}" for member in progress().lessons] == exercises
 
 
 def test_outside_the_course_it_is_a_table(mapped, tmp_path, monkeypatch):

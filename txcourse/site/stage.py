@@ -3,17 +3,21 @@
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from txcourse.lessons import START, Lesson, read_lessons
 from txcourse.site import papers, reference
 from txcourse.site.opening import FOLDER, for_colab, put_opening
 from txcourse.site.places import put_labels, sections
 
-PARTS = {"I": "1_attention", "II": "2_language", "III": "3_beyond", "IV": "4_efficiency"}
+PARTS = {  # of the course, and the page of each
+    "I Attention": "1_attention",
+    "II Language models": "2_language",
+    "III Beyond text": "3_beyond",
+    "IV Efficiency": "4_efficiency",
+}
 PAGES = ("HELP", "CHANGELOG", "CONTRIBUTING", "SECURITY")  # in addition to docs/
-MAP = "notebooks/00_start_here.ipynb"  # the table of the course, and the notation, are written there
 
 
 class NotReady(ValueError):
@@ -22,20 +26,6 @@ class NotReady(ValueError):
     def __init__(self, problems: list[str]):
         super().__init__("\n".join(problems))
         self.problems = problems
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """A row of the course's table."""
-
-    part: str  # "I", "II" …
-    title: str  # "03 Attention as a soft lookup"
-    notebook: str  # "03_attention"
-    minutes: str  # "50 + 70": reading, exercise
-
-    @property
-    def exercise(self) -> str:
-        return f"exercise_{self.notebook}"
 
 
 def stage(course: Path, out: Path, repository: str = "") -> None:
@@ -67,8 +57,8 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
     for path in sorted([*course.glob("docs/**/*.md"), *(course / f"{name}.md" for name in PAGES)]):
         name = path.relative_to(course / "docs" if "docs" in path.relative_to(course).parts else course).as_posix()
         files[name] = path.read_text(encoding="utf-8").replace("](docs/", "](")
-    start = nbformat.read(course / MAP, as_version=4)
-    lessons = course_map(start)
+    start = nbformat.read(course / "notebooks" / f"{START}.ipynb", as_version=4)  # the notation is written there
+    lessons = read_lessons(course)
     for part, page in PARTS.items():
         files[f"parts/{page}.md"] += contents([lesson for lesson in lessons if lesson.part == part])
     files |= reference.pages()
@@ -127,26 +117,14 @@ def promote_headings(notebook: Any) -> None:
             cell.source = re.sub(r"^##(?=#+ )", "#", cell.source, flags=re.MULTILINE)
 
 
-def course_map(start: Any) -> list[Lesson]:
-    """The table of lesson 00, row by row; a lesson that is still to come is left out."""
-    row = re.compile(
-        r"\|\s*(?P<part>[IV]*)[^|]*\|\s*\[(?P<title>[^]]+)\]\((?P<notebook>\w+)\.ipynb\)\s*\|[^|]+\|\s*(?P<minutes>[^|]*\S)\s*\|"
-    )
-    lessons: list[Lesson] = []
-    for line in "\n".join(cell.source for cell in start.cells).splitlines():
-        if found := row.match(line):
-            lessons.append(Lesson(**found.groupdict() | {"part": found["part"] or lessons[-1].part}))
-    return lessons
-
-
 def contents(lessons: list[Lesson]) -> str:
     """A part's table, and its place in the book: each lesson is followed by its exercise."""
     rows = [
-        f"| [{lesson.title}](../notebooks/{lesson.notebook}.ipynb) "
-        f"| [exercise](../exercises/{lesson.exercise}.ipynb) | {lesson.minutes} |"
+        f"| [{lesson.title}](../notebooks/{lesson.name}.ipynb) "
+        f"| [exercise](../exercises/exercise_{lesson.name}.ipynb) | {lesson.reading} + {lesson.practice} |"
         for lesson in lessons
     ]
-    pages = [f"/notebooks/{lesson.notebook}\n/exercises/{lesson.exercise}" for lesson in lessons]
+    pages = [f"/notebooks/{lesson.name}\n/exercises/exercise_{lesson.name}" for lesson in lessons]
     return "\n".join(
         [
             "",

@@ -12,12 +12,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from txcourse.lessons import read_lessons
 from txgrade.authoring.exercise import read_exercise
 from txgrade.sandbox import probe
 
 COURSE = Path(__file__).parents[3]
 PAGE = (COURSE / "docs" / "teaching.md").read_text(encoding="utf-8")
-MINUTES = re.compile(r"\[(\d\d) [^\]]+\]\([^)]*\) \| \[exercise\]\([^)]*\) \| (\d+) \+ (\d+) \|")
 NEEDS_ROOT = ("sudo", "install", "for page", "echo")
 
 
@@ -29,9 +29,8 @@ def table(heading):
 
 
 def minutes():
-    """Of each lesson and its exercise together, by number, as lesson 00 has them."""
-    text = (COURSE / "notebooks" / "00_start_here.py").read_text(encoding="utf-8")
-    return {number: int(lesson) + int(exercise) for number, lesson, exercise in MINUTES.findall(text)} | {"00": 0}
+    """Of each lesson and its exercise together, by number."""
+    return {lesson.number: lesson.reading + lesson.practice for lesson in read_lessons(COURSE)} | {"00": 0}
 
 
 def numbers(cell):

@@ -4,7 +4,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from txcourse.site.stage import NotReady, course_map, stage, unfinished
+from txcourse.site.stage import NotReady, stage, unfinished
 
 SILENT = {"image/png": "AAAA", "text/html": '<figure><img alt="" src="data:image/png;base64,AAAA"></figure>'}
 SPEAKING = {
@@ -44,19 +44,3 @@ def test_no_page_is_made_of_an_unfinished_course(tmp_path):
     with pytest.raises(NotReady, match="notebooks/01_text.ipynb: cell 2, 'x = 1' has not been run"):
         stage(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_table_of_the_course():
-    table = """| Part | Lesson | | Minutes |
-| --- | --- | --- | --- |
-| I Attention | [01 From text](01_text.ipynb) | [exercise](../exercises/exercise_01_text.ipynb) | 60 + 65 |
-| | [02 Recurrent nets](02_seq2seq.ipynb) | [exercise](../exercises/exercise_02_seq2seq.ipynb) | 75 + 75 |
-| IV Efficiency | [19 Costs](19_wall.ipynb) | [exercise](../exercises/exercise_19_wall.ipynb) | 70 + 80 |
-| | 23 training at scale | coming | |"""
-    found = course_map(new_notebook(cells=[new_markdown_cell("# Start"), new_markdown_cell(table)]))
-    assert [(each.part, each.notebook, each.minutes) for each in found] == [
-        ("I", "01_text", "60 + 65"),
-        ("I", "02_seq2seq", "75 + 75"),
-        ("IV", "19_wall", "70 + 80"),
-    ]
-    assert found[0].title == "01 From text" and found[0].exercise == "exercise_01_text"

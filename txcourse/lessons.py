@@ -1,0 +1,177 @@
+"""The lessons of the course: what each says of itself, and the tables that are made from it.
+
+The first cell of a lesson holds its front matter: `# %% [markdown] lesson={"part": "I Attention", "builds": "masks"}`.
+
+python -m txcourse.lessons      # rewrites the tables of lesson 00 and of the README
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from txcourse.paths import course_folder
+
+START = "00_start_here"
+WORDS_PER_MINUTE, SECONDS_PER_LINE = 180, 8  # of prose that is read, of code that is read and run
+HEADING = re.compile(r"# +(?:(\d\d) · )?(.+)")
+LINK = re.compile(r"\]\(([^)#:]+\.ipynb)")
+CLAIM = re.compile(r"\babout (\d+) minutes")
+TASK = re.compile(r"^### Task .*· (\d+) minutes", re.MULTILINE)
+TABLE = re.compile(r"(<!-- (lessons|tracks) -->\n).*?((?:# )?<!-- end of \2 -->)", re.DOTALL)
+TRACKS = {  # numbers of lessons, for those who don't want all of them
+    "Attention in a day": "03 04 05 06 07",
+    "Language models": "01 03 04 05 06 08 09 10 13",
+    "Efficiency": "03 04 08 19 20 21 22",
+}
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson and its exercise, in minutes of reading and of practice."""
+
+    name: str  # "03_attention": of its notebook, and of its exercise
+    title: str  # "03 Attention as a soft lookup"
+    part: str  # "I Attention"; empty for lesson 00
+    builds: str
+    reading: int
+    practice: int
+
+    @property
+    def number(self) -> str:
+        return self.name[:2]
+
+
+def read_lessons(course: Path) -> list[Lesson]:
+    """Return the lessons of a course in their order, without lesson 00; notebooks without front matter are left out."""
+    lessons = [read_lesson(course, path.stem) for path in sorted(course.glob("notebooks/[0-9]*.ipynb"))]
+    return [lesson for lesson in lessons if lesson and lesson.part]
+
+
+def read_lesson(course: Path, name: str) -> Lesson | None:
+    """Return what a lesson's notebook and its exercise say; None if the notebook can't be read or says nothing."""
+    try:
+        cells = json.loads((course / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        facts = cells[0]["metadata"]["lesson"]
+        title = _title("".join(cells[0]["source"])) or name
+        reading = reading_minutes((cell["cell_type"], "".join(cell["source"]), cell["metadata"]) for cell in cells)
+        return Lesson(name, title, facts["part"], facts["builds"], reading, _practice(course, name))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def title_of(notebook: Path) -> str:
+    """Return the title of a notebook, with its number; nothing if it has none."""
+    try:
+        return _title("".join(json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]["source"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _title(source: str) -> str:
+    heading = HEADING.match(source)
+    return " ".join(filter(None, heading.groups())).strip() if heading else ""
+
+
+def reading_minutes(cells: Any) -> int:
+    """Return the minutes that it takes to read a lesson, to the nearest five: prose by its words, code by its lines.
+
+    Args:
+        cells: pairs of a cell's type, source and metadata. Code that is folded away costs nothing.
+    """
+    words = lines = 0
+    for kind, source, metadata in cells:
+        if kind == "markdown":
+            words += len(re.findall(r"\w[\w'’-]*", re.sub(r"\$[^$]*\$", " x ", source)))
+        elif not metadata.get("jupyter", {}).get("source_hidden"):
+            lines += sum(bool(line.strip()) for line in source.splitlines())
+    return to_five(words / WORDS_PER_MINUTE + lines * SECONDS_PER_LINE / 60)
+
+
+def practice_minutes(text: str) -> int:
+    """Return the minutes that an exercise's tasks take together, to the nearest five."""
+    return to_five(sum(map(int, TASK.findall(text))))
+
+
+def to_five(minutes: int | float) -> int:
+    return max(5, 5 * round(minutes / 5))
+
+
+def _practice(course: Path, name: str) -> int:
+    path = course / "exercises" / f"exercise_{name}.ipynb"
+    if not path.is_file():
+        return 0
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return practice_minutes("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"))
+
+
+def problems(course: Path, name: str, lesson: Any) -> Iterator[str]:
+    """Yield what a lesson says wrongly of itself or of the course, each with its place."""
+    facts = lesson.cells[0].metadata.get("lesson", {}) if lesson.cells else {}
+    if not {"part", "builds"} <= facts.keys():
+        line = '# %% [markdown] lesson={"part": …, "builds": …}'
+        yield f"notebooks/{name}.py has no front matter: begin it with `{line}`"
+    elif facts["part"]:
+        minutes = reading_minutes((cell.cell_type, cell.source, cell.metadata) for cell in lesson.cells)
+        claims = CLAIM.findall(re.sub(r"\s+", " ", lesson.cells[0].source))
+        if claims != [str(minutes)]:
+            yield f"notebooks/{name}.py, first cell: claims {claims or 'no'} minutes; write “about {minutes} minutes”"
+    for number, cell in enumerate(lesson.cells, start=1):
+        for link in LINK.findall(cell.source) if cell.cell_type == "markdown" else []:
+            source = (course / "notebooks" / link).resolve()
+            if source.parent.name == "exercises":
+                source = course / "solutions" / source.name.removeprefix("exercise_")
+            if not source.with_suffix(".py").is_file():
+                yield f"notebooks/{name}.py, cell {number}: links to {link}, which isn't there"
+
+
+def overview(lessons: list[Lesson], prefix: str = "") -> str:
+    """Return the table of the course: a row per lesson. Links begin with `prefix`."""
+    rows = ["| Lesson | What you build | | Minutes |", "| --- | --- | --- | ---: |"]
+    for part, members in groupby(lessons, key=lambda lesson: lesson.part):
+        rows.append(f"| **{part}** | | | |")
+        rows += [
+            f"| {_link(lesson, lesson.title, prefix)} | {lesson.builds} "
+            f"| [exercise]({prefix}exercises/exercise_{lesson.name}.ipynb) | {lesson.reading} + {lesson.practice} |"
+            for lesson in members
+        ]
+    return "\n".join(rows)
+
+
+def tracks(lessons: list[Lesson], prefix: str = "") -> str:
+    """Return the table of shorter ways through the course, with their hours. Links begin with `prefix`."""
+    by_number = {lesson.number: lesson for lesson in lessons}
+    chosen = {name: [by_number[number] for number in numbers.split()] for name, numbers in TRACKS.items()}
+    rows = ["| Track | Lessons | Hours to read | with exercises |", "| --- | --- | ---: | ---: |"]
+    for name, members in [*chosen.items(), ("Everything", lessons)]:
+        links = "all" if members is lessons else ", ".join(_link(lesson, lesson.number, prefix) for lesson in members)
+        reading = sum(lesson.reading for lesson in members) / 60
+        practice = sum(lesson.practice for lesson in members) / 60
+        rows.append(f"| {name} | {links} | {reading:.0f} | {reading + practice:.0f} |")
+    return "\n".join(rows)
+
+
+def _link(lesson: Lesson, text: str, prefix: str) -> str:
+    return f"[{text}]({prefix}notebooks/{lesson.name}.ipynb)"
+
+
+def with_tables(course: Path) -> dict[Path, str]:
+    """Return the files that hold tables of the lessons, with the tables as they should be."""
+    lessons, tables = read_lessons(course), {"lessons": overview, "tracks": tracks}
+    files = {}
+    for name, prefix in (("README.md", ""), (f"notebooks/{START}.py", "../")):
+
+        def filled(match: re.Match[str], prefix: str = prefix) -> str:
+            table = tables[match[2]](lessons, prefix).replace("](../notebooks/", "](")
+            return match[1] + re.sub("^", "# " if prefix else "", table, flags=re.MULTILINE) + "\n" + match[3]
+
+        files[course / name] = TABLE.sub(filled, (course / name).read_text(encoding="utf-8"))
+    return files
+
+
+if __name__ == "__main__":
+    for path, text in with_tables(course_folder("python -m txcourse.lessons")).items():
+        path.write_text(text, encoding="utf-8")
