@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from txcourse.lessons import problems
+from txcourse.lessons import problems, write_tables
 from txcourse.paths import course_folder
 from txgrade import notebook_runner
 
@@ -77,14 +77,18 @@ def _blank(output: Any) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    failed = False
-    sources = map(Path, arguments) if arguments else sorted(course_folder("`make notebooks`").glob("notebooks/*.py"))
+    failed, course = False, course_folder("`make notebooks`")
+    sources = [*map(Path, arguments)] if arguments else sorted(course.glob("notebooks/*.py"))
     for source in sources:
         try:
             print(f"{source.stem}: {build(source):.0f} s")
         except (ValueError, FileNotFoundError, notebook_runner.Stopped) as error:
             failed = True
             print(f"{source.stem}: {getattr(error, 'trace', error)}", file=sys.stderr)
+    for path in write_tables(course):
+        print(f"{path.name}: the table of the lessons has changed")
+        if path.suffix == ".py":
+            build(path)
     sys.exit(failed)
 
 

@@ -1,8 +1,7 @@
 """The lessons of the course: what each says of itself, and the tables that are made from it.
 
 The first cell of a lesson holds its front matter: `# %% [markdown] lesson={"part": "I Attention", "builds": "masks"}`.
-
-python -m txcourse.lessons      # rewrites the tables of lesson 00 and of the README
+`make notebooks` writes the tables of lesson 00 and of the README.
 """
 
 import json
@@ -12,8 +11,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-
-from txcourse.paths import course_folder
 
 START = "00_start_here"
 WORDS_PER_MINUTE, SECONDS_PER_LINE = 180, 8  # of prose that is read, of code that is read and run
@@ -172,6 +169,9 @@ def with_tables(course: Path) -> dict[Path, str]:
     return files
 
 
-if __name__ == "__main__":
-    for path, text in with_tables(course_folder("python -m txcourse.lessons")).items():
+def write_tables(course: Path) -> list[Path]:
+    """Write those tables of the lessons that are not up to date, and return their files."""
+    files = {path: text for path, text in with_tables(course).items() if text != path.read_text(encoding="utf-8")}
+    for path, text in files.items():
         path.write_text(text, encoding="utf-8")
+    return [*files]

@@ -55,7 +55,7 @@ def test_lessons_that_are_too_long_are_listed():
 def test_tables_are_those_of_today(name):
     files = with_tables(COURSE)
     text = (COURSE / name).read_text(encoding="utf-8")
-    assert files[COURSE / name] == text, "run `python -m txcourse.lessons` and commit"
+    assert files[COURSE / name] == text, "run `make notebooks` and commit"
     assert all(f"{source.stem}.ipynb)" in text for source in SOURCES[1:])
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from txcourse.build import read_lesson, run_lesson
+from txcourse.lessons import problems
 from txlib.attention import check_mechanism
 from txlib.attention.config import Config
 from txlib.models.families import FAMILIES
@@ -77,6 +78,9 @@ def test_the_lesson_has_its_parts(tmp_path):
     lessons.test_a_sentence_stands_between_any_two_cells_of_code(source)
     lessons.test_code_does_not_scroll_sideways(source)
     lessons.test_saving_in_lab_would_not_change_the_source(source)
+    assert [
+        problem for problem in problems(COURSE, source.stem, read_lesson(source)) if "exercise_24" not in problem
+    ] == []
 
 
 @pytest.mark.slow
