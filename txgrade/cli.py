@@ -14,6 +14,8 @@ app = new_app(
     "txgrade", "Exercises that tell a learner what is wrong, and a grader that trusts nothing in a submission."
 )
 
+NEARLY_ALL = 0.8  # of the submissions are late only where a deadline is wrong
+
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the grading run wrote.")]
 
 
@@ -190,6 +192,13 @@ def grade(
     roster: Annotated[
         Path | None, typer.Option(metavar="CSV", help="Who is who: Canvas' or Moodle's export, or a column `name`.")
     ] = None,
+    extensions: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Later deadlines: columns name, until or days, exercise.")
+    ] = None,
+    term: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="With the results of all exercises: slip days used there are spent."),
+    ] = None,
     pages_for: Annotated[
         str, typer.Option("--pages-for", metavar="me|group|all", help="Who on this machine may read feedback/.")
     ] = "me",
@@ -231,6 +240,8 @@ def grade(
                 scheduler=scheduler,
                 network=Network(tls_ca_file, tls_cert, tls_key, trust_network),
                 roster=None if roster is None else read_roster(roster),
+                extensions=extensions,
+                term=term,
                 pages_for=pages_for,
                 trust=trust_submissions,
                 seeds=seeds if on_seeds is None else read_seeds(on_seeds),
@@ -252,6 +263,13 @@ def _print_graded(graded: Any, out: Path) -> None:
     )
     if graded.missing:
         print(f"{len(graded.missing)} of the roster handed in nothing: see {out / 'review.csv'}")
+    late = sum(result.penalty > 0 for result in results)
+    if late >= max(3, NEARLY_ALL * len(results)):
+        print(
+            f"txgrade: {late} of {len(results)} submissions lose points for being late: is the deadline right, "
+            f"{graded.assignment.due['when']}, {graded.assignment.due['timezone']}?",
+            file=sys.stderr,
+        )
     flagged = sum(result.needs_review for result in results)
     if flagged:
         need = "needs" if flagged == 1 else "need"

@@ -14,6 +14,7 @@ from txgrade.judging.execute import LEAST_CPU_SHARE, Executed, execute
 from txgrade.judging.judge import answer_hash, judge, one_report, task_result
 from txgrade.judging.outcome import Outcome, Reference, Run, quoted_outcome
 from txgrade.judging.replay import bundles
+from txgrade.records.lateness import with_lateness
 from txgrade.records.result import Note, Result, TaskResult
 from txgrade.sandbox.limits import Limits
 from txgrade.seeds import kernel_seed
@@ -52,6 +53,10 @@ class Job:
             self.environment,
             notes=(*submission.notes, *notes),
             submitted=submission.submitted,
+            learner=submission.learner,
+            marked_late=submission.marked_late,
+            origin=submission.origin,
+            allowance=submission.allowance,
         )
 
 
@@ -106,8 +111,7 @@ class _Grading:
             *self._disagreements(outcomes),
             *self._unjudged(tasks),
         )
-        score = round(sum(task.points for task in tasks), 6)
-        return _with_lateness(replace(result, tasks=tasks, notes=notes, junit=junit, score=score), self.assignment)
+        return with_lateness(replace(result, tasks=tasks, notes=notes, junit=junit), self.assignment.due)
 
     def _run(self, seed: int, notebook: Any, only: str | None = None, secret: bool = False) -> Run:
         """Execute a notebook in what is left of the seed's time: the limit is one, however many runs there are."""
@@ -272,16 +276,3 @@ def _written(name: str, source: str) -> Path:
     path = Path(tempfile.mkdtemp(prefix="txgrade-"), name)
     path.write_text(source, encoding="utf-8")
     return path
-
-
-def _with_lateness(result: Result, assignment: Assignment) -> Result:
-    if not assignment.due or not result.submitted:
-        return result
-    from txgrade.records.lateness import late
-
-    share, words = late(assignment.due, result.submitted)
-    if not share:
-        return result
-    penalty = round(result.score * share, 6)
-    note = Note("late", words, review=False)
-    return replace(result, penalty=penalty, score=round(result.score - penalty, 6), notes=(*result.notes, note))

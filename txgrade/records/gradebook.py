@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sql
 
 from txgrade.records.grades import Grades, insert
-from txgrade.records.lateness import late
+from txgrade.records.lateness import with_lateness
 from txgrade.records.ledger import GradebookError
 from txgrade.records.result import Result, TaskResult
 from txgrade.records.tables import ANSWERS, ASSIGNMENTS, RESULTS, REVIEWS
@@ -144,9 +144,8 @@ class Gradebook(Grades):
             return result
         tasks = tuple(_reviewed(task, newest[task.id]) if task.id in newest else task for task in result.tasks)
         notes = tuple(replace(note, review=False) if note.task in newest else note for note in result.notes)
-        points = sum(task.points for task in tasks)
-        penalty = round(points * self._lateness(result), 6)
-        return replace(result, tasks=tasks, notes=notes, penalty=penalty, score=round(points - penalty, 6))
+        due = self._assignment(result.assignment_hash).get("due")
+        return with_lateness(replace(result, tasks=tasks, notes=notes), due)
 
     def _reviews(self, assignment: str, hashes: set[str], submission: str | None) -> list[Review]:
         query = sql.select(REVIEWS).where(
@@ -187,12 +186,6 @@ class Gradebook(Grades):
             for (id, answer_hash), group in holders.items()
         ]
         return sorted(pending, key=lambda answer: (order.get(answer.task, len(order)), answer.submissions))
-
-    def _lateness(self, result: Result) -> int | float:
-        due = self._assignment(result.assignment_hash).get("due")
-        if not due or not result.submitted:
-            return 0
-        return late(due, result.submitted)[0]
 
 
 def _reviewed(task: TaskResult, review: Review) -> TaskResult:

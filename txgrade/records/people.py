@@ -9,9 +9,9 @@ import io
 import os
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ MAX_ROSTER = 10 * 2**20  # bytes
 
 # How the bulk downloads of Canvas and Moodle name a learner's files. In the learner's part Moodle leaves no underscore,
 # and Canvas none of those that people's names have: what learners call their files comes after the number.
-CANVAS_FILE = re.compile("(?P<learner>[^_]+)_(?:LATE_)?(?P<number>[0-9]+)_(?P<file>[0-9]+)_.", re.DOTALL)
+CANVAS_FILE = re.compile("(?P<learner>[^_]+)_(?P<late>LATE_)?(?P<number>[0-9]+)_(?P<file>[0-9]+)_.", re.DOTALL)
 MOODLE_FILE = re.compile("(?P<learner>[^_]+)_(?P<number>[0-9]+)_assignsubmission_")
 FORMS = {"Canvas": CANVAS_FILE, "Moodle": MOODLE_FILE}
 NEARLY_ALL = 0.8  # of a folder's names have an LMS's form where it was downloaded from there
@@ -72,6 +72,12 @@ def person(name: str) -> str:
 def lms_of(name: str) -> str:
     """Return "Canvas" or "Moodle" if a name has the form that they give a learner's file, else ""."""
     return next((lms for lms, form in FORMS.items() if form.match(name)), "")
+
+
+def is_marked_late(name: str) -> bool:
+    """Return whether Canvas marked a file as late when it named it."""
+    match = CANVAS_FILE.match(name)
+    return bool(match and match["late"])
 
 
 def unlike_a_file(name: str) -> str:
@@ -135,6 +141,13 @@ class Person:
     name: str
     names: frozenset[str]  # as `person` gives them
     row: int = 0  # in the roster, from 0
+    label: str = ""  # the name in natural order, which no other person on the roster has
+    id: str = ""  # in the system that the roster is from
+    email: str = ""
+    student_id: str = ""
+    group: str = ""
+    slip_days: str = ""  # of the whole term
+    submitted: str = ""  # as Moodle's worksheet says it
 
 
 class Roster:
@@ -146,11 +159,14 @@ class Roster:
     """
 
     def __init__(self, people: Iterable[Person]):
-        self.people = tuple(people)
+        self.people = _labeled(people)
         self._by_name: dict[str, list[Person]] = {}
+        self._by_id: dict[str, list[Person]] = {}
         for one in self.people:
             for name in one.names:
                 self._by_name.setdefault(name, []).append(one)
+            if one.id:
+                self._by_id.setdefault(one.id, []).append(one)
 
     @classmethod
     def of(cls, *people: Iterable[str]) -> "Roster":
@@ -162,9 +178,17 @@ class Roster:
         """Return all names in it, as `person` gives them."""
         return self._by_name.keys()
 
+    @property
+    def has_ids(self) -> bool:
+        return bool(self._by_id)
+
     def find(self, name: str, number: str = "") -> list[Person]:
         """Return everybody with a name; a file's own name goes before the number that an LMS put into it."""
         return self._by_name.get(person(name)) or self._by_name.get(number) or []
+
+    def with_id(self, id: str) -> list[Person]:
+        """Return everybody with an id of the system that the roster is from."""
+        return self._by_id.get(id, [])
 
     def missing(self, names: Iterable[tuple[str, str]]) -> list[str]:
         """Return who has none of these names and numbers (of an LMS, or ''), as the roster calls them, in its order."""
@@ -172,11 +196,25 @@ class Roster:
         return [one.name for one in self.people if one.row not in present]
 
 
-def person_named(names: Iterable[str], row: int = 0) -> Person:
+def _labeled(people: Iterable[Person]) -> tuple[Person, ...]:
+    """Return people with a label each; somebody who is there twice, with the same names, only once."""
+    people = list({one.names or one.row: one for one in reversed(list(people))}.values())[::-1]
+    labels = [safe_name(turned(one.name)) for one in people]
+    counts = Counter(map(person, labels))
+    labeled = []
+    for one, label in zip(people, labels, strict=True):
+        if counts[person(label)] > 1:
+            label = safe_name(f"{short_name(label, MAX_NAME // 2)} ({one.id or one.email or f'row {one.row + 1}'})")
+        labeled.append(replace(one, label=label, names=one.names | {person(label)} if one.names else one.names))
+    return tuple(labeled)
+
+
+def person_named(names: Iterable[str], row: int = 0, **more: str) -> Person:
     """Return a person by the names on a roster, of which the first is the usual one; empty ones don't count."""
     names = [name.strip() for name in names if name.strip()]
     ways = {*names, *(name.partition("@")[0] for name in names), *map(turned, names)}
-    return Person(names[0] if names else "", frozenset(map(person, ways)) if names else frozenset(), row)
+    known = {key: value.strip() for key, value in more.items()}
+    return Person(names[0] if names else "", frozenset(map(person, ways)) if names else frozenset(), row, **known)
 
 
 def turned(name: str) -> str:
@@ -188,26 +226,52 @@ def turned(name: str) -> str:
 def read_roster(path: Path | str) -> Roster:
     """Read a roster: Canvas' gradebook export, Moodle's grading worksheet, or a CSV with a column `name`.
 
-    Of one's own, the columns `name`, `login`, `email` and `id` count, whatever else is there.
+    Of one's own, and of Gradescope's roster, the columns `name` (or `first name` and `last name`), `login`, `email`,
+    `id`, `sid`, `group` and `slip_days` count, whatever else is there.
 
     Raises:
         FileNotFoundError: no such file.
-        RosterError: it is not text in UTF-8, not a CSV file, or has no column of names.
+        RosterError: it is not text in UTF-8, not a CSV file, has no column of names, or one id for two people.
     """
     header, rows = read_table(text_of(path))
     if {"Student", "ID"} <= set(header):
         people = [
-            canvas_names(row) for row in rows if row["ID"].strip().isdigit() and row["Student"].strip() != TEST_STUDENT
+            person_named(canvas_names(row), id=row["ID"], **_columns(row))
+            for row in rows
+            if row["ID"].strip().isdigit() and row["Student"].strip() != TEST_STUDENT
         ]
     elif "Identifier" in header:
-        people = [moodle_names(row) for row in rows]
+        people = [person_named(moodle_names(row), id=participant(row), **_columns(row)) for row in rows]
     else:
-        lower = [name.strip().lower() for name in header]
-        if "name" not in lower:
+        people = [_own_person(row) for row in rows]
+        if not {"name", "full name", "last name"} & {name.strip().lower() for name in header}:
             raise RosterError(f"{path} has no column `name` (nor is it an export of Canvas' or Moodle's)")
-        wanted = [header[lower.index(name)] for name in ("name", "login", "email", "id") if name in lower]
-        people = [[row[name] for name in wanted] for row in rows]
-    return Roster.of(*(names for names in people if any(name.strip() for name in names)))
+    roster = Roster(replace(one, row=row) for row, one in enumerate(one for one in people if one.names))
+    for one in roster.people:
+        if len(several := roster.with_id(one.id)) > 1:
+            names = " and ".join(sorted({other.name for other in several}))
+            raise RosterError(f"{path} has the id {one.id} for {names}: an id belongs to one person")
+    return roster
+
+
+def _own_person(row: dict[str, str]) -> Person:
+    columns = {key.strip().lower(): value for key, value in row.items()}
+    name = columns.get("name") or columns.get("full name") or ""
+    name = name or f"{columns.get('first name', '')} {columns.get('last name', '')}"
+    names = [name, *(columns.get(key, "") for key in ("login", "email", "id", "sid"))]
+    return person_named(names, id=columns.get("id", ""), **_columns(row))
+
+
+def _columns(row: dict[str, str]) -> dict[str, str]:
+    """Return what a row says of a person besides the names, whatever the case of its header."""
+    columns = {key.strip().lower(): value for key, value in row.items()}
+    return {
+        "email": columns.get("email") or columns.get("email address") or columns.get("sis login id") or "",
+        "student_id": columns.get("sid") or columns.get("id number") or columns.get("sis user id") or "",
+        "group": columns.get("group") or "",
+        "slip_days": columns.get("slip_days") or columns.get("slip days") or "",
+        "submitted": columns.get("last modified (submission)") or "",
+    }
 
 
 def canvas_names(row: dict[str, str]) -> list[str]:
@@ -221,10 +285,15 @@ def moodle_names(row: dict[str, str]) -> list[str]:
     return [
         row.get("Full name", "") or identifier,
         identifier,
-        re.sub(r"\D", "", identifier),
+        participant(row),
         row.get("Email address", ""),
         row.get("ID number", ""),
     ]
+
+
+def participant(row: dict[str, str]) -> str:
+    """Return the number of "Participant 1234" in a row of Moodle's worksheet."""
+    return re.sub(r"\D", "", row["Identifier"])
 
 
 def text_of(path: Path | str) -> str:

@@ -26,13 +26,22 @@ class Note:
     """A remark on a submission that a person should read, on one task or on the whole.
 
     `kind` is a fixed word (`duplicated`, `missing`, `moved`, `retagged`, `changed check`, `extra code`,
-    `other variant`, `forbidden call`, `late`, …); `review` is whether a person has to look before the grade is final.
+    `other variant`, `forbidden call`, `late`, `time unknown`, …); `review` is whether a person has to look before
+    the grade is final.
     """
 
     kind: str
     text: str
     task: str | None = None
     review: bool = True
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a learner is allowed: another deadline, and slip days that are left, each of which pays for a late day."""
+
+    until: str = ""  # in the form and the zone of the exercise's deadline
+    slip_days: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,18 @@ class Result:
     tasks: tuple[TaskResult, ...] = ()
     notes: tuple[Note, ...] = ()
     penalty: int | float = 0  # points taken off for being late
-    submitted: str | None = None  # UTC, ISO 8601
+    submitted: str | None = None  # UTC, ISO 8601; None if nobody knows
     junit: str = ""  # the judge's report, XML
+    learner: str = ""  # as the roster calls them
+    marked_late: bool = False  # by the system that it was downloaded from, which doesn't say by how much
+    origin: str = ""  # its name in the download that it was collected from
+    allowance: Allowance = Allowance()
+    slip_days_used: int = 0
+
+    @property
+    def name(self) -> str:
+        """The learner's name, as a page shows it."""
+        return self.learner or self.submission
 
     @property
     def needs_review(self) -> bool:
@@ -115,5 +134,10 @@ def result_from(data: dict[str, Any]) -> Result:
         )
     return Result(
         **data
-        | {"tasks": tuple(tasks), "notes": tuple(Note(**note) for note in data["notes"]), "seeds": tuple(data["seeds"])}
+        | {
+            "tasks": tuple(tasks),
+            "notes": tuple(Note(**note) for note in data["notes"]),
+            "seeds": tuple(data["seeds"]),
+            "allowance": Allowance(**data.get("allowance", {})),
+        }
     )

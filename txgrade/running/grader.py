@@ -6,7 +6,7 @@ import platform
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +16,9 @@ from txgrade.authoring.read import read_assignment
 from txgrade.judging.execute import execute
 from txgrade.judging.job import Job
 from txgrade.judging.reference import make_reference, record_known
+from txgrade.records.extensions import read_allowances
 from txgrade.records.gradebook import Gradebook
+from txgrade.records.lateness import with_lateness
 from txgrade.records.out import allow, need_apart, open_out, path_in, write
 from txgrade.records.people import Roster
 from txgrade.records.result import Note, Result
@@ -33,6 +35,7 @@ SEEDS = 2
 MAX_SEEDS = 100  # each runs every notebook again
 JOBS = (os.cpu_count() or 1) + 2  # processes: each waits for its kernel most of the time
 READERS = {"me": 0o700, "group": 0o750, "all": 0o755}  # who may enter the folder of pages
+ARRIVAL = ("submitted", "marked_late", "origin", "learner", "allowance")  # what may change without grading again
 Watch = Callable[[str, str, Result | None], None]  # submission, "queued" | "running" | "graded" | "kept", result
 
 
@@ -60,6 +63,8 @@ def grade(
     trust: bool = False,
     limits: Limits | None = None,
     roster: Roster | None = None,
+    extensions: Path | None = None,
+    term: Path | None = None,
     pages_for: str = "me",
     watch: Watch = lambda name, state, result: None,
 ) -> Graded:
@@ -69,8 +74,9 @@ def grade(
     ended, and grades again only what has changed. `jobs` processes work at once, by default two more than cores; with
     `scheduler`, the address of a Dask scheduler, its workers do, reached as `network` says. `trust` allows less than a
     sealed sandbox. `seeds` is the number of seeds, which are drawn after everything was submitted, or the seeds
-    themselves, to repeat a grade. `roster` says who is who, and so who is missing. Only the person who grades can read
-    what is written; the learners' pages are for `pages_for`: me, group or all.
+    themselves, to repeat a grade. `roster` says who is who, and so who is missing. `extensions` is a table of them;
+    `term` the folder with the results of all exercises, by which slip days are counted. Only the person who grades can
+    read what is written; the learners' pages are for `pages_for`: me, group or all.
 
     Raises:
         FileNotFoundError: no such assignment or folder.
@@ -93,8 +99,14 @@ def grade(
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
         _sweep(out)
         run = _GradingRun(as_written, out, book, seeds, isolation, limits or Limits(), trust, pages_for, watch)
+        allowances = read_allowances(
+            as_written.name, as_written.due, extensions=extensions, roster=roster, term=term, out=out
+        )
         files = find_submissions(folder, as_written.name, roster)
-        ungraded = [submission for submission in map(reader.read, files) if not run.is_graded(submission)]
+        submissions = [
+            replace(reader.read(file), allowance=allowances.of(file.learner, file.file_name)) for file in files
+        ]
+        ungraded = [submission for submission in submissions if not run.is_graded(submission)]
         queue = run.make_jobs(stack, ungraded, hidden=(as_written.path.parent, folder, out))
         run.collect(on_cluster(queue, client) if client else on_this_machine(queue, jobs or JOBS))
         return run.finish(roster.missing((file.file_name, file.number) for file in files) if roster else [])
@@ -131,6 +143,7 @@ class _GradingRun:
         self.pages_for, self.watch, self.environment = pages_for, watch, describe_environment()
         self.wanted_seeds, self.seeds = seeds, seeds if isinstance(seeds, tuple) else ()
         self.results: list[Result] = []
+        self.retimed: list[Result] = []  # graded before; only what is known of their time has changed
         self.number, self.fresh = 0, 0  # in the gradebook; how many submissions this run grades
 
     def is_graded(self, submission: Submission) -> bool:
@@ -146,6 +159,12 @@ class _GradingRun:
         if result is None or not _is_same(result, submission):
             self.watch(submission.name, "queued", None)
             return False
+        arrived = {name: getattr(submission, name) for name in ARRIVAL}
+        if arrived != {name: getattr(result, name) for name in ARRIVAL}:
+            result = replace(result, **arrived)
+            if result.status == "graded":
+                result = with_lateness(result, self.assignment.due)
+            self.retimed.append(result)
         self.results.append(result)
         self.watch(submission.name, "kept", result)
         return True
@@ -175,6 +194,8 @@ class _GradingRun:
     def collect(self, progress: Progress) -> None:
         """Write down each result as it comes, and its page."""
         self.number = self.book.start_run(self.assignment, self.environment, self.isolation, self.seeds)
+        for result in self.retimed:
+            self.book.add(self.number, result)
         for job, result in progress:
             name = job.submission.name
             if result is None:
@@ -258,4 +279,4 @@ def _sweep(out: Path) -> None:
 def _is_same(result: Result, submission: Submission) -> bool:
     """Return whether a grade is of this submission as it is now, whose it is included."""
     before, now = ({note for note in graded.notes if note.kind in WHOSE} for graded in (result, submission))
-    return (result.status, result.submitted) == (submission.status, submission.submitted) and before == now
+    return result.status == submission.status and before == now

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from txgrade.authoring.assignment import Assignment, GradedTask
 from txgrade.notebook_runner import environment
-from txgrade.records.result import Note
+from txgrade.records.result import Allowance, Note
 from txgrade.submitting.finding import SubmissionFile
 from txgrade.submitting.reading import Submission, read_submission
 
@@ -53,10 +53,10 @@ class BoundedReader:
             if reply is not None:
                 if reply["status"] == "too much":
                     self._stop()  # its memory may be fragmented
-                return Submission(**reply | {"notes": _notes(reply)})
+                return Submission(**reply | {"notes": _notes(reply), "allowance": Allowance(**reply["allowance"])})
             if self._stop() == -signal.SIGPROF:
                 break
-        return Submission(file.name, "too much", {}, file.notes)
+        return Submission(file.name, "too much", {}, file.notes, learner=file.learner)
 
     def _start(self) -> None:
         process = subprocess.Popen(

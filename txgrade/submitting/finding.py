@@ -7,10 +7,12 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from txgrade.authoring.notebooks import released_name
 from txgrade.records.people import (
     MAX_NAME,
     Roster,
     account,
+    is_marked_late,
     lms_of,
     numbers_in,
     person,
@@ -39,6 +41,8 @@ class SubmissionFile:
     notes: tuple[Note, ...] = ()  # on whose it is
     file_name: str = ""  # in the folder, without a notebook's ending; read as UTF-8, whatever the locale
     number: str = ""  # the learner's, if Canvas or Moodle put it into the file's name
+    marked_late: bool = False  # by Canvas, in the file's name
+    learner: str = ""  # as the roster calls them
     owner: int = 0  # of the file, or of the learner's folder
     notebook_owner: int | None = None  # of the notebook in a learner's folder
     is_folder: bool = False
@@ -74,7 +78,7 @@ def find_submissions(
             names[index] = free.like(names[index])
             notes[index].append(_same_person(files, group, index, None))
     named = [
-        replace(file, name=name, notes=tuple(file_notes))
+        replace(file, name=name, notes=tuple(file_notes), learner=_learner(file, roster))
         for file, name, file_notes in zip(files, names, notes, strict=True)
     ]
     return sorted(named, key=lambda file: file.name)
@@ -117,7 +121,8 @@ def _in_folder(folder: os.DirEntry, assignment: str | None) -> SubmissionFile:
     if len(notebooks) > 1 and assignment:
         others = {entry.name.removesuffix(RECEIPT) for entry in inside if entry.name.endswith(RECEIPT)} - {assignment}
         notebooks = [entry for entry in notebooks if Path(entry.name).stem not in others]
-        notebooks = [entry for entry in notebooks if Path(entry.name).stem == assignment] or notebooks
+        for own in (assignment, Path(released_name(assignment)).stem):
+            notebooks = [entry for entry in notebooks if Path(entry.name).stem == own] or notebooks
     if len(notebooks) != 1:
         return replace(file, problem="several notebooks" if notebooks else "no notebook")
     (notebook,) = notebooks
@@ -129,7 +134,11 @@ def _in_folder(folder: os.DirEntry, assignment: str | None) -> SubmissionFile:
 def _with_numbers(files: list[SubmissionFile]) -> list[SubmissionFile]:
     """Fill in the learners' numbers, and drop Moodle's folders with an online text if the learner submitted a file."""
     numbers = numbers_in((file.file_name for file in files), {file.file_name for file in files if file.is_folder})
-    files = [replace(file, number=numbers.get(file.file_name, "")) for file in files]
+    files = [
+        replace(file, number=number, marked_late=bool(number) and is_marked_late(file.file_name))
+        for file in files
+        for number in [numbers.get(file.file_name, "")]
+    ]
     is_text = [file.is_folder and file.file_name.endswith(ONLINE_TEXT) for file in files]
     with_file = {file.number for file, text in zip(files, is_text, strict=True) if not text} - {""}
     return [
@@ -143,6 +152,12 @@ def _who(file: SubmissionFile, roster: Roster | None) -> Hashable:
     """Return what stands for the person that a submission's name means."""
     matches = roster.find(file.file_name, file.number) if roster else []
     return matches[0].row if len(matches) == 1 else file.number or person(file.file_name)
+
+
+def _learner(file: SubmissionFile, roster: Roster | None) -> str:
+    """Return the name on the roster of the one person that a submission's name means."""
+    matches = roster.find(file.file_name, file.number) if roster else []
+    return matches[0].label if len(matches) == 1 else ""
 
 
 def _own_name(file: SubmissionFile) -> str:

@@ -13,6 +13,7 @@ MAX_BYTES = 10 * 2**20  # of a file
 MAX_RECEIPT = 10_000  # bytes
 MAX_DIGITS = 1000  # of an integer; Python refuses to read one of more than 4300
 RECEIPT = ".receipt.json"  # ends the name of what `txgrade submit` leaves beside a notebook
+COLLECTED = ".collected.json"  # ends the name of what `txgrade collect` leaves beside a notebook
 LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # what a date can hold; a file's time can be later
 MAGIC = ("%submit", "%load_ext txgrade", "#")  # a line of a cell that hands the notebook in
 # Each status but `graded`, and what a learner should do about it.

@@ -9,16 +9,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from txgrade.authoring.assignment import Assignment
 from txgrade.authoring.nbgrader import HIDDEN_TESTS, cut
 from txgrade.authoring.variants import variant_of
-from txgrade.records.result import Note
+from txgrade.records.result import Allowance, Note
 from txgrade.source import names_given, names_used
 from txgrade.submitting.finding import SubmissionFile
 from txgrade.submitting.notebook import (
+    COLLECTED,
     MAGIC,
     MAX_RECEIPT,
     RECEIPT,
@@ -32,6 +32,7 @@ from txgrade.submitting.notebook import (
 from txgrade.text import printable
 
 MAX_ANSWER = 50_000  # characters; the syntax tree of so many takes up to 50 MB, and a tenth of a second
+MAX_ORIGIN = 1000  # characters of a name in a download
 MAX_OWN = 50_000  # characters of a learner's own cells that are looked into, together
 
 
@@ -44,22 +45,27 @@ class Submission:
     answers: dict[str, str]
     notes: tuple[Note, ...] = ()
     hash: str = ""
-    submitted: str | None = None  # UTC, ISO 8601
+    learner: str = ""  # as the roster calls them
+    submitted: str | None = None  # UTC, ISO 8601; None if nobody knows
+    marked_late: bool = False  # by the system that it was downloaded from
+    origin: str = ""  # its name in the download that it was collected from
+    allowance: Allowance = Allowance()
 
 
 def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
     """Read one submission. Whatever is in the file, it comes back with a status."""
-    digest, submitted = "", None
+    digest, arrival = "", _Arrival()
+    status, answers, notes = "graded", {}, []
     try:
         if file.problem:
             raise Unreadable(file.problem)
-        data, submitted = read_file(file.path)
+        data = read_file(file.path)[0]
         digest = hashlib.sha256(data).hexdigest()
+        arrival = _arrival(file, digest)
         answers, notes = _answers(read_cells(data), assignment)
     except Unreadable as reason:
-        return Submission(file.name, reason.status, {}, (*file.notes, *reason.notes), digest, submitted)
-    received = _received(file.path, digest) or submitted
-    return Submission(file.name, "graded", answers, (*file.notes, *notes), digest, received)
+        status, notes = reason.status, list(reason.notes)
+    return Submission(file.name, status, answers, (*file.notes, *notes), digest, file.learner, **vars(arrival))
 
 
 def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str], list[Note]]:
@@ -211,13 +217,31 @@ def _plain(source: str) -> str:
     return "\n".join(line.rstrip() for line in source.splitlines()).strip()
 
 
-def _received(path: Path, digest: str) -> str | None:
-    """When the receipt beside a notebook says that it was handed in, if it is this notebook's."""
-    try:
-        receipt = json.loads(read_file(path.with_name(path.stem + RECEIPT), MAX_RECEIPT)[0])
-        when = datetime.fromisoformat(receipt["submitted"])
-        if receipt["sha256"] != digest or when.tzinfo is None:
-            return None
-        return when.astimezone(UTC).isoformat(timespec="seconds")
-    except (Unreadable, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
+@dataclass(frozen=True)
+class _Arrival:
+    """What is known of when and how a notebook came."""
+
+    submitted: str | None = None  # UTC, ISO 8601
+    marked_late: bool = False
+    origin: str = ""
+
+
+def _arrival(file: SubmissionFile, digest: str) -> _Arrival:
+    """Return what the receipt beside a notebook says, if it is this notebook's.
+
+    The file's own time says nothing: it is when somebody unpacked or copied it.
+    """
+    for ending in (COLLECTED, RECEIPT):
+        try:
+            receipt = json.loads(read_file(file.path.with_name(file.path.stem + ending), MAX_RECEIPT)[0])
+            if receipt["sha256"] != digest:
+                continue
+            marked_late, origin = receipt.get("late") is True, str(receipt.get("origin", ""))[:MAX_ORIGIN]
+            if receipt["submitted"] is None and ending == COLLECTED:
+                return _Arrival(None, marked_late, printable(origin))
+            when = datetime.fromisoformat(receipt["submitted"])
+            if when.tzinfo is not None:
+                return _Arrival(when.astimezone(UTC).isoformat(timespec="seconds"), marked_late, printable(origin))
+        except (Unreadable, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            continue
+    return _Arrival(marked_late=file.marked_late)

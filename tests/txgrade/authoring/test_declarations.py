@@ -41,14 +41,14 @@ ZURICH = {"when": "2026-12-01 23:59", "timezone": "Europe/Zurich", "grace_minute
     ],
 )
 def test_lateness(rule, submitted, share):
-    found, words = late(ZURICH | rule, submitted)
-    assert found == pytest.approx(share)
-    assert bool(words) == (found > 0 or rule.get("per_day") == 0)
+    lateness = late(ZURICH | rule, submitted)
+    assert lateness.fraction == pytest.approx(share)
+    assert bool(lateness.words) == (lateness.fraction > 0 or rule.get("per_day") == 0)
 
 
 def test_lateness_in_words():
-    assert late(ZURICH, "2026-12-01T23:30:00Z")[1] == "1 day late (due 2026-12-01 23:59, Europe/Zurich): 10% off"
-    assert late(ZURICH, "2026-12-03T23:30:00Z")[1].startswith("3 days late")
+    assert late(ZURICH, "2026-12-01T23:30:00Z").words == "1 day late (due 2026-12-01 23:59, Europe/Zurich): 10% off"
+    assert late(ZURICH, "2026-12-03T23:30:00Z").words.startswith("3 days late")
     with pytest.raises(ValueError, match="isoformat"):
         late(ZURICH, "yesterday")
 
@@ -74,7 +74,7 @@ def test_days_are_counted_by_the_clock_on_the_wall(when, minutes, zone):
     ]
     submitted = ends[0] + timedelta(minutes=minutes)
     days = next(day for day, end in enumerate(ends) if submitted <= end)
-    assert late(rule, submitted.isoformat())[0] == pytest.approx(0.01 * days)
+    assert late(rule, submitted.isoformat()).fraction == pytest.approx(0.01 * days)
 
 
 @pytest.mark.parametrize(

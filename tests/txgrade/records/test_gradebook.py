@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_results import ADA, ASSIGNMENT, RESULTS, ZOFIA, result, task
 
-from txgrade.records import gradebook
 from txgrade.records.explain import explain
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.ledger import GradebookError
@@ -216,9 +215,9 @@ def test_a_review_can_override_a_verdict_and_settles_its_notes(full):
     }
 
 
-def test_lateness_is_taken_off_after_reviews(book, monkeypatch):
-    monkeypatch.setattr(gradebook, "late", lambda due, submitted: (due["per_day"], "late"))
-    run = book.start_run(replace(ASSIGNMENT, due={"per_day": 0.2}), ENVIRONMENT, "sealed", SEEDS)
+def test_lateness_is_taken_off_after_reviews(book):
+    due = {"when": "2026-12-01 23:59", "timezone": "UTC", "grace_minutes": 0, "per_day": 0.2, "at_most": 1}
+    run = book.start_run(replace(ASSIGNMENT, due=due), ENVIRONMENT, "sealed", SEEDS)
     late = essay("a", "because", submitted="2026-12-02T02:59:00+00:00")
     late = replace(late, penalty=0.4, score=1.6)
     book.add(run, late)
