@@ -33,6 +33,10 @@ def release(
     variant: Annotated[
         int | None, typer.Option(metavar="SEED", help="With other numbers, for a retake: also writes their source.")
     ] = None,
+    due: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='With --variant: when it is due, such as "2027-01-20 23:59"; else never.'),
+    ] = None,
     withhold: Annotated[
         bool, typer.Option("--withhold", help="Write no worked solution for learners; delete the one from before.")
     ] = False,
@@ -46,9 +50,11 @@ def release(
     from txgrade.authoring.retake import write_variant
     from txgrade.text import plural
 
+    if due is not None and variant is None:
+        raise ValueError("--due is for a variant: the deadline of an exercise is due(…) in its source")
     for source in sources:
         if variant is not None:
-            source, values = write_variant(source, variant)
+            source, values = write_variant(source, variant, due)
             print(f"{source}: {', '.join(f'{name} = {value!r}' for name, value in values.items())}")
         released = release(source, out, withhold=withhold)
         print(f"{released.exercise}: {plural(released.tasks, 'task')}, {plural(released.points, 'point')}")

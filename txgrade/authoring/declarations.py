@@ -4,10 +4,11 @@ These calls belong in cells tagged `mistakes`, which are never released. They on
 tests and the grader use what was registered. In a notebook they do nothing.
 """
 
+import ast
 import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -199,6 +200,36 @@ def due(
         if _declared.due is not None:
             raise ValueError("due(…) is there twice; an exercise has one date")
         _declared.due = rule
+
+
+def is_due(statement: ast.stmt) -> bool:
+    """Return whether a statement is a call of `due`."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and ast.unparse(call.func) in ("due", "txgrade.due")
+
+
+def read_due(sources: Iterable[str]) -> dict | None:
+    """Return the rule that cells tagged `mistakes` declare by `due`, without running them.
+
+    Raises:
+        ValueError: the call makes no sense, there are two, or its values are not written as texts and numbers.
+    """
+    with collect_declarations() as declared:
+        for statement in (statement for source in sources for statement in ast.parse(source).body):
+            if not is_due(statement):
+                continue
+            call: Any = statement
+            try:
+                values = [ast.literal_eval(value) for value in call.value.args]
+                named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.value.keywords}
+                due(*values, **named)
+            except TypeError as reason:
+                raise ValueError(f"{ast.unparse(statement)}: {reason}") from None
+            except ValueError as reason:
+                if "malformed" not in str(reason):
+                    raise
+                raise ValueError(f"{ast.unparse(statement)}: write its values as texts and numbers") from None
+    return declared.due
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from txgrade.authoring.cells import (
     has_region,
     is_answer,
     is_check,
+    is_mistakes,
     is_parameters,
     is_rubric,
     is_written,
@@ -21,6 +22,7 @@ from txgrade.authoring.cells import (
     stub,
 )
 from txgrade.authoring.data import Data, find_data
+from txgrade.authoring.declarations import read_due
 from txgrade.authoring.variants import settle, variant_of
 
 GRADE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also what a notebook's cell id may be
@@ -75,6 +77,7 @@ class Exercise:
     written: tuple[Written, ...] = ()
     data: Data = ()  # files and folders that its cells read
     variant: int | None = None  # the seed of its numbers, where it is a variant of another exercise
+    due: dict | None = None  # the rule for late submissions (see `txgrade.authoring.declarations.due`)
 
     @property
     def points(self) -> int | float:
@@ -152,6 +155,7 @@ class _Reader:
             self.problems.append("no check cells: nothing in it is an exercise")
         title = self._title()
         self._total([*tasks, *written])
+        due = self._due()
         data, wrong = find_data(self.notebook, self.path)
         self.problems += wrong
         if self.problems:
@@ -166,6 +170,7 @@ class _Reader:
             tuple(written),
             data,
             variant_of(cell.metadata for cell in cells),
+            due,
         )
 
     def _syntax(self, cell: Any, where: str) -> None:
@@ -313,6 +318,13 @@ class _Reader:
         first = next((cell.source for cell in self.notebook.cells if cell.cell_type == "markdown"), "")
         heading = re.search(r"^# +(.+)$", first, re.MULTILINE)
         return heading[1].strip() if heading else self.path.stem
+
+    def _due(self) -> dict | None:
+        try:
+            return read_due(cell.source for cell in self.notebook.cells if is_mistakes(cell))
+        except ValueError as reason:
+            self.problems.append(str(reason))
+            return None
 
     def _total(self, tasks: list[Task | Written]) -> None:
         first = next((cell.source for cell in self.notebook.cells if cell.cell_type == "markdown"), "")

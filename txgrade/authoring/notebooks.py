@@ -21,6 +21,7 @@ from txgrade.authoring.exercise import Exercise, ExerciseError
 from txgrade.authoring.variants import is_variant
 from txgrade.checking.verdict import MIME
 from txgrade.evidence.recordings import pack, same, unpack
+from txgrade.records.lateness import describe_deadline
 
 LOAD = '''from txgrade import check
 
@@ -39,10 +40,14 @@ def released_name(exercise: str) -> str:
 def learner_notebook(exercise: Exercise, recordings: dict) -> Any:
     """Return the notebook without solutions, mistakes and hidden tests, with the recordings in its first code cell.
 
+    A deadline stands below the title.
     Prompts, checks and recordings can't be edited by accident, nor deleted; answers can't be deleted.
     """
     notebook = plain_notebook(exercise)
     notebook.cells = [cell for cell in notebook.cells if not stays_home(cell)]
+    if exercise.due:
+        title = next(cell for cell in notebook.cells if cell.cell_type == "markdown")
+        title.source = f"{title.source.rstrip()}\n\n**Due:** {describe_deadline(exercise.due)}"
     for cell in notebook.cells:
         cell.source = stub(cell)
         if is_parameters(cell):

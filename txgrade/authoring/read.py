@@ -58,6 +58,7 @@ def _from_exercise(exercise: Exercise) -> Assignment:
         notebook,
         tuple(tasks),
         digest(*everything, *digest_of(exercise.data)),
+        due=exercise.due,
         stubs=stubs,
         data=exercise.data,
     )

@@ -121,7 +121,7 @@ def recordings_of(exercise: Exercise, evidence: dict, seed: int, measured: list[
         tasks.append(recording | {"reference": _short(reference), "mistakes": mistakes})
     written = [{"id": each.id, "title": each.title, "points": each.points} for each in exercise.written]
     recordings = {"version": 1, "exercise": exercise.name, "title": exercise.title, "seed": seed, "tasks": tasks}
-    return recordings | {"written": written} if written else recordings
+    return recordings | ({"written": written} if written else {}) | ({"due": exercise.due} if exercise.due else {})
 
 
 def _without_messages(bundle: dict) -> dict:

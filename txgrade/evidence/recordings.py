@@ -5,7 +5,7 @@ A recording is plain JSON:
     {"version": 1, "exercise": "03_attention", "title": "…", "seed": 0, "tasks": [
         {"id": "causal-mask", "title": "The causal mask", "points": 2, "names": ["causal_mask"], "reference": BUNDLE,
          "mistakes": [{"evidence": BUNDLE, "sentence": "This lets each query see the *future*."}]}],
-     "written": [{"id": "explain", "title": "…", "points": 2}]}
+     "written": [{"id": "explain", "title": "…", "points": 2}], "due": what `txgrade.due` noted}
 
 A task that the grader measures has `"measured": True`, and its reference holds kinds instead of values.
 

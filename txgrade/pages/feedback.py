@@ -17,6 +17,7 @@ from txgrade.checking.verdict import side_by_side
 from txgrade.files import Folder
 from txgrade.pages.page import ISOLATION, MAX_LINE, cut, key_of, page
 from txgrade.pages.prose import hints, prose, sentence, untitled
+from txgrade.records.lateness import describe_deadline
 from txgrade.records.result import VERDICTS, Note, Result, TaskResult
 from txgrade.submitting.notebook import STATUSES
 from txgrade.text import markup, number, plural
@@ -40,6 +41,7 @@ LOOKS = {  # verdict: symbol, and the tone of its words
 }
 UNSHOWN = (
     "late",
+    "time unknown",
     "not graded",
     "seeds disagree",
     "call in hidden tests",
@@ -80,6 +82,7 @@ def feedback_page(result: Result, assignment: Assignment) -> str:
             "remedy": STATUSES.get(result.status, DEFAULT_REMEDY),
             "notes": _notes(result),
             "submitted": _time(result.submitted),
+            "due": describe_deadline(assignment.due) if assignment.due else "",
             "next": _next(result, assignment),
             "isolation": ISOLATION.get(result.isolation, result.isolation),
         },

@@ -49,7 +49,7 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals |= {"points": lambda count: plural(count, "point"), "number": number}
+    environment.globals |= {"points": lambda count: plural(count, "point"), "plural": plural, "number": number}
     environment.filters["short"] = lambda text: cut(str(text), MAX_NAME)
     return environment
 

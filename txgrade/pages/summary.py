@@ -42,13 +42,9 @@ def summary_page(
             "chart": _chart(fractions),
             "tasks": [_class_task(task, graded) for task in assignment.tasks],
             "look": [
-                (result.submission, _link(result), _reasons(result, titles))
-                for result in results
-                if result.needs_review
+                (result.name, _link(result), _reasons(result, titles)) for result in results if result.needs_review
             ],
-            "failed": [
-                (result.submission, _link(result), result.status) for result in results if result.status != "graded"
-            ],
+            "failed": [(result.name, _link(result), result.status) for result in results if result.status != "graded"],
             "similar": [_similar(pair, titles) for pair in similar],
             "missing": list(missing),
             "levels": [(ISOLATION.get(level, level), number) for level, number in levels.most_common()],

@@ -2,7 +2,6 @@
 
 from txgrade.records.gradebook import Gradebook
 from txgrade.records.grades import LedgerEntry
-from txgrade.records.ledger import GradebookError
 from txgrade.records.result import VERDICTS, Note, TaskResult
 from txgrade.text import plural, printable
 
@@ -13,9 +12,7 @@ def explain(book: Gradebook, name: str) -> str:
     Raises:
         GradebookError: no such submission.
     """
-    entries = book.history(name)
-    if not entries:
-        raise GradebookError(book.nobody(name))
+    entries = book.history(book.submission_named(name))
     blocks = [_entry(book, entry, i, len(entries)) for i, entry in enumerate(entries, 1)]
     last = entries[-1]
     repeat = (
@@ -39,8 +36,11 @@ def _entry(book: Gradebook, entry: LedgerEntry, number: int, count: int) -> str:
         f"  seeds       {', '.join(map(str, result.seeds)) or 'none'}",
         f"  versions    {result.environment}",
     ]
-    if result.submitted:
-        lines.append(f"  handed in   {result.submitted}")
+    lines.append(f"  submitted   {result.submitted or 'nobody knows when'}")
+    if result.learner not in ("", result.submission):
+        lines.append(f"  learner     {result.learner}")
+    if result.allowance.until:
+        lines.append(f"  extended    to {result.allowance.until}")
     for task in result.tasks:
         lines += ["", *_task(task)]
         for review in book.reviews(task.id, task.answer_hash, result):

@@ -112,6 +112,7 @@ class Gradebook(Grades):
         """
         if not reason.strip():
             raise GradebookError("say why with --reason TEXT: the learner's page shows it")
+        submission = self.submission_named(submission)
         results = {result.submission: result for result in self.latest()}
         if submission not in results:
             raise GradebookError(self.nobody(submission))

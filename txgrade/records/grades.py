@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from txgrade.records.ledger import Ledger
-from txgrade.records.people import person, read_name
+from txgrade.records.ledger import GradebookError, Ledger
+from txgrade.records.people import person, read_name, turned
 from txgrade.records.result import Result, result_from
 from txgrade.records.tables import ANSWERS, ASSIGNMENTS, FINISHED, RESULTS, RUNS, SEEDS
 from txgrade.seeds import GRADING_SEEDS, PUBLIC_SEEDS
@@ -191,6 +191,24 @@ class Grades(Ledger):
         with self._transaction() as connection:
             query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
             return list(connection.execute(query).scalars())
+
+    def submission_named(self, name: str) -> str:
+        """Return the submission of a name: its own, or its learner's as the roster has it.
+
+        Raises:
+            GradebookError: there is none, or there are several.
+        """
+        names = self.names()
+        if name in names:
+            return name
+        wanted = {person(name), person(turned(name))}
+        named = {result.submission for result in self.newest() if result.learner and person(result.learner) in wanted}
+        if len(named) == 1:
+            return named.pop()
+        if named:
+            several = ", ".join(sorted(named)[:5])
+            raise GradebookError(f"{name!r} means several submissions: {several}; give one of these names")
+        raise GradebookError(self.nobody(name))
 
     def title(self) -> str:
         """Return the title of the assignment that was graded last."""

@@ -21,6 +21,7 @@ from txgrade.authoring.cells import STUBS
 from txgrade.authoring.notebooks import LOADED, released_name
 from txgrade.evidence.recordings import unpack
 from txgrade.files import Folder, write_together
+from txgrade.records.lateness import describe_deadline, late
 from txgrade.records.people import account, file_name, lms_of, person, read_name, safe_name
 from txgrade.submitting.folder import SubmitError, made, own_folder, plain_errors
 from txgrade.submitting.notebook import (
@@ -56,6 +57,7 @@ class Receipt:
     open: tuple[str, ...]  # titles of those that have none
     folder: str
     version: str  # name of the copy that stays
+    due: str = ""  # the deadline, what being late costs, and whether this came in time; in words
     repeated: bool = False  # whether the same file was handed in before; then nothing was done
 
     @property
@@ -75,6 +77,7 @@ class Receipt:
                 *([f"  account: {self.account}, which your instructor sees too"] if self._by_another_name else []),
                 f"  answers: {self.answers} of {self.answers + len(self.open)}{empty}",
                 f"  saved:   {date(self.saved)}; if you have typed since, save and hand in again",
+                *([f"  due:     {self.due}"] if self.due else []),
                 f"  sha256:  {self.sha256}",
                 f"  receipt: {self.path}",
             ]
@@ -95,7 +98,8 @@ def submit(
     """
     path, folder = Path(notebook), _folder(to)
     data, saved = read_saved(path)
-    exercise, answered, left = _answers(path, data)
+    recordings, answered, left = _answers(path, data)
+    exercise = recordings["exercise"]
     if not answered and not anyway:
         raise SubmitError(f"{path} holds no answer, as it was saved {date(saved)}: save it, or say --anyway")
     name = _name(name)
@@ -112,6 +116,7 @@ def submit(
         tuple(left),
         read_name(str((folder / file_name(name)).absolute())),
         f"{exercise}-{now:%Y-%m-%dT%H%M%SZ}-{digest[:8]}.ipynb",
+        _due(recordings.get("due"), now),
     )
     with plain_errors(folder), own_folder(folder, file_name(name)) as own:
         if before := _before(own, exercise, digest):
@@ -200,8 +205,24 @@ def read_saved(path: Path) -> tuple[bytes, str]:
         raise SubmitError(f"{path}: {STATUSES[reason.status]}") from None
 
 
-def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
-    """The exercise's name, and the titles of its tasks that have an answer and that have none."""
+def _due(rule: dict | None, now: datetime) -> str:
+    """Return the deadline in words, and whether it is past."""
+    try:
+        if not rule:
+            return ""
+        words = late(rule, now.isoformat()).words
+        return f"{describe_deadline(rule)} {f'Now: {words}' if words else 'You are in time'}"
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+    ):  # the notebook is the learner's; the grader goes by its own deadline
+        return ""
+
+
+def _answers(path: Path, data: bytes) -> tuple[dict, list[str], list[str]]:
+    """Return the recordings, and the titles of the tasks that have an answer and that have none."""
     try:
         cells = read_cells(data)
     except Unreadable as reason:
@@ -228,7 +249,7 @@ def _answers(path: Path, data: bytes) -> tuple[str, list[str], list[str]]:
     for task in (*recordings["tasks"], *recordings.get("written", ())):
         text = sources.get(task["id"], "")
         (answered if text.strip() and not any(stub in text for stub in STUBS) else left).append(task["title"])
-    return exercise, answered, left
+    return recordings, answered, left
 
 
 def _before(own: Folder, exercise: str, digest: str) -> Receipt | None:

@@ -205,6 +205,16 @@ def test_the_grader_reads_it_whole(features):
     assert [task.hidden for task in assignment.tasks] == [True, False, False, False, True]
 
 
+def test_a_deadline_stands_below_the_title(features):
+    exercise = read_exercise(features.source)
+    assert exercise.due == read_assignment(features.source).due
+    first = features.notebook.cells[0].source
+    assert first.startswith("# ") and first.endswith(
+        "**Due:** 2026-12-01 23:59, Europe/Zurich, with 10 minutes of grace. Each day late, once it has begun, costs "
+        "10% of the points earned, at most 50%."
+    )
+
+
 def test_what_the_author_said_is_recorded(features):
     found = json.loads(json.dumps(record._record(features.source, [], [3])))
     assert found["measured"] == ["fit-line"] and found["broken"] == {}

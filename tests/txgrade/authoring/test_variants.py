@@ -313,3 +313,21 @@ def test_the_list_of_what_varies_is_that_of_the_sources():
     table = page[page.index("| Exercise | Different in a variant |") : page.index("## Where it runs")]
     listed = re.findall(r"^\| (\d\d) \|", table, re.M)
     assert listed == [path.stem[:2] for path in SHIPPED] and len(listed) >= 20
+
+
+def test_a_variant_drops_the_deadline_or_has_another(windowed):
+    source = windowed()
+    text = source.read_text(encoding="utf-8")
+    rule = 'due("2026-12-01 23:59", timezone="Europe/Zurich", per_day=0.2)'
+    source.write_text(
+        text.replace("from txgrade import alternative, mistake\n", f"from txgrade import due\n\n{rule}\n")
+    )
+    first = read_exercise(source).due
+    assert first["when"] == "2026-12-01 23:59" and first["per_day"] == 0.2
+    assert read_exercise(write_variant(source, 7)[0]).due is None
+    assert read_exercise(write_variant(source, 8, "2027-01-20 12:00")[0]).due == first | {"when": "2027-01-20 12:00"}
+    with pytest.raises(ExerciseError, match="give date and time like"):
+        write_variant(source, 9, "soon")
+    source.write_text(text)
+    with pytest.raises(ExerciseError, match=r"its source has no due\(…\)"):
+        write_variant(source, 9, "2027-01-20 12:00")
