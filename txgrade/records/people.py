@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 MAX_NAME = 100  # bytes of a name in UTF-8
 MAX_ROSTER = 10 * 2**20  # bytes
@@ -209,11 +210,11 @@ def _labeled(people: Iterable[Person]) -> tuple[Person, ...]:
     return tuple(labeled)
 
 
-def person_named(names: Iterable[str], row: int = 0, **more: str) -> Person:
+def person_named(names: Iterable[str], row: int = 0, columns: dict[str, str] | None = None) -> Person:
     """Return a person by the names on a roster, of which the first is the usual one; empty ones don't count."""
     names = [name.strip() for name in names if name.strip()]
     ways = {*names, *(name.partition("@")[0] for name in names), *map(turned, names)}
-    known = {key: value.strip() for key, value in more.items()}
+    known: dict[str, Any] = {key: value.strip() for key, value in (columns or {}).items()}
     return Person(names[0] if names else "", frozenset(map(person, ways)) if names else frozenset(), row, **known)
 
 
@@ -236,12 +237,12 @@ def read_roster(path: Path | str) -> Roster:
     header, rows = read_table(text_of(path))
     if {"Student", "ID"} <= set(header):
         people = [
-            person_named(canvas_names(row), id=row["ID"], **_columns(row))
+            person_named(canvas_names(row), columns=_columns(row, row["ID"]))
             for row in rows
             if row["ID"].strip().isdigit() and row["Student"].strip() != TEST_STUDENT
         ]
     elif "Identifier" in header:
-        people = [person_named(moodle_names(row), id=participant(row), **_columns(row)) for row in rows]
+        people = [person_named(moodle_names(row), columns=_columns(row, participant(row))) for row in rows]
     else:
         people = [_own_person(row) for row in rows]
         if not {"name", "full name", "last name"} & {name.strip().lower() for name in header}:
@@ -259,13 +260,14 @@ def _own_person(row: dict[str, str]) -> Person:
     name = columns.get("name") or columns.get("full name") or ""
     name = name or f"{columns.get('first name', '')} {columns.get('last name', '')}"
     names = [name, *(columns.get(key, "") for key in ("login", "email", "id", "sid"))]
-    return person_named(names, id=columns.get("id", ""), **_columns(row))
+    return person_named(names, columns=_columns(row, columns.get("id", "")))
 
 
-def _columns(row: dict[str, str]) -> dict[str, str]:
+def _columns(row: dict[str, str], id: str) -> dict[str, str]:
     """Return what a row says of a person besides the names, whatever the case of its header."""
     columns = {key.strip().lower(): value for key, value in row.items()}
     return {
+        "id": id,
         "email": columns.get("email") or columns.get("email address") or columns.get("sis login id") or "",
         "student_id": columns.get("sid") or columns.get("id number") or columns.get("sis user id") or "",
         "group": columns.get("group") or "",

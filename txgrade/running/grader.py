@@ -103,10 +103,9 @@ def grade(
             as_written.name, as_written.due, extensions=extensions, roster=roster, term=term, out=out
         )
         files = find_submissions(folder, as_written.name, roster)
-        submissions = [
-            replace(reader.read(file), allowance=allowances.of(file.learner, file.file_name)) for file in files
-        ]
-        ungraded = [submission for submission in submissions if not run.is_graded(submission)]
+        allowed = (allowances.of(file.learner, file.file_name) for file in files)
+        read = (replace(reader.read(file), allowance=allowance) for file, allowance in zip(files, allowed, strict=True))
+        ungraded = [submission for submission in read if not run.is_graded(submission)]
         queue = run.make_jobs(stack, ungraded, hidden=(as_written.path.parent, folder, out))
         run.collect(on_cluster(queue, client) if client else on_this_machine(queue, jobs or JOBS))
         return run.finish(roster.missing((file.file_name, file.number) for file in files) if roster else [])
@@ -194,8 +193,8 @@ class _GradingRun:
     def collect(self, progress: Progress) -> None:
         """Write down each result as it comes, and its page."""
         self.number = self.book.start_run(self.assignment, self.environment, self.isolation, self.seeds)
-        for result in self.retimed:
-            self.book.add(self.number, result)
+        for retimed in self.retimed:
+            self.book.add(self.number, retimed)
         for job, result in progress:
             name = job.submission.name
             if result is None:

@@ -55,7 +55,9 @@ class Submission:
 def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
     """Read one submission. Whatever is in the file, it comes back with a status."""
     digest, arrival = "", _Arrival()
-    status, answers, notes = "graded", {}, []
+    status = "graded"
+    answers: dict[str, str] = {}
+    notes: list[Note] = []
     try:
         if file.problem:
             raise Unreadable(file.problem)
