@@ -933,7 +933,7 @@ from txlib.generation import Translator as LibraryTranslator
 from txlib.models import Seq2Seq
 from txlib.models.pretrained import load_pretrained
 
-show_source(AdditiveAttention.project, AdditiveAttention.score, Seq2Seq.ask_before, Seq2Seq.g_out)
+show_source(AdditiveAttention.project, AdditiveAttention.score, Seq2Seq.attend_before, Seq2Seq.g_out)
 
 # %% [markdown]
 # Same weights, same sentences: the same numbers?

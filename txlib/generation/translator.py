@@ -50,11 +50,12 @@ class Translator:
         for batch in show(batches_by_length(lengths, max(batch_tokens, *lengths, 0)), "translating"):
             pairs = [(encoded[index], ()) for index in batch]
             source = collate(pairs, config.bos_id, config.eos_id, config.pad_id).to(device)
+            longest = int(1.5 * source.input_ids.shape[1]) + 10
             translations = beam_search(
                 self.model,
                 source.input_ids,
                 source.attention_mask,
-                max_new_tokens=int(1.5 * source.input_ids.shape[1]) + 10,
+                max_new_tokens=min(longest, getattr(config, "max_length", longest)),
                 num_beams=num_beams,
                 length_penalty=length_penalty,
             )

@@ -1,10 +1,10 @@
-"""A translator made of convolutions, ConvS2S (Gehring et al. 2017), and what it shares with `ByteNet`.
+"""A translator made of convolutions, ConvS2S (Gehring et al. 2017), and its base, which `ByteNet` shares.
 
-All positions of a layer are computed at once, as in a Transformer; but a layer sees a few neighbors only, and what is
-far apart meets only some layers higher.
+As in a Transformer, all positions of a layer are computed at once. But each layer sees only a few neighbors, so distant
+tokens meet only some layers higher.
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -27,98 +27,105 @@ from txlib.layers.feedforward import dropout
 from txlib.models.inputs import real_tokens
 from txlib.models.translation import TranslationConfig, TranslationModel, check_source
 
-HALF = 0.5**0.5  # times a sum of two things of one variance has that variance (Gehring et al. 2017, §3.4)
+HALF = 0.5**0.5  # times the sum of two vectors of the same variance has that variance (Gehring et al. 2017, §3.4)
 
 
 @dataclass(frozen=True)
-class ConvSeq2SeqConfig(TranslationConfig):
-    """Sizes of a ConvS2S; the rest is in `TranslationConfig`. (The paper does not tie its embeddings.)
+class ConvolutionalConfig(TranslationConfig):
+    """Fields that both convolutional translators' configs share.
+
+    Args:
+        d_model: width of the blocks' inputs and outputs.
+        encoder_kernel, decoder_kernel: number of positions that a convolution reads; the encoder's is odd.
+        dropout: see the config of each.
+    """
+
+    d_model: int
+    _: KW_ONLY
+    encoder_kernel: int = 3
+    decoder_kernel: int = 3
+    dropout: float = 0.0
+
+    def __post_init__(self):
+        self.check_at_least_one("vocab_size", "d_model")
+        self.check_special_tokens()
+        check_kernel("encoder_kernel", self.encoder_kernel, causal=False)
+        check_kernel("decoder_kernel", self.decoder_kernel, causal=True)
+        check_dropout(self.dropout)
+
+
+@dataclass(frozen=True)
+class ConvSeq2SeqConfig(ConvolutionalConfig):
+    """Sizes of a ConvS2S; the other fields are in `ConvolutionalConfig`. (The paper does not tie its embeddings.)
 
     Args:
         d_model: width of the convolutions' outputs; 512 in the paper's English–Romanian model (§5.1).
         d_embedding: width of the embeddings, which is also the attention's; d_model unless given.
         encoder_layers, decoder_layers: number of convolutions, each with its gates; 20 in that model.
-        encoder_kernel, decoder_kernel: positions that a convolution reads; the encoder's is odd.
-        max_length: longest sequence that the learned positions can hold.
-        dropout: share of the embeddings, of each convolution's inputs and of the decoder's outputs that is dropped.
-        weight_norm: learn length and direction of weights apart (§4.2).
+        max_length: longest source and longest target.
+        dropout: of the embeddings, of each convolution's input and of the decoder's output.
+        weight_norm: learn the length and the direction of weights separately (§4.2).
     """
 
-    d_model: int
     d_embedding: int | None = None
     encoder_layers: int = 4
     decoder_layers: int = 4
-    encoder_kernel: int = 3
-    decoder_kernel: int = 3
     max_length: int = 512
-    dropout: float = 0.0
     weight_norm: bool = False
 
     def __post_init__(self):
-        check_sizes(self, "vocab_size", "d_model", "d_embedding", "encoder_layers", "decoder_layers", "max_length")
+        super().__post_init__()
+        self.check_at_least_one("d_embedding", "encoder_layers", "decoder_layers", "max_length")
 
     @property
     def width(self) -> int:
-        """Of the embeddings."""
+        """Width of the embeddings."""
         return self.d_model if self.d_embedding is None else self.d_embedding
 
     @property
     def encoder_receptive_field(self) -> int:
-        """Source positions, around its own, that the encoder's output depends on."""
+        """Number of source positions, around its own, that an output of the encoder depends on."""
         return receptive_field(self.encoder_kernel, [1] * self.encoder_layers)
 
     @property
     def decoder_receptive_field(self) -> int:
-        """Target positions, up to its own, that the decoder's output depends on."""
+        """Number of target positions, up to its own, that an output of the decoder depends on."""
         return receptive_field(self.decoder_kernel, [1] * self.decoder_layers)
 
 
-def check_sizes(config: Any, *names: str) -> None:
-    """Refuse what no model can be made of.
-
-    Raises:
-        ValueError: naming it.
-    """
-    config.check_at_least_one(*names)
-    config.check_special_tokens()
-    check_kernel("encoder_kernel", config.encoder_kernel, causal=False)
-    check_kernel("decoder_kernel", config.decoder_kernel, causal=True)
-    check_dropout(config.dropout)
-
-
 class ConvolutionalTranslator(TranslationModel):
-    """What ConvS2S and ByteNet share."""
+    """Base of ConvS2S and ByteNet."""
 
     def new_cache(self) -> StackCache:
-        """An empty cache for `decode`: it will keep what each convolution sees of the past."""
+        """Return an empty cache for `decode`, for the past inputs of each convolution."""
         decoder: Any = self.decoder
         return StackCache(ConvolutionCache() for _ in decoder.layers)
 
 
 class GatedBlock(nn.Module):
-    """A convolution, its gates, the way around both, and in the decoder attention (Gehring et al. 2017, §3.2 and §3.3).
+    """A convolution with gates and a residual connection, and in the decoder attention (Gehring et al. 2017, §3.2 and
+    §3.3).
 
     Args:
-        d_model: width of what the block reads and writes.
-        width: the embeddings'; None for a block without attention.
+        width: of the embeddings; None for a block without attention.
     """
 
-    def __init__(self, d_model: int, kernel: int, share: float, *, causal: bool, width: int | None = None):
+    def __init__(self, d_model: int, kernel: int, dropout_p: float, *, causal: bool, width: int | None = None):
         super().__init__()
-        self.share = share
+        self.dropout_p = dropout_p
         self.convolution = Convolution(d_model, 2 * d_model, kernel, causal=causal)
-        nn.init.normal_(self.convolution.weight, std=(4 * (1 - share) / (d_model * kernel)) ** 0.5)  # §3.5
+        nn.init.normal_(self.convolution.weight, std=(4 * (1 - dropout_p) / (d_model * kernel)) ** 0.5)  # §3.5
         self.query = None if width is None else linear(d_model, width)
         self.context = None if width in (None, d_model) else linear(width, d_model)
 
     def forward(
         self,
         x: Float[Tensor, "batch length d_model"],
-        kept: Bool[Tensor, "batch length"] | None = None,
+        real: Bool[Tensor, "batch length"] | None = None,
         cache: ConvolutionCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """√0.5 (v(W [x …] + b) + x), where v([a, b]) = a ⊗ σ(b)."""
-        gated = F.glu(self.convolution(dropout(x, self.share, self.training), kept, cache), dim=-1)
+        """Return √0.5 (v(W [x …] + b) + x), where v([a, b]) = a ⊗ σ(b)."""
+        gated = F.glu(self.convolution(dropout(x, self.dropout_p, self.training), real, cache), dim=-1)
         return (gated + x) * HALF
 
     def attend(
@@ -129,11 +136,11 @@ class GatedBlock(nn.Module):
         mask: Mask | None,
         scale: Float[Tensor, "batch #one #one"] | float,
     ) -> Float[Tensor, "batch target d_model"]:
-        """x + c, the context: an average of z + e, looked up by what x and the last token's embedding ask for.
+        """Return x + c. The context c is an average of z + e; its query is made of x and the last token's embedding.
 
         Args:
             embedded: g, the decoder's input.
-            memory: z, the encoder's output, beside z + e.
+            memory: z, the encoder's output, concatenated with z + e.
             scale: √m for m source tokens.
         """
         assert self.query is not None
@@ -145,14 +152,14 @@ class GatedBlock(nn.Module):
 
 
 class GatedStack(nn.Module):
-    """Embeddings in, gated convolutions, as wide as the embeddings out."""
+    """Gated convolutions, between two projections: from and to the width of the embeddings."""
 
     def __init__(self, config: ConvSeq2SeqConfig, layers: int, kernel: int, *, decodes: bool):
         super().__init__()
         width = config.width
         self.position = LearnedPosition(config.max_length, width)
         nn.init.normal_(self.position.weight, std=0.1)
-        self.enter = linear(width, config.d_model, share=config.dropout)
+        self.enter = linear(width, config.d_model, dropout_p=config.dropout)
         self.layers: Any = nn.ModuleList(
             GatedBlock(config.d_model, kernel, config.dropout, causal=decodes, width=width if decodes else None)
             for _ in range(layers)
@@ -163,16 +170,16 @@ class GatedStack(nn.Module):
 class ConvSeq2Seq(ConvolutionalTranslator, config=ConvSeq2SeqConfig):
     """ConvS2S, convolutional sequence to sequence learning (Gehring et al. 2017).
 
-    Embeddings and learned positions; in the encoder, convolutions around each position, in the decoder, up to it, all
-    with gated linear units; and in each layer of the decoder, attention of one head. Instead of being normalized,
-    residual sums and contexts are scaled to keep their variance (§3.4). Queries, z + e and what adds a context to x
-    stay as the equations have them; the authors' code multiplies these sums by √0.5, too.
+    The model adds learned positions to its embeddings. The encoder's convolutions are centered on each position, the
+    decoder's end there; all have gated linear units, and each layer of the decoder has attention of one head. Instead
+    of normalizing them, the model scales residual sums and contexts to keep their variance (§3.4). The sums of queries,
+    z + e and x + c are those of the equations; the authors' code also multiplies them by √0.5.
 
-    Unlike the paper's, source and target share one embedding, and the output projection adds no bias.
+    Unlike in the paper, source and target share one embedding, and the output projection adds no bias.
     """
 
     def __init__(self, config: ConvSeq2SeqConfig):
-        super().__init__(config, config.width, scaled=False)
+        super().__init__(config, config.width, config.dropout, scaled=False)
         nn.init.normal_(self.embedding.weight, std=0.1)  # §3.5
         self.encoder = GatedStack(config, config.encoder_layers, config.encoder_kernel, decodes=False)
         self.decoder = GatedStack(config, config.decoder_layers, config.decoder_kernel, decodes=True)
@@ -182,22 +189,20 @@ class ConvSeq2Seq(ConvolutionalTranslator, config=ConvSeq2SeqConfig):
             WeightNorm.apply_to(self)
 
     def encode(
-        self,
-        input_ids: Int[Tensor, "batch source"],
-        attention_mask: Int[Tensor, "batch source"] | None = None,
+        self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source two_widths"]:
-        """The memory: for each source token what attention compares with, z, and what it fetches, z + e.
+        """Return the memory: for each source token its key, z, and its value, z + e.
 
         Raises:
             ValueError: when there are no source tokens.
         """
-        kept = real(input_ids, attention_mask)
-        embedded = self.embed(input_ids, self.encoder)  # (batch, source, width)
+        real = real_source(input_ids, attention_mask)
+        embedded = self.embed(input_ids, self.encoder.position)  # (batch, source, width)
         x = self.encoder.enter(embedded)  # (batch, source, d_model)
         for layer in self.encoder.layers:
-            x = layer(x, kept)
+            x = layer(x, real)
         z = self.encoder.leave(x)  # (batch, source, width)
-        z = scale_gradient(z, 1 / len(self.decoder.layers))  # each attention sends one back (§3.4)
+        z = scale_gradient(z, 1 / len(self.decoder.layers))  # it gets one gradient from each attention (§3.4)
         return torch.cat([z, z + embedded], dim=-1)
 
     def decode(
@@ -207,14 +212,9 @@ class ConvSeq2Seq(ConvolutionalTranslator, config=ConvSeq2SeqConfig):
         attention_mask: Int[Tensor, "batch source"] | None = None,
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch target width"]:
-        """One vector for each target token, from which `logits` predicts the next.
-
-        Args:
-            attention_mask: the source's; 1 = may be read.
-            cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
-        """
         check_batch(decoder_input_ids, memory)
-        embedded = self.embed(decoder_input_ids, self.decoder, cache.length if cache else 0)  # (batch, target, width)
+        past = cache.length if cache else 0
+        embedded = self.embed(decoder_input_ids, self.decoder.position, past)  # (batch, target, width)
         mask, scale = real_tokens(attention_mask, memory.shape[:2]), memory.shape[1] ** 0.5
         if attention_mask is not None:
             scale = attention_mask.sum(dim=-1)[:, None, None].to(memory.dtype).sqrt()  # (batch, 1, 1)
@@ -224,30 +224,24 @@ class ConvSeq2Seq(ConvolutionalTranslator, config=ConvSeq2SeqConfig):
             x = layer.attend(x, embedded, memory, mask, scale)
         return dropout(self.decoder.leave(x), self.config.dropout, self.training)
 
-    def embed(
-        self, input_ids: Int[Tensor, "batch length"], stack: GatedStack, offset: int = 0
-    ) -> Float[Tensor, "batch length width"]:
-        """Token vectors plus those of their positions (§3.1)."""
-        return dropout(stack.position(self.embedding(input_ids), offset), self.config.dropout, self.training)
 
-
-def linear(d_in: int, d_out: int, *, share: float = 0.0) -> nn.Linear:
-    """A projection that keeps the variance of its input, of which a share is dropped (Gehring et al. 2017, §3.5)."""
+def linear(d_in: int, d_out: int, *, dropout_p: float = 0.0) -> nn.Linear:
+    """Return a projection that keeps the variance of its input after dropout (Gehring et al. 2017, §3.5)."""
     layer = nn.Linear(d_in, d_out)
-    nn.init.normal_(layer.weight, std=((1 - share) / d_in) ** 0.5)
+    nn.init.normal_(layer.weight, std=((1 - dropout_p) / d_in) ** 0.5)
     nn.init.zeros_(layer.bias)
     return layer
 
 
 def scale_gradient(x: Float[Tensor, "*shape"], factor: float) -> Float[Tensor, "*shape"]:
-    """x itself, whose gradient is multiplied."""
+    """Return x, and multiply its gradient by the factor."""
     return x.detach() + factor * (x - x.detach())
 
 
-def real(
+def real_source(
     input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None
 ) -> Bool[Tensor, "batch source"] | None:
-    """Which source tokens are real; None where all are.
+    """Return which source tokens are real; None where all are.
 
     Raises:
         ValueError: for an empty source, and a mask of another shape.
@@ -258,10 +252,10 @@ def real(
 
 
 def check_batch(decoder_input_ids: Int[Tensor, "batch target"], memory: Tensor) -> None:
-    """Refuse a memory of other sentences.
+    """Refuse a memory of more or fewer sentences.
 
     Raises:
-        ValueError: when there are more or fewer.
+        ValueError: naming both numbers.
     """
     if len(decoder_input_ids) != len(memory):
         raise ValueError(f"decoder_input_ids has {len(decoder_input_ids)} rows, the memory {len(memory)}")

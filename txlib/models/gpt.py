@@ -52,7 +52,7 @@ class CausalLMOutput(LossOutput[Loss]):
     """Output of a decoder, under Hugging Face's names.
 
     logits: (batch, length, vocab_size), row i predicts token i + 1; last_hidden_state: (batch, length, d_model); loss:
-    mean over the labels that count, or None without labels.
+    mean over the labels that count.
     """
 
     logits: Float[Tensor, "batch length vocab"]

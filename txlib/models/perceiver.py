@@ -307,7 +307,7 @@ class PerceiverForMaskedLM(Model, config=PerceiverLMConfig):
         Raises:
             ValueError: when the input is longer than max_length.
         """
-        check_ids(input_ids)
+        check_ids(input_ids, max_length=self.config.max_length)
         inputs = self.position(self.embedding(input_ids))  # (batch, length, d_input)
         answers = self.base(inputs, self.queries[None, : input_ids.shape[1]], attention_mask).logits
         logits = F.linear(answers, self.embedding.weight, self.bias)
@@ -426,6 +426,7 @@ class PerceiverClassifier(Model, config=PerceiverClassifierConfig):
         if input_ids is not None:
             if config.vocab_size is None:
                 raise ValueError("input_ids are given, and this model reads no bytes: vocab_size=None")
+            check_ids(input_ids, max_length=config.max_length)
             embedded = self.embedding(input_ids)  # (batch, length, d_bytes)
             if self.byte_convolution is not None:
                 embedded = self.byte_convolution(embedded, None if attention_mask is None else attention_mask.bool())

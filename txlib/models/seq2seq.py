@@ -6,7 +6,7 @@ Luong et al. 2015).
     y_t = g_out(s_t, y_{t-1}, c_t)           the next token
     c_t = Σ_i a_{t,i} h_i                    with attention; without, one c for all steps
 
-Whoever asks for c_t decides about the order, and about speed: what needs c_t before s_t goes step by step.
+The query of the attention decides the order and the speed: a decoder that needs c_t before s_t runs step by step.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,24 +32,24 @@ ATTENTIONS: dict[str | None, Callable[[int], nn.Module | None]] = {
 }
 # Of one layer, each part (directions, batch, width): s of a GRU; s and the memory cell of an LSTM.
 State = tuple[Tensor, ...]
-Ask = Callable[[Tensor], tuple[Tensor, Tensor]]
+Attend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Seq2SeqConfig(TranslationConfig):
-    """Sizes of a recurrent encoder–decoder; the rest is in `TranslationConfig`.
+    """Sizes of a recurrent encoder–decoder; the other fields are in `TranslationConfig`.
 
     Args:
         d_model: width of token vectors, annotations h and states s.
-        encoder_layers, decoder_layers: recurrent layers, with residual connections from the second on, as in GNMT
-            (Wu et al. 2016, §3.1).
+        encoder_layers, decoder_layers: number of recurrent layers, with residual connections from the second on, as in
+            GNMT (Wu et al. 2016, §3.1).
         cell: "gru" (Cho et al. 2014, in torch's form: the reset gate acts after the matrix) or "lstm".
-        bidirectional: whether the encoder reads from both ends, with d_model / 2 units each; else only forwards.
+        bidirectional: whether the encoder reads from both ends, with d_model / 2 units each, or only forwards.
         attention: "additive", "bilinear" or "dot"; None: the encoder's last states are the one context vector c, which
             enters s_0, each step, and g_out.
-        order: who asks for c_t. "bahdanau": s_{t-1}, and c_t enters the step and g_out; of several layers it is the
-            lowest that asks, as in GNMT. "luong": s_t of the top layer, and c_t enters g_out only. None: "bahdanau" for
-            additive attention, "luong" for the others, as in the papers.
+        order: the query that c_t belongs to. "bahdanau": s_{t-1} of the lowest layer, as in GNMT; c_t enters the step
+            and g_out. "luong": s_t of the top layer; c_t enters g_out only. None: "bahdanau" for additive attention,
+            "luong" for the others, as in the papers.
         input_feeding: in Luong's order, g_out's vector of one step is an input of the next (Luong et al. 2015, §3.3).
         dropout: on token vectors, between layers and on g_out's vector, never from step to step (Zaremba et al. 2014).
     """
@@ -67,10 +67,10 @@ class Seq2SeqConfig(TranslationConfig):
     def __post_init__(self):
         self.check_at_least_one("vocab_size", "d_model", "encoder_layers", "decoder_layers")
         self.check_special_tokens()
-        for name, known in ("cell", CELLS), ("attention", ATTENTIONS), ("order", (None, "bahdanau", "luong")):
-            if getattr(self, name) not in known:
+        for name, choices in ("cell", CELLS), ("attention", ATTENTIONS), ("order", (None, "bahdanau", "luong")):
+            if getattr(self, name) not in choices:
                 raise ValueError(
-                    f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(map(str, known))}"
+                    f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(map(str, choices))}"
                 )
         if self.bidirectional and self.d_model % 2:
             raise ValueError(
@@ -78,22 +78,22 @@ class Seq2SeqConfig(TranslationConfig):
             )
         check_dropout(self.dropout)
         if self.order and not self.attention:
-            raise ValueError(f"order={self.order!r} says who asks, but attention=None; leave it out")
-        if self.input_feeding and self.asks != "luong":
+            raise ValueError(f"order={self.order!r} is of the attention, but attention=None; leave it out")
+        if self.input_feeding and self.effective_order != "luong":
             raise ValueError(
-                f"input_feeding needs Luong's order, got attention={self.attention!r} with {self.asks!r}; "
+                f"input_feeding needs Luong's order, got attention={self.attention!r} with {self.effective_order!r}; "
                 "set order='luong'"
             )
 
     @property
-    def asks(self) -> str | None:
-        """The order, where the attention decides it."""
+    def effective_order(self) -> str | None:
+        """The order, which the attention implies unless the config says it."""
         default = {None: None, "additive": "bahdanau"}.get(self.attention, "luong")
         return self.order or default
 
 
 class Seq2SeqCache:
-    """The decoder's state: all that a recurrent decoder keeps of what it has written, however long that is."""
+    """The decoder's state, whose size does not depend on how much has been decoded."""
 
     def __init__(self):
         self.length = 0  # tokens decoded so far
@@ -112,7 +112,7 @@ class RecurrentLayer(nn.Module):
     """g_enc or g_dec over a whole sequence: torch's GRU or LSTM.
 
     Args:
-        residual: add the input to the output; the input is dropped out, as it comes from a layer.
+        residual: add the input to the output, and apply dropout to the input, which is another layer's output.
     """
 
     def __init__(self, config: Seq2SeqConfig, input_size: int, *, bidirectional: bool = False, residual: bool = False):
@@ -127,16 +127,16 @@ class RecurrentLayer(nn.Module):
         state: State | None = None,
         lengths: Int[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch length d_model"], State]:
-        """The states of all steps, and what the next one needs.
+        """Return the states of all steps, and the state after the last.
 
         Args:
-            state: to begin with; zeros unless given.
-            lengths: real tokens of each sentence, where there is padding, which is then not read.
+            state: the initial state; None: zeros.
+            lengths: number of real tokens of each sentence, where there is padding, which is then not read.
         """
-        given: Any = dropout(x, self.dropout, self.training) if self.residual else x
+        inputs: Any = dropout(x, self.dropout, self.training) if self.residual else x
         if lengths is not None:
-            given = nn.utils.rnn.pack_padded_sequence(given, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        out, new = self.cell(given, state if state is None or len(state) > 1 else state[0])
+            inputs = nn.utils.rnn.pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        out, new = self.cell(inputs, state if state is None or len(state) > 1 else state[0])
         if lengths is not None:
             out, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
         return x + out if self.residual else out, new if isinstance(new, tuple) else (new,)
@@ -145,36 +145,36 @@ class RecurrentLayer(nn.Module):
 class Seq2Seq(TranslationModel, config=Seq2SeqConfig):
     """Encoder, decoder, and one embedding matrix for source, target and output; see the top of the file.
 
-    Where c_t waits for s_{t-1} (Bahdanau's order, input feeding), the decoder goes step by step, while training, too.
-    Elsewhere one call of torch's kernel reads the whole target.
+    Where c_t depends on s_{t-1} (Bahdanau's order, input feeding), the decoder runs step by step, even while training.
+    Otherwise one call of torch's kernel reads the whole target.
     """
 
     def __init__(self, config: Seq2SeqConfig):
         width = config.d_model
-        super().__init__(config, width)
+        super().__init__(config, width, config.dropout)
         self.encoder_layers: Any = nn.ModuleList(
             RecurrentLayer(config, width, bidirectional=config.bidirectional, residual=number > 0)
             for number in range(config.encoder_layers)
         )
         self.attention: Any = ATTENTIONS[config.attention](width)
-        reads_context = config.asks != "luong" or config.input_feeding
+        reads_context = config.effective_order != "luong" or config.input_feeding
         self.decoder_layers: Any = nn.ModuleList(
             RecurrentLayer(config, 2 * width if reads_context and not number else width, residual=number > 0)
             for number in range(config.decoder_layers)
         )
         self.start = nn.Linear(width, config.decoder_layers * (2 if config.cell == "lstm" else 1) * width)
-        self.combine = nn.Linear((2 if config.asks == "luong" else 3) * width, width)
+        self.combine = nn.Linear((2 if config.effective_order == "luong" else 3) * width, width)
 
     def encode(
         self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source d_model"]:
-        """The memory: h_1 … h_Tx, one annotation for each source token.
+        """Return the memory: h_1 … h_Tx, one annotation for each source token.
 
         Raises:
             ValueError: for a source without a token, and for padding before one.
         """
         lengths = real_lengths(input_ids, attention_mask)
-        h, _ = through(self.encoder_layers, self.embed(input_ids), [None] * len(self.encoder_layers), lengths)
+        h, _ = run_layers(self.encoder_layers, self.embed(input_ids), [None] * len(self.encoder_layers), lengths)
         return h
 
     def decode(
@@ -184,16 +184,12 @@ class Seq2Seq(TranslationModel, config=Seq2SeqConfig):
         attention_mask: Int[Tensor, "batch source"] | None = None,
         cache: Seq2SeqCache | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """One vector for each target token, from which `logits` predicts the next.
-
-        Args:
-            attention_mask: the source's; 1 = may be read.
-            cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
+        """Return one vector for each target token, as `TranslationModel.decode` says.
 
         Raises:
             ValueError: when memory or cache hold another number of sentences.
         """
-        return self.write(decoder_input_ids, memory, attention_mask, cache)[0]
+        return self.decode_and_align(decoder_input_ids, memory, attention_mask, cache)[0]
 
     @torch.no_grad()
     def alignment(
@@ -202,40 +198,41 @@ class Seq2Seq(TranslationModel, config=Seq2SeqConfig):
         decoder_input_ids: Int[Tensor, "batch target"],
         attention_mask: Int[Tensor, "batch source"] | None = None,
     ) -> Float[Tensor, "batch target source"]:
-        """a_{t,i}: how much the step that predicts token t of the target takes from token i of the source.
+        """Return a_{t,i}: the weight of source token i in the step that predicts target token t.
 
         Raises:
             ValueError: for a model without attention.
         """
         if self.attention is None:
             raise ValueError("attention=None aligns nothing: all steps read one vector; train with 'additive'")
-        return self.write(decoder_input_ids, self.encode(input_ids, attention_mask), attention_mask)[1]
+        memory = self.encode(input_ids, attention_mask)
+        return self.decode_and_align(decoder_input_ids, memory, attention_mask)[1]
 
-    def write(
+    def decode_and_align(
         self,
         decoder_input_ids: Int[Tensor, "batch target"],
         memory: Float[Tensor, "batch source d_model"],
         attention_mask: Int[Tensor, "batch source"] | None = None,
         cache: Seq2SeqCache | None = None,
     ) -> tuple[Float[Tensor, "batch target d_model"], Any]:
-        """What `decode` gives, and the weights a_{t,i}; None without attention."""
+        """Return the result of `decode`, and the weights a_{t,i}; None without attention."""
         cache = self.new_cache() if cache is None else cache
-        self.begin(cache, decoder_input_ids, memory, attention_mask)
+        self.initialize_cache(cache, decoder_input_ids, memory, attention_mask)
         mask = real_tokens(attention_mask, memory.shape[:2])
         allowed = None if mask is None else mask.dense(1, memory.shape[1], device=memory.device)
 
-        def ask(s: Tensor) -> tuple[Tensor, Tensor]:
-            """c and a of these states, (batch, steps, d_model) and (batch, steps, source)."""
+        def attend(s: Tensor) -> tuple[Tensor, Tensor]:
+            """Return c and a of these states, (batch, steps, d_model) and (batch, steps, source)."""
             a = self.attention.weigh(s[:, None], cache.keys, allowed)
             return self.attention.average(a, memory[:, None])[:, 0], a[:, 0]
 
         y = self.embed(decoder_input_ids)
         cache.length += y.shape[1]
-        way = {None: self.never_ask, "bahdanau": self.ask_before, "luong": self.ask_after}[self.config.asks]
-        hidden, a = way(y, cache, ask)
+        orders = {None: self.without_attention, "bahdanau": self.attend_before, "luong": self.attend_after}
+        hidden, a = orders[self.config.effective_order](y, cache, attend)
         return dropout(hidden, self.config.dropout, self.training), a
 
-    def begin(
+    def initialize_cache(
         self,
         cache: Seq2SeqCache,
         decoder_input_ids: Int[Tensor, "batch target"],
@@ -243,7 +240,7 @@ class Seq2Seq(TranslationModel, config=Seq2SeqConfig):
         attention_mask: Int[Tensor, "batch source"] | None,
     ) -> None:
         """Fill an empty cache with s_0 = tanh(W c) of each layer and what is computed once per source; c holds the last
-        state of each direction. Check one that is not empty.
+        state of each direction. Only check a cache that is not empty.
         """
         batch, width = len(decoder_input_ids), self.config.d_model
         if not decoder_input_ids.shape[1]:
@@ -273,7 +270,7 @@ class Seq2Seq(TranslationModel, config=Seq2SeqConfig):
     def last(
         self, memory: Float[Tensor, "batch source d_model"], attention_mask: Int[Tensor, "batch source"] | None
     ) -> Float[Tensor, "batch d_model"]:
-        """The last state of the forward half, at the last real token, and of the backward half, at the first."""
+        """Return the forward half's last state, at the last real token, and the backward half's, at the first."""
         if attention_mask is None:
             end = memory[:, -1]
         else:
@@ -283,66 +280,65 @@ class Seq2Seq(TranslationModel, config=Seq2SeqConfig):
         half = memory.shape[-1] // 2
         return torch.cat([end[:, :half], memory[:, 0, half:]], dim=-1)
 
-    def never_ask(self, y: Float[Tensor, "batch target d_model"], cache: Seq2SeqCache, ask: Ask) -> tuple[Tensor, None]:
-        """s_t = g_dec(s_{t-1}, y_{t-1}, c) and g_out(s_t, y_{t-1}, c) (Cho et al. 2014, App. A): all steps at once."""
+    def without_attention(
+        self, y: Float[Tensor, "batch target d_model"], cache: Seq2SeqCache, attend: Attend
+    ) -> tuple[Tensor, None]:
+        """Compute s_t = g_dec(s_{t-1}, y_{t-1}, c) and g_out(s_t, y_{t-1}, c) (Cho et al. 2014, App. A), all steps at
+        once.
+        """
         c = cache.context.expand_as(y)
-        s, cache.states = through(self.decoder_layers, torch.cat([y, c], dim=-1), cache.states)
+        s, cache.states = run_layers(self.decoder_layers, torch.cat([y, c], dim=-1), cache.states)
         return self.g_out(s, y, c), None
 
-    def ask_before(
-        self, y: Float[Tensor, "batch target d_model"], cache: Seq2SeqCache, ask: Ask
+    def attend_before(
+        self, y: Float[Tensor, "batch target d_model"], cache: Seq2SeqCache, attend: Attend
     ) -> tuple[Tensor, Tensor]:
-        """c_t of s_{t-1}, then s_t = g_dec(s_{t-1}, y_{t-1}, c_t) and g_out(s_t, y_{t-1}, c_t) (Bahdanau et al. 2015,
-        §3.1): the lowest layer step by step, the others at once.
+        """Compute c_t of s_{t-1}, then s_t = g_dec(s_{t-1}, y_{t-1}, c_t) and g_out(s_t, y_{t-1}, c_t) (Bahdanau et al.
+        2015, §3.1): the lowest layer step by step, the others at once.
         """
         lowest, state, steps = self.decoder_layers[0], cache.states[0], []
         for y_t in y.split(1, dim=1):
-            c_t, a_t = ask(state[0].transpose(0, 1))
+            c_t, a_t = attend(state[0].transpose(0, 1))
             s_t, state = lowest(torch.cat([y_t, c_t], dim=-1), state)
             steps.append((s_t, c_t, a_t))
-        s, c, a = (torch.cat(each, dim=1) for each in zip(*steps, strict=True))
-        s, others = through(self.decoder_layers[1:], s, cache.states[1:])
+        s, c, a = (torch.cat(vectors, dim=1) for vectors in zip(*steps, strict=True))
+        s, others = run_layers(self.decoder_layers[1:], s, cache.states[1:])
         cache.states = [state, *others]
         return self.g_out(s, y, c), a
 
-    def ask_after(
-        self, y: Float[Tensor, "batch target d_model"], cache: Seq2SeqCache, ask: Ask
+    def attend_after(
+        self, y: Float[Tensor, "batch target d_model"], cache: Seq2SeqCache, attend: Attend
     ) -> tuple[Tensor, Tensor]:
-        """s_t = g_dec(s_{t-1}, y_{t-1}), then c_t of s_t and g_out(s_t, c_t) (Luong et al. 2015, eq. 5): all steps at
-        once, unless g_out's vector is an input of the next.
+        """Compute s_t = g_dec(s_{t-1}, y_{t-1}), then c_t of s_t and g_out(s_t, c_t) (Luong et al. 2015, eq. 5), all
+        steps at once unless g_out's vector is an input of the next.
         """
         feeds, steps = self.config.input_feeding, []
         for x in y.split(1, dim=1) if feeds else [y]:
             if feeds:
                 x = torch.cat([x, cache.context], dim=-1)
-            s, cache.states = through(self.decoder_layers, x, cache.states)
-            c, a = ask(s)
+            s, cache.states = run_layers(self.decoder_layers, x, cache.states)
+            c, a = attend(s)
             hidden = self.g_out(s, c)
             steps.append((hidden, a))
             cache.context = hidden[:, -1:]
-        hidden, a = (torch.cat(each, dim=1) for each in zip(*steps, strict=True))
+        hidden, a = (torch.cat(vectors, dim=1) for vectors in zip(*steps, strict=True))
         return hidden, a
 
     def g_out(self, *vectors: Float[Tensor, "batch target d_model"]) -> Float[Tensor, "batch target d_model"]:
-        """tanh(W [s_t; y_{t-1}; c_t] + b), from which `logits` predicts y_t; in Luong's order without y_{t-1}."""
+        """Return tanh(W [s_t; y_{t-1}; c_t] + b), from which `logits` predicts y_t; Luong's has no y_{t-1}."""
         return self.combine(torch.cat(vectors, dim=-1)).tanh()
 
-    def embed(self, input_ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
-        """Token vectors."""
-        return dropout(self.embedding(input_ids), self.config.dropout, self.training)
-
     def new_cache(self) -> Seq2SeqCache:
-        """An empty cache for `decode`."""
         return Seq2SeqCache()
 
 
-def through(
+def run_layers(
     layers: Iterable[RecurrentLayer],
     x: Float[Tensor, "batch length _"],
     states: Sequence[State | None],
     lengths: Int[Tensor, "batch"] | None = None,
 ) -> tuple[Float[Tensor, "batch length d_model"], list[State]]:
-    """One layer after another, each from its own state; what comes out of the last, and all new states."""
+    """Run one layer after another, each from its state; return the last layer's output, and all new states."""
     new = []
     for layer, state in zip(layers, states, strict=True):
         x, state = layer(x, state, lengths)
@@ -353,7 +349,7 @@ def through(
 def real_lengths(
     input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None
 ) -> Int[Tensor, "batch"] | None:
-    """Real tokens of each sentence; None where all are.
+    """Return the number of real tokens of each sentence; None where all are real.
 
     Raises:
         ValueError: when a sentence has none, or padding before one.

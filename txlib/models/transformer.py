@@ -7,9 +7,8 @@ from torch import Tensor
 
 from txlib.attention import DecoderCache, Mask, causal
 from txlib.layers import BlockConfig, make_position
-from txlib.layers.feedforward import dropout
 from txlib.layers.position_config import check_two_sided
-from txlib.models.inputs import check_ids, real_tokens, together
+from txlib.models.inputs import real_tokens, together
 from txlib.models.stack import Stack
 from txlib.models.translation import Seq2SeqOutput, TranslationConfig, TranslationModel
 
@@ -21,7 +20,7 @@ class TransformerConfig(TranslationConfig):
     Args:
         block: config of each block of both stacks.
         encoder_layers, decoder_layers: number of blocks.
-        max_length: longest sequence that learned positions can hold.
+        max_length: longest source and longest target.
         scale_embedding: multiply token vectors by √d_model.
         scale_output: divide the decoder's vectors, which the output projection reads, by √d_model, as T5 does.
         output_bias: add a learned number to each token's logit, as Marian does.
@@ -47,7 +46,8 @@ class Transformer(TranslationModel, config=TransformerConfig):
     def __init__(self, config: TransformerConfig):
         TransformerConfig.checked(config)
         block = config.block
-        super().__init__(config, block.d_model, scaled=config.scale_embedding, output_bias=config.output_bias)
+        options = {"scaled": config.scale_embedding, "output_bias": config.output_bias}
+        super().__init__(config, block.d_model, block.dropout, **options)
         self.position = make_position(block.position, config.max_length, block.d_model)
         self.encoder = Stack(block, config.encoder_layers, max_length=config.max_length)
         self.decoder = Stack(block, config.decoder_layers, cross=True, causal=True, max_length=config.max_length)
@@ -62,12 +62,9 @@ class Transformer(TranslationModel, config=TransformerConfig):
         decoder_mask: Mask | None = None,
         memory_mask: Mask | None = None,
     ) -> Seq2SeqOutput:
-        """Read the source and predict each next token of the target.
+        """Read the source and predict each next token of the target; other arguments as in `TranslationModel`.
 
         Args:
-            attention_mask: 1 = a real token, 0 = padding; None: all are real.
-            decoder_input_ids: the target after a start token; made from the labels unless given.
-            labels: the target, ending in the end token; -100 is not counted. While training, `auxiliary_loss` is added.
             mask, decoder_mask, memory_mask: further restrictions: of source to source, target to target, and
                 target to source.
         """
@@ -81,8 +78,10 @@ class Transformer(TranslationModel, config=TransformerConfig):
         attention_mask: Int[Tensor, "batch source"] | None = None,
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch source d_model"]:
-        """Return the memory: one vector for each source token."""
-        return self.encoder(self.embed(input_ids), together(real_tokens(attention_mask, input_ids.shape), mask))
+        """Return the memory, one vector for each source token; arguments as in `forward`."""
+        return self.encoder(
+            self.embed(input_ids, self.position), together(real_tokens(attention_mask, input_ids.shape), mask)
+        )
 
     def decode(
         self,
@@ -93,26 +92,16 @@ class Transformer(TranslationModel, config=TransformerConfig):
         mask: Mask | None = None,
         memory_mask: Mask | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """Return one vector for each target token, from which `logits` predicts the next.
+        """Return one vector for each target token, as `TranslationModel.decode` says.
 
         Args:
-            attention_mask: the source's; 1 = may be read.
-            cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
             mask, memory_mask: further restrictions of target to target, and of target to source.
         """
         past = cache.length if cache else 0
         memory_mask = together(real_tokens(attention_mask, memory.shape[:2]), memory_mask)
         mask = together(causal(), mask)
-        hidden = self.decoder(self.embed(decoder_input_ids, past), mask, memory, memory_mask, cache)
+        hidden = self.decoder(self.embed(decoder_input_ids, self.position, past), mask, memory, memory_mask, cache)
         return hidden * hidden.shape[-1] ** -0.5 if self.config.scale_output else hidden
-
-    def embed(self, input_ids: Int[Tensor, "batch length"], offset: int = 0) -> Float[Tensor, "batch length d_model"]:
-        """Return token vectors, plus positions where the config adds them."""
-        check_ids(input_ids)
-        x = self.embedding(input_ids)
-        if self.position is not None:
-            x = self.position(x, offset)
-        return dropout(x, self.config.block.dropout, self.training)
 
     def new_cache(self, capacity: int | None = None) -> DecoderCache:
         """Return an empty cache for `decode`; see `TransformerBlock.new_cache`."""

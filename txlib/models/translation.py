@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from txlib.labels import IGNORE_INDEX
 from txlib.layers import TokenEmbedding
+from txlib.layers.feedforward import dropout
 from txlib.models.inputs import check_ids
 from txlib.models.model import Model
 from txlib.models.outputs import LabeledCall, Loss, LossOutput, auxiliary_loss, cross_entropy, output
@@ -54,8 +55,8 @@ class TranslationConfig(ModelConfig):
 class Seq2SeqOutput(LossOutput[Loss]):
     """Output of an encoder–decoder, under Hugging Face's names.
 
-    logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: a number, mean over
-    the labels that count, or None without labels.
+    logits: (batch, target, vocab_size); encoder_last_hidden_state: (batch, source, d_model); loss: mean over the labels
+    that count.
     """
 
     logits: Float[Tensor, "batch target vocab"]
@@ -66,17 +67,19 @@ class TranslationModel(Model, ABC):
     """An encoder–decoder with one embedding matrix for source, target and output.
 
     Args:
-        config: with vocab_size, pad_id, bos_id and tie_embeddings.
+        config: a `TranslationConfig`. Where it has a max_length, neither source nor target may be longer.
         width: of token vectors and of the decoder's output.
+        dropout_p: dropout of the token vectors.
         scaled: multiply token vectors by √width.
         output_bias: add a learned number to each token's logit.
     """
 
     __call__: LabeledCall[Seq2SeqOutput[Tensor], Seq2SeqOutput]
 
-    def __init__(self, config: Any, width: int, *, scaled: bool = True, output_bias: bool = False):
+    def __init__(self, config: Any, width: int, dropout_p: float, *, scaled: bool = True, output_bias: bool = False):
         super().__init__()
         self.config: Any = config
+        self.dropout_p = dropout_p
         self.embedding = TokenEmbedding(config.vocab_size, width, scaled=scaled)
         tied = config.tie_embeddings
         self.output = None if tied else nn.Linear(width, config.vocab_size, bias=output_bias)
@@ -93,7 +96,7 @@ class TranslationModel(Model, ABC):
 
         Args:
             attention_mask: 1 = a real token, 0 = padding; None: all are real.
-            decoder_input_ids: the target after a start token; made from the labels unless given.
+            decoder_input_ids: the target after a start token; None makes it from the labels.
             labels: the target, ending in the end token; -100 is not counted. While training, `auxiliary_loss` is added.
         """
         memory = self.encode(input_ids, attention_mask)
@@ -122,15 +125,42 @@ class TranslationModel(Model, ABC):
             loss = loss + auxiliary_loss(self)
         return Seq2SeqOutput(logits=logits, encoder_last_hidden_state=memory, loss=loss)
 
+    def embed(
+        self, input_ids: Int[Tensor, "batch length"], position: nn.Module | None = None, past: int = 0
+    ) -> Float[Tensor, "batch length d_model"]:
+        """Return token vectors, plus positions.
+
+        Args:
+            position: adds the positions; None adds none.
+            past: number of tokens in the cache.
+
+        Raises:
+            TypeError, ValueError: see `check_ids`.
+        """
+        check_ids(input_ids, past=past, max_length=getattr(self.config, "max_length", None))
+        x = self.embedding(input_ids)
+        if position is not None:
+            x = position(x, past)
+        return dropout(x, self.dropout_p, self.training)
+
     @abstractmethod
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return the memory."""
+        """Return the memory: one vector for each source token.
+
+        Args:
+            attention_mask: 1 = a real token, 0 = padding; None: all are real.
+        """
 
     @abstractmethod
     def decode(
         self, decoder_input_ids: Tensor, memory: Tensor, attention_mask: Tensor | None = None, cache: Any = None
     ) -> Tensor:
-        """Return one vector for each target token."""
+        """Return one vector for each target token, from which `logits` predicts the next.
+
+        Args:
+            attention_mask: the source's; 1 = may be read.
+            cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
+        """
 
     @abstractmethod
     def new_cache(self) -> Any:
@@ -153,10 +183,10 @@ def shift_right(labels: Int[Tensor, "batch target"], bos_id: int, pad_id: int) -
 
 
 def check_source(input_ids: Int[Tensor, "batch source"]) -> None:
-    """Refuse a source of length 0.
+    """Refuse what is not a batch of ids, and a source of length 0.
 
     Raises:
-        ValueError: with the remedy.
+        TypeError, ValueError: with the remedy.
     """
     check_ids(input_ids)
     if not input_ids.shape[1]:

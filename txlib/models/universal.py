@@ -1,9 +1,9 @@
-"""The Universal Transformer (Dehghani et al. 2019): one block, applied again and again, as long as a position needs.
+"""The Universal Transformer (Dehghani et al. 2019): one block applied repeatedly, for as long as a position needs.
 
-Depth is recurrence here: all steps share their weights, so that the number of steps is no property of the parameters.
-`Recurrence` stands where other models have a `Stack`; `UniversalTransformer` is the encoder–decoder made of two of
-them, `UniversalGPT` the decoder made of one. The transition function is the feed-forward network, as in the paper's
-translation model; its alternative, a separable convolution, is left out.
+All steps share their weights, so the number of steps is not a property of the parameters. `Recurrence` replaces the
+`Stack` of other models: `UniversalTransformer` is an encoder–decoder of two, `UniversalGPT` a decoder of one. The
+transition function is the feed-forward network, as in the paper's translation model; its alternative, a separable
+convolution, is not implemented.
 """
 
 from collections.abc import Iterable
@@ -40,24 +40,23 @@ from txlib.models.translation import Seq2SeqOutput, TranslationConfig, Translati
 
 @dataclass(frozen=True)
 class UniversalConfig(ModelConfig):
-    """What both models are told.
+    """Fields that both models' configs share.
 
     Args:
         vocab_size: number of tokens; source and target share them.
-        block: what the one block is made of. The paper's has `norm_first=False` and `position="sinusoidal"`.
-        steps: how often the block is applied; with halting, at most so often. No parameter depends on it, so that
+        block: config of the one block. The paper's has `norm_first=False` and `position="sinusoidal"`.
+        steps: number of times that the block is applied; with halting, the maximum. No parameter depends on it, so
             trained weights can be loaded into a model of more steps.
-        halting_threshold: a position halts when its halting probabilities sum to more (1 - ε of Graves 2016, §2; he
-            has 0.99); None: all positions take all steps.
-        halting_bias: where the halting unit's bias starts. The paper's 1 halts an untrained position at its second
-            step; a negative one starts with many steps.
-        halting_after: whether the halting unit reads the state that a step makes, as in Graves 2016, §2, and not what
-            the step starts from, as in the paper's appendix C.
-        step_signals: whether the signal of the step is added before it; without, no step knows its number.
-        ponder_weight: what the mean ponder cost is multiplied by before it is added to the training loss (τ of Graves
-            2016, §2.1).
-        max_length: longest sequence that learned positions can hold.
-        tie_embeddings: use the embedding's matrix as the output projection, too.
+        halting_threshold: a position halts when its halting probabilities sum to more (1 - ε of Graves 2016, §2, who
+            uses 0.99); None: all positions take all steps.
+        halting_bias: initial bias of the halting unit. With the paper's 1 an untrained position halts at its second
+            step; with a negative bias it takes many.
+        halting_after: whether the halting unit reads the output of a step, as in Graves 2016, §2, instead of its input,
+            as in the paper's appendix C.
+        step_signals: whether the signal of a step is added to its input; without it no step knows its number.
+        ponder_weight: factor of the mean ponder cost in the training loss (τ of Graves 2016, §2.1).
+        max_length: longest sequence.
+        tie_embeddings: use the embedding's matrix as the output projection as well.
     """
 
     vocab_size: int
@@ -99,7 +98,7 @@ class UniversalTransformerConfig(TranslationConfig, UniversalConfig):
 
 @dataclass(frozen=True)
 class UniversalGPTConfig(UniversalConfig):
-    """Sizes of a decoder; the rest is in `UniversalConfig`.
+    """Sizes of a decoder; the other fields are in `UniversalConfig`.
 
     Args:
         bos_id, eos_id, pad_id: the vocabulary's special tokens, where it has them; several may end a text.
@@ -112,10 +111,10 @@ class UniversalGPTConfig(UniversalConfig):
 
 @dataclass(frozen=True)
 class Pondering:
-    """How long the positions of a batch were thought about (Graves 2016, §2).
+    """Steps that the positions of a batch took (Graves 2016, §2).
 
-    steps: N, the number of steps, 0 for padding; remainder: R, what the probabilities before the last step left of 1,
-    which is the last step's weight.
+    steps: N, the number of steps, 0 for padding; remainder: R, 1 minus the probabilities before the last step, which is
+    the last step's weight.
     """
 
     steps: Int[Tensor, "batch length"]
@@ -123,18 +122,18 @@ class Pondering:
 
     @property
     def cost(self) -> Float[Tensor, ""]:
-        """N + R, the mean of all positions but padding (Graves 2016, §2.1). N has no gradient; R has."""
+        """N + R, the mean over all positions except padding (Graves 2016, §2.1). N has no gradient; R has."""
         return (self.steps + self.remainder).sum() / (self.steps > 0).sum().clamp(min=1)
 
 
 class RecurrentCache(DecoderCache):
-    """One `BlockCache` per step, as the keys of a position change with its state; the memory's are the same for all.
+    """One `BlockCache` for each step, as a position's keys change with its state; all steps share the memory's.
 
-    A later token may take a step that those before it did not: where all of them had halted, the step was left out.
-    Their keys are then made from the states that they halted with.
+    A later token may take a step that was skipped for those before it, because all of them had halted. Their keys are
+    then computed from the states in which they halted.
 
     Args:
-        caches: for each step.
+        caches: one for each step.
     """
 
     def __init__(self, caches: Iterable[BlockCache]):
@@ -144,7 +143,7 @@ class RecurrentCache(DecoderCache):
         self.states: Tensor | None = None  # (batch, length, d_model): the last states, positions added
 
     def add_states(self, states: Float[Tensor, "batch new d_model"]) -> None:
-        """Keep the last states of new positions."""
+        """Append the last states of new positions."""
         self.states = states if self.states is None else torch.cat([self.states, states], dim=1)
 
     def reorder(self, rows: Int[Tensor, "new_batch"]) -> None:
@@ -156,7 +155,7 @@ class RecurrentCache(DecoderCache):
             self.states = self.states[rows]
 
     def crop(self, length: int) -> None:
-        """Take back all positions from `length` on."""
+        """Remove all positions from `length` on."""
         super().crop(length)
         if self.states is not None:
             self.states = self.states[:, :length]
@@ -172,12 +171,12 @@ class Recurrence(nn.Module):
     With halting (§2.2 and appendix C, following Graves 2016) the probability p_t that step t is a position's last is
     read from its state: the one before the step, signals included, or the one after it. The position halts at the first
     step N where p_1 + … + p_N > threshold, or at the last. Its output is the mean of its states after the steps,
-    weighted with p_1 … p_{N-1} and the remainder R = 1 - (p_1 + … + p_{N-1}); so the weights sum to 1, where the code
-    of appendix C, which blends each new state into the mean so far, gives others. From then on its state does not
-    change, and other positions go on reading it, with the signals of the step they are at. Until all positions of the
-    batch have halted each step is computed for all of them, then no further one is.
+    weighted with p_1 … p_{N-1} and the remainder R = 1 - (p_1 + … + p_{N-1}). These weights sum to 1; those of the code
+    in appendix C, which blends each new state into the mean so far, do not. From then on its state does not change;
+    other positions still read it, with the signals of their step. Each step is computed for all positions of the batch
+    until the last of them has halted.
 
-    `pondering` is how long the last batch was thought about.
+    `pondering` holds the steps that the last batch took.
 
     Args:
         cross: whether the block also reads a memory.
@@ -218,14 +217,14 @@ class Recurrence(nn.Module):
         counted: Bool[Tensor, "batch length"] | None = None,
         position_ids: Int[Tensor, "#batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """The states after the steps, or with halting their weighted means.
+        """Return the states after the steps, or with halting their weighted means.
 
         Args:
             mask, memory, memory_mask: see `TransformerBlock`.
             cache: from `new_cache`; x then holds the new positions only.
             real: False for padding, which has halted from the start; None: all are real.
-            counted: False where `pondering` is to say 0; None: all count.
-            position_ids: where the positions stand; unless given, one after another.
+            counted: False where `pondering` does not count the position; None: all count.
+            position_ids: each position's index; None: 0, 1, 2 … after the cache's.
         """
         past = 0 if cache is None else cache.length
         if cache is None and memory is not None:
@@ -264,43 +263,43 @@ class Recurrence(nn.Module):
     def locate(
         self, state: Float[Tensor, "batch length d_model"], past: int, position_ids: Tensor | None
     ) -> Float[Tensor, "batch length d_model"]:
-        """The states plus their positions, where those are added."""
+        """Return the states plus their positions, where the config adds them."""
         return state if self.position is None else self.position(state, past, position_ids)
 
     def signal(self, x: Float[Tensor, "batch length d_model"], t: int) -> Float[Tensor, "batch length d_model"]:
-        """x plus the signal of step t, where it is added."""
+        """Return x plus the signal of step t, where the config adds it."""
         return x if self.signals is None else x + self.signals[t - 1].to(x.dtype)
 
     def catch_up(self, cache: RecurrentCache, past: int, t: int) -> None:
-        """Give the cache of step t the keys of positions that had halted before it.
+        """Add the keys of positions that had halted before step t to its cache.
 
-        That is the block's self-attention of those positions without use of its output.
+        To do so, it calls the block's self-attention on those positions and ignores the output.
         """
-        block, own = self.layers[0], cache[t - 1].self_attention
-        if own.length < past and cache.states is not None:
-            missing = self.signal(cache.states[:, own.length : past], t)
+        block, keys = self.layers[0], cache[t - 1].self_attention
+        if keys.length < past and cache.states is not None:
+            missing = self.signal(cache.states[:, keys.length : past], t)
             if block.config.norm.placement != "post":
                 missing = block.self_attention_norm(missing)
-            block.self_attention(missing, mask=causal(), cache=own)
+            block.self_attention(missing, mask=causal(), cache=keys)
 
     def new_cache(self, capacity: int | None = None) -> RecurrentCache:
-        """An empty cache for each step; see `TransformerBlock.new_cache`."""
+        """Return an empty cache for each step; see `TransformerBlock.new_cache`."""
         return RecurrentCache(self.layers[0].new_cache(capacity) for _ in range(self.steps))
 
     def auxiliary_loss(self) -> Float[Tensor, ""] | float:
-        """The last batch's mean ponder cost, times its weight; without halting there is none."""
+        """Return the last batch's mean ponder cost, times its weight; 0 without halting."""
         if self.pondering is None or self.halting is None:
             return 0.0
         return self.ponder_weight * self.pondering.cost
 
     def __getstate__(self) -> dict:
-        """Without the last pondering: it hangs on a graph, which cannot be copied."""
+        """Leave out the last pondering, whose autograd graph cannot be copied."""
         return {**self.__dict__, "pondering": None}
 
 
 @output
 class UniversalSeq2SeqOutput(Seq2SeqOutput[Loss]):
-    """What the encoder–decoder returns: `Seq2SeqOutput`, and the steps that each position took, padding 0.
+    """Output of the encoder–decoder: `Seq2SeqOutput`, and the steps that each position took, 0 for padding.
 
     ponder: (batch, target), in the decoder; encoder_ponder: (batch, source).
     """
@@ -310,36 +309,26 @@ class UniversalSeq2SeqOutput(Seq2SeqOutput[Loss]):
 
 
 class UniversalTransformer(TranslationModel, config=UniversalTransformerConfig):
-    """Encoder, decoder, each one block with halting of its own, and one embedding matrix for source, target and output.
+    """Encoder and decoder of one block each, which halt separately, and one embedding matrix.
 
-    `encoder.pondering` and `decoder.pondering` are what the last batch took; tokens equal to pad_id are not counted.
+    `encoder.pondering` and `decoder.pondering` hold the steps that the last batch took; tokens equal to pad_id are not
+    counted. While training, the loss includes the ponder cost. Positions are added before each step, not to the tokens.
     """
 
     __call__: LabeledCall[UniversalSeq2SeqOutput[Tensor], UniversalSeq2SeqOutput]
 
     def __init__(self, config: UniversalTransformerConfig):
-        super().__init__(config, config.block.d_model)
+        super().__init__(config, config.block.d_model, config.block.dropout)
         self.encoder = Recurrence(config)
         self.decoder = Recurrence(config, cross=True, causal=True)
 
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch source"],
-        attention_mask: Int[Tensor, "batch source"] | None = None,
-        decoder_input_ids: Int[Tensor, "batch target"] | None = None,
-        labels: Int[Tensor, "batch target"] | None = None,
-    ) -> UniversalSeq2SeqOutput:
-        """Read the source, predict each next token of the target; see `TranslationModel`. While training, the loss
-        includes the ponder cost.
-        """
-        out = super().forward(input_ids, attention_mask, decoder_input_ids, labels)
-        read, written = self.encoder.pondering.steps, self.decoder.pondering.steps
-        return UniversalSeq2SeqOutput(**vars(out), ponder=written, encoder_ponder=read)
+    def scored(self, hidden: Tensor, memory: Tensor, labels: Tensor | None) -> UniversalSeq2SeqOutput:
+        steps = {"ponder": self.decoder.pondering.steps, "encoder_ponder": self.encoder.pondering.steps}
+        return UniversalSeq2SeqOutput(**vars(super().scored(hidden, memory, labels)), **steps)
 
     def encode(
         self, input_ids: Int[Tensor, "batch source"], attention_mask: Int[Tensor, "batch source"] | None = None
     ) -> Float[Tensor, "batch source d_model"]:
-        """The memory: one vector for each source token."""
         check_source(input_ids)
         mask = real_tokens(attention_mask, input_ids.shape)
         return self.encoder(self.embed(input_ids), mask, real=None if attention_mask is None else attention_mask.bool())
@@ -351,29 +340,18 @@ class UniversalTransformer(TranslationModel, config=UniversalTransformerConfig):
         attention_mask: Int[Tensor, "batch source"] | None = None,
         cache: RecurrentCache | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """One vector for each target token, from which `logits` predicts the next.
-
-        Args:
-            attention_mask: the source's; 1 = may be read.
-            cache: from `new_cache`; decoder_input_ids then holds the new tokens only.
-        """
         memory_mask = real_tokens(attention_mask, memory.shape[:2])
-        check_ids(decoder_input_ids, "decoder_input_ids")
+        x = self.embed(decoder_input_ids, past=cache.length if cache else 0)
         counted = decoder_input_ids != self.config.pad_id
-        return self.decoder(self.embed(decoder_input_ids), causal(), memory, memory_mask, cache, counted=counted)
-
-    def embed(self, input_ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
-        """Token vectors. Positions are added before each step, not here."""
-        return dropout(self.embedding(input_ids), self.config.block.dropout, self.training)
+        return self.decoder(x, causal(), memory, memory_mask, cache, counted=counted)
 
     def new_cache(self, capacity: int | None = None) -> RecurrentCache:
-        """An empty cache for `decode`."""
         return self.decoder.new_cache(capacity)
 
 
 @output
 class UniversalCausalLMOutput(CausalLMOutput[Loss]):
-    """What the decoder returns: `CausalLMOutput`, and the steps that each position took, padding 0.
+    """Output of the decoder: `CausalLMOutput`, and the steps that each position took, 0 for padding.
 
     ponder: (batch, length).
     """
@@ -382,10 +360,10 @@ class UniversalCausalLMOutput(CausalLMOutput[Loss]):
 
 
 class UniversalGPT(Model, config=UniversalGPTConfig):
-    """Decoder-only: one block that looks back only, applied again and again; a language model as `GPT` is.
+    """A language model like `GPT`, whose decoder applies one causal block repeatedly.
 
-    Token vectors are scaled by √d_model, as in the encoder–decoder, since signals of size 1 are added to them.
-    `decoder.pondering` is what the last batch took.
+    Token vectors are multiplied by √d_model, as in the encoder–decoder, since signals of size 1 are added to them.
+    `decoder.pondering` holds the steps that the last batch took.
     """
 
     __call__: LabeledCall[UniversalCausalLMOutput[Tensor], UniversalCausalLMOutput]
@@ -421,9 +399,9 @@ class UniversalGPT(Model, config=UniversalGPTConfig):
         cache: RecurrentCache | None = None,
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """One vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
+        """Return one vector for each token, from which `logits` predicts the next. Arguments as in `forward`."""
         past = cache.length if cache else 0
-        check_ids(input_ids, past=past)
+        check_ids(input_ids, past=past, max_length=self.config.max_length)
         hidden_keys = real_tokens(attention_mask, (input_ids.shape[0], past + input_ids.shape[1]))
         real = position_ids = None
         if attention_mask is not None:
@@ -434,7 +412,7 @@ class UniversalGPT(Model, config=UniversalGPTConfig):
         return self.decoder(x, seen, cache=cache, real=real, position_ids=position_ids)
 
     def logits(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """Unnormalized log-probabilities of the next token."""
+        """Return unnormalized log-probabilities of the next token."""
         return F.linear(hidden, self.output_weight)
 
     @property
@@ -443,5 +421,5 @@ class UniversalGPT(Model, config=UniversalGPTConfig):
         return self.embedding.weight if self.output is None else self.output.weight
 
     def new_cache(self, capacity: int | None = None) -> RecurrentCache:
-        """An empty cache for `decode`."""
+        """Return an empty cache for `decode`; see `TransformerBlock.new_cache`."""
         return self.decoder.new_cache(capacity)

@@ -505,7 +505,7 @@ def test_wrong_calls_are_refused(name, unchecked):
 
 def test_conv_s2s_positions_end(unchecked):
     model = make("conv", max_length=4)
-    with pytest.raises(ValueError, match="max_length=4, but the sequence reaches 5"):
+    with pytest.raises(ValueError, match="the model sees max_length=4 positions at a time, but the sequence reaches 5"):
         model(sentences(1, 5), labels=sentences(1, 2))
 
 

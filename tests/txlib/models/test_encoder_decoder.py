@@ -265,7 +265,7 @@ def test_wrong_calls_are_refused(unchecked):
     model = make(position="learned", max_length=4)
     with pytest.raises(ValueError, match="needs decoder_input_ids or labels"):
         model(sentences(1, 3))
-    with pytest.raises(ValueError, match="max_length=4, but the sequence reaches 5"):
+    with pytest.raises(ValueError, match="the model sees max_length=4 positions at a time, but the sequence reaches 5"):
         model(sentences(1, 5), labels=sentences(1, 2))
     for mask in (keep([2], 2), keep([1], 2), keep([3, 2], 3)):
         with pytest.raises(ValueError, match=rf"shape \({len(mask)}, {mask.shape[1]}\), the tokens \(1, 3\)"):

@@ -87,16 +87,25 @@ def test_an_attention_mask_of_another_batch_or_kind_is_refused(name):
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "recurrent"])
 def test_no_sequence_is_longer_than_max_length(name):
-    with pytest.raises(ValueError, match="max_length=9.*, but the sequence reaches 10; raise max_length or shorten"):
-        EVERY[name]()(torch.ones(2, 10, dtype=torch.long))
+    sentence = (
+        "the model sees max_length=9 positions at a time, but the sequence reaches 10; raise max_length or shorten"
+    )
+    long = torch.ones(2, 10, dtype=torch.long)
+    with pytest.raises(ValueError, match=sentence):
+        EVERY[name]()(long)
+    if name in TRANSLATORS:
+        with pytest.raises(ValueError, match=sentence):
+            TRANSLATORS[name]()(IDS, decoder_input_ids=long)
 
 
-def test_the_past_counts_too():
-    model = MODELS["rotary gpt"]()
+@pytest.mark.parametrize("name", ["rotary gpt", "universal gpt", "transformer", "universal", "convolutions"])
+def test_the_past_counts_too(name):
+    model = (MODELS | TRANSLATORS)[name]()
+    memory = () if name in MODELS else (model.encode(IDS),)
     cache = model.new_cache()
-    model(IDS, cache=cache)
+    model.decode(IDS, *memory, cache=cache)
     with pytest.raises(ValueError, match="max_length=9 positions at a time, but the sequence reaches 14"):
-        model(IDS, cache=cache)
+        model.decode(IDS, *memory, cache=cache)
 
 
 @pytest.mark.parametrize(

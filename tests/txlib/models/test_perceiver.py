@@ -359,7 +359,7 @@ def test_configs_that_do_not_fit_are_refused(make, words):
         ),
         (
             lambda: PerceiverForMaskedLM(LM)(torch.randint(6, 262, (1, 21))),
-            "learned positions end at max_length=20, but the sequence reaches 21; ",
+            "the model sees max_length=20 positions at a time, but the sequence reaches 21; ",
         ),
         (lambda: PerceiverForMaskedLM(LM)(torch.tensor([[262]])), "input_ids holds 262, and vocab_size=262"),
         (lambda: Perceiver(SMALL)(torch.randn(2, 9, 10), keep([8], 8)), r"attention_mask has shape \(1, 8\)"),

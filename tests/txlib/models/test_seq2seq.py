@@ -325,7 +325,7 @@ def test_it_learns_to_turn_a_sentence_round(unchecked):
         ({"order": "before"}, "order='before' is unknown; choose one of None, bahdanau, luong"),
         ({"d_model": 15}, "d_model=15 is shared by two directions; make it even, or bidirectional=False"),
         ({"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
-        ({"attention": None, "order": "luong"}, "order='luong' says who asks, but attention=None; leave it out"),
+        ({"attention": None, "order": "luong"}, "order='luong' is of the attention, but attention=None; leave it out"),
         ({"input_feeding": True}, "input_feeding needs Luong's order, got attention='additive' with 'bahdanau'"),
         ({"input_feeding": True, "attention": None}, "input_feeding needs Luong's order, got attention=None"),
     ],
