@@ -1,6 +1,9 @@
 """The command `txgrade`: each subcommand is a thin function over the grader."""
 
+import contextlib
+import signal
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -226,18 +229,18 @@ def grade(
         options = {"--assignment": assignment, "--submissions": submissions, "--out": out}
         missing = next(option for option, value in options.items() if value is None)
         raise ValueError(f"txgrade grade needs {missing}; see txgrade grade --help")
-    from txgrade.running.workspace import workspace
-    from txgrade.sandbox import probe
+    with stopping():
+        from txgrade.running.workspace import workspace
+        from txgrade.sandbox import probe
 
-    with workspace(), ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
-        meanwhile.submit(probe)
-        from txgrade.records.people import read_roster
-        from txgrade.running.cluster import Network
-        from txgrade.running.display import Display
-        from txgrade.running.grader import grade
+        with workspace(), ThreadPoolExecutor(1) as meanwhile:  # the sandbox is tried while the grader is loaded
+            meanwhile.submit(probe)
+            from txgrade.records.people import read_roster
+            from txgrade.running.cluster import Network
+            from txgrade.running.display import Display
+            from txgrade.running.grader import grade
 
-    with Display() as display:
-        try:
+        with Display() as display:
             graded = grade(
                 assignment,
                 submissions,
@@ -253,10 +256,20 @@ def grade(
                 seeds=seeds if on_seeds is None else read_seeds(on_seeds),
                 watch=display,
             )
-        except KeyboardInterrupt:
-            print("txgrade: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
-            raise typer.Exit(130) from None
     _print_graded(graded, out)
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """Stop with one sentence if the process is interrupted or asked to end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("txgrade: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print_graded(graded: Any, out: Path) -> None:

@@ -12,13 +12,16 @@ from typing import Any
 
 from txgrade.authoring.exercise import Exercise, Task, read_exercise
 from txgrade.authoring.record import RecordingError, check_run, in_fresh_process, reference_run
-from txgrade.evidence.recordings import share
+from txgrade.evidence.compare import name as kind_of
+from txgrade.evidence.compare import spell
+from txgrade.evidence.recordings import compared, share
 
 FRESH_SEEDS = tuple(range(101, 121))
 
 
 def hardcoded_shares(path: Path | str, *, timeout: int | float = 600) -> dict[str, list[dict]]:
-    """Return what hard-coded public values earn, by task: `{"seed", "how", "share"}` of each table that earns anything.
+    """Return what hard-coded public values earn, by task: `{"seed", "how", "share", "value"}` of each table
+    that earns anything.
 
     Runs in its own process, on the FRESH_SEEDS, with the hidden tests, as the grader does.
 
@@ -35,7 +38,8 @@ def hardcoding_problems(earning: list[dict]) -> list[str]:
     seeds = {table["seed"] for table in earning}
     best = max(earning, key=lambda table: table["share"])
     often = f"on {len(seeds)} of {len(FRESH_SEEDS)} fresh seeds values seen before earn points"
-    return [f"{often}: {best['how']}, up to {best['share']:.0%}. Let its inputs vary more from seed to seed"]
+    what = f"{best['how']}, up to {best['share']:.0%}, such as {best['value']} on seed {best['seed']}"
+    return [f"{often}: {what}. Let its inputs vary more from seed to seed"]
 
 
 def _try_all(exercise: Exercise, seeds: list[int]) -> dict[str, list[dict]]:
@@ -52,9 +56,23 @@ def _try_all(exercise: Exercise, seeds: list[int]) -> dict[str, list[dict]]:
             tried += [("those of another seed, as a page of feedback tells them", run[task.id]) for run in earlier]
             for how, bundle in tried:
                 if earned := share(bundle, expected):
-                    earning[task.id].append({"seed": seed, "how": how, "share": earned})
+                    earning[task.id].append(
+                        {"seed": seed, "how": how, "share": earned} | {"value": _repeated(bundle, expected)}
+                    )
         earlier.append(reference_run(exercise, seed, hidden=False)[1])  # pages quote no hidden test
     return earning
+
+
+def _repeated(bundle: dict, expected: dict) -> str:
+    """Return the first value that was right again, with its label."""
+    for (label, right, _), result in zip(compared(bundle, expected).parts, expected["shown"], strict=True):
+        if right:
+            value = result["value"]
+            if "values" in value:
+                first = ", ".join(map(spell, value["values"][:4])) + ", …" * (len(value["values"]) > 4)
+                return f"{kind_of(value)} ({first}) for “{label}”"
+            return f"{spell(value['value']) if 'value' in value else kind_of(value)} for “{label}”"
+    return "an error"
 
 
 def _from_values(public: dict, expected: dict) -> Iterator[tuple[str, dict]]:

@@ -15,7 +15,7 @@ from txgrade.authoring.assignment import Assignment
 from txgrade.authoring.notebooks import released_name
 from txgrade.checking.verdict import side_by_side
 from txgrade.files import Folder
-from txgrade.pages.page import ISOLATION, MAX_LINE, cut, key_of, page
+from txgrade.pages.page import ISOLATION, MAX_LINE, MAX_NAME, cut, key_of, page
 from txgrade.pages.prose import hints, prose, sentence, untitled
 from txgrade.records.lateness import describe_deadline
 from txgrade.records.result import VERDICTS, Note, Result, TaskResult
@@ -162,7 +162,10 @@ def _answer(task: TaskResult) -> Markup | str:
         return ""
     if task.kind == "written":
         return Markup('<pre class="wrap">{}</pre>').format(cut(task.answer))
-    return Markup('<pre tabindex="0" aria-label="Your answer"><code>{}</code></pre>').format(_coloured(task.answer))
+    label = f"Your answer to {cut(task.title or task.id, MAX_NAME)}"
+    return Markup('<pre tabindex="0" role="region" aria-label="{}"><code>{}</code></pre>').format(
+        label, _coloured(task.answer)
+    )
 
 
 def _coloured(source: str) -> Markup:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from txgrade.source import parsed
 
-MIN_NODES = 50  # beyond the stub, about four lines: in shorter answers equality means nothing
+MIN_NODES, MIN_STATEMENTS = 50, 3  # beyond the stub: in an answer of two or three lines equality means nothing
+STATEMENTS = {statement.__name__ for statement in ast.stmt.__subclasses__()}
 MIN_SIMILARITY = 0.8  # fraction of common pieces from which two answers are listed
 PIECE_NODES = 4  # in a piece
 USUAL_COUNT, USUAL_FRACTION = 5, 0.1  # of alike answers in a class: beyond both, it is the usual way to write it
@@ -36,11 +37,15 @@ def similar_answers(answers: dict[str, dict[str, str]], stubs: dict[str, str]) -
     usual = max(USUAL_COUNT, USUAL_FRACTION * len(answers))
     pairs: list[tuple[int, Similar]] = []
     for task, stub in stubs.items():
-        stub_nodes = len(_nodes(stub))
+        stub_nodes = _nodes(stub)
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, tasks in sorted(answers.items()):
             nodes = _nodes(tasks.get(task, ""))
-            if len(nodes) - stub_nodes >= MIN_NODES and len(nodes) <= MAX_NODES:
+            long = (
+                len(nodes) - len(stub_nodes) >= MIN_NODES
+                and _statements(nodes) - _statements(stub_nodes) >= MIN_STATEMENTS
+            )
+            if long and len(nodes) <= MAX_NODES:
                 groups[nodes].append(name)
         near = list(_near(list(groups)))
         alike = {nodes: len(names) for nodes, names in groups.items()}
@@ -78,6 +83,10 @@ def _nodes(source: str) -> tuple[str, ...]:
     if len(source) > MAX_CHARACTERS:
         return ()
     return tuple(itertools.islice(_walk(parsed(source)), MAX_NODES + 1))
+
+
+def _statements(nodes: tuple[str, ...]) -> int:
+    return sum(node in STATEMENTS for node in nodes)
 
 
 def _walk(tree: ast.AST) -> Iterator[str]:

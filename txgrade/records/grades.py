@@ -1,7 +1,7 @@
 """The grades that the grader gave: runs, the seeds that were drawn for them, and every grade of each submission.
 
 Rows are only added; triggers in the file refuse everything else. A submission is one transaction, so the file is sound
-whenever its writer dies. One process writes at a time; reading is always possible.
+whenever its writer dies.
 """
 
 import json
@@ -42,7 +42,7 @@ class Grades(Ledger):
         which graded on them: a page says what was expected, and a later answer could be made from that.
         """
         query = sql.select(SEEDS.c.seeds).where(SEEDS.c.assignment_hash == assignment_hash).order_by(SEEDS.c.id)
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             rows = list(connection.execute(query).scalars())
             read = connection.execute(
                 sql.select(RESULTS.c.id)
@@ -57,7 +57,7 @@ class Grades(Ledger):
         while len(drawn) < count:
             seed = PUBLIC_SEEDS + secrets.randbelow(GRADING_SEEDS - PUBLIC_SEEDS)
             drawn += [seed] * (seed not in used and seed not in drawn)
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             insert(connection, SEEDS, assignment_hash=assignment_hash, seeds=as_json(drawn))
         return tuple(drawn)
 
@@ -72,7 +72,7 @@ class Grades(Ledger):
             "due": assignment.due,
             "source": source,
         }
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             same = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
             if connection.execute(same).first() is None:
                 insert(connection, ASSIGNMENTS, hash=assignment.hash, name=assignment.name, data=as_json(data))
@@ -100,12 +100,12 @@ class Grades(Ledger):
 
     def finish_run(self, run: int) -> None:
         """Write down that a run has ended: from now on anybody may have read its pages."""
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             insert(connection, FINISHED, run=run)
 
     def add(self, run: int, result: Result) -> None:
         """Write down one graded submission, whole or not at all."""
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             id = insert(
                 connection,
                 RESULTS,
@@ -159,7 +159,7 @@ class Grades(Ledger):
             else RESULTS.c.seeds == as_json(seeds)
         )
         query = sql.select(RESULTS.c.data).where(*same)
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             data = connection.execute(query.order_by(RESULTS.c.id.desc())).scalars().first()
         return None if data is None else result_from(json.loads(data))
 
@@ -168,7 +168,7 @@ class Grades(Ledger):
         assignment_hash = assignment_hash or self._last_assignment()
         last = sql.select(sql.func.max(RESULTS.c.id)).where(RESULTS.c.assignment_hash == assignment_hash)
         query = sql.select(RESULTS.c.data).where(RESULTS.c.id.in_(last.group_by(RESULTS.c.submission)))
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             results = [result_from(json.loads(data)) for data in connection.execute(query).scalars()]
         return sorted(results, key=lambda result: result.submission)
 
@@ -180,7 +180,7 @@ class Grades(Ledger):
             .where(RESULTS.c.submission == submission)
             .order_by(RESULTS.c.id)
         )
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return [
                 LedgerEntry(row.id, row.run, row.time, row.path, result_from(json.loads(row.data)))
                 for row in connection.execute(query)
@@ -188,7 +188,7 @@ class Grades(Ledger):
 
     def names(self) -> list[str]:
         """Return the names of all submissions that have an entry."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
             return list(connection.execute(query).scalars())
 
@@ -222,18 +222,19 @@ class Grades(Ledger):
         return f"no submission {name!r} in {self.path}; it has {shown or 'none yet'}"
 
     def _last_assignment(self) -> str:
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             query = sql.select(RUNS.c.assignment_hash).order_by(RUNS.c.id.desc())
             return connection.execute(query).scalars().first() or ""
 
-    def _name(self, hash: str) -> str:
-        """Return an assignment's name, which stays when the assignment is changed."""
-        with self._transaction() as connection:
+    def assignment_name(self, hash: str | None = None) -> str:
+        """Return an assignment's name, by default of the last one: it stays when the assignment is changed."""
+        hash = self._last_assignment() if hash is None else hash
+        with self.transaction() as connection:
             query = sql.select(ASSIGNMENTS.c.name).where(ASSIGNMENTS.c.hash == hash)
             return connection.execute(query).scalars().first() or ""
 
     def _assignment(self, hash: str) -> dict:
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             query = sql.select(ASSIGNMENTS.c.data).where(ASSIGNMENTS.c.hash == hash)
             data = connection.execute(query).scalars().first()
         return json.loads(data) if data else {}

@@ -1,4 +1,8 @@
-"""A ledger in one SQLite file: one process writes at a time, and its file is sound whenever the writer dies."""
+"""A ledger in one SQLite file, which is sound whenever a writer dies.
+
+Each write is a short transaction, so several people and a grading run can write by turns; only one grading run at a
+time is allowed.
+"""
 
 import contextlib
 import os
@@ -8,20 +12,24 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from txgrade.records.tables import APPLICATION, TABLES, VERSION, append_only
+from txgrade.records.tables import APPLICATION, TABLES, UPGRADABLE, VERSION, create, upgrade
 
-WAIT_SECONDS = 30  # that a reader and the writer wait for each other
+WAIT_SECONDS = 30  # that readers and writers wait for each other
 
 
 class GradebookError(ValueError):
     """The gradebook is in use, damaged, or not one of ours; or what is to be written makes no sense."""
 
 
+class Busy(GradebookError):
+    """Another process wrote for too long; a second try may succeed."""
+
+
 class Ledger:
     """The gradebook's file, as transactions; use it in a `with` block.
 
-    With `create` the file is made where it is missing, and no other process can write to it for the length of the
-    block. Without, it has to exist; it is locked from the first transaction that writes.
+    With `create` (a grading run) the file is made where it is missing, and no other run can use it for the length of
+    the block. Without, it has to exist. A file of an earlier version gets the tables that it lacks.
 
     Raises:
         GradebookError: no such file, in use, damaged, or not a gradebook of this version.
@@ -41,7 +49,6 @@ class Ledger:
             connect_args={"timeout": WAIT_SECONDS},
         )
         sql.event.listen(self._engine, "connect", _connected)
-        sql.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
         try:
             if create:
                 self._take_lock()
@@ -57,7 +64,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Let others write."""
+        """Let other grading runs begin."""
         self._engine.dispose()
         if self._lock is not None:
             _LOCKED.discard(self.path.resolve())
@@ -65,29 +72,34 @@ class Ledger:
             self._lock = None
 
     @contextlib.contextmanager
-    def _transaction(self, write: bool = False) -> Iterator[sql.Connection]:
-        """Write all that the block does, or nothing."""
-        if write:
-            self._take_lock()
+    def transaction(self, write: bool = False) -> Iterator[sql.Connection]:
+        """Write all that the block does, or nothing. No other process writes between what it reads and writes.
+
+        Raises:
+            Busy: others wrote for longer than WAIT_SECONDS.
+            GradebookError: the file is damaged, or can't be written.
+        """
         try:
             with self._engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield connection
         except sql.exc.DBAPIError as reason:
-            raise GradebookError(self._words(str(reason.orig))) from reason
+            error = str(reason.orig)
+            raise (Busy if "locked" in error else GradebookError)(self._words(error)) from reason
 
     def _words(self, error: str) -> str:
         if "not a database" in error:
             return f"{self.path} is not a gradebook: it is not an SQLite file"
         if "malformed" in error:
             return f"{self.path} is damaged ({error}); move it away and grade again, or restore a copy of it"
+        if "locked" in error:
+            return f"{self.path} is in use by others for {WAIT_SECONDS} seconds already: try again"
         if "readonly" in error or "unable to open" in error:
             return f"{self.path} can't be written: {error}"
         return f"{self.path}: {error}"
 
     def _take_lock(self) -> None:
-        """Become the one writer, by a lock that ends with this process, however it ends; no child inherits it."""
-        if self._lock is not None:
-            return
+        """Become the one grading run, by a lock that ends with this process, however it ends; no child inherits it."""
         import fcntl
 
         path = self.path.resolve()
@@ -108,29 +120,29 @@ class Ledger:
 
     def _create(self) -> None:
         """Make the tables in an empty file, in one transaction, so that nobody sees half of them."""
-        with self._transaction(write=True) as connection:
-            if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar():
-                return
-            TABLES.create_all(connection)
-            for table in TABLES.sorted_tables:
-                for statement in append_only(table):
-                    connection.exec_driver_sql(statement)
-            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
-            connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+        with self.transaction(write=True) as connection:
+            if not connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar():
+                create(connection, TABLES.sorted_tables)
 
     def _check(self) -> None:
-        with self._transaction() as connection:
-            application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
-            version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-            if application != APPLICATION:
-                raise GradebookError(f"{self.path} is not a gradebook of txgrade's; choose another folder")
-            if version != VERSION:
-                age = (
-                    "a newer txgrade: update this one" if version > VERSION else "an older txgrade: choose a new folder"
-                )
-                raise GradebookError(f"{self.path} was written by {age} (its version is {version}, ours {VERSION})")
+        with self.transaction() as connection:
+            version = self._version(connection)
             if (damage := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()) != "ok":
                 raise GradebookError(self._words(f"malformed: {' '.join(damage.split())}"))
+        if version in UPGRADABLE:
+            with self.transaction(write=True) as connection:
+                if self._version(connection) in UPGRADABLE:  # no other process was faster
+                    upgrade(connection)
+
+    def _version(self, connection: sql.Connection) -> int:
+        application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
+        version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+        if application != APPLICATION:
+            raise GradebookError(f"{self.path} is not a gradebook of txgrade's; choose another folder")
+        if version not in (VERSION, *UPGRADABLE):
+            age = "a newer txgrade: update this one" if version > VERSION else "an older txgrade: choose a new folder"
+            raise GradebookError(f"{self.path} was written by {age} (its version is {version}, ours {VERSION})")
+        return version
 
 
 _LOCKED: set[Path] = set()  # by this process, which the system's lock would not keep out

@@ -3,7 +3,8 @@
 import sqlalchemy as sql
 from sqlalchemy import Column, ForeignKey, Integer, Numeric, Text
 
-VERSION = 3  # of the tables; kept as SQLite's user_version
+VERSION = 4  # of the tables; kept as SQLite's user_version
+UPGRADABLE = (3,)  # earlier versions, which lack only what `upgrade` adds
 APPLICATION = 0x74786C67  # "txlg", SQLite's application_id: this file is ours
 
 TABLES = sql.MetaData()
@@ -74,10 +75,78 @@ REVIEWS = sql.Table(
     Column("task", Text, nullable=False),
     Column("answer_hash", Text, nullable=False, index=True),
     Column("submission", Text),  # the only one that it is for; NULL if for everybody with this answer
-    Column("points", Numeric(asdecimal=False), nullable=False),
+    Column("points", Numeric(asdecimal=False), nullable=False),  # besides those of the rubric items
     Column("comment", Text, nullable=False),
     Column("by", Text, nullable=False),
+    Column("items", Text, nullable=False, server_default="[]"),  # JSON: numbers of the rubric items that apply
 )
+RUBRIC = sql.Table(  # each row is a version of a rubric item: the newest counts
+    "rubric",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment", Text, nullable=False),  # its name
+    Column("task", Text, nullable=False),
+    Column("item", Integer, nullable=False),  # counts from 1 in each task
+    Column("points", Numeric(asdecimal=False), nullable=False),
+    Column("text", Text, nullable=False),  # empty: the item is deleted
+    Column("by", Text, nullable=False),
+)
+CLAIMS = sql.Table(  # who marks an answer or a request, and what they have typed: each person's newest row counts
+    "claims",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("key", Text, nullable=False),  # an answer's hash, or a request's
+    Column("by", Text, nullable=False),
+    Column("draft", Text, nullable=False),  # JSON
+    Column("released", Integer, nullable=False),  # 1: others may mark it
+)
+DECISIONS = sql.Table(  # answers to regrade requests
+    "decisions",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("assignment", Text, nullable=False),
+    Column("submission", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("key", Text, nullable=False),  # the hash of the request's text
+    Column("request", Text, nullable=False),  # its text
+    Column("old", Numeric(asdecimal=False), nullable=False),
+    Column("new", Numeric(asdecimal=False), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("by", Text, nullable=False),
+)
+PUBLISHED = sql.Table(  # what the pages and tables of a finished run said, where it differs from the run before
+    "published",
+    TABLES,
+    Column("id", Integer, primary_key=True),
+    Column("time", Text, nullable=False),
+    Column("run", Integer, nullable=False),
+    Column("assignment", Text, nullable=False),
+    Column("submission", Text, nullable=False),
+    Column("data", Text, nullable=False),  # JSON: the hashes, the points of each task, the penalty
+    Column("changes", Text, nullable=False),  # JSON: what was said otherwise before
+)
+
+
+def upgrade(connection: sql.Connection) -> None:
+    """Add what a gradebook of an UPGRADABLE version lacks; nothing that is in it changes."""
+    before = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars())
+    connection.exec_driver_sql("ALTER TABLE reviews ADD COLUMN items TEXT NOT NULL DEFAULT '[]'")
+    create(connection, [table for table in TABLES.sorted_tables if table.name not in before])
+
+
+def create(connection: sql.Connection, tables: list[sql.Table]) -> None:
+    """Create tables that only grow."""
+    TABLES.create_all(connection, tables)
+    for table in tables:
+        for statement in append_only(table):
+            connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
+    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def append_only(table: sql.Table) -> list[str]:

@@ -64,7 +64,13 @@ def on_this_machine(jobs: list[Job], processes: int, grade: Grade = grade_submis
 def start_early() -> None:
     """Start the process that the pool's processes are forked from, so that it imports what they need meanwhile."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(["txgrade.judging.job"])
-    forkserver.ensure_running()
+    main = threading.current_thread() is threading.main_thread()  # elsewhere Python sets no handler
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+    try:
+        forkserver.ensure_running()  # it leaves Ctrl-C to us from its first moment on
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, handler)
 
 
 def _in_a_pool(

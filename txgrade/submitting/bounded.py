@@ -64,6 +64,7 @@ class BoundedReader:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(OMP_NUM_THREADS="1"),
+            process_group=0,  # Ctrl-C at a terminal is for the grader alone
         )
         assert process.stdin is not None and process.stdout is not None
         self._process, self._requests, self._replies = process, process.stdin, process.stdout

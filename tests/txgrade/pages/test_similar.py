@@ -87,6 +87,10 @@ def test_a_changed_copy_is_near(change):
         "(" * 5000,
         "-" * 50_000 + "1",
         "def attend(q, k, v, mask):\n    return (q @ k.T).softmax(-1) @ v",
+        # Two lines with 66 nodes.
+        "def attend(q, k, v, mask):\n"
+        "    scores = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).masked_fill(~mask, float('-inf'))\n"
+        "    return torch.nan_to_num(scores.softmax(-1).float(), nan=0.0).to(v.dtype) @ v",
     ],
     ids=lambda source: repr(source[:12]),
 )

@@ -1,0 +1,168 @@
+"""Regrade requests: files in the results folder's `requests/`, and the answers to them.
+
+`requests/NAME.md` holds a heading for each task, `# TASK` by its id or title, and the reason below it.
+`requests/ANY.csv` has the columns `name`, `task` and `reason`; without `name`, the file's name counts.
+Nothing in such a file is believed: it only asks a person to look.
+"""
+
+import csv
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sql
+
+from txgrade.files import Folder
+from txgrade.records.gradebook import Gradebook
+from txgrade.records.grades import insert
+from txgrade.records.people import person
+from txgrade.records.result import Result, TaskResult
+from txgrade.records.tables import DECISIONS
+from txgrade.text import plural, printable
+
+FOLDER = "requests"
+MAX_FILE, MAX_REASON = 200_000, 5_000  # bytes; characters
+HEADING = re.compile(r"#{1,6}[ \t]+(.*?)[ \t#]*")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to a request."""
+
+    submission: str
+    task: str
+    key: str
+    request: str
+    old: int | float
+    new: int | float
+    reason: str
+    by: str
+    time: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """A wish that one task of a submission be looked at again."""
+
+    submission: str
+    task: str
+    reason: str
+    result: TaskResult  # as it counts now
+    decision: Decision | None = None
+
+    @property
+    def key(self) -> str:
+        text = "\0".join((self.submission, self.task, self.reason))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_requests(out: Path, book: Gradebook, results: list[Result]) -> tuple[list[Request], list[str]]:
+    """Return the requests in a results folder, each once, and a line for each that can't be understood."""
+    by_name = {result.submission: result for result in results}
+    by_person = {person(name): name for name in by_name}
+    decisions = {(decision.submission, decision.task, decision.key): decision for decision in decisions_of(book)}
+    requests: dict[str, Request] = {}
+    problems = []
+    for source, name, wanted, text in _entries(out, problems):
+        result = by_name.get(name) or by_name.get(by_person.get(person(name), ""))
+        if result is None:
+            problems.append(f"{source}: there is no submission {name[:80]!r}")
+            continue
+        ids = {task.id: task for task in result.tasks} | {task.title.casefold(): task for task in result.tasks}
+        task = ids.get(wanted) or ids.get(wanted.casefold())
+        if task is None:
+            have = ", ".join(task.id for task in result.tasks) or "no graded task"
+            problems.append(f"{source}: {name} has no task {wanted[:80]!r}; it has {have}")
+            continue
+        request = Request(result.submission, task.id, text, task)
+        decision = decisions.get((request.submission, request.task, request.key))
+        requests[request.key] = Request(request.submission, request.task, text, task, decision)
+    return list(requests.values()), list(map(printable, problems))
+
+
+def decide(book: Gradebook, request: Request, points: int | float, reason: str, by: str = "") -> bool:
+    """Answer a request: its task has these points. Return whether that changes them.
+
+    Raises:
+        GradebookError: no reason, or points that are not within the task's.
+    """
+    name, old = book.assignment_name(), request.result.points
+    if points != old:
+        book.override(request.submission, request.task, points, reason, by)
+    with book.transaction(write=True) as connection:
+        insert(
+            connection,
+            DECISIONS,
+            assignment=name,
+            submission=request.submission,
+            task=request.task,
+            key=request.key,
+            request=request.reason,
+            old=old,
+            new=points,
+            reason=reason,
+            by=by,
+        )
+    return points != old
+
+
+def decisions_of(book: Gradebook) -> list[Decision]:
+    """Return the answers to all requests about the assignment that was graded last, oldest first."""
+    name = book.assignment_name()
+    with book.transaction() as connection:
+        rows = connection.execute(sql.select(DECISIONS).where(DECISIONS.c.assignment == name).order_by(DECISIONS.c.id))
+        return [
+            Decision(row.submission, row.task, row.key, row.request, row.old, row.new, row.reason, row.by, row.time)
+            for row in rows
+        ]
+
+
+def _entries(out: Path, problems: list[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each request's file, name, task and reason. A link, or what is no text, is a problem."""
+    try:
+        with Folder(out) as results, results.folder(FOLDER) as folder:
+            for name in sorted(os.listdir(out / FOLDER)):
+                stem, dot, ending = name.rpartition(".")
+                if not stem or ending not in ("md", "csv"):
+                    continue
+                source = f"{FOLDER}/{name}"
+                try:
+                    text = folder.read(name, MAX_FILE)[0].decode("utf-8-sig")
+                    rows = list(_of_csv(text, stem) if ending == "csv" else _of_markdown(text, stem))
+                except (OSError, ValueError, csv.Error) as reason:
+                    problems.append(f"{source} can't be read: {reason}")
+                    continue
+                if not rows:
+                    problems.append(f"{source} asks for nothing: it needs `# TASK`, and the reason below")
+                for who, task, reason in rows:
+                    if len(reason) > MAX_REASON:
+                        reason = f"{reason[:MAX_REASON]} … and {plural(len(reason) - MAX_REASON, 'more character')}"
+                    yield source, who, task, reason
+    except FileNotFoundError:
+        return
+    except OSError as reason:
+        problems.append(f"{out / FOLDER} can't be read: {reason.strerror}")
+
+
+def _of_csv(text: str, stem: str) -> Iterator[tuple[str, str, str]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    if missing := {"task", "reason"} - set(reader.fieldnames or ()):
+        raise ValueError(f"it has no column `{min(missing)}`")
+    for row in reader:
+        yield (row.get("name") or stem).strip(), (row["task"] or "").strip(), (row["reason"] or "").strip()
+
+
+def _of_markdown(text: str, stem: str) -> Iterator[tuple[str, str, str]]:
+    task, lines = "", []
+    for line in [*text.splitlines(), "# "]:
+        heading = HEADING.fullmatch(line)
+        if heading is None:
+            lines.append(line)
+            continue
+        if task:
+            yield stem, task, "\n".join(lines).strip()
+        task, lines = heading[1].strip(" `"), []
