@@ -5,6 +5,7 @@ works in docs/grading.md, what it withstands in docs/grading_security.md. The pa
 further down:
 
     running      a whole run: which submissions, by which processes
+    marking      what people do: written answers, requests, at the terminal or on a page
     pages        what people and other programs read of results
     judging      one submission: run in a sealed kernel, judged outside it
     submitting   handing in, and reading what was handed in

@@ -229,7 +229,7 @@ def grade(
         options = {"--assignment": assignment, "--submissions": submissions, "--out": out}
         missing = next(option for option, value in options.items() if value is None)
         raise ValueError(f"txgrade grade needs {missing}; see txgrade grade --help")
-    with stopping():
+    with stopping("stopped. What is graded is kept; the same command goes on."):
         from txgrade.running.workspace import workspace
         from txgrade.sandbox import probe
 
@@ -260,13 +260,13 @@ def grade(
 
 
 @contextlib.contextmanager
-def stopping() -> Iterator[None]:
+def stopping(words: str) -> Iterator[None]:
     """Stop with one sentence if the process is interrupted or asked to end."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
-        print("txgrade: stopped. What is graded is kept; the same command goes on.", file=sys.stderr)
+        print(f"txgrade: {words}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -293,6 +293,10 @@ def _print_graded(graded: Any, out: Path) -> None:
     if flagged:
         need = "needs" if flagged == 1 else "need"
         print(f"{flagged} of {plural(len(results), 'submission')} {need} a look: see {out / 'review.csv'}")
+    if graded.changes:
+        print(f"{plural(len(graded.changes), 'change')} of points that an earlier run gave: see {out / 'changes.csv'}")
+    if graded.requests:
+        print(f"{plural(len(graded.requests), 'regrade request')} to answer: txgrade review --out {out}")
     print(f"Grades: {out / 'grades.csv'}; overview: {out / 'summary.html'}; pages: {out / 'feedback'}")
 
 
@@ -333,21 +337,38 @@ def review(
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     points: Annotated[float | None, typer.Option(help="With NAME: the points it has instead.")] = None,
     reason: Annotated[str, typer.Option(help="With NAME: why. The learner's page shows it.")] = "",
-    by: Annotated[str, typer.Option(help="Who gives the points.")] = "",
+    by: Annotated[str, typer.Option(help="Who gives the points; by default your login name.")] = "",
+    page: Annotated[
+        bool, typer.Option("--page", help="Mark on a page in your browser, several people at once.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="With --page: the port of 127.0.0.1; by default any free one.")] = 0,
+    share: Annotated[
+        str, typer.Option(metavar="K/N", help="Only a part of the answers, such as 1/2 for one reviewer of two.")
+    ] = "1/1",
+    names: Annotated[bool, typer.Option("--names", help="Show the learners' names instead of pseudonyms.")] = False,
 ) -> None:
     """Give points for the written answers that wait; or, with NAME, change one submission's points for a task.
 
-    Your points are kept when the folder is graded again, as long as the answer stays the same.
+    Your points are kept when the folder is graded again, as long as the answer stays the same. Several people may mark
+    at once, while a grading run goes on.
     """
+    from txgrade.marking.desk import override, read_share
     from txgrade.records.out import need_no_links
     from txgrade.records.people import read_name
-    from txgrade.records.reviewing import override, review_at_terminal
 
     need_no_links(out)
     if name is None:
         if points is not None or reason:
             raise ValueError("--points and --reason change one submission's points: name it, as grades.csv does")
-        review_at_terminal(out, task=task, by=by)
+        with stopping("stopped. What you saved is kept."):
+            if page:
+                from txgrade.marking.server import serve
+
+                serve(out, task=task, by=by, share=read_share(share), names=names, port=port)
+            else:
+                from txgrade.marking.terminal import review_at_terminal
+
+                review_at_terminal(out, task=task, by=by, share=read_share(share), names=names)
     elif task is None or points is None:
         raise ValueError(f"txgrade review {name} needs --task, --points and --reason")
     else:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from txgrade.authoring.assignment import Assignment, GradedTask, digest
+from txgrade.records.gradebook import Gradebook
 from txgrade.records.result import Note, Part, Result, TaskResult
 
 PROMPTS = {
@@ -261,3 +262,16 @@ HOSTILE = [
     "&lt;script&gt;",
     "]]>-->",
 ]
+
+
+def essays(out: Path, count: int = 3, **more: object) -> list[Result]:
+    """A results folder whose learners l000, l001, … have each written another essay; returns their results."""
+    results = [
+        result(f"l{i:03}", task("scores", "wrong"), task("essay", "pending", answer=f"Because of {i}.", **more))
+        for i in range(count)
+    ]
+    with Gradebook(out / "gradebook.sqlite") as book:
+        run = book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2))
+        for one in results:
+            book.add(run, one)
+    return results

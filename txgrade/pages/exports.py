@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from txgrade.records.changes import Change
 from txgrade.records.out import need_no_links, path_in, write
 from txgrade.records.people import Roster, canvas_names, lms_of, moodle_names, numbers_in, read_table, text_of
+from txgrade.records.requests import Request
 from txgrade.records.result import VERDICTS, Result, TaskResult
+from txgrade.submitting.releases import EARLIER, earlier_releases
 from txgrade.text import printable
 
 COLUMNS = ("submission", "score", "max_score", "status", "isolation", "needs_review", "seeds")
@@ -53,9 +56,21 @@ def grades_csv(results: Iterable[Result]) -> str:
     return _table(rows)
 
 
-def review_csv(results: Iterable[Result], missing: Iterable[str] = ()) -> str:
-    """Return what a person has to look at, one row for each reason, and who on the roster submitted nothing."""
+def review_csv(
+    results: Iterable[Result],
+    missing: Iterable[str] = (),
+    requests: Iterable[Request] = (),
+    problems: Iterable[str] = (),
+) -> str:
+    """Return what a person has to look at, one row for each reason, and who on the roster submitted nothing.
+
+    Rows without a submission are about the class. `problems` are requests that can't be understood.
+    """
+    results = list(results)
     rows = [["submission", "task", "kind", "text"]]
+    rows += [["", task or "", EARLIER, text] for task, text in earlier_releases(results)]
+    rows += [["", "", "regrade request", problem] for problem in problems]
+    rows += [[request.submission, request.task, "regrade request", request.reason] for request in requests]
     for result in sorted(results, key=lambda result: result.submission):
         if result.status != "graded":
             rows.append([result.submission, "", "not graded", result.status])
@@ -66,6 +81,14 @@ def review_csv(results: Iterable[Result], missing: Iterable[str] = ()) -> str:
             if task.verdict == "pending"
         ]
     rows += [[name, "", "missing", "no submission"] for name in missing]
+    return _table(rows)
+
+
+def changes_csv(changes: Iterable[Change]) -> str:
+    """Return each change of points that an earlier run gave, the newest first."""
+    rows = [["name", "task", "old", "new", "why", "time"]]
+    for change in sorted(changes, key=lambda change: change.time, reverse=True):
+        rows.append([change.submission, change.task, _number(change.old), _number(change.new), change.why, change.time])
     return _table(rows)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import struct
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from txgrade.checking.verdict import side_by_side
 from txgrade.files import Folder
 from txgrade.pages.page import ISOLATION, MAX_LINE, MAX_NAME, cut, key_of, page
 from txgrade.pages.prose import hints, prose, sentence, untitled
+from txgrade.records.changes import PENALTY
+from txgrade.records.history import History
 from txgrade.records.lateness import describe_deadline
 from txgrade.records.result import VERDICTS, Note, Result, TaskResult
 from txgrade.submitting.notebook import STATUSES
@@ -47,32 +50,35 @@ UNSHOWN = (
     "call in hidden tests",
     "invalid evidence",
 )  # to a learner: shown elsewhere, or not at all
+NO_HISTORY = History()
 DEFAULT_REMEDY = (
     "Open your notebook in JupyterLab, check that it runs from top to bottom, save it, and submit it again."
 )
 
 
-def is_page_of(path: Path, result: Result, assignment: Assignment) -> bool:
+def is_page_of(path: Path, result: Result, assignment: Assignment, history: History = NO_HISTORY) -> bool:
     """Return whether a plain file, not a link, is the page that `feedback_page` would make."""
     try:
         with Folder(path.parent, follow=False) as folder, os.fdopen(folder.file(path.name), encoding="utf-8") as file:
-            return _key(result, assignment) in file.read(HEAD)
+            return _key(result, assignment, history) in file.read(HEAD)
     except (OSError, ValueError):
         return False
 
 
-def _key(result: Result, assignment: Assignment) -> str:
-    return key_of(json.dumps(result.data() | {"junit": ""}, sort_keys=True), assignment.hash, str(assignment.path))
+def _key(result: Result, assignment: Assignment, history: History) -> str:
+    data = [json.dumps(each, sort_keys=True) for each in (result.data() | {"junit": ""}, asdict(history))]
+    return key_of(*data, assignment.hash, str(assignment.path))
 
 
-def feedback_page(result: Result, assignment: Assignment) -> str:
+def feedback_page(result: Result, assignment: Assignment, history: History = NO_HISTORY) -> str:
     """Return the page for a learner: one HTML file."""
-    tasks = [_task(task, assignment) for task in result.tasks]
+    tasks = [_task(task, assignment) | _history(task, history) for task in result.tasks]
     late = next((_note(note) for note in result.notes if note.kind == "late"), "") if result.penalty else ""
     return page(
         "feedback.html",
         {
-            "key": _key(result, assignment),
+            "key": _key(result, assignment, history),
+            "penalty_change": _changed(PENALTY, history),
             "result": result,
             "assignment": assignment,
             "tasks": tasks,
@@ -116,6 +122,34 @@ def _task(task: TaskResult, assignment: Assignment) -> dict[str, Any]:
         "figures": [(png, _alt(output.get("alt"))) for output in task.outputs if (png := _figure(output.get("png")))],
         "prompt": Markup(prose(prompt)) if prompt.strip() else "",
     }
+
+
+def _history(task: TaskResult, history: History) -> dict[str, Any]:
+    """Return what has changed of a task since an earlier page, and the answers to requests about it."""
+    decisions = [decision for decision in history.decisions if decision.task == task.id]
+    return {
+        "changed": _changed(task.id, history),
+        "requests": [
+            {
+                "words": f"kept at {number(decision.old)}"
+                if decision.new == decision.old
+                else f"changed from {number(decision.old)} to {number(decision.new)}",
+                "request": cut(decision.request, MAX_LINE),
+                "reason": Markup(markup(cut(decision.reason, MAX_LINE))),
+                "time": _time(decision.time),
+            }
+            for decision in decisions
+        ],
+    }
+
+
+def _changed(id: str, history: History) -> dict[str, Any] | None:
+    """Return the last change of a task's points, or of the late penalty."""
+    change = next((change for change in reversed(history.changes) if change.task == id), None)
+    if change is None:
+        return None
+    why = Markup(markup(cut(change.why, MAX_LINE)))
+    return {"old": number(change.old), "new": number(change.new), "why": why, "time": _time(change.time)}
 
 
 def _line(line: str, sentences: tuple[str, ...]) -> Markup:

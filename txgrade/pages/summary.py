@@ -14,6 +14,7 @@ from txgrade.pages.page import ISOLATION, MAX_LINE, cut, page
 from txgrade.pages.prose import sentence
 from txgrade.pages.similar import Similar
 from txgrade.records.result import VERDICTS, Result, TaskResult
+from txgrade.submitting.releases import earlier_releases
 from txgrade.text import markup, number, titled
 
 ENDED = re.compile(r"(?:(?P<cell>The cell of your answer ended with)|Your answer raised) `(?P<error>\w{1,60})`")
@@ -44,6 +45,7 @@ def summary_page(
             "look": [
                 (result.name, _link(result), _reasons(result, titles)) for result in results if result.needs_review
             ],
+            "earlier": [Markup(markup(text)) for _, text in earlier_releases(results)],
             "failed": [(result.name, _link(result), result.status) for result in results if result.status != "graded"],
             "similar": [_similar(pair, titles) for pair in similar],
             "missing": list(missing),

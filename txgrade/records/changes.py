@@ -41,6 +41,8 @@ class Publication:
         self.earlier = [Change(**change) for row in rows for change in json.loads(row)]  # oldest first
         self._new: list[tuple[str, dict, list[Change]]] = []
         for result in results:
+            if result.status == "not graded":  # the grader failed, and remembers nothing
+                continue
             data = _data(result)
             old = before.get(result.submission)
             if data != old:
@@ -61,7 +63,7 @@ class Publication:
 
 def _data(result: Result) -> dict:
     tasks = {
-        task.id: {"points": None if task.verdict == "pending" else task.points, "answer": task.answer_hash}
+        task.id: {"points": None if task.verdict == "pending" else task.points}
         | ({"said": list(task.lines)} if task.verdict == "reviewed" else {})
         for task in result.tasks
     }

@@ -265,20 +265,8 @@ class Gradebook(Grades):
         with self.transaction() as connection:
             reviews = self._reviews(connection, name, hashes)
         newest = {(review.task, review.answer_hash, review.submission): review for review in reviews}
-        return [self._with(result, newest) for result in results]
-
-    def _with(self, result: Result, reviews: dict[tuple[str, str, str | None], Review]) -> Result:
-        newest = {}
-        for task in result.tasks:
-            for whose in (None, result.submission):
-                if (key := (task.id, task.answer_hash, whose)) in reviews:
-                    newest[task.id] = reviews[key]
-        if not newest:
-            return result
-        tasks = tuple(_reviewed(task, newest[task.id]) if task.id in newest else task for task in result.tasks)
-        notes = tuple(replace(note, review=False) if note.task in newest else note for note in result.notes)
-        due = self._assignment(result.assignment_hash).get("due")
-        return with_lateness(replace(result, tasks=tasks, notes=notes), due)
+        due = self._assignment(results[0].assignment_hash).get("due") if newest else None
+        return [_with(result, newest, due) for result in results]
 
     def _reviews(
         self, connection: sql.Connection, assignment: str, hashes: set[str] | None = None, submission: str | None = ""
@@ -335,6 +323,19 @@ class Gradebook(Grades):
             for (id, answer_hash), group in holders.items()
         ]
         return sorted(written, key=lambda answer: (order.get(answer.task, len(order)), answer.submissions))
+
+
+def _with(result: Result, reviews: dict[tuple[str, str, str | None], Review], due: dict | None) -> Result:
+    newest = {}
+    for task in result.tasks:
+        for whose in (None, result.submission):
+            if (key := (task.id, task.answer_hash, whose)) in reviews:
+                newest[task.id] = reviews[key]
+    if not newest:
+        return result
+    tasks = tuple(_reviewed(task, newest[task.id]) if task.id in newest else task for task in result.tasks)
+    notes = tuple(replace(note, review=False) if note.task in newest else note for note in result.notes)
+    return with_lateness(replace(result, tasks=tasks, notes=notes), due)
 
 
 def _reviewed(task: TaskResult, review: Review) -> TaskResult:

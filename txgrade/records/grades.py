@@ -33,6 +33,8 @@ class LedgerEntry:
 class Grades(Ledger):
     """The grades in the ledger, as the grader gave them: `Gradebook` adds what people have changed."""
 
+    _newest: tuple[str, int | None, list[Result]] = ("", None, [])  # read last: assignment, newest row, results
+
     # What a grading run writes
 
     def seeds(self, assignment_hash: str, count: int, fresh: bool = True) -> tuple[int, ...]:
@@ -61,8 +63,18 @@ class Grades(Ledger):
             insert(connection, SEEDS, assignment_hash=assignment_hash, seeds=as_json(drawn))
         return tuple(drawn)
 
-    def start_run(self, assignment: Any, environment: str, isolation: str, seeds: tuple[int, ...]) -> int:
-        """Write down that a run begins, and by which `Assignment` it grades; return the run's number."""
+    def start_run(
+        self,
+        assignment: Any,
+        environment: str,
+        isolation: str,
+        seeds: tuple[int, ...],
+        cells: dict[str, str] | None = None,
+    ) -> int:
+        """Write down that a run begins, and by which `Assignment` it grades; return the run's number.
+
+        `cells` are the hashes of its released cells, by id.
+        """
         source = assignment.path.read_text(encoding="utf-8") if assignment.path.is_file() else ""
         tasks = [asdict(task) for task in assignment.tasks]
         data = {
@@ -71,6 +83,7 @@ class Grades(Ledger):
             "tasks": tasks,
             "due": assignment.due,
             "source": source,
+            "cells": cells or {},
         }
         with self.transaction(write=True) as connection:
             same = sql.select(ASSIGNMENTS.c.hash).where(ASSIGNMENTS.c.hash == assignment.hash)
@@ -85,6 +98,13 @@ class Grades(Ledger):
                 isolation=isolation,
                 seeds=as_json(seeds),
             )
+
+    def earlier_cells(self, assignment: Any) -> set[tuple[str, str]]:
+        """Return id and hash of the released cells in all graded versions of an `Assignment`."""
+        with self.transaction() as connection:
+            query = sql.select(ASSIGNMENTS.c.data).where(ASSIGNMENTS.c.name == assignment.name)
+            versions = [json.loads(data) for data in connection.execute(query).scalars()]
+        return {cell for version in versions for cell in version.get("cells", {}).items()}
 
     def as_graded(self, assignment: Any) -> Any:
         """Return the `Assignment` with what its reference said of it in an earlier run; None if no run got so far."""
@@ -166,11 +186,15 @@ class Grades(Ledger):
     def newest(self, assignment_hash: str | None = None) -> list[Result]:
         """Return the newest grade of each submission, by name, without reviews; by default of the last assignment."""
         assignment_hash = assignment_hash or self._last_assignment()
-        last = sql.select(sql.func.max(RESULTS.c.id)).where(RESULTS.c.assignment_hash == assignment_hash)
-        query = sql.select(RESULTS.c.data).where(RESULTS.c.id.in_(last.group_by(RESULTS.c.submission)))
+        graded = RESULTS.c.assignment_hash == assignment_hash
+        last = sql.select(sql.func.max(RESULTS.c.id)).where(graded).group_by(RESULTS.c.submission)
         with self.transaction() as connection:
-            results = [result_from(json.loads(data)) for data in connection.execute(query).scalars()]
-        return sorted(results, key=lambda result: result.submission)
+            version = connection.execute(sql.select(sql.func.max(RESULTS.c.id)).where(graded)).scalar()
+            if self._newest[:2] != (assignment_hash, version):
+                rows = connection.execute(sql.select(RESULTS.c.data).where(RESULTS.c.id.in_(last))).scalars()
+                results = sorted((result_from(json.loads(data)) for data in rows), key=lambda result: result.submission)
+                self._newest = (assignment_hash, version, results)
+            return list(self._newest[2])
 
     def history(self, submission: str) -> list[LedgerEntry]:
         """Return all entries of a submission, oldest first."""
@@ -213,6 +237,11 @@ class Grades(Ledger):
     def title(self) -> str:
         """Return the title of the assignment that was graded last."""
         return self._assignment(self._last_assignment()).get("title", "")
+
+    def task_data(self, id: str) -> dict:
+        """Return what is known of a task of the assignment that was graded last: prompt, rubric, points; {} if none."""
+        tasks = self._assignment(self._last_assignment()).get("tasks", ())
+        return next((task for task in tasks if task["id"] == id), {})
 
     def nobody(self, name: str) -> str:
         """Return a sentence that says that there is no submission of a name, and which there are."""

@@ -66,7 +66,7 @@ def read_requests(out: Path, book: Gradebook, results: list[Result]) -> tuple[li
     by_person = {person(name): name for name in by_name}
     decisions = {(decision.submission, decision.task, decision.key): decision for decision in decisions_of(book)}
     requests: dict[str, Request] = {}
-    problems = []
+    problems: list[str] = []
     for source, name, wanted, text in _entries(out, problems):
         result = by_name.get(name) or by_name.get(by_person.get(person(name), ""))
         if result is None:
@@ -84,14 +84,16 @@ def read_requests(out: Path, book: Gradebook, results: list[Result]) -> tuple[li
     return list(requests.values()), list(map(printable, problems))
 
 
-def decide(book: Gradebook, request: Request, points: int | float, reason: str, by: str = "") -> bool:
-    """Answer a request: its task has these points. Return whether that changes them.
+def decide(
+    book: Gradebook, request: Request, points: int | float, reason: str, by: str = "", *, written: bool = False
+) -> None:
+    """Answer a request: its task has these points, which may be `written` already.
 
     Raises:
         GradebookError: no reason, or points that are not within the task's.
     """
     name, old = book.assignment_name(), request.result.points
-    if points != old:
+    if points != old and not written:
         book.override(request.submission, request.task, points, reason, by)
     with book.transaction(write=True) as connection:
         insert(
@@ -107,7 +109,6 @@ def decide(book: Gradebook, request: Request, points: int | float, reason: str, 
             reason=reason,
             by=by,
         )
-    return points != old
 
 
 def decisions_of(book: Gradebook) -> list[Decision]:
@@ -138,10 +139,10 @@ def _entries(out: Path, problems: list[str]) -> Iterator[tuple[str, str, str, st
                     continue
                 if not rows:
                     problems.append(f"{source} asks for nothing: it needs `# TASK`, and the reason below")
-                for who, task, reason in rows:
-                    if len(reason) > MAX_REASON:
-                        reason = f"{reason[:MAX_REASON]} … and {plural(len(reason) - MAX_REASON, 'more character')}"
-                    yield source, who, task, reason
+                for who, task, words in rows:
+                    left = len(words) - MAX_REASON
+                    more = f" … and {plural(left, 'more character')}" if left > 0 else ""
+                    yield source, who, task, words[:MAX_REASON] + more
     except FileNotFoundError:
         return
     except OSError as reason:

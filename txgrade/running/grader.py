@@ -16,11 +16,15 @@ from txgrade.authoring.read import read_assignment
 from txgrade.judging.execute import execute
 from txgrade.judging.job import Job
 from txgrade.judging.reference import make_reference, record_known
+from txgrade.pages.exports import changes_csv
+from txgrade.records.changes import Change, Publication
 from txgrade.records.extensions import read_allowances
 from txgrade.records.gradebook import Gradebook
+from txgrade.records.history import History, histories_of
 from txgrade.records.lateness import with_lateness
 from txgrade.records.out import allow, need_apart, open_out, path_in, write
 from txgrade.records.people import Roster
+from txgrade.records.requests import Request, decisions_of, read_requests
 from txgrade.records.result import Note, Result
 from txgrade.running.cluster import Network, cluster, on_cluster
 from txgrade.running.pool import Failed, Progress, on_this_machine, start_early
@@ -29,7 +33,8 @@ from txgrade.sandbox import Limits
 from txgrade.sandbox.warm import required_isolation, warm_kernels
 from txgrade.submitting.bounded import BoundedReader
 from txgrade.submitting.finding import WHOSE, find_submissions
-from txgrade.submitting.reading import Submission
+from txgrade.submitting.reading import Submission, cell_hashes
+from txgrade.submitting.releases import Releases
 
 SEEDS = 2
 MAX_SEEDS = 100  # each runs every notebook again
@@ -49,6 +54,8 @@ class Graded:
     seeds: tuple[int, ...]
     fresh: int  # graded in this run; the others were in the gradebook already
     missing: tuple[str, ...] = ()  # people on the roster who submitted nothing
+    changes: tuple[Change, ...] = ()  # of points that an earlier run gave
+    requests: tuple[Request, ...] = ()  # to grade again, that wait for a person
 
 
 def grade(
@@ -105,7 +112,7 @@ def grade(
         files = find_submissions(folder, as_written.name, roster)
         allowed = (allowances.of(file.learner, file.file_name) for file in files)
         read = (replace(reader.read(file), allowance=allowance) for file, allowance in zip(files, allowed, strict=True))
-        ungraded = [submission for submission in read if not run.is_graded(submission)]
+        ungraded = run.need_grading(list(read))
         queue = run.make_jobs(stack, ungraded, hidden=(as_written.path.parent, folder, out))
         run.collect(on_cluster(queue, client) if client else on_this_machine(queue, jobs or JOBS))
         return run.finish(roster.missing((file.file_name, file.number) for file in files) if roster else [])
@@ -143,10 +150,19 @@ class _GradingRun:
         self.wanted_seeds, self.seeds = seeds, seeds if isinstance(seeds, tuple) else ()
         self.results: list[Result] = []
         self.retimed: list[Result] = []  # graded before; only what is known of their time has changed
+        self.releases = Releases((), ())
         self.number, self.fresh = 0, 0  # in the gradebook; how many submissions this run grades
 
-    def is_graded(self, submission: Submission) -> bool:
-        """Return whether the gradebook has this submission's grade; then take it over."""
+    def need_grading(self, submissions: list[Submission]) -> list[Submission]:
+        """Return those of all submissions whose grades are not in the gradebook; take over the others'."""
+        self.releases = Releases(submissions, self.book.earlier_cells(self.assignment))
+        return [
+            replace(submission, notes=self.releases.notes(submission.name, submission.notes))
+            for submission in submissions
+            if not self._is_graded(submission)
+        ]
+
+    def _is_graded(self, submission: Submission) -> bool:
         result = self.book.find(
             submission.name,
             submission.hash,
@@ -192,7 +208,8 @@ class _GradingRun:
 
     def collect(self, progress: Progress) -> None:
         """Write down each result as it comes, and its page."""
-        self.number = self.book.start_run(self.assignment, self.environment, self.isolation, self.seeds)
+        cells = cell_hashes(self.assignment)
+        self.number = self.book.start_run(self.assignment, self.environment, self.isolation, self.seeds, cells)
         for retimed in self.retimed:
             self.book.add(self.number, retimed)
         for job, result in progress:
@@ -210,13 +227,36 @@ class _GradingRun:
             self.watch(name, "graded", reviewed)
 
     def finish(self, missing: list[str]) -> Graded:
-        """Write the tables and the summary, with everybody who submitted nothing."""
-        results = sorted(map(self.book.with_reviews, self.results), key=lambda result: result.submission)
-        write_reports(self.out, results, self.assignment, missing, self.pages_for)
-        graded_ever = {result.submission for result in self.book.latest(self.assignment.hash)}
+        """Write the tables and the summary, with everybody who submitted nothing and what has changed."""
+        results = [
+            replace(result, notes=self.releases.notes(result.submission, result.notes)) for result in self.results
+        ]
+        results = sorted(self.book.all_with_reviews(results), key=lambda result: result.submission)
+        publication = Publication(self.book, results)
+        requests, problems = read_requests(self.out, self.book, results)
+        waiting = [request for request in requests if request.decision is None]
+        histories = histories_of(publication.earlier + publication.changes, decisions_of(self.book))
+        for result in results:  # marks may have changed since, or an earlier run broke off
+            history = histories.get(result.submission, History())
+            write_submission(self.out, result, self.assignment, self.pages_for, history)
+        write_tables(self.out, results, self.assignment, missing, waiting, problems)
+        write(self.out, "changes.csv", changes_csv(publication.earlier + publication.changes))
+        if self.pages_for != "me":
+            self.out.chmod(stat.S_IMODE(self.out.stat().st_mode) | READERS[self.pages_for] & 0o011)  # to pass through
+        graded_ever = {result.submission for result in self.book.newest(self.assignment.hash)}
         _remove_withdrawn(self.out, graded_ever - {result.submission for result in results})
+        publication.write(self.number)
         self.book.finish_run(self.number)
-        return Graded(self.assignment, tuple(results), self.isolation, self.seeds, self.fresh, tuple(missing))
+        return Graded(
+            self.assignment,
+            tuple(results),
+            self.isolation,
+            self.seeds,
+            self.fresh,
+            tuple(missing),
+            tuple(publication.changes),
+            tuple(waiting),
+        )
 
 
 def describe_environment() -> str:
@@ -228,37 +268,40 @@ def describe_environment() -> str:
     return ", ".join(versions)
 
 
-def write_submission(out: Path, result: Result, assignment: Assignment, pages_for: str = "me") -> None:
+def write_submission(
+    out: Path, result: Result, assignment: Assignment, pages_for: str = "me", history: History | None = None
+) -> None:
     """Write one submission's page and JUnit report; a page that would be the same stays."""
     from txgrade.pages.feedback import feedback_page, is_page_of
 
     name, mode = f"feedback/{result.submission}.html", READERS[pages_for]
-    if is_page_of(path_in(out, name), result, assignment):
+    if is_page_of(path_in(out, name), result, assignment, history or History()):
         allow(out, name, mode)
     else:
-        write(out, name, feedback_page(result, assignment), mode)
+        write(out, name, feedback_page(result, assignment, history or History()), mode)
     if result.junit:
         write(out, f"junit/{result.submission}.xml", result.junit)
 
 
-def write_reports(
-    out: Path, results: list[Result], assignment: Assignment, missing: Sequence[str] = (), pages_for: str = "me"
+def write_tables(
+    out: Path,
+    results: list[Result],
+    assignment: Assignment,
+    missing: Sequence[str],
+    requests: Sequence[Request],
+    problems: Sequence[str],
 ) -> None:
-    """Write the tables, the summary, and every page: marks may have changed since, or an earlier run broke off."""
+    """Write the tables and the summary. `problems` are requests that can't be understood."""
     from txgrade.pages.exports import grades_csv, review_csv
     from txgrade.pages.similar import similar_answers
     from txgrade.pages.summary import summary_page
 
-    for result in results:
-        write_submission(out, result, assignment, pages_for)
     answers = {result.submission: {task.id: task.answer for task in result.tasks if task.answer} for result in results}
     stubs = {task.id: "\n\n".join(assignment.stubs.get(id, "") for id in task.answers) for task in assignment.tasks}
     similar = similar_answers(answers, stubs)
     write(out, "grades.csv", grades_csv(results))
-    write(out, "review.csv", review_csv(results, missing))
+    write(out, "review.csv", review_csv(results, missing, requests, problems))
     write(out, "summary.html", summary_page(results, assignment, similar=similar, missing=missing))
-    if pages_for != "me":
-        out.chmod(stat.S_IMODE(out.stat().st_mode) | READERS[pages_for] & 0o011)  # to pass through to the pages
 
 
 def _remove_withdrawn(out: Path, names: set[str]) -> None:

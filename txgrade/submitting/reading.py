@@ -7,7 +7,7 @@ learner. Only the answers' sources are taken, by their cells' `grade_id`; everyt
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,6 +50,7 @@ class Submission:
     marked_late: bool = False  # by the system that it was downloaded from
     origin: str = ""  # its name in the download that it was collected from
     allowance: Allowance = Allowance()
+    changed: dict[str, str] = field(default_factory=dict)  # hash of each cell of the exercise that is another, by id
 
 
 def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
@@ -58,20 +59,32 @@ def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
     status = "graded"
     answers: dict[str, str] = {}
     notes: list[Note] = []
+    changed: dict[str, str] = {}
     try:
         if file.problem:
             raise Unreadable(file.problem)
         data = read_file(file.path)[0]
         digest = hashlib.sha256(data).hexdigest()
         arrival = _arrival(file, digest)
-        answers, notes = _answers(read_cells(data), assignment)
+        answers, notes = _answers(read_cells(data), assignment, changed)
     except Unreadable as reason:
         status, notes = reason.status, list(reason.notes)
-    return Submission(file.name, status, answers, (*file.notes, *notes), digest, file.learner, **vars(arrival))
+    about = vars(arrival) | {"changed": changed}
+    return Submission(file.name, status, answers, (*file.notes, *notes), digest, file.learner, **about)
 
 
-def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str], list[Note]]:
-    """The answers by grade_id, and what is unusual about the cells."""
+def cell_hashes(assignment: Assignment) -> dict[str, str]:
+    """The hash of each cell that a learner does not fill in, as it was released, by its id."""
+    cells = (cell for cell in assignment.notebook.cells if cell.id not in assignment.stubs)
+    return {cell.id: _hash(_released(cell)) for cell in cells}
+
+
+def _hash(source: str) -> str:
+    return hashlib.sha256(_plain(source).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _answers(cells: list[dict], assignment: Assignment, changed: dict[str, str]) -> tuple[dict[str, str], list[Note]]:
+    """The answers by grade_id, and what is unusual about the cells; fills in which cells are `changed`."""
     reference = {cell.id: cell for cell in assignment.notebook.cells}
     expected = {id: place for place, id in enumerate(assignment.stubs)}
     tasks = {id: task.id for task in assignment.tasks for id in (*task.answers, task.check)}
@@ -92,6 +105,7 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
         if id not in expected:
             if id in tasks and not _same(source, _released(reference[id])):
                 notes.append(Note("changed check", f"the check `{id}` is changed: the original was run", tasks[id]))
+                changed[id] = _hash(source)
             continue
         places.append(expected[id])
         if grade_id != id:
@@ -117,7 +131,7 @@ def _answers(cells: list[dict], assignment: Assignment) -> tuple[dict[str, str],
     for task in assignment.tasks:
         if task.kind != "written" and task.check not in seen:
             notes.append(Note("changed check", f"the check `{task.check}` is deleted: the original was run", task.id))
-    notes += _notes_on_other_cells(own, reference, answers)
+    notes += _notes_on_other_cells(own, reference, answers, changed)
     notes += _other_variant(cells, assignment)
     return answers, list(dict.fromkeys(notes))
 
@@ -143,7 +157,9 @@ def _other_variant(cells: list[dict], assignment: Assignment) -> list[Note]:
     return [Note("other variant", f"the notebook was made with {made}, and is judged by {judged}")]
 
 
-def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str, str]) -> list[Note]:
+def _notes_on_other_cells(
+    cells: list[dict], reference: dict, answers: dict[str, str], changed: dict[str, str]
+) -> list[Note]:
     """Notes on cells without a grade_id: those that the exercise gives, and the learner's own.
 
     To try things out in cells of their own is what learners should do. Only where an answer uses what such a cell
@@ -159,6 +175,7 @@ def _notes_on_other_cells(cells: list[dict], reference: dict, answers: dict[str,
         id = cell.get("id")
         if isinstance(id, str) and id in reference:
             notes.append(Note("changed cell", f"the cell `{id}` is changed: the original was run"))
+            changed[id] = _hash(source)
         else:
             extra.append(source)
     if extra:

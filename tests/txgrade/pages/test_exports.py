@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sample_results import ADA, ASSIGNMENT, BROKEN, HOSTILE, NAMAE, RESULTS, ZOFIA, result, task
 
 from txgrade import cli
+from txgrade.marking.terminal import review_at_terminal
 from txgrade.pages.exports import (
     ExportError,
     canvas_csv,
@@ -24,7 +25,6 @@ from txgrade.records.gradebook import Gradebook
 from txgrade.records.ledger import GradebookError
 from txgrade.records.people import RosterError
 from txgrade.records.result import Note
-from txgrade.records.reviewing import review_at_terminal
 
 HEADER = ["submission", "score", "max_score", "status", "isolation", "needs_review", "seeds"]
 TITLE = "Exercise 03 · Attention"

@@ -15,9 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_results import ADA, ASSIGNMENT, RESULTS, ZOFIA, result, task
 
+from txgrade.records import claims
+from txgrade.records.changes import Publication
 from txgrade.records.explain import explain
-from txgrade.records.gradebook import Gradebook
-from txgrade.records.ledger import GradebookError
+from txgrade.records.gradebook import Gradebook, Superseded
+from txgrade.records.ledger import Busy, GradebookError
+from txgrade.records.requests import Request, decide
 from txgrade.records.result import VERDICTS, Note, Part, Result, TaskResult, result_from
 from txgrade.records.tables import TABLES
 
@@ -165,6 +168,10 @@ def test_a_failing_add_leaves_nothing(full, path):
 def test_no_row_is_ever_changed(full, path, table, statement):
     full.seeds("one", 2)
     full.review("essay", ZOFIA.tasks[-1].answer_hash, 2)
+    full.write_item("essay", 1, "Clear.")
+    claims.claim(full, "essay", ZOFIA.tasks[-1].answer_hash, "Dr B")
+    Publication(full, [ADA]).write(1)
+    decide(full, Request(ADA.submission, "scores", "Please.", ADA.tasks[0]), 2, "No.")
     outside = sqlite3.connect(path, isolation_level=None)
     before = outside.execute(f"SELECT * FROM {table}").fetchall()
     column = TABLES.tables[table].columns.keys()[-1]
@@ -322,25 +329,109 @@ def test_it_is_for_whoever_grades_alone(tmp_path, umask):
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-# One writer
+# One grading run, many people
 
 
-def test_one_writer_many_readers(full, path):
+def test_one_grading_run_and_reviews_meanwhile(full, path):
     script = (
         "import sys; from txgrade.records.gradebook import Gradebook, GradebookError\n"
-        "try: Gradebook(sys.argv[1]); print('both write')\n"
+        "try: Gradebook(sys.argv[1]); print('both grade')\n"
         "except GradebookError as error: print(error)\n"
-        "with Gradebook(sys.argv[1], create=False) as book: print(len(book.latest()))\n"
-        "try: book.review('essay', sys.argv[2], 1)\n"
-        "except GradebookError as error: print(error)\n"
+        "with Gradebook(sys.argv[1], create=False) as book:\n"
+        "    print(len(book.latest()))\n"
+        "    book.review('essay', sys.argv[2], 1)\n"
+        "    print(len(book.pending()))\n"
     )
     said = subprocess.run(
         [sys.executable, "-c", script, path, ZOFIA.tasks[-1].answer_hash], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     busy = f"{path} is in use by another grading run; wait until it ends, or choose another folder"
-    assert said == [busy, str(len(RESULTS)), busy]
+    assert said == [busy, str(len(RESULTS)), "0"]
+    assert full.pending() == []
     with pytest.raises(GradebookError, match="in use"):
         Gradebook(path)
+
+
+def test_a_writer_who_takes_too_long_is_named_and_nothing_is_half_written(full, path, monkeypatch):
+    monkeypatch.setattr("txgrade.records.ledger.WAIT_SECONDS", 0)
+    outside = sqlite3.connect(path, isolation_level=None)
+    outside.execute("BEGIN IMMEDIATE")
+    with Gradebook(path, create=False) as book:
+        with pytest.raises(Busy, match=r"is in use by others .*: try again"):
+            book.review("essay", ZOFIA.tasks[-1].answer_hash, 1)
+        assert len(book.latest()) == len(RESULTS), "reading goes on"
+        outside.execute("ROLLBACK")
+        book.review("essay", ZOFIA.tasks[-1].answer_hash, 1)
+        assert [review.points for review in book.reviews("essay", ZOFIA.tasks[-1].answer_hash)] == [1]
+
+
+def test_a_mark_does_not_replace_one_that_its_author_has_not_seen(full):
+    hash = ZOFIA.tasks[-1].answer_hash
+    full.review("essay", hash, 1, "hm", "Ann", after=0)
+    full.review("essay", hash, 1, "hm", "Ann", after=0)  # sent twice
+    with pytest.raises(Superseded, match="Ann gave 1 point meanwhile: hm") as raised:
+        full.review("essay", hash, 3, "good", "Ben", after=0)
+    full.review("essay", hash, 3, "good", "Ben", after=raised.value.review.id)
+    assert [(review.by, review.points) for review in full.reviews("essay", hash)] == [("Ann", 1), ("Ben", 3)]
+
+
+# Rubric items
+
+
+def test_rubric_items_apply_to_every_answer_that_has_them_also_later(book, run):
+    for name in ("a", "b"):
+        book.add(run, essay(name, f"because {name}"))
+    hashes = [essay(name, f"because {name}").tasks[-1].answer_hash for name in ("a", "b")]
+    variance = book.write_item("essay", 2, "Derives  the\nvariance.")
+    copied = book.write_item("essay", -1, "Copies the prompt.")
+    book.review("essay", hashes[0], 0.5, "And more.", items=[variance])
+    book.review("essay", hashes[1], 0, items=[variance, copied])
+    assert [result.score for result in book.latest()] == [2 + 2.5, 2 + 1]
+    assert book.latest()[0].tasks[-1].lines == ("Derives the variance. (+2)", "And more.")
+    version = book.rubric("essay")[0].version
+    book.write_item("essay", 4, "Derives the variance, step by step.", number=variance, version=version)
+    assert [result.score for result in book.latest()] == [2 + 4, 2 + 3], "at most the task's points"
+    assert "step by step" in book.latest()[1].tasks[-1].lines[0]
+    with pytest.raises(GradebookError, match="changed meanwhile: it is “Derives the variance, step by step.” .*now"):
+        book.write_item("essay", 1, "Mine.", number=variance, version=version)
+    book.write_item("essay", 0, "", number=variance)
+    assert [result.score for result in book.latest()] == [2 + 0.5, 2 + 0], "never below 0"
+    assert [item.number for item in book.rubric("essay")] == [copied]
+    assert book.write_item("essay", 1, "New.") == 3, "a number is not used again"
+
+
+@pytest.mark.parametrize(
+    ("task", "points", "text", "words"),
+    [
+        ("essay", 5, "x", "give -4 to 4"),
+        ("essay", float("nan"), "x", "give -4 to 4"),
+        ("essay", 1, "  ", "needs words"),
+        ("nothing", 1, "x", "no task 'nothing'; there are scores"),
+    ],
+)
+def test_a_rubric_item_that_makes_no_sense(full, task, points, text, words):
+    with pytest.raises(GradebookError, match=words):
+        full.write_item(task, points, text)
+    with pytest.raises(GradebookError, match="no rubric item 7"):
+        full.review("essay", ZOFIA.tasks[-1].answer_hash, 1, items=[7])
+
+
+def test_a_gradebook_of_the_version_before_is_read_and_goes_on(full, path):
+    full.review("essay", ZOFIA.tasks[-1].answer_hash, 3, "Good.", "Dr B")
+    before = full.latest()
+    full.close()
+    old = sqlite3.connect(path)
+    old.executescript(
+        "DROP TABLE rubric; DROP TABLE claims; DROP TABLE decisions; DROP TABLE published;"
+        "ALTER TABLE reviews DROP COLUMN items; PRAGMA user_version = 3"
+    )
+    old.close()
+    with Gradebook(path, create=False) as book:
+        assert book.latest() == before
+        item = book.write_item("essay", 1, "Clear.")
+        book.review("essay", ZOFIA.tasks[-1].answer_hash, 0, items=[item])
+        assert book.with_reviews(ZOFIA).tasks[-1].points == 1
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (4,)
 
 
 def test_the_lock_ends_with_the_block_and_not_with_a_child(path):
@@ -361,7 +452,7 @@ KILLED = """
 import sys
 from dataclasses import replace
 from sample_results import ADA, ASSIGNMENT
-from txgrade.records.gradebook import Gradebook
+from txgrade.records.gradebook import Gradebook, Superseded
 with Gradebook(sys.argv[1]) as book:
     run = book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2))
     for i in range(10**6):

@@ -1,0 +1,272 @@
+"""What waits for a reviewer, and how a mark is given: the same for the terminal and the page.
+
+Several reviewers share a results folder. Each write is a transaction of its own; what one person has opened is left
+to them for a while; a mark that would replace one which its author has not seen is refused.
+"""
+
+import contextlib
+import getpass
+import os
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from txgrade.records.blind import Pseudonyms
+from txgrade.records.claims import Claim, claim, claims_of, keep_draft
+from txgrade.records.gradebook import Gradebook, Review, RubricItem, Superseded, WrittenAnswer
+from txgrade.records.ledger import GradebookError
+from txgrade.records.requests import Decision, Request, decide, read_requests
+from txgrade.text import plural, printable
+
+
+@dataclass(frozen=True)
+class Item:
+    """An answer or a regrade request, as a reviewer sees it."""
+
+    task: str
+    key: str  # hash of the answer or of the request
+    title: str
+    max_points: int | float
+    prompt: str
+    rubric: str
+    answer: str
+    learners: tuple[str, ...]  # pseudonyms, or names
+    waits: bool
+    review: Review | None = None
+    request: Request | None = None
+    claims: tuple[Claim, ...] = ()  # the newest of each reviewer
+
+    def holder(self, by: str) -> Claim | None:
+        """Return the claim of another reviewer who is marking it now."""
+        now = datetime.now(UTC)
+        return next((claim for claim in self.claims if claim.by != by and claim.holds(now)), None)
+
+    def draft(self, by: str) -> dict:
+        """Return what a reviewer has typed here and not saved as a mark."""
+        return next((claim.draft for claim in self.claims if claim.by == by), {})
+
+    @property
+    def seen(self) -> str:
+        """What the newest mark is, for `Desk.mark` to tell whether there is another since."""
+        if self.request is not None:
+            return "" if self.request.decision is None else self.request.decision.time
+        return str(self.review.id if self.review else 0)
+
+
+@dataclass(frozen=True)
+class Points:
+    """What a reviewer gives."""
+
+    points: int | float = 0  # besides those of the rubric items
+    comment: str = ""
+    items: tuple[int, ...] = ()  # numbers of rubric items
+
+
+class Desk:
+    """A results folder as one reviewer sees it.
+
+    `share`, (1, 2) for the first half, leaves the other answers to others; `names` shows the learners' names.
+    """
+
+    def __init__(
+        self,
+        book: Gradebook,
+        out: Path,
+        by: str = "",
+        *,
+        task: str | None = None,
+        share: tuple[int, int] = (1, 1),
+        names: bool = False,
+    ):
+        self.book, self.out, self.by, self.task, self.share = book, out, by or user(), task, share
+        self.problems: list[str] = []  # requests that can't be understood
+        self._name = str if names else Pseudonyms(book)
+
+    def items(self) -> list[Item]:
+        """Return all answers, task by task, then all requests; of one's own share.
+
+        They are in the order of their hashes, which tells nothing of the learners.
+        """
+        claims: dict[tuple[str, str], list[Claim]] = defaultdict(list)
+        for one in claims_of(self.book):
+            claims[one.task, one.key].append(one)
+        written = {(answer.task, answer.answer_hash): answer for answer in self.book.written()}
+        tasks = list(dict.fromkeys(task for task, _ in written))
+        ordered = sorted(written, key=lambda key: (tasks.index(key[0]), key[1]))
+        items = [self._of_answer(written[key], claims[key]) for key in ordered]
+        requests, self.problems = read_requests(self.out, self.book, self.book.latest())
+        requests.sort(key=lambda request: (request.task, request.key))
+        items += [self._of_request(request, claims[request.task, request.key]) for request in requests]
+        part, count = self.share
+        return [item for item in items if self.task in (None, item.task) and int(item.key[:12], 16) % count == part - 1]
+
+    def item(self, task: str, key: str) -> Item | None:
+        """Return one answer or request, of any share."""
+        everything = Desk(self.book, self.out, self.by)
+        everything._name = self._name
+        return next((item for item in everything.items() if (item.task, item.key) == (task, key)), None)
+
+    def waiting(self) -> list[Item]:
+        return [item for item in self.items() if item.waits]
+
+    def next(self, skip: Collection[tuple[str, str]] = ()) -> Item | None:
+        """Claim the first that waits and that nobody else has claimed; None if there is none."""
+        for item in self.waiting():
+            if (item.task, item.key) not in skip and item.holder(self.by) is None and self.open(item) is None:
+                again = self.item(item.task, item.key)
+                if again is not None and again.waits:  # nobody was faster
+                    return again
+                self.leave(item)
+        return None
+
+    def open(self, item: Item, *, anyway: bool = False) -> Claim | None:
+        """Claim it; if another reviewer has it, return their claim, unless `anyway`."""
+        return claim(self.book, item.task, item.key, self.by, anyway=anyway)
+
+    def keep(self, item: Item, draft: dict) -> None:
+        """Keep what was typed; it stays claimed."""
+        keep_draft(self.book, item.task, item.key, self.by, draft)
+
+    def leave(self, item: Item) -> None:
+        """Let others mark it."""
+        keep_draft(self.book, item.task, item.key, self.by, {}, released=True)
+
+    def mark(self, item: Item, given: Points, seen: str | None = None) -> None:
+        """Give points, unless somebody has since `seen`, which is by default as the item says.
+
+        Raises:
+            GradebookError: the points are not within the task's, or a request's answer has no reason.
+            Superseded, Decided: somebody was faster.
+            Busy: others wrote for too long.
+        """
+        seen = item.seen if seen is None else seen
+        if item.request is not None:
+            if not given.comment.strip():
+                raise GradebookError("say why: the learner's page shows it")
+            current = self.item(item.task, item.key)
+            if current is not None and current.seen != seen and current.request and current.request.decision:
+                decision = current.request.decision
+                if (decision.new, decision.reason, decision.by) == (given.points, given.comment, self.by):
+                    return  # sent twice
+                raise Decided(decision)
+            decide(self.book, item.request, given.points, given.comment, self.by)
+        else:
+            after = int(seen) if seen.isdigit() else 0
+            self.book.review(item.task, item.key, given.points, given.comment, self.by, items=given.items, after=after)
+        self.leave(item)
+
+    def change_item(
+        self, task: str, points: int | float, text: str, *, number: int | None = None, version: int | None = None
+    ) -> list[str]:
+        """Add or change a rubric item; return a line for each grade that changes."""
+        before = self._points(task)
+        self.book.write_item(task, points, text, self.by, number=number, version=version)
+        now = self._points(task)
+        return [
+            f"{self._name(name)}: {before[name]:g} → {points:g}"
+            for name, points in now.items()
+            if points != before[name]
+        ]
+
+    def rubric(self, task: str) -> list[tuple[RubricItem, int]]:
+        """Return the items of a task, each with the number of answers that it applies to."""
+        reviews = [answer.review for answer in self.book.written(task) if answer.review]
+        numbers = [item.number for review in reviews for item in review.items]
+        return [(item, numbers.count(item.number)) for item in self.book.rubric(task)]
+
+    def _points(self, task: str) -> dict[str, int | float]:
+        return {
+            result.submission: graded.points
+            for result in self.book.latest()
+            for graded in result.tasks
+            if graded.id == task
+        }
+
+    def _of_answer(self, answer: WrittenAnswer, claims: Iterable[Claim]) -> Item:
+        return Item(
+            answer.task,
+            answer.answer_hash,
+            answer.title or answer.task,
+            answer.max_points,
+            answer.prompt,
+            answer.rubric,
+            answer.answer,
+            tuple(map(self._name, answer.submissions)),
+            answer.waits,
+            answer.review,
+            None,
+            tuple(claims),
+        )
+
+    def _of_request(self, request: Request, claims: Iterable[Claim]) -> Item:
+        task = request.result
+        asked = self.book.task_data(request.task)
+        return Item(
+            request.task,
+            request.key,
+            task.title or task.id,
+            task.max_points,
+            asked.get("prompt", ""),
+            asked.get("rubric", ""),
+            task.answer,
+            (self._name(request.submission),),
+            request.decision is None,
+            None,
+            request,
+            tuple(claims),
+        )
+
+
+class Decided(GradebookError):
+    """Somebody else has answered the request since it was shown."""
+
+    def __init__(self, decision: Decision):
+        by = decision.by or "somebody"
+        super().__init__(f"{by} answered meanwhile: {plural(decision.new, 'point')}, {decision.reason}")
+        self.decision = decision
+
+
+FASTER = (Superseded, Decided)
+
+
+def override(out: Path | str, name: str, task: str, points: int | float, reason: str, by: str = "") -> str:
+    """Change one submission's points for a task, which answers requests about it; return what to say.
+
+    Raises:
+        GradebookError: no gradebook in the folder; no such submission or task; no reason, or wrong points.
+    """
+    points = int(points) if float(points).is_integer() else points
+    out, by = Path(out), by or user()
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        asked = [request for request in read_requests(out, book, book.latest())[0] if request.decision is None]
+        mine = [request for request in asked if (request.submission, request.task) == (name, task)]
+        if not mine or points != mine[0].result.points:
+            book.override(name, task, points, reason, by)
+        for request in mine:
+            decide(book, request, points, reason, by, written=True)
+    answered = f"; {plural(len(mine), 'request')} answered" if mine else ""
+    has = f"{printable(name)} has {plural(points, 'point')} for {task} now{answered}"
+    return f"{has}. Grade again to renew the tables and pages."
+
+
+def read_share(text: str) -> tuple[int, int]:
+    """Read `1/2`.
+
+    Raises:
+        ValueError: it is no such share.
+    """
+    match = re.fullmatch(r"(\d{1,3})/(\d{1,3})", text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(
+            f"--share {text}: give a part of all answers, such as 1/2 to one reviewer and 2/2 to the other"
+        )
+    return int(match[1]), int(match[2])
+
+
+def user() -> str:
+    with contextlib.suppress(KeyError, OSError):
+        return getpass.getuser()
+    return f"user {os.getuid()}"
