@@ -21,12 +21,15 @@ help: ## List the targets
 lab: $(VENV)/installed-lab ## Open the course in JupyterLab (on a server: make lab ARGS=--no-browser)
 	@$(BIN)/txcourse lab $(ARGS)
 
+# instructors: begin
 lab-author: $(VENV)/installed-lab ## Open the course itself, for authors: each .py is paired with its .ipynb
 	@$(BIN)/txcourse lab --author $(ARGS)
+# instructors: end
 
 update: $(VENV)/installed-lab ## Fetch the newest version of the course; your work stays
 	@$(BIN)/txcourse update
 
+# instructors: begin
 # As many processes as cores and memory allow (tests/conftest.py), one thread each.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
@@ -47,6 +50,7 @@ notebooks: $(VENV)/installed-lab ## Run every lesson's .py and write its .ipynb 
 
 exercises: $(VENV)/installed-lab ## Make exercises/ from solutions/
 	$(BIN)/txgrade release $(if $(ARGS),$(ARGS),solutions/*.py)
+# instructors: end
 
 site: $(VENV)/installed-site ## Build the website in build/site/html; it needs no server and no network
 	@$(BIN)/python -m txcourse.site $(REPOSITORY)
@@ -66,9 +70,11 @@ $(VENV)/installed-site: $(PROJECTS) | $(BIN)/python
 	$(call install,-e . -e ./txgrade -e "./txcourse[site]")
 	@touch $@ $(VENV)/installed-lab
 
+# instructors: begin
 $(VENV)/installed-dev: $(PROJECTS) | $(BIN)/python
 	$(call install,-e ".[dev]" -e "./txgrade[cluster]" -e "./txcourse[site]")
 	@touch $@ $(VENV)/installed-site $(VENV)/installed-lab
+# instructors: end
 
 # Install torch first. On Linux without an NVIDIA GPU, PyTorch's own index, if reachable, has a build without CUDA
 # that is a tenth of the size. pip keeps packages that are already installed.

@@ -1,5 +1,6 @@
 """The command `txcourse`: the course in JupyterLab, and a learner's copies of it."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,6 +54,26 @@ def fresh(
     for notebook in notebooks:
         for line in Copies(course_folder("txcourse fresh")).renew(notebook, keep_answers):
             print(line)
+
+
+@app.command()
+def publish(
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="The learners' repository; created if it is missing.")],
+    site: Annotated[bool, typer.Option("--site", help="Build its website, too, in build/learners-site/html.")] = False,
+) -> None:
+    """Make the learners' repository from this one, or bring it up to date: without solutions, and what needs them.
+
+    Refuses if an answer of any exercise is found in what learners would get.
+    """
+    from txcourse.publish import publish
+
+    course = course_folder("txcourse publish")
+    for line in publish(course, to):
+        print(line, flush=True)
+    if site:
+        from txcourse.site.__main__ import build_or_exit
+
+        build_or_exit(to.resolve(), course / "build" / "learners-site")
 
 
 if __name__ == "__main__":

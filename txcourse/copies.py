@@ -25,6 +25,8 @@ from txgrade.paths import course_table
 FOLDER, EARLIER = "my_work", "earlier"
 PARTS = ("notebooks", "exercises", "solutions")
 PAGE = "HELP.md"
+ASSISTANTS = "AGENTS.md"  # how an assistant is to help; the learners' repository has its own
+LEARNERS = Path(__file__).parent / "learners"  # what the learners' repository has at its top
 TAKEN = ".taken.json"  # by name, the hash of the original that a copy was taken of
 RELOAD = "Where one of them is open in JupyterLab: File, Reload Notebook from Disk."
 
@@ -75,7 +77,7 @@ class Copies:
             )
         self.refresh()
         with self._taken():
-            if _digest(self.folder / name) == _digest(self.course / name):
+            if _digest(self.folder / name) == _digest(self.originals()[name]):
                 return [f"{FOLDER}/{name} is as fresh as the course has it"]
             return [*self._replace(name, keep_answers), RELOAD]
 
@@ -104,7 +106,7 @@ class Copies:
         """The files that are copied, by name: no source of a lesson or a solution, but what an exercise reads."""
         paths = [self.course / PAGE, *(path for part in PARTS for path in (self.course / part).rglob("*"))]
         paths += [path for notebook in self.course.glob("exercises/*.ipynb") for path in _data(notebook)]
-        found = {}
+        found = {ASSISTANTS: next(path for path in (self.course / ASSISTANTS, LEARNERS / ASSISTANTS) if path.is_file())}
         for path in sorted(path for path in paths if path.is_relative_to(self.course)):
             name = path.relative_to(self.course)
             hidden = any(part.startswith((".", "__")) for part in name.parts)
@@ -123,7 +125,7 @@ class Copies:
         return None
 
     def _replace(self, name: str, keep_answers: bool) -> list[str]:
-        copy, original = self.folder / name, self.course / name
+        copy, original = self.folder / name, self.originals()[name]
         answers = _answers(copy) if keep_answers else {}
         kept = self._keep(copy, name)
         if not answers:

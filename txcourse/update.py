@@ -28,7 +28,7 @@ def update(course: Path) -> list[str]:
         raise UpdateError(
             f"{course} was not cloned by git: unpack a newer version over it; {FOLDER}, with your notebooks, stays"
         )
-    git, copies = _Git(course), Copies(course)
+    git, copies = Git(course), Copies(course)
     git("fetch", "--quiet")
     if git.is_ancestor(NEWEST, "HEAD"):
         return [*copies.refresh(), "The course is up to date."]
@@ -49,7 +49,7 @@ def update(course: Path) -> list[str]:
     return [*said, *copies.refresh(), "The course is new. Start it as before: make lab, or txcourse lab."]
 
 
-class _Git:
+class Git:
     """git in one folder. Returns what it prints."""
 
     def __init__(self, folder: Path):

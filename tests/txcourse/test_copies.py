@@ -21,9 +21,9 @@ def earlier(copies):
 
 def test_a_copy_of_everything_but_sources(course, copies):
     names = {path.relative_to(copies.folder).as_posix() for path in copies.folder.rglob("[!.]*") if path.is_file()}
-    assert names == {LESSON, EXERCISE, SOLUTION, "HELP.md"}
+    assert names == {LESSON, EXERCISE, SOLUTION, "HELP.md", "AGENTS.md"}
     for name in names:
-        assert (copies.folder / name).read_bytes() == (course / name).read_bytes()
+        assert (copies.folder / name).read_bytes() == copies.originals()[name].read_bytes()
 
 
 def test_what_is_untouched_follows_the_course(course, copies):

@@ -40,7 +40,11 @@ def main(arguments: list[str]) -> None:
         except ValueError as error:
             sys.exit(str(error))
     course = course_folder("`make site`")
-    out = course / "build" / "site"
+    build_or_exit(course, course / "build" / "site", repository)
+
+
+def build_or_exit(course: Path, out: Path, repository: str = "") -> None:
+    """Build the site of a course, and say where it is or what is wrong with it."""
     if problems := build(course, out, repository):
         sys.exit("\n".join([*problems, f"The site is not ready: {len(problems)} problems"]))
     print(f"Open {out / 'html' / 'index.html'}")

@@ -54,7 +54,7 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
         files[name] = nbformat.writes(notebook)
     if problems:
         raise NotReady(problems)
-    for path in sorted([*course.glob("docs/**/*.md"), *(course / f"{name}.md" for name in PAGES)]):
+    for path in sorted([*course.glob("docs/**/*.md"), *_top_pages(course)]):
         name = path.relative_to(course / "docs" if "docs" in path.relative_to(course).parts else course).as_posix()
         files[name] = path.read_text(encoding="utf-8").replace("](docs/", "](")
     start = nbformat.read(course / "notebooks" / f"{START}.ipynb", as_version=4)  # the notation is written there
@@ -67,6 +67,11 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
     for image in course.glob("docs/*.png"):
         files[image.name] = image
     _write(out, files)
+
+
+def _top_pages(course: Path) -> list[Path]:
+    """Return the pages at the top of the course: all of them, or those that the learners' repository has."""
+    return [path for name in PAGES if (path := course / f"{name}.md").is_file()]
 
 
 def write_for_colab(course: Path, html: Path, repository: str) -> None:
