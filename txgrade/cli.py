@@ -172,6 +172,31 @@ def submit(
         print(handing_in.submit(find_copy(notebook), to, name=name, anyway=anyway))
 
 
+@app.command()
+def collect(
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="canvas, moodle or gradescope.")],
+    archive: Annotated[Path, typer.Argument(metavar="FILE.zip", help="All submissions, as you downloaded them.")],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="The inbox; a learner's newest notebook counts.")],
+    roster: Annotated[
+        Path, typer.Option(metavar="CSV", help="Who is who: Canvas' gradebook, Moodle's worksheet, or a column `name`.")
+    ],
+    times: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="When: columns name and submitted, if the system doesn't tell.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Of times that name none, such as Europe/Zurich.")
+    ] = None,
+) -> None:
+    """Make an inbox of a download from Canvas, Moodle or Gradescope, with the roster's names and true times."""
+    from txgrade.records.people import read_roster
+    from txgrade.submitting.collect import collect, describe
+
+    line, remarks = describe(collect(system, archive, to, read_roster(roster), times=times, timezone=timezone), to)
+    print(line)
+    for remark in remarks:
+        print(f"txgrade: {remark}", file=sys.stderr)
+
+
 def find_copy(notebook: Path) -> Path:
     """Return the learner's copy of a notebook if the course keeps copies, and report it on stderr.
 

@@ -1,0 +1,355 @@
+"""`txgrade collect canvas FILE.zip --to inbox/ --roster people.csv`: make an inbox of an LMS's download.
+
+    inbox/Ada Lovelace/exercise_11_bert.ipynb            the newest
+    inbox/Ada Lovelace/exercise_11_bert.collected.json   when it was submitted, if that is known, and its name there
+    inbox/Ada Lovelace/.versions/                        what it has replaced
+
+Only notebooks are unpacked, under names that are made here; everything that is left out is listed.
+"""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from txgrade.files import Folder, write_together
+from txgrade.records.lateness import zone_of
+from txgrade.records.people import (
+    NEARLY_ALL,
+    Person,
+    Roster,
+    file_name,
+    person,
+    read_table,
+    safe_name,
+    short_name,
+    text_of,
+)
+from txgrade.submitting.archive import Archive, ArchiveError, DamagedError
+from txgrade.submitting.downloads import READERS, DownloadedFile, Submitter, read_time
+from txgrade.submitting.notebook import COLLECTED, MAX_BYTES, MAX_RECEIPT
+
+MAX_STEM = 80  # bytes of a notebook's name
+NOTEBOOK = ".ipynb"
+ONLINE_TEXT = "onlinetext.html"  # what Moodle adds for everybody if the assignment takes texts as well
+COPY = re.compile(r"(-[1-9]\d?| \([1-9]\d?\))$")  # what Canvas or a browser adds to the name of a second file
+RELEASED = "exercise_"  # begins the name of every exercise that learners get
+SIMILAR = re.compile(r"[\W_]+")  # what Canvas and Moodle leave out of names
+NAMES = ("name", "email", "login", "id", "sid")
+TITLES = {"canvas": "Canvas", "moodle": "Moodle", "gradescope": "Gradescope"}
+
+
+class CollectError(ValueError):
+    """Why nothing is collected; one sentence."""
+
+
+@dataclass
+class Collected:
+    """What was collected, and what was not."""
+
+    learners: int = 0
+    notebooks: int = 0
+    times: int = 0  # how many of the notebooks have one
+    marked_late: int = 0  # of those without a time
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # path in the zip file, and why
+    remarks: list[str] = field(default_factory=list)  # what a person should know
+    missing: list[str] = field(default_factory=list)  # on the roster, without a file
+
+
+@dataclass(frozen=True)
+class _Notebook:
+    """One notebook of one learner."""
+
+    file: DownloadedFile
+    stem: str  # of the name that the learner gave it
+    data: bytes
+    submitted: datetime | None
+
+
+def collect(
+    system: str,
+    archive: Path | str,
+    to: Path | str,
+    roster: Roster,
+    *,
+    times: Path | None = None,
+    timezone: str | None = None,
+) -> Collected:
+    """Put each learner's newest notebook of a download into the folder `to`, under the roster's name.
+
+    `times` is a CSV file of times of submission, for a system that doesn't tell them; `timezone` the zone of times
+    that name none.
+
+    Raises:
+        CollectError, ArchiveError: not such a download, or it can't be read.
+        RosterError, ValueError: a table that makes no sense.
+    """
+    if system not in READERS:
+        raise CollectError(f"no system {system!r} to collect from; choose {', '.join(READERS)}")
+    zone = zone_of(timezone, '--timezone "{}"') if timezone else None
+    told = _read_times(times, roster, zone) if times else {}
+    collected = Collected()
+    with Archive(archive) as opened:
+        files = _read(system, opened, {one.group for one in roster.people} - {""})
+        collected.left_out = opened.left_out
+        groups = _by_learner(files, roster, collected)
+        Path(to).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with Folder(to) as inbox:
+            for label, own in sorted(groups.items()):
+                time_of = _Times(told, roster, zone, collected, label)
+                _write(inbox, label, _notebooks(opened, own, time_of, collected), collected, system)
+    present = [(label, "") for label in groups]
+    collected.learners, collected.missing = len(groups), roster.missing(present)
+    return collected
+
+
+def _read(system: str, archive: Archive, groups: set[str]) -> list[DownloadedFile]:
+    """Return the files of a download.
+
+    Raises:
+        ArchiveError: it is another system's, or none.
+    """
+    before = list(archive.left_out)
+    files = READERS[system](archive, groups)
+    if files and len(files) >= NEARLY_ALL * len(archive.entries) - 1:
+        return files
+    archive.left_out[:] = before
+    for other, read in READERS.items():
+        if other != system and len(read(archive)) >= max(1, NEARLY_ALL * len(archive.entries) - 1):
+            raise ArchiveError(f"{archive.path} is a download from {TITLES[other]}: txgrade collect {other} …")
+    raise ArchiveError(
+        f"{archive.path} is no download from {TITLES[system]}: {len(files)} of its {len(archive.entries)} files are "
+        f"named as {TITLES[system]} names them"
+    )
+
+
+def _by_learner(files: list[DownloadedFile], roster: Roster, collected: Collected) -> dict[str, list[DownloadedFile]]:
+    """Return the files of each learner, by the roster's name for them; each member of a group has the group's."""
+    groups: dict[str, list[DownloadedFile]] = defaultdict(list)
+    names: dict[str, set[str]] = defaultdict(set)
+    for file in files:
+        for submitter in file.submitters:
+            names[submitter.id].add(submitter.name)
+    unknown: dict[str, str] = {}
+    teams: dict[str, str] = {}
+    for file in files:
+        for submitter in file.submitters or (Submitter("nobody"),):
+            if submitter.id and len(names[submitter.id]) > 1:
+                collected.left_out.append((file.entry.path, f"two learners have the number {submitter.id}"))
+                continue
+            people = _people(submitter, roster)
+            for one in people:
+                if file not in groups[one.label]:
+                    groups[one.label].append(file)
+            if len(people) > 1:
+                teams[submitter.name] = ", ".join(one.label for one in people)
+            if not people:
+                label = _label(submitter, roster)
+                groups[label].append(file)
+                unknown[label] = _unknown(submitter, roster)
+    if len(unknown) == len(groups):
+        raise CollectError(
+            f"nobody in the download is on the roster (the first is {next(iter(unknown), 'missing')}): give the roster "
+            "that the same system exports"
+        )
+    collected.remarks += [f"{label}: {why}; collected under this name" for label, why in unknown.items()]
+    collected.remarks += [f"the group {name} is {members}" for name, members in teams.items()]
+    return groups
+
+
+def _people(submitter: Submitter, roster: Roster) -> list[Person]:
+    """Return the people that a submission is of: one, or the members of a group; none if it isn't certain."""
+    named = [one for one in roster.people if _is_called(one, submitter.name)]
+    found = roster.with_id(submitter.id)
+    team = [one for one in roster.people if one.group and _similar(one.group) == _similar(submitter.name)]
+    if team and not (found and found[0] in named):
+        return team
+    if submitter.id and roster.has_ids:
+        return found
+    for key, column in ((submitter.email, "email"), (submitter.student_id, "student_id")):
+        if key and any(getattr(one, column) for one in roster.people):
+            if len(matches := roster.find(key)) == 1:
+                return matches
+            named = []  # who has another address is somebody else of that name
+    return named if len(named) == 1 else []
+
+
+def _similar(name: str) -> str:
+    return SIMILAR.sub("", person(name))
+
+
+def _is_called(one: Person, name: str) -> bool:
+    """Return whether a name is a person's as Canvas or Moodle write it into a file's name."""
+    words = one.label.split()
+    orders = ("".join(words[index:] + words[:index]) for index in range(len(words)))
+    return _similar(name) in {_similar(one.name), *map(_similar, orders)}
+
+
+def _unknown(submitter: Submitter, roster: Roster) -> str:
+    if not submitter.id and sum(_is_called(one, submitter.name) for one in roster.people) > 1:
+        return "several people on the roster have this name"
+    if submitter.id and not roster.has_ids:
+        return "not certain on the roster, which has no ids: give the export of your gradebook"
+    return "not on the roster"
+
+
+def _label(submitter: Submitter, roster: Roster) -> str:
+    """Return a name that nobody on the roster has."""
+    more = submitter.id or submitter.email or submitter.student_id
+    label = safe_name(f"{short_name(submitter.name.replace('_', ' '), 50)}{f' ({more})' if more else ''}")
+    while roster.find(label):
+        label = safe_name(f"unknown {label}")
+    return label
+
+
+def _notebooks(
+    archive: Archive,
+    files: list[DownloadedFile],
+    time_of: Callable[[DownloadedFile], datetime | None],
+    collected: Collected,
+) -> list[_Notebook]:
+    """Return a learner's notebooks, the newest first."""
+    notebooks = []
+    has_notebook = any(file.name.lower().endswith(NOTEBOOK) for file in files)
+    for file in files:
+        path = file.entry.path
+        if not file.name.lower().endswith(NOTEBOOK):
+            if not (has_notebook and file.name == ONLINE_TEXT):
+                packed = file.name.lower().endswith((".zip", ".gz", ".7z", ".rar", ".tar"))
+                why = "it is a packed file: ask for the notebook itself" if packed else "it is no notebook"
+                collected.left_out.append((path, why))
+            continue
+        try:
+            data = archive.read(file.entry, MAX_BYTES)
+        except DamagedError as reason:
+            collected.left_out.append((path, str(reason)))
+            continue
+        if len(data) > MAX_BYTES:
+            collected.remarks.append(f"{path} is larger than {MAX_BYTES // 2**20} MB, which is not graded")
+        stem = safe_name(file.name[: -len(NOTEBOOK)]).lstrip(".")
+        notebooks.append(_Notebook(file, short_name(stem, MAX_STEM) or "notebook", data, time_of(file)))
+    return sorted(notebooks, key=lambda notebook: (notebook.file.attempt, notebook.file.version), reverse=True)
+
+
+class _Times:
+    """When the files of one learner were submitted."""
+
+    def __init__(
+        self, told: dict[str, datetime], roster: Roster, zone: ZoneInfo | None, collected: Collected, label: str
+    ):
+        matches = roster.find(label)
+        self._one = matches[0] if len(matches) == 1 else None
+        self._told, self._zone, self._collected, self._label = told.get(person(label)), zone, collected, label
+
+    def __call__(self, file: DownloadedFile) -> datetime | None:
+        words = file.submitted or (self._one.submitted if self._one else "")
+        if self._told or words in ("", "-"):
+            return self._told
+        try:
+            return read_time(words, self._zone)
+        except ValueError as reason:
+            self._collected.remarks.append(f"{self._label}: {reason}; its time is unknown")
+            return None
+
+
+def _read_times(path: Path, roster: Roster, zone: ZoneInfo | None) -> dict[str, datetime]:
+    """Return the time of submission of each person that a CSV file names."""
+    header, rows = read_table(text_of(path))
+    columns = {name.strip().lower(): name for name in header}
+    if "submitted" not in columns or not columns.keys() & {*NAMES}:
+        raise CollectError(f"{path} is no table of times: give the columns name and submitted")
+    told = {}
+    for number, row in enumerate(rows, 2):
+        cells = {name: row[column].strip() for name, column in columns.items()}
+        name = next((cells[key] for key in NAMES if cells.get(key)), "")
+        if not name or not cells["submitted"]:
+            continue
+        matches = roster.find(name)
+        if len(matches) != 1:
+            why = "is there several times on the roster" if matches else "is not on the roster"
+            raise CollectError(f"{path}, line {number}: {name!r} {why}")
+        try:
+            told[person(matches[0].label)] = read_time(cells["submitted"], zone)
+        except ValueError as reason:
+            raise CollectError(f"{path}, line {number}: {reason}") from None
+    return told
+
+
+def _write(inbox: Folder, label: str, notebooks: list[_Notebook], collected: Collected, system: str) -> None:
+    """Write a learner's notebooks into a folder of the learner's; what they replace is kept in `.versions`."""
+    with inbox.folder(file_name(label), make=True) as own, own.folder(".versions", make=True) as versions:
+        stems = {notebook.stem for notebook in notebooks} | _stems_in(own)
+        current: dict[str, _Notebook] = {}
+        for notebook in notebooks:
+            plain = COPY.sub("", notebook.stem)
+            stem = plain if plain in stems or plain.startswith(RELEASED) else notebook.stem
+            newer = current.get(stem) or next(iter(current.values()), notebook)
+            if stem in current or newer.file.attempt > notebook.file.attempt:
+                _keep(versions, stem, notebook.data)
+                collected.remarks.append(
+                    f"{label}: {newer.file.entry.path} counts, not the earlier {notebook.file.entry.path}"
+                )
+            else:
+                current[stem] = notebook
+        if len(current) > 1:
+            names = ", ".join(f"{stem}{NOTEBOOK}" for stem in current)
+            collected.remarks.append(f"{label}: {len(current)} notebooks, {names}; keep the one that counts")
+        for stem, notebook in current.items():
+            _write_one(own, versions, stem, notebook, system)
+            collected.notebooks += 1
+            collected.times += notebook.submitted is not None
+            collected.marked_late += notebook.submitted is None and notebook.file.late
+
+
+def _stems_in(own: Folder) -> set[str]:
+    """Return the names of the notebooks that were collected earlier."""
+    return {path.name.removesuffix(COLLECTED) for path in own.path.glob(f"*{COLLECTED}")}
+
+
+def _write_one(own: Folder, versions: Folder, stem: str, notebook: _Notebook, system: str) -> None:
+    digest = hashlib.sha256(notebook.data).hexdigest()
+    name, record_name = stem + NOTEBOOK, stem + COLLECTED
+    submitted = notebook.submitted.isoformat(timespec="seconds") if notebook.submitted else None
+    try:
+        before = own.read(name, MAX_BYTES + 1)[0]
+        if hashlib.sha256(before).hexdigest() != digest:
+            _keep(versions, stem, before)
+        elif submitted is None:  # an earlier collection may have known the time
+            submitted = json.loads(own.read(record_name, MAX_RECEIPT)[0]).get("submitted")
+    except (OSError, ValueError, AttributeError):  # there was none
+        pass
+    record = {
+        "system": system,
+        "origin": notebook.file.entry.path.rpartition("/")[2],
+        "submitted": submitted,
+        "late": notebook.file.late,
+        "sha256": digest,
+    }
+    words = json.dumps(record, indent=1) + "\n"
+    write_together([(own, name, notebook.data), (own, record_name, words.encode())])
+
+
+def _keep(versions: Folder, stem: str, data: bytes) -> None:
+    write_together([(versions, f"{stem}-{hashlib.sha256(data).hexdigest()[:8]}{NOTEBOOK}", data)])
+
+
+def describe(collected: Collected, to: Path | str) -> tuple[str, list[str]]:
+    """Return what was collected in one line, and everything that a person should know."""
+    from txgrade.text import plural, printable
+
+    unknown = collected.notebooks - collected.times - collected.marked_late
+    times = [f"{collected.times} with their times"] * bool(collected.times)
+    times += [f"{collected.marked_late} marked late without one"] * bool(collected.marked_late)
+    times += [f"{unknown} whose time is unknown"] * bool(unknown)
+    line = f"{plural(collected.notebooks, 'notebook')} of {plural(collected.learners, 'learner')} in {to}"
+    line += f": {', '.join(times)}" if times else ""
+    left_out = dict.fromkeys(collected.left_out)
+    remarks = [f"left out: {path}: {why}" for path, why in left_out] + collected.remarks
+    if collected.missing:
+        remarks.append(f"nothing from {len(collected.missing)}: {', '.join(collected.missing)}")
+    return line, [printable(remark) for remark in remarks]
