@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 LIGHT = {"torch", "numpy", "einops", "jaxtyping"}
 
 MAY_IMPORT = {
-    "attention": {"attention"},
-    "layers": {"layers", "attention"},
+    "attention": {"attention", "hints"},
+    "layers": {"layers", "attention", "hints"},
     "models": {"models", "layers", "attention", "labels"},
 }
 INSIDE_FUNCTIONS = {  # files, too, that only a function imports

@@ -1,18 +1,18 @@
 """Configs: frozen dataclasses of numbers, strings, masks and other configs, which go to JSON and back."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 from txlib.attention.masks import Mask
+from txlib.hints import FieldHints, did_you_mean
 
 AnyConfig = TypeVar("AnyConfig", bound="Config")
 FORMAT = 2  # of `Config.to_dict`; raise it when a field is renamed or means something else
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(FieldHints):
     """The base of all configs.
 
     A subclass that stands for one of several choices, such as one mechanism of many, declares the name by which JSON
@@ -30,13 +30,6 @@ class Config:
         if name is not None:
             cls.name = name
             Config.registry[name] = cls
-
-    def __new__(cls, *args: Any, **values: Any) -> "Config":
-        """Refuse a field that the config lacks, and suggest the nearest."""
-        names = [field.name for field in fields(cls)]
-        if wrong := [name for name in values if name not in names]:
-            raise TypeError(unknown(f"{cls.__name__} has no field {wrong[0]!r}", wrong[0], names))
-        return super().__new__(cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and strings, for JSON.
@@ -103,8 +96,8 @@ def decode(value: Any, hint: Any = Any) -> Any:
     names = [field.name for field in fields(config)]
     for name in value.keys() - {"type"}:
         if name not in names:
-            what = f"{config.__name__} has no field {name!r}"
-            raise ValueError(unknown(what, name, names) + "; if a newer txlib wrote it, install that")
+            hint = did_you_mean(name, names)
+            raise ValueError(f"{config.__name__} has no field {name!r}{hint}; if a newer txlib wrote it, install that")
     return config(**{name: decode(item, hints[name]) for name, item in value.items() if name != "type"})
 
 
@@ -125,12 +118,8 @@ def find_config(name: str, hint: Any) -> type[Config]:
     base: Any = next(configs_in(hint), Config)
     names = sorted(tag for tag, config in Config.registry.items() if issubclass(config, base))
     if name not in names:
-        what = f"{base.__name__} {name!r} is unknown, only {', '.join(names)}"
-        raise ValueError(unknown(what, name, names) + "; import the file that declares it first")
+        raise ValueError(
+            f"{base.__name__} {name!r} is unknown, only {', '.join(names)}{did_you_mean(name, names)}; import the file "
+            "that declares it first"
+        )
     return Config.registry[name]
-
-
-def unknown(what: str, word: str, words: Iterable[str]) -> str:
-    """Return an error's sentence, with the nearest known word."""
-    nearest = get_close_matches(str(word), list(words), n=1)
-    return f"{what}, did you mean {nearest[0]!r}?" if nearest else what

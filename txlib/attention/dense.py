@@ -12,10 +12,11 @@ from txlib.attention.functional import attention_weights
 from txlib.attention.masks import Mask, MaskLike, as_dense
 from txlib.attention.masks.primitives import Causal
 from txlib.attention.masks.shared import once
-from txlib.attention.masks.spans import Spans, within
+from txlib.attention.masks.spans import within
 from txlib.attention.mechanism import LayerContext, MechanismConfig, check_dropout, check_inputs, for_each_head
 from txlib.attention.relative import BiasLike, as_dense_bias
 
+CAUSAL = Causal()
 MAX_HEAD_DIM = 256  # head_dim of torch's FlashAttention on a GPU
 HALF_TYPES = torch.bfloat16, torch.float16
 MAX_KEYS_UNFUSED = 512  # keys up to which the plain products win on a CPU, in 16 bits
@@ -162,19 +163,14 @@ def what_remains(mask: Mask, query_length: int, key_length: int) -> Mask | None:
     """
     if torch.compiler.is_compiling():
         return mask
-
-    def seen(spans: Spans) -> Spans:
-        return within(spans, 1 - key_length, query_length - 1)
-
-    all_distances, past = ((1 - key_length, query_length),), seen(Causal().distances())
     remains: Mask | None = None
     for part in mask.conjuncts():
         spans = part.distances()
         if spans is not None:
-            spans = seen(spans)
-            if spans == all_distances:
+            spans = within(spans, 1 - key_length, query_length - 1)
+            if spans == ((1 - key_length, query_length),):  # all distances
                 continue
-            if spans == past:
-                part = Causal()
+            if spans == ((0, query_length),):
+                part = CAUSAL
         remains = part if remains is None or remains == part else remains & part
     return remains

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
-from operator import and_
 from typing import Any
 
 from jaxtyping import Float
@@ -182,8 +180,6 @@ class MultiHeadAttention(nn.Module):
             if own_mask is None:
                 return mask
             return mask & own_mask.shift(offset, key_offset).dense(query_length, key_length, device=mask.device)
-        if mask is None and own_mask is None:
-            return None
         return once(resolve, mask, own_mask, offset, key_offset, key_length)
 
     def check_cache(self, cache: AttentionCache, memory: Tensor | None, own_mask: Mask | None) -> None:
@@ -218,8 +214,9 @@ class MultiHeadAttention(nn.Module):
 
 def resolve(mask: Mask | None, own_mask: Mask | None, offset: int, key_offset: int, key_length: int) -> Mask | None:
     """Return both masks as one, for queries from position `offset` and `key_length` keys from `key_offset` on."""
-    rules = [rule for rule in (mask, own_mask) if rule is not None]
-    return reduce(and_, rules).shift(offset, key_offset).sized(key_length) if rules else None
+    if own_mask is not None:
+        mask = own_mask if mask is None else mask & own_mask
+    return None if mask is None else mask.shift(offset, key_offset).sized(key_length)
 
 
 def make_head_norm(kind: str | None, head_dim: int) -> nn.Module | None:

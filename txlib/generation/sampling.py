@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from txlib.hints import FieldHints
+
 
 def apply_temperature(logits: Float[Tensor, "*batch vocab"], temperature: int | float) -> Float[Tensor, "*batch vocab"]:
     """Divide the logits: below 1 the likely tokens gain, above 1 the unlikely ones (Ackley et al. 1985)."""
@@ -60,7 +62,7 @@ def penalize_counts(
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(FieldHints):
     """How to draw the next token: penalties are applied to the logits first, then the temperature, then the filters.
 
     Args:

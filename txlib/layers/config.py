@@ -8,9 +8,10 @@ from typing import Any
 from torch import nn
 
 from txlib.attention import LayerContext, Mask, MechanismConfig
-from txlib.attention.config import Config, unknown
+from txlib.attention.config import Config
 from txlib.attention.mechanism import check_dropout
 from txlib.attention.multihead import check_heads, check_rule
+from txlib.hints import did_you_mean
 from txlib.layers.feedforward import FeedForwardConfig
 from txlib.layers.moe import MixtureConfig
 from txlib.layers.norm import NormConfig
@@ -196,7 +197,7 @@ def changed(values: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, 
             for group, name in GROUPS[option]:
                 groups[group][name] = ("pre" if value else "post") if option == "norm_first" else value
         else:
-            raise TypeError(unknown(f"a block has no {option!r}", option, names | GROUPS.keys()))
+            raise TypeError(f"a block has no {option!r}{did_you_mean(option, names | GROUPS.keys())}")
     for group in ("attention", "norm"):
         result[group] = dataclasses.replace(result[group], **groups[group])
     result["ffn"] = changed_ffn(result["ffn"], groups["ffn"])

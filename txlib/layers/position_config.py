@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from txlib.attention import AlibiBias, BucketBias, LayerContext, PositionBias, ShawAttention, SkewedBias
-from txlib.attention.config import Config, unknown
+from txlib.attention.config import Config
+from txlib.hints import did_you_mean
 from txlib.layers.patches import Grid, LearnedGrid, RotaryGrid, SinusoidalGrid
 from txlib.layers.position import (
     LearnedPosition,
@@ -199,8 +200,8 @@ def find_position(position: PositionConfig | str | None) -> PositionConfig | Non
     if not isinstance(position, str):
         return position
     if position not in POSITIONS:
-        choices = f"position={position!r} is unknown; choose one of {', '.join(POSITIONS)}"
-        raise ValueError(unknown(choices, position, POSITIONS))
+        hint = did_you_mean(position, POSITIONS)
+        raise ValueError(f"position={position!r} is unknown; choose one of {', '.join(POSITIONS)}{hint}")
     return POSITIONS[position]
 
 

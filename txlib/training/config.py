@@ -1,41 +1,22 @@
 """The settings of a training run."""
 
-from dataclasses import asdict, dataclass, fields
-from functools import wraps
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from txlib.devices import supports_bf16
-from txlib.hints import did_you_mean
+from txlib.hints import FieldHints
 from txlib.training.blocks import check_policy
 from txlib.training.distributed import ENGINES
 from txlib.training.schedules import inverse_sqrt, warmup_cosine, warmup_linear
 
-T = TypeVar("T")
 CHANGEABLE_ON_RESUME = ("checkpoint_every", "validate_every", "compile", "checkpoint_activations", "parallel")
 
 
-def suggest_fields(config: type[T]) -> type[T]:
-    """Let a dataclass name the nearest field when it is made with one that it lacks."""
-    names = [field.name for field in fields(config)]  # type: ignore[arg-type]
-    make = config.__init__
-
-    @wraps(make)
-    def __init__(self, *args: Any, **values: Any) -> None:
-        if unknown := [name for name in values if name not in names]:
-            hint = did_you_mean(unknown[0], names) or f"; it has {', '.join(names)}"
-            raise TypeError(f"{config.__name__} has no field {unknown[0]!r}{hint}")
-        make(self, *args, **values)
-
-    config.__init__ = __init__  # type: ignore[method-assign]
-    return config
-
-
-@suggest_fields
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(FieldHints):
     """Settings of a training run.
 
     Args:

@@ -437,7 +437,7 @@ def test_numbers_refused(number, words):
     [
         ({"sampling": 0.8}, "sampling=0.8 is not an option; to draw tokens give do_sample=True, temperature=0.8"),
         ({"config": 0.8}, r"config=0.8 must be a GenerationConfig, such as GenerationConfig\(do_sample=True"),
-        ({"max_new_token": 3}, "'max_new_token' is not an option of GenerationConfig; did you mean 'max_new_tokens'"),
+        ({"max_new_token": 3}, "GenerationConfig has no field 'max_new_token'; did you mean 'max_new_tokens'"),
         ({"temperature": 0.8}, "temperature=0.8 has no effect without do_sample=True; add that, or leave"),
         ({"top_k": 5}, "top_k=5 has no effect without do_sample=True"),
         ({"num_beams": 2, "do_sample": True}, "num_beams=2 searches and do_sample=True draws; choose one of them"),

@@ -231,9 +231,9 @@ def test_what_a_config_cannot_hold(unchecked):
         make(layer_pattern=({"mask": causal()}, {}))
     with pytest.raises(ValueError, match="all layers share d_model"):
         make(layer_pattern=({"d_model": 6},))
-    with pytest.raises(TypeError, match="a block has no 'kv_head', did you mean 'kv_heads'?"):
+    with pytest.raises(TypeError, match="a block has no 'kv_head'; did you mean 'kv_heads'?"):
         make(layer_pattern=({"kv_head": 1},))
-    with pytest.raises(ValueError, match="AttentionConfig has no field 'head', did you mean 'heads'?"):
+    with pytest.raises(ValueError, match="AttentionConfig has no field 'head'; did you mean 'heads'?"):
         BlockConfig.from_dict(SMALL.to_dict() | {"attention": {"head": 3}})
     with pytest.raises(ValueError, match="custom is a rule of your own"):
         SMALL.replace(mask=Mask(lambda query, key: query > key)).to_dict()
@@ -280,7 +280,7 @@ def test_bfloat16_is_close_to_double(norm_first):
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_misspelled_field_is_told_the_nearest():
-    with pytest.raises(TypeError, match="BlockConfig has no field 'd_modell', did you mean 'd_model'?"):
+    with pytest.raises(TypeError, match="BlockConfig has no field 'd_modell'; did you mean 'd_model'?"):
         BlockConfig(d_modell=64)
-    with pytest.raises(TypeError, match="RotaryConfig has no field 'bas', did you mean 'base'?"):
+    with pytest.raises(TypeError, match="RotaryConfig has no field 'bas'; did you mean 'base'?"):
         RotaryConfig(bas=1e6)

@@ -37,8 +37,8 @@ def moved(spans: Spans, by: int) -> Spans:
 
 def within(spans: Spans, least: int, greatest: int) -> Spans:
     """Return the part of the spans from the least to the greatest of these numbers, both included."""
-    parts = ((max(low, least), min(high, greatest + 1)) for low, high in spans)
-    return tuple((low, high) for low, high in parts if low < high)
+    clipped = [(max(low, least), min(high, greatest + 1)) for low, high in spans]
+    return tuple([(low, high) for low, high in clipped if low < high])
 
 
 def hull(spans: Spans) -> tuple[int | float, int | float]:
