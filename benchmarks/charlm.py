@@ -43,7 +43,9 @@ def peer_model(vocabulary: int) -> GPT:
 
 
 def peer(train_ids: torch.Tensor, unseen: torch.Tensor, vocabulary: int, seconds: float | None, seed: int) -> Outcome:
-    """GPT-2's recipe: 2000 iterations, or as many as fit into the seconds."""
+    """GPT-2's recipe: 2000 iterations, or as many as fit into the seconds. The loop is nanoGPT's, not `train`: it is
+    what ours is compared with.
+    """
     torch.manual_seed(seed)
     model = peer_model(vocabulary)
     matrices = [weight for weight in model.parameters() if weight.dim() >= 2]

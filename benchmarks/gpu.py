@@ -170,6 +170,7 @@ def peer_step(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None
 
 
 def our_step(model: nn.Module, loss: Any, batch: Any) -> Callable[[], object]:
+    """The step that `train` repeats, alone, so that it takes turns with the peer's."""
     optimizer = optimizers(model, lr=1e-4)
     return lambda: training_step(model, [batch], loss, optimizer, clip=1.0, autocast=AUTOCAST)
 

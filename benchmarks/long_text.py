@@ -40,7 +40,7 @@ from txlib.layers import BlockConfig
 from txlib.models import GPT, GPTConfig, Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from txlib.models.sizes import local_and_compressed, parameters
 from txlib.text import BytePairEncoder
-from txlib.training import optimizers
+from txlib.training import optimizers, training_step
 
 VOCABULARY = 2048
 SEPARATOR, END, PADDING = VOCABULARY, VOCABULARY + 1, VOCABULARY + 2
@@ -219,13 +219,12 @@ def learned(name: str, length: int, task: Task, seconds: float, seed: int) -> di
     model, generator = make_model(name, length), torch.Generator().manual_seed(seed)
     optimizer = optimizers(model, lr=3e-3, muon_lr=0.02)
     rows, steps, began = task.learn(length, generator), 0, time.process_time()
-    while (share := (time.process_time() - began) / seconds) < 1 or steps == 0:
-        optimizer.set_factor(min(1.0, (share + 0.2 * WARM_UP) / WARM_UP) * max(0.0, 1 - share))
+    # `train` plans steps or wall-clock minutes; here the end and the schedule follow the CPU time, to compare models
+    # whose steps take longer for longer inputs.
+    while (progress := (time.process_time() - began) / seconds) < 1 or steps == 0:
+        optimizer.set_factor(min(1.0, (progress + 0.2 * WARM_UP) / WARM_UP) * max(0.0, 1 - progress))
         batch = list(islice(rows, max(1, BATCH_TOKENS // (length + TARGET))))
-        training_loss(model, batch).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        training_step(model, [batch], lambda model, batch: (training_loss(model, batch), 1), optimizer, clip=1.0)
         steps += 1
     model.eval()
     unseen = task.unseen(length)

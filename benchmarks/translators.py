@@ -117,7 +117,7 @@ def seconds_per_step(setting: Setting) -> dict[str, float]:
     took: dict[str, list[float]] = {name: [] for name in ways}
     for batch in batches[:2] + batches:
         for name, (recipe, model, optimizer) in ways.items():
-            began = time.process_time()
+            began = time.process_time()  # of single steps, in turns: `train` would run one model to its end
             training_step(model, [batch], recipe.loss, optimizer, clip=recipe.training.clip)
             took[name].append(time.process_time() - began)
     means = {name: mean(seconds[2:]) for name, seconds in took.items()}

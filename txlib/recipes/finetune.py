@@ -110,13 +110,7 @@ class FineTuning(Recipe[Splits, nn.Module]):
         }
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
-        scores = [name.removeprefix("baseline_") for name in result if name.startswith("baseline_")]
-        lines = [
-            f"{name.replace('_', ' '):<12} {result[name]:6.1%}  (baseline {result[f'baseline_{name}']:.1%})"
-            for name in scores
-        ]
-        about = TASKS[result["task"]].about
-        return "\n".join([*lines, f"Test split of {result['source']}: {about}."])
+        return f"Test split of {result['source']}: {TASKS[result['task']].about}."
 
 
 def load_encoder(source: Path | str) -> Encoder:

@@ -144,11 +144,7 @@ class Language(Recipe[Texts, GPT]):
         return {"bits_per_byte": bits, "prompt": prompt, "sample": prompt + written[0]}
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
-        return (
-            f"Validation loss {result['validation_loss']:.3f} nats per token, "
-            f"{result['bits_per_byte']:.3f} bits per byte\n"
-            f'\n{result["sample"]}\n\nTry it: txlib generate --model {out} "{result["prompt"]}"'
-        )
+        return f'\n{result["sample"]}\n\nTry it: txlib generate --model {out} "{result["prompt"]}"'
 
 
 def make_tokenizer(tokens: str, text: str, vocab_size: int) -> Tokenizer:

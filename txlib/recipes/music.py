@@ -129,11 +129,10 @@ class Music(Recipe[Splits, MusicTransformer]):
         }
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
-        per_note = result["nats_per_note"]
-        lines = [f"{'on tunes that were not heard':30} {'nats per token':>15} {'nats per note':>15}"]
-        for name in sorted(per_note, key=per_note.get, reverse=True):
-            lines.append(f"{name:30} {result['nats_per_token'][name]:15.3f} {per_note[name]:15.3f}")
-        lines.append("\nA token is one voice at one sixteenth; a note carries the holds and rests that follow it.")
+        lines = [
+            "On tunes that it has not heard; a token is one voice at one sixteenth, a note carries the holds and rests "
+            "that follow it."
+        ]
         if self.positions == "skewed":
             lines.append("To compare absolute positions: txlib train music --positions sinusoidal")
         return "\n".join([*lines, f"\nHear it: txlib compose --model {out} chorale.mid"])

@@ -6,7 +6,7 @@ whether the verse is in today's English, is an output query.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -153,13 +153,3 @@ class Arrays(Recipe[Sources, PerceiverClassifier]):
                 right[name] += int((answers.argmax(dim=-1).cpu() == labels).sum())
                 total[name] += int((labels != IGNORE_INDEX).sum())
         return {f"{name}_accuracy": right[name] / number for name, number in total.items() if number}
-
-    def report(self, result: Mapping[str, Any], out: str) -> str:
-        about = {"digit": "digit, of 10", "modern": "old or modern"}
-        lines = [
-            f"{what}, {kind.replace('_', ' '):<9}  {result[name]:6.1%}"
-            for question, what in about.items()
-            for kind in ("alone", "with_both")
-            if (name := f"{question}_{kind}_accuracy") in result
-        ]
-        return "\n".join([*lines, f"Test split; the model is in {out}/model"])

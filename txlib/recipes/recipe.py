@@ -172,16 +172,16 @@ class Recipe(_Options, Generic[Data, Model]):
         return mean_loss
 
     def measure(self, model: Model, splits: Data, tokenizer: Any, loss: float, show: Show) -> dict[str, Any]:
-        """Return how good the trained model is, by name.
+        """Return how good the trained model is, by name: `run` prints the numbers, and writes all to `result.json`.
 
         Args:
-            loss: of the last validation.
+            loss: of the last validation, which `run` adds.
         """
         return {}
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
-        """Return what to print in the end, with a command to continue with."""
-        return f"Validation loss {result['validation_loss']:.3f}; the model is in {out}/model"
+        """Return what to print after the numbers: what explains them, and a command to continue with."""
+        return f"The model is in {out}/model"
 
 
 def choose(table: Mapping[str, Entry], name: str, what: str = "preset") -> Entry:

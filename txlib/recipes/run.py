@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -84,18 +84,17 @@ def run(
         CheckpointError: when there is nothing to resume, or it is damaged.
         KeyboardInterrupt: on Ctrl-C, when the current step is finished and saved.
     """
-    out = Path(out)
     check_options(kind, options)
     context = DistributedContext.current()
     if not context.is_main:
         context.barrier()  # until the first has checked everything and written how the run was started
         resume, quiet = True, True
-    source = None if start_from is None else str(start_from)
-    length = {"minutes": minutes, "steps": steps}
+    out, source = Path(out), None if start_from is None else str(start_from)
+    repeated = {**options, "start_from": source}
     if extend and context.is_main:
-        settings = extended_settings(kind, out, {**options, "start_from": source}, minutes, steps)
+        settings = extended_settings(kind, out, repeated, minutes, steps)
     elif resume:
-        settings = stored_settings(kind, out, {**options, **length, "start_from": source})
+        settings = stored_settings(kind, out, {**repeated, "minutes": minutes, "steps": steps})
     else:
         settings = new_settings(kind, out, options, minutes, steps, source)
     recipe = kind(**settings["options"])
@@ -106,62 +105,10 @@ def run(
         compile=compile,
         checkpoint_activations=checkpoint_activations,
     )
-    return _run(recipe, config, out, settings, context, torch.device(device), resume, extend, profile, quiet)
+    return Run(recipe, config, out, settings, torch.device(device), context, quiet).execute(profile=profile)
 
 
-def _run(
-    recipe: Recipe,
-    config: TrainConfig,
-    out: Path,
-    settings: dict[str, Any],
-    context: DistributedContext,
-    device: torch.device,
-    resume: bool,
-    extend: bool,
-    profile: bool,
-    quiet: bool,
-) -> dict[str, Any]:
-    """Prepare, train, evaluate and save; arguments as in `run`, checked."""
-    new = not (resume or extend)
-    with ExitStack() as stack:
-        if not new and context.is_main:
-            stack.enter_context(run_lock(out))
-        setup = Setup.of(recipe, out, settings["start_from"], new)
-        if context.is_main:
-            if config.precision == "fp8":
-                check_fp8(device)
-            estimate_memory(recipe, config, setup.model, setup.batches, device, context, quiet=quiet)
-        if new:
-            out.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(run_lock(out))
-            require_new(out)
-        if context.is_main and (new or extend):
-            save_settings(out, settings, setup.tokenizer)
-        if context.is_main:
-            context.barrier()
-        saved = bool(Checkpoints(out / "checkpoints").all())  # it may have been killed before the first
-        progress = train(
-            setup.model.to(device),
-            setup.batches,
-            recipe.loss,
-            config,
-            steps=settings["steps"],
-            minutes=settings["minutes"],
-            out=out,
-            resume=saved,
-            extend=saved and extend,
-            validate=recipe.make_validation(setup.splits, setup.tokenizer),
-            quiet=quiet,
-            profile=profile,
-        )
-        if not context.is_main:
-            return {}
-        processes = {"processes": context.world_size, "parallel": config.parallel} if context.is_distributed else {}
-        return evaluate_and_save(recipe, setup, out, settings, progress, processes, quiet=quiet)
-
-
-@dataclass(frozen=True)
-class Setup:
+class Setup(NamedTuple):
     """What a recipe made before training."""
 
     splits: Any
@@ -169,13 +116,63 @@ class Setup:
     model: nn.Module
     batches: Callable[[int], Sequence[Any]]
 
-    @classmethod
-    def of(cls, recipe: Recipe, out: Path, start_from: str | None, new: bool) -> "Setup":
+
+@dataclass(frozen=True)
+class Run:
+    """A run whose arguments are checked.
+
+    Args:
+        settings: how it is started, as in `run/settings.json`.
+        device, quiet: as in `run`.
+    """
+
+    recipe: Recipe
+    config: TrainConfig
+    out: Path
+    settings: dict[str, Any]
+    device: torch.device
+    context: DistributedContext
+    quiet: bool
+
+    def execute(self, *, profile: bool) -> dict[str, Any]:
+        """Prepare, train, evaluate and save."""
+        new = not (self.out / "run").exists()
+        with ExitStack() as stack:
+            if self.context.is_main and not new:
+                stack.enter_context(run_lock(self.out))
+            setup = self.set_up(new)
+            if self.context.is_main:
+                self.check_memory(setup)
+                if new:
+                    self.out.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(run_lock(self.out))
+                    require_new(self.out)
+                self.save_settings(setup.tokenizer)
+                self.context.barrier()
+            step = last_progress(self.out).step  # 0 if it was killed before its first checkpoint
+            progress = train(
+                setup.model.to(self.device),
+                setup.batches,
+                self.recipe.loss,
+                self.config,
+                steps=self.settings["steps"],
+                minutes=self.settings["minutes"],
+                out=self.out,
+                resume=step > 0,
+                extend=0 < step == self.settings.get("extended_from"),
+                validate=self.recipe.make_validation(setup.splits, setup.tokenizer),
+                quiet=self.quiet,
+                profile=profile,
+            )
+            return self.evaluate(setup, progress) if self.context.is_main else {}
+
+    def set_up(self, new: bool) -> Setup:
         """Load the data, make tokenizer, model and batches. A run that is continued, or starts from another, has its
         tokenizer already.
         """
+        recipe, start_from = self.recipe, self.settings["start_from"]
         splits = recipe.load()
-        folder = out / "run" if not new else Path(start_from) / "model" if start_from is not None else None
+        folder = self.out / "run" if not new else Path(start_from) / "model" if start_from is not None else None
         tokenizer: Tokenizer | None
         if folder is not None and (folder / TOKENIZER).exists():
             tokenizer = load_tokenizer(folder)
@@ -183,42 +180,87 @@ class Setup:
             tokenizer = recipe.make_tokenizer(splits)
         torch.manual_seed(recipe.seed)
         model = recipe.make_model(splits, tokenizer)
-        if start_from is not None and not Checkpoints(out / "checkpoints").all():
+        if start_from is not None and not Checkpoints(self.out / "checkpoints").all():
             load_weights(model, load_pretrained(Path(start_from) / "model").state_dict(), start_from)
-        return cls(splits, tokenizer, model, recipe.make_batches(splits, tokenizer))
+        return Setup(splits, tokenizer, model, recipe.make_batches(splits, tokenizer))
+
+    def check_memory(self, setup: Setup) -> None:
+        """Print how much memory training on the largest batch of the first epoch needs.
+
+        Raises:
+            ValueError: when it does not fit; the message says what would. Also when a rank would never have a row, and
+                when the device cannot multiply in 8 bits.
+        """
+        config, context = self.config, self.context
+        if config.precision == "fp8":
+            check_fp8(self.device)
+        inputs, rows = largest_inputs(self.recipe, setup.batches)
+        if rows < data_parallel_group(context, config.parallel).world_size:
+            raise ValueError(
+                f"{context.world_size} processes share out the rows of each batch, and none of the first epoch has "
+                f"more than {rows}; start at most {rows}"
+            )
+        plan = partial(
+            training_memory,
+            setup.model,
+            inputs,
+            optimizer="muon" if config.muon_lr else "adamw",
+            device=self.device,
+            bf16=config.uses_bf16(self.device),
+            world_size=context.world_size,
+        )
+        current: dict[str, Any] = {"checkpoint_activations": config.checkpoint_activations, "parallel": config.parallel}
+        alternatives: dict[str, dict[str, Any]] = {}
+        if config.checkpoint_activations == "none" and blocks_of(setup.model):
+            alternatives["--checkpoint-activations blocks"] = {"checkpoint_activations": "blocks"}
+        if config.parallel == "ddp" and context.is_distributed:
+            alternatives["--parallel fsdp"] = {"parallel": "fsdp"}
+        if len(alternatives) == 2:
+            alternatives[" ".join(alternatives)] = {"checkpoint_activations": "blocks", "parallel": "fsdp"}
+        memory = plan(**current)
+        instead = {flags: partial(plan, **(current | changes)) for flags, changes in alternatives.items()}
+        memory.require(self.device, processes=context.world_size, instead=instead)
+        if not self.quiet:
+            print(f"Memory that training takes, at least:\n{memory}\n", flush=True)
+
+    def save_settings(self, tokenizer: Tokenizer | None) -> None:
+        """Write `run/`, how the run was started, unless it says so already."""
+        path = self.out / "run" / "settings.json"
+        if path.exists() and read_json(path) == self.settings:
+            return
+        with atomic_directory(self.out / "run", checksums=True) as folder:
+            write_json(folder / "settings.json", self.settings)
+            if tokenizer is not None:
+                tokenizer.save(folder / TOKENIZER)
+
+    def evaluate(self, setup: Setup, progress: Progress) -> dict[str, Any]:
+        """Measure the trained model, print the numbers, write `model/`, and return the result."""
+        loss = progress.validation[-1][1]
+        if not self.quiet:
+            print(f"Trained {progress.step} steps in {progress.seconds:.0f} s; now it is measured.", flush=True)
+        show = (lambda items, title: items) if self.quiet else show_progress
+        scores = self.recipe.measure(setup.model, setup.splits, setup.tokenizer, loss, show) | {"validation_loss": loss}
+        if not self.quiet:
+            print(score_table(scores), flush=True)
+        result = {**summary(self.settings, setup.model, progress), **scores}
+        if self.context.is_distributed:
+            result |= {"processes": self.context.world_size, "parallel": self.config.parallel}
+        with atomic_directory(self.out / "model") as folder:
+            save_pretrained(setup.model, folder)
+            if setup.tokenizer is not None:
+                setup.tokenizer.save(folder / TOKENIZER)
+            write_json(folder / "result.json", result)
+        return result
 
 
-def evaluate_and_save(
-    recipe: Recipe,
-    setup: Setup,
-    out: Path,
-    settings: Mapping[str, Any],
-    progress: Progress,
-    processes: Mapping[str, Any],
-    *,
-    quiet: bool,
-) -> dict[str, Any]:
-    """Measure the trained model, write `model/`, and return the result."""
-    loss = progress.validation[-1][1]
-    if not quiet:
-        print(f"Trained {progress.step} steps in {progress.seconds:.0f} s; now it is measured.", flush=True)
-    show = (lambda items, title: items) if quiet else show_progress
-    scores = recipe.measure(setup.model, setup.splits, setup.tokenizer, loss, show)
-    result = {**summary(settings, setup.model, progress), **scores, "validation_loss": loss, **processes}
-    with atomic_directory(out / "model") as folder:
-        save_pretrained(setup.model, folder)
-        if setup.tokenizer is not None:
-            setup.tokenizer.save(folder / TOKENIZER)
-        write_json(folder / "result.json", result)
-    return result
-
-
-def save_settings(out: Path, settings: dict[str, Any], tokenizer: Tokenizer | None) -> None:
-    """Write `run/`: how the run was started."""
-    with atomic_directory(out / "run", checksums=True) as folder:
-        write_json(folder / "settings.json", settings)
-        if tokenizer is not None:
-            tokenizer.save(folder / TOKENIZER)
+def score_table(scores: Mapping[str, Any]) -> str:
+    """Return a line for each number that a recipe has measured; `report` shows the rest."""
+    numbers: dict[str, float] = {}
+    for name, score in scores.items():
+        parts = score.items() if isinstance(score, Mapping) else [("", score)]
+        numbers |= {f"{name} {part}".replace("_", " ").strip(): n for part, n in parts if isinstance(n, int | float)}
+    width = max(map(len, numbers))
+    return "\n".join(f"{name:{width}}  {n:{',' if isinstance(n, int) else '.3f'}}" for name, n in numbers.items())
 
 
 def check_options(kind: type[Recipe], options: Mapping[str, Any]) -> None:
@@ -262,13 +304,14 @@ def new_settings(
         "minutes": minutes,
         "steps": steps,
         "start_from": start_from,
+        "extended_from": None,
     }
 
 
 def extended_settings(
     kind: type[Recipe], out: Path, repeated: Mapping[str, Any], minutes: float | None, steps: int | None
 ) -> dict[str, Any]:
-    """Return what the run in a folder was started with, and its new length.
+    """Return what the run in a folder was started with, its new length, and the step from which that counts.
 
     Raises:
         CheckpointError, ValueError: as `stored_settings`, and when the run is already longer.
@@ -276,10 +319,15 @@ def extended_settings(
     if minutes is None and steps is None:
         raise ValueError(f"{out} can only be extended to a longer run; give the new steps or minutes, in all")
     check_length(steps, minutes)
-    settings = stored_settings(kind, out, repeated)
-    for path in Checkpoints(out / "checkpoints").all()[-1:]:
-        Progress.from_json(read_json(path / "state.json")["progress"]).check_extension(out, steps, minutes)
-    return settings | {"minutes": minutes, "steps": steps}
+    settings, progress = stored_settings(kind, out, repeated), last_progress(out)
+    progress.check_extension(out, steps, minutes)
+    return settings | {"minutes": minutes, "steps": steps, "extended_from": progress.step}
+
+
+def last_progress(out: Path) -> Progress:
+    """Return how far the newest checkpoint of a run is; at step 0 if there is none."""
+    paths = Checkpoints(out / "checkpoints").all()
+    return Progress.from_json(read_json(paths[-1] / "state.json")["progress"]) if paths else Progress()
 
 
 def stored_settings(kind: type[Recipe], out: Path, repeated: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,54 +361,6 @@ def require_new(out: Path) -> None:
     """Raise a ValueError for a folder that already holds a run."""
     if (out / "run").exists():
         raise ValueError(f"{out} already holds a run; resume it (--resume), delete it, or choose another folder")
-
-
-def estimate_memory(
-    recipe: Recipe,
-    training: TrainConfig,
-    model: nn.Module,
-    batches: Callable[[int], Iterable[Any]],
-    device: torch.device | str,
-    context: DistributedContext,
-    *,
-    quiet: bool = False,
-) -> None:
-    """Print how much memory training on the largest batch of the first epoch needs.
-
-    Raises:
-        ValueError: when it does not fit; the message says what would. Also when a rank would never have a row.
-    """
-    inputs, rows = largest_inputs(recipe, batches)
-    if rows < data_parallel_group(context, training.parallel).world_size:
-        raise ValueError(
-            f"{context.world_size} processes share out the rows of each batch, and none of the first epoch has more "
-            f"than {rows}; start at most {rows}"
-        )
-    plan = partial(
-        training_memory,
-        model,
-        inputs,
-        optimizer="muon" if training.muon_lr else "adamw",
-        device=device,
-        bf16=training.uses_bf16(torch.device(device)),
-        world_size=context.world_size,
-    )
-    current: dict[str, Any] = {
-        "checkpoint_activations": training.checkpoint_activations,
-        "parallel": training.parallel,
-    }
-    alternatives: dict[str, dict[str, Any]] = {}
-    if training.checkpoint_activations == "none" and blocks_of(model):
-        alternatives["--checkpoint-activations blocks"] = {"checkpoint_activations": "blocks"}
-    if training.parallel == "ddp" and context.is_distributed:
-        alternatives["--parallel fsdp"] = {"parallel": "fsdp"}
-    if len(alternatives) == 2:
-        alternatives[" ".join(alternatives)] = {"checkpoint_activations": "blocks", "parallel": "fsdp"}
-    memory = plan(**current)
-    instead = {flags: partial(plan, **(current | changes)) for flags, changes in alternatives.items()}
-    memory.require(device, processes=context.world_size, instead=instead)
-    if not quiet:
-        print(f"Memory that training takes, at least:\n{memory}\n", flush=True)
 
 
 def largest_inputs(recipe: Recipe, batches: Callable[[int], Iterable[Any]]) -> tuple[dict[str, Tensor], int]:

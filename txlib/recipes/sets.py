@@ -297,10 +297,7 @@ class Sets(Recipe[PictureSplits | None, SetModel]):
         return {name: total / count for name, (total, count) in sums.items()}
 
     def report(self, result: Mapping[str, Any], out: str) -> str:
-        task = TASKS[self.task]
-        names = [name for name in result if name.endswith((task.score[0], "rounded_right"))]
-        lines = [f"{name.replace('_', ' '):<24} {result[name]:8.3f}" for name in names]
-        return "\n".join([*lines, f"Test sets: {task.about}.", "", comparison(out, result)])
+        return f"Test sets: {TASKS[self.task].about}.\n\n{comparison(out, result)}"
 
 
 def answer(model: SetModel, batch: BatchDict) -> Float[Tensor, "batch outputs numbers"]:

@@ -119,9 +119,9 @@ class Translation(Recipe[Splits, Any]):
     def report(self, result: Mapping[str, Any], out: str) -> str:
         example = EXAMPLES[result["pair"][:2]]
         return (
-            f"BLEU {result['bleu']:.1f} on the test sentences (beam 4; greedy {result['bleu_greedy']:.1f})\n"
+            "BLEU on the test sentences, with beams of 4 and greedy\n"
             f'Try it: txlib translate --model {out} "{example}"\n\n'
-            f"All runs beside it on these sentences:\n{comparison(out, result['data'], result['pair'])}"
+            f"All runs next to it on these sentences:\n{comparison(out, result['data'], result['pair'])}"
         )
 
 

@@ -167,10 +167,9 @@ class Vision(Recipe[PictureSplits, nn.Module]):
     def report(self, result: Mapping[str, Any], out: str) -> str:
         what, taken_for = result["confused"]
         return (
-            f"accuracy {result['accuracy']:.1%} "
-            f"(by the label of the most similar training picture: {result['baseline_accuracy']:.1%})\n"
+            "The baseline gives each picture the label of the most similar training picture.\n"
             f"Most often wrong: {what}, taken for {taken_for}, {result['confused_share']:.0%} of them\n\n"
-            f"All runs beside it on these pictures:\n{comparison(out, result['data'])}"
+            f"All runs next to it on these pictures:\n{comparison(out, result['data'])}"
         )
 
 

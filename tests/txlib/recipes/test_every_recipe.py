@@ -320,7 +320,7 @@ def test_a_new_recipe_is_a_command_with_its_options_and_help(lines_recipe, txlib
     status, _, error = txlib("train", "lines", *options, "--precision", "fp4")
     assert status == 2 and "precision='fp4' is unknown; choose 'auto', 'fp32', 'bf16' or 'fp8'" in error
     status, said, _ = txlib("train", "lines", *options)
-    assert status == 0 and "the model is in runs/lines-60/model" in said
+    assert status == 0 and "The model is in runs/lines-60/model" in said
     assert load_pretrained("runs/lines-60/model").config.vocab_size == 256
     assert json.loads(Path("runs/lines-60/model/result.json").read_text())["line"] == "to be "
     status, _, error = txlib("train", "lines", *options)

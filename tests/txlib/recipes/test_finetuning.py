@@ -181,7 +181,7 @@ def test_minilm_can_be_tuned(tmp_path):
 def test_train_then_finetune(txlib, tmp_path):
     out = tmp_path / "bert"
     status, said, _ = txlib("train", "bert", "--preset", "mini", "--steps", 2, "--device", "cpu", "--out", out)
-    assert status == 0 and said.startswith("Memory that training takes") and "gaps filled" in said
+    assert status == 0 and said.startswith("Memory that training takes") and "gap accuracy" in said
     status, said, _ = txlib(
         "finetune",
         "bert",

@@ -1,14 +1,18 @@
 """`txlib train my_recipe.py`: the guide's example runs, and a wrong file is one sentence."""
 
 import json
+import multiprocessing
 import re
+import signal
+import sys
 from pathlib import Path
 
 import pytest
+import tiny
 
 from txlib.models import GPT
 from txlib.models.pretrained import load_pretrained
-from txlib.recipes import RECIPES, Recipe, option
+from txlib.recipes import RECIPES, Recipe, option, run
 from txlib.recipes.own import load_recipe
 
 GUIDE = Path(__file__).parents[3] / "docs" / "own_recipe.md"
@@ -32,7 +36,7 @@ def test_the_guides_recipe_runs_with_options_and_help(reverse, txlib):
         assert words in out
     options = ("--digits", 2, "--steps", 120, "--device", "cpu")
     status, out, error = txlib("train", "reverse.py", *options)
-    assert status == 0 and "the model is in runs/reverse/model" in out, error
+    assert status == 0 and "\naccuracy         " in out and "The model is in runs/reverse/model" in out, error
     result = json.loads(Path("runs/reverse/model/result.json").read_text())
     assert result["recipe"] == "train reverse" and result["digits"] == 2 and result["accuracy"] > 0.9
     assert isinstance(load_pretrained("runs/reverse/model"), GPT)
@@ -69,6 +73,25 @@ def test_a_finished_run_is_extended_and_started_from(reverse, txlib):
         status, _, error = txlib("train", "reverse.py", "--digits", 2, "--device", "cpu", *options)
         assert status == 2 and error.count("\n") == 1 and sentence in error, error
     assert {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("length", [{"steps": 60}, {"minutes": 0.03}], ids=["steps", "minutes"])
+def test_an_extension_that_was_killed_before_its_first_checkpoint_goes_on(reverse, tmp_path, length):
+    recipe, module, out = load_recipe(reverse), sys.modules["txlib.recipes.run"], tmp_path / "out"
+    run(recipe, out, minutes=0.001, quiet=True, digits=2)
+    trained = json.loads((out / "model" / "result.json").read_text())["steps"]
+
+    def die() -> None:
+        module.train = tiny.dies_in(2, signal.SIGKILL)
+        run(recipe, out, extend=True, quiet=True, **length)
+
+    process = multiprocessing.get_context("fork").Process(target=die)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and len(list(out.glob("checkpoints/*"))) == 1
+    steps = run(recipe, out, resume=True, quiet=True)["steps"]
+    assert steps == length.get("steps", steps) > trained
+    assert run(recipe, out, resume=True, quiet=True, **length)["steps"] == steps  # it is extended once
 
 
 def test_a_recipe_may_change_one_of_txlibs_and_import_its_neighbors(tmp_path):

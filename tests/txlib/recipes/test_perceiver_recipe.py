@@ -10,6 +10,7 @@ import torch
 from txlib.data import verses
 from txlib.labels import IGNORE_INDEX
 from txlib.recipes.perceiver import Arrays
+from txlib.recipes.run import score_table
 from txlib.text import byte_tokenizer
 
 
@@ -97,8 +98,8 @@ def test_what_is_measured(data):
     assert found.keys() - {"digit_with_both_accuracy"} == set(names)
     for name in names:
         assert found[name] == pytest.approx(expected[name])
-    lines = recipe.report(found, "there").splitlines()
-    assert len(lines) == len(found) + 1 and f"{modern if data != 'digits' else digit:.1%}" in "".join(lines)
+    lines = score_table(found).splitlines()
+    assert len(lines) == len(found) and f"{modern if data != 'digits' else digit:.3f}" in "".join(lines)
 
 
 def test_unknown_data_are_refused():

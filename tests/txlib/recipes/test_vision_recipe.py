@@ -14,6 +14,7 @@ from txlib.models.outputs import Output
 from txlib.models.pretrained import load_pretrained
 from txlib.models.sizes import forward_flops
 from txlib.recipes import run
+from txlib.recipes.run import score_table
 from txlib.recipes.vision import MODELS, Vision, erase, flip, nearest_label, picture_batches, shift
 
 
@@ -118,7 +119,8 @@ def test_what_is_measured():
         "confused_share": pytest.approx(2 / 3),
     }
     report = Vision(data="digits").report({**result, "data": "digits"}, "nowhere/run")
-    assert "accuracy 62.5% (by the label of the most similar training picture: 50.0%)" in report
+    table = score_table(result).splitlines()
+    assert table[1:3] == ["accuracy           0.625", "baseline accuracy  0.500"] and "most similar" in report
     assert "Most often wrong: shirt, taken for bag, 67% of them" in report
 
 
