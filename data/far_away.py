@@ -5,9 +5,12 @@
 `recorded.py` does the work.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from recorded import Runs, record_seeds
+
+from txlib.attention import Mask
 
 RUNS = Runs(__file__, "20_sparse")
 
@@ -16,24 +19,24 @@ def runs(names: dict) -> dict:
     """Task → pattern → what draws its texts, the mask, and the steps of training."""
     patterns, last = names["PATTERNS"], range(names["n"] - 8, names["n"])
     eight = partial(names["own_question"], asking=8)
-    asked = {"askers": names["window"](8) | names["seen_by_all"](*last), "all pairs": patterns["all pairs"]}
+    of_eight = {"askers": names["window"](8) | names["seen_by_all"](*last), "all pairs": patterns["all pairs"]}
     return {
         "one fact": {name: (names["one_fact"], mask, 100) for name, mask in patterns.items()},
         "own question": {name: (names["own_question"], mask, 150) for name, mask in patterns.items()},
-        "eight ask": {name: (eight, mask, 250) for name, mask in asked.items()},
+        "eight ask": {name: (eight, mask, 250) for name, mask in of_eight.items()},
     }
 
 
 def record(seed: int) -> None:
-    """Train each reader with this seed, and keep its right answers."""
+    """Train each reader with this seed, and record its right answers by distance."""
     names = RUNS.lesson()
+
+    def right(draw: Callable, mask: Mask, steps: int) -> list[float]:
+        return names["by_distance"](names["train"](draw, mask, steps, seed=seed), draw, mask)
+
     for task, patterns in runs(names).items():
-        for name, (draw, mask, steps) in patterns.items():
-            if RUNS.has(task, name, str(seed)):
-                continue
-            reader = names["train"](draw, mask, steps, seed=seed)
-            right = names["by_distance"](reader, draw, mask)
-            RUNS.keep([round(each, 4) for each in right], task, name, str(seed))
+        for name, setting in patterns.items():
+            RUNS.record(partial(right, *setting), task, name, seed)
 
 
 if __name__ == "__main__":

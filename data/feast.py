@@ -5,6 +5,8 @@
 `recorded.py` does the work.
 """
 
+from functools import partial
+
 from recorded import Runs, record_seeds
 
 RUNS = Runs(__file__, "21_low_rank")
@@ -16,9 +18,7 @@ def record(seed: int) -> None:
     names = RUNS.lesson()
     for guests in GUESTS:
         for name, mechanism in names["hosts"](guests).items():
-            if RUNS.has(name, str(guests), str(seed)):
-                continue
-            RUNS.keep(round(names["train"](mechanism, guests, seed), 4), name, str(guests), str(seed))
+            RUNS.record(partial(names["train"], mechanism, guests, seed), name, guests, seed)
 
 
 if __name__ == "__main__":

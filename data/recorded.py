@@ -1,7 +1,7 @@
 """Record runs that take too long for a lesson: the common part of scripts such as rumors.py and flocks.py.
 
-Each script runs those cells of its lesson that are tagged `recorded`, so the models are the lesson's own, and writes
-the results into its folder. After an interruption it continues with the missing runs.
+Each script executes the cells of its lesson that are tagged `recorded`, so that the models are the lesson's, and writes
+the results next to itself. After an interruption it continues with the missing runs.
 """
 
 import json
@@ -18,50 +18,55 @@ from txlib.files import write_atomically
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one lesson.
+    """The recorded runs of one lesson.
 
     Args:
-        script: the file that makes them; they are kept in its .json.
-        of: the lesson's name.
+        script: the file that records them, into a .json of the same name.
+        lesson_name: e.g. "15_universal".
     """
 
     script: str
-    of: str
+    lesson_name: str
 
     @property
     def file(self) -> Path:
         return Path(self.script).with_suffix(".json")
 
     def lesson(self) -> dict[str, Any]:
-        """The names that the lesson's tagged cells define."""
+        """Return the names that the lesson's tagged cells define."""
         names: dict[str, Any] = {"__name__": "lesson"}
-        for cell in jupytext.read(Path(self.script).parents[1] / "notebooks" / f"{self.of}.py").cells:
+        for cell in jupytext.read(Path(self.script).parents[1] / "notebooks" / f"{self.lesson_name}.py").cells:
             if "recorded" in cell.metadata.get("tags", ()):
                 exec(cell.source, names)
         return names
 
     def kept(self) -> dict[str, Any]:
-        """What was recorded, by the names of each run, one inside the other; the last is its seed."""
+        """Return what was recorded, nested by the names of each run; the last name is its seed."""
         return json.loads(self.file.read_text()) if self.file.is_file() else {}
 
-    def has(self, *names: str) -> bool:
-        """Whether this run is there."""
-        found = self.kept()
-        for name in names:
-            found = found.get(name, {})
-        return found != {}
-
-    def keep(self, result: Any, *names: str) -> None:
-        """Add a run."""
-        print(*names, result, flush=True)
-        place = runs = self.kept()
-        for name in names[:-1]:
-            place = place.setdefault(name, {})
-        place[names[-1]] = result
+    def record(self, run: Callable[[], Any], *names: Any) -> None:
+        """Store what `run` returns under these names, numbers with 4 decimals, unless that has been done."""
+        branch = runs = self.kept()
+        *path, last = map(str, names)
+        for name in path:
+            branch = branch.setdefault(name, {})
+        if last in branch:
+            return
+        branch[last] = rounded(run())
+        print(*names, branch[last], flush=True)
         write_atomically(self.file, json.dumps(runs, indent=1) + "\n")
 
 
+def rounded(result: Any) -> Any:
+    """Return the result with its floats, however nested, rounded to 4 decimals."""
+    if isinstance(result, dict):
+        return {name: rounded(value) for name, value in result.items()}
+    if isinstance(result, list | tuple):
+        return list(map(rounded, result))
+    return round(result, 4) if isinstance(result, float) else result
+
+
 def record_seeds(record: Callable[[int], None]) -> None:
-    """For each seed that the command names."""
-    for each in sys.argv[1:]:
-        record(int(each))
+    """Record the runs of each seed that the command names."""
+    for seed in sys.argv[1:]:
+        record(int(seed))

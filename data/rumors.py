@@ -6,6 +6,8 @@
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 from recorded import Runs, record_seeds
 
@@ -13,7 +15,7 @@ RUNS = Runs(__file__, "15_universal")
 
 
 def bodies(names: dict) -> dict:
-    """Name → the width of the model, how to make its body, and the weight of the ponder cost."""
+    """Return for each name the width of the model, how to make its body, and the weight of the ponder cost."""
     Stack, Loop, Halting = (names[name] for name in ("Stack", "Loop", "Halting"))
     return {
         "loop": (64, lambda: Loop(64, 6, clock=False), 0),
@@ -27,18 +29,20 @@ def bodies(names: dict) -> dict:
 
 
 def record(seed: int) -> None:
-    """Train each body with this seed; keep its parameters, and its right answers and steps taken at each depth."""
+    """Train each body with this seed; record its parameters, and its right answers and steps taken at each depth."""
     names = RUNS.lesson()
-    for name, (width, body, ponder) in bodies(names).items():
-        if RUNS.has(name, str(seed)):
-            continue
+
+    def result(width: int, body: Callable, ponder: float) -> dict:
         start = time.process_time()
         model = names["train"](body, width, ponder, seed=seed)
         run = {"parameters": names["parameters"](model), "seconds": round(time.process_time() - start, 1)}
-        run["right"] = [round(each, 4) for each in names["by_depth"](model)]
+        run["right"] = names["by_depth"](model)
         if hasattr(model.body, "N"):
-            run["steps"] = [round(each, 3) for each in names["by_depth"](model, lambda model: model.body.N)]
-        RUNS.keep(run, name, str(seed))
+            run["steps"] = names["by_depth"](model, lambda model: model.body.N)
+        return run
+
+    for name, setting in bodies(names).items():
+        RUNS.record(partial(result, *setting), name, seed)
 
 
 if __name__ == "__main__":
