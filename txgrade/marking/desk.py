@@ -11,11 +11,10 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from txgrade.records.blind import Pseudonyms
-from txgrade.records.claims import Claim, claim, claims_of, keep_draft
+from txgrade.records.claims import Claim, claim, claims_of, holder, keep_draft
 from txgrade.records.gradebook import Gradebook, Review, RubricItem, Superseded, WrittenAnswer
 from txgrade.records.ledger import GradebookError
 from txgrade.records.requests import Decision, Request, decide, read_requests
@@ -37,12 +36,11 @@ class Item:
     waits: bool
     review: Review | None = None
     request: Request | None = None
-    claims: tuple[Claim, ...] = ()  # the newest of each reviewer
+    claims: tuple[Claim, ...] = ()  # the newest of each reviewer, the newest first
 
     def holder(self, by: str) -> Claim | None:
         """Return the claim of another reviewer who is marking it now."""
-        now = datetime.now(UTC)
-        return next((claim for claim in self.claims if claim.by != by and claim.holds(now)), None)
+        return holder(self.claims, by)
 
     def draft(self, by: str) -> dict:
         """Return what a reviewer has typed here and not saved as a mark."""

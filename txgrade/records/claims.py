@@ -5,6 +5,7 @@ nobody. Drafts stay.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -33,8 +34,15 @@ class Claim:
         return not self.released and now - datetime.fromisoformat(self.time) < timedelta(minutes=CLAIM_MINUTES)
 
 
+def holder(claims: Iterable[Claim], by: str) -> Claim | None:
+    """Return the claim of another person who has an answer now; `claims` are those on it, the newest first."""
+    now = datetime.now(UTC)
+    newest = next((claim for claim in claims if claim.holds(now)), None)
+    return None if newest is None or newest.by == by else newest
+
+
 def claims_of(book: Gradebook) -> list[Claim]:
-    """Return each person's newest claim on each answer of the assignment graded last."""
+    """Return each person's newest claim on each answer of the assignment graded last; the newest first."""
     name = book.assignment_name()
     with book.transaction() as connection:
         return _newest(connection, name)
@@ -42,10 +50,10 @@ def claims_of(book: Gradebook) -> list[Claim]:
 
 def claim(book: Gradebook, task: str, key: str, by: str, *, anyway: bool = False) -> Claim | None:
     """Claim an answer and return None; if somebody else holds it, only `anyway`, otherwise return their claim."""
-    name, now = book.assignment_name(), datetime.now(UTC)
+    name = book.assignment_name()
     with book.transaction(write=True) as connection:
-        about = [claim for claim in _newest(connection, name, task, key)]
-        other = next((claim for claim in about if claim.by != by and claim.holds(now)), None)
+        about = _newest(connection, name, task, key)
+        other = holder(about, by)
         if other is not None and not anyway:
             return other
         draft = next((claim.draft for claim in about if claim.by == by), {})
@@ -54,11 +62,12 @@ def claim(book: Gradebook, task: str, key: str, by: str, *, anyway: bool = False
 
 
 def keep_draft(book: Gradebook, task: str, key: str, by: str, draft: dict, *, released: bool = False) -> None:
-    """Keep what a person has typed about an answer; `released` lets others mark it."""
+    """Keep what a person has typed about an answer; `released` lets others mark it, as it is if another has it now."""
     name = book.assignment_name()
     with book.transaction(write=True) as connection:
         about = _newest(connection, name, task, key)
         mine = next((claim for claim in about if claim.by == by), None)
+        released = released or holder(about, by) is not None
         if mine is None or released or mine.draft != draft or mine.released:
             _write(connection, name, Claim(task, key, by, "", draft, released))
 
@@ -82,5 +91,5 @@ def _newest(
     about = [CLAIMS.c.assignment == assignment]
     about += [CLAIMS.c.task == task, CLAIMS.c.key == key] if key is not None else []
     newest = sql.select(sql.func.max(CLAIMS.c.id)).where(*about).group_by(CLAIMS.c.task, CLAIMS.c.key, CLAIMS.c.by)
-    rows = connection.execute(sql.select(CLAIMS).where(CLAIMS.c.id.in_(newest)))
+    rows = connection.execute(sql.select(CLAIMS).where(CLAIMS.c.id.in_(newest)).order_by(CLAIMS.c.id.desc()))
     return [Claim(row.task, row.key, row.by, row.time, json.loads(row.draft), bool(row.released)) for row in rows]

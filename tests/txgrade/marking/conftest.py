@@ -138,6 +138,6 @@ class Browser:
 
 
 @pytest.fixture
-def browser(server):
-    """`browser("Ann")` is a browser in which Ann has signed in."""
-    return lambda name: Browser(server, name)
+def browser(server, served):
+    """`browser("Ann")` is a browser in which Ann has signed in; with options, at a server of its own."""
+    return lambda name, **options: Browser(served(**options) if options else server, name)
