@@ -1,52 +1,130 @@
-# %% [markdown] lesson={"part": "", "builds": "setup check, map, notation, your progress"}
-# # Start here
+# %% [markdown] lesson={"part": "", "builds": "a tour that runs: a lookup, a translator, a check, a leak; your track and your progress"}
+# # Start here: ten minutes
 #
-# This course builds Transformers by hand. In each lesson you start from a problem, build the part that solves it out of
-# bare torch, watch it work on real text, break it to see what it was good for, and then open the library behind the
-# course and prove that both give the same numbers.
-#
-# **Every cell runs on a laptop**, without a GPU and without the internet. Click into the cell below and press
-# **Shift + Enter**. It runs, and the next cell is selected. (What stands below a cell before you run it was printed on
-# our machine. Yours takes its place: Lab opens a copy of your own, in `my_work`.)
+# This course builds Transformers by hand. Before you choose a lesson, see four things that it will let you do. Click into
+# a cell and press **Shift + Enter**: it runs, and the next cell is selected. Everything runs on your laptop, without a
+# GPU and without the internet. The output you see now is from our machine; yours will replace it.
 
 # %% [markdown]
-# ## 1 Is everything in place?
+# ## 1 Turn a query
+#
+# Attention is a lookup. Below, five keys are arrows, and each holds a value, from 10 to 50. A *query* is an arrow as well.
+# A hard lookup returns the value of the nearest key. A soft lookup mixes all values, and the nearer a key, the more its
+# value counts. Drag the tip of the query, or use the sliders: the hard answer jumps, the soft one glides.
 
-# %% tags=["nbval-ignore-output"]
-import platform
-
+# %%
 import torch
 
-from txlib.data import translation
-from txlib.devices import default_device
+from txcourse import explore
 
-print(f"Python {platform.python_version()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
-print(f"The lessons will compute on: {default_device()}")
+angle = torch.tensor([0.0, 30.0, 60.0, 90.0, 120.0]).deg2rad()
+key = torch.stack([angle.cos(), angle.sin()], dim=-1)  # (key, 2)
+value = torch.tensor([10.0, 20.0, 30.0, 40.0, 50.0])  # (key,)
+explore.lookup(key, value, torch.tensor([0.45, 0.89]), scale=4,
+               names=["0°", "30°", "60°", "90°", "120°"])
 
 # %% [markdown]
-# The data come along as well. These sentences will be with you from lesson 01 on:
+# What glides can be learned: a small change of the query changes the answer a little, so there is a slope to follow. That
+# is the whole reason for the soft lookup, and [lesson 03](03_attention.ipynb) builds it in five lines.
+
+# %% [markdown]
+# ## 2 Watch a translator look back
+#
+# This is a Transformer that was trained with this course on one CPU core, on dialogues of free computer games. Each row of
+# the picture is an English word, at the moment when it was written; dark cells are the German words that one of the
+# model's heads looked at.
 
 # %%
-pairs = translation("games", max_words=12)
-print(f"{len(pairs.train):,} sentence pairs to learn from, {len(pairs.test):,} to test on. For example:")
-print(" | ".join(next(pair for pair in pairs.train if pair[1] == "The orcs have attacked the humans.")))
+from txcourse.tour import translate
+
+translate("Die Orks haben die Menschen angegriffen!")
 
 # %% [markdown]
-# Now a computation with an answer that you can check in your head: attention with equal scores is a plain average.
+# Nobody told it which word belongs to which. And the order differs: German puts the verb last, and the model jumps there
+# for *attacked* and back for *humans*. Try a sentence of your own in the cell above (it knows orcs, kings and spaceships
+# better than taxes). You build such a model in lessons 03 to 07.
+
+# %% [markdown]
+# ## 3 Fix one sign
+#
+# A model that writes must not see what it has not written yet. So each word gets a row that says which words it may look
+# at. In the next cell, one sign is wrong.
 
 # %%
-from txlib.attention import attention
+from txlib import plots
 
-q, k = torch.zeros(1, 1, 1, 4), torch.randn(1, 1, 3, 4)           # (batch, heads, length, head_dim): a query of zeros
-v = torch.tensor([1.0, 2.0, 6.0]).view(1, 1, 3, 1)                 # (batch, heads, length, 1)
-print("the average of 1, 2 and 6 is", attention(q, k, v).item())
+
+def may_look(length):
+    """True where the word `query` may look at the word `key`: at itself, and at earlier words."""
+    query = torch.arange(length)[:, None]  # (query, 1)
+    key = torch.arange(length)[None, :]  # (1, key)
+    return key >= query  # (query, key); here is the wrong sign
+
+
+words = ["I", "like", "green", "tea"]
+plots.heatmap(may_look(4).float(), rows=words, columns=words, size=0.5,
+              title="Dark: the row's word may look there", xlabel="word looked at", ylabel="word that looks",
+              alt="What each of the four words may look at.")
 
 # %% [markdown]
-# If all three cells printed what they promise, you are ready. If one complains, [Help](../HELP.md) has the usual
-# reasons.
+# Every exercise has checks like the next one. Run it and read what it says. Then change the sign above, and run both cells
+# again.
+
+# %% tags=["nbval-ignore-output"]
+from txcourse.tour import check
+
+with check("first-mask") as show:
+    for length in (1, 4, show.random_size(6, 9)):
+        show(may_look(length), f"{length} words")
 
 # %% [markdown]
-# ## 2 The course
+# A check doesn't just say *wrong*. It compares your function with numbers recorded from right answers and from usual
+# mistakes, and names yours. You may try as often as you like; nothing leaves your machine.
+
+# %% [markdown]
+# ## 4 A loss that is too good to be true
+#
+# Does that one sign matter? Two small models learn to guess the next character of Shakespeare's plays. They are equal but
+# for their masks: one sees each character and the past; the other sees one character further. Everything runs without an
+# error. **Guess first**: which of them has the lower loss in training? And which one writes better?
+
+# %% tags=["nbval-ignore-output"]
+from txcourse.tour import train_reader
+from txlib.attention import Mask
+
+right = train_reader(Mask(lambda query, key: key <= query), "right mask")
+leaky = train_reader(Mask(lambda query, key: key <= query + 1), "leaky mask")
+
+# %% [markdown]
+# Have you decided? Then unfold the result (click on the three dots).
+
+# %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
+print("                                     right   leaky")
+print(f"loss in training                     {right.training_loss:5.2f}   {leaky.training_loss:5.2f}")
+print(f"loss when nothing comes after        {right.writing_loss:5.2f}   {leaky.writing_loss:5.2f}")
+
+# %% [markdown]
+# The leaky model looks nearly perfect in training, because it *reads* the character that it should guess. When it writes,
+# nothing stands to the right, and it knows less than a table of letter frequencies. No error message tells you. In this
+# course you break each part like this, measure what it was good for, and learn to see the symptom.
+
+# %% [markdown]
+# ## 5 Choose a track
+#
+# You need Python, some torch (`nn.Module`, `backward()`), matrix products and the chain rule. Each lesson builds one part
+# from bare torch, breaks and measures it, and proves that the library behind the course computes the same. Its exercise has
+# tasks with hints and checks.
+#
+# <!-- tracks -->
+# | Track | Lessons | Hours to read | with exercises |
+# | --- | --- | ---: | ---: |
+# | Attention in a day | [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [07](07_transformer.ipynb) | 8 | 13 |
+# | Language models | [01](01_text.ipynb), [03](03_attention.ipynb), [04](04_heads.ipynb), [05](05_positions.ipynb), [06](06_block.ipynb), [08](08_gpt.ipynb), [09](09_sampling.ipynb), [10](10_decoding.ipynb), [13](13_todays_decoder.ipynb) | 13 | 24 |
+# | Efficiency | [03](03_attention.ipynb), [04](04_heads.ipynb), [08](08_gpt.ipynb), [19](19_wall.ipynb), [20](20_sparse.ipynb), [21](21_low_rank.ipynb), [22](22_flash.ipynb) | 9 | 19 |
+# | Everything | all | 34 | 64 |
+# <!-- end of tracks -->
+#
+# All lessons, with the minutes to read + the minutes to practice:
 #
 # <!-- lessons -->
 # | Lesson | What you build | | Minutes |
@@ -79,61 +157,11 @@ print("the average of 1, 2 and 6 is", attention(q, k, v).item())
 # | [22 FlashAttention](22_flash.ipynb) | softmax in one pass, tiles, memory measured, a Triton kernel line by line | [exercise](../exercises/exercise_22_flash.ipynb) | 65 + 95 |
 # | [23 Training at scale](23_scale.ipynb) | where memory goes, 16 bits, checkpointing; four ways to split a model over processes; scaling laws, and what a run costs | [exercise](../exercises/exercise_23_scale.ipynb) | 130 + 100 |
 # <!-- end of lessons -->
-#
-# Each lesson says which earlier ones it rests on. **You need** Python, some torch (`nn.Module`, `backward()`), matrix
-# products and the chain rule. Begin with [01](01_text.ipynb), or, if you came for attention, with [03](03_attention.ipynb).
 
 # %% [markdown]
-# ## 3 Notation
+# ## 6 Where you are
 #
-# The same letters in the whole course, in formulas and in code. (In attention $V$ is the values; as a size, $V$ is the vocabulary's.)
-#
-# | Formula | In code | Meaning |
-# | --- | --- | --- |
-# | $n$ | `n`, `length` | number of tokens in a sequence |
-# | $m$ | `m` | number of tokens in the memory, when that is another sequence |
-# | $d_{\text{model}}$ | `d_model` | width of a token's vector between the layers |
-# | $h$ | `heads` | number of heads |
-# | $d_k$ | `d_k`, `head_dim` | width of one head's queries and keys, $d_{\text{model}} / h$ |
-# | $d_v$ | `d_v` | width of one head's values, mostly equal to $d_k$ |
-# | $d_{\text{ff}}$ | `d_ff` | width in the middle of the feed-forward network |
-# | $L$ | `layers` | number of blocks in a stack (the paper's $N$; from lesson 08 on, $N$ counts parameters, in 14 experts) |
-# | $V$ | `vocab_size` | number of tokens in the vocabulary |
-# | $Q, K, V$ | `q`, `k`, `v` | queries, keys, values, one row per token |
-# | logit | `logits` | a score before the softmax: of a key, or of a token of the vocabulary |
-# | $\alpha_{ij}$ | `weight[i, j]` | what query $i$ takes from key $j$; each row sums to 1 |
-#
-# Three habits go with it:
-#
-# - **The batch comes first**: tensors are (batch, length, d_model), and inside attention (batch, heads, length, head_dim).
-# - **The softmax runs along the keys**, the last axis of the scores.
-# - **In a mask, `True` means may attend.**
-#
-# Lines that make a tensor say its shape at their end, like `# (query, key)`.
-
-# %% [markdown]
-# ## 4 How exercises work
-#
-# Each lesson ends with an exercise: a notebook with a few tasks. A task has a prompt, three hints that you may fold out,
-# a function to fill in, and a check. **The check does not only say wrong.** It knows the usual mistakes, and tells you
-# which one it was. For a mask that is the wrong way
-# round it says, for example:
-#
-# > **✗ The causal mask: not yet (0 of 2 points)**
-# >
-# > This lets each query see the *future*. Row 0 is the first query: it may see one key only.
-#
-# Check as often as you like: only your best result counts. Nothing leaves your machine. To check all tasks at once,
-# press ▸▸ at the top of the notebook: it restarts the kernel and runs every cell.
-#
-# The last cell of an exercise counts your points and names the next step. As soon as you have tried a task, it also leads
-# to a worked solution. Whether you look, and when, is up to you. If you take the course with somebody, that cell says how
-# to hand in: save the notebook (Ctrl+S), then run `%submit` in a cell of its own below.
-#
-# ## 5 Where are you, and what is next?
-#
-# Every check writes its result into a file beside the course. Run this cell whenever you come back: it draws the map of
-# the course, with your points, your place on it, the next step, and the hours that are left.
+# Run this cell whenever you come back. It draws the map of the course with your points and the next step.
 
 # %% tags=["nbval-ignore-output"]
 from txcourse.progress import progress
@@ -141,6 +169,5 @@ from txcourse.progress import progress
 progress()
 
 # %% [markdown]
-# Quizzes at the end of each lesson are for you alone. Fold out an answer only after you have chosen one.
-#
-# On to [lesson 01, from text to tensors](01_text.ipynb).
+# [Help](../HELP.md) explains how to hand in, where your work is, what to do if something fails, and the
+# [notation](../HELP.md#notation). On to [lesson 01](01_text.ipynb), or to the first lesson of your track.

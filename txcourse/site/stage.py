@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from txcourse.lessons import START, Lesson, read_lessons
+from txcourse.lessons import Lesson, read_lessons
 from txcourse.site import papers, reference
 from txcourse.site.opening import FOLDER, for_colab, put_opening
-from txcourse.site.places import put_labels, sections
+from txcourse.site.places import put_labels
 
 PARTS = {  # of the course, and the page of each
     "I Attention": "1_attention",
@@ -57,13 +57,12 @@ def stage(course: Path, out: Path, repository: str = "") -> None:
     for path in sorted([*course.glob("docs/**/*.md"), *_top_pages(course)]):
         name = path.relative_to(course / "docs" if "docs" in path.relative_to(course).parts else course).as_posix()
         files[name] = path.read_text(encoding="utf-8").replace("](docs/", "](")
-    start = nbformat.read(course / "notebooks" / f"{START}.ipynb", as_version=4)  # the notation is written there
     lessons = read_lessons(course)
     for part, page in PARTS.items():
         files[f"parts/{page}.md"] += contents([lesson for lesson in lessons if lesson.part == part])
     files |= reference.pages()
     files["lookup/papers.md"] += papers.page(course)
-    files["lookup/notation.md"] += next(each.text for each in sections("00", start) if "Notation" in each.title)
+    files["lookup/notation.md"] += files["HELP.md"].partition("\n## Notation\n")[2]
     for image in course.glob("docs/*.png"):
         files[image.name] = image
     _write(out, files)

@@ -1,0 +1,51 @@
+"""The tour of lesson 00: its check is recorded from its source, its translator looks back, its leak shows."""
+
+import pytest
+import torch
+
+from txcourse import tour
+from txgrade.authoring.exercise import read_exercise
+from txgrade.authoring.release import make_recordings
+from txgrade.evidence.recordings import pack, unpack
+from txlib.attention import Mask
+
+
+@pytest.mark.slow
+def test_the_check_has_the_recordings_of_its_source():
+    recordings, warnings = make_recordings(read_exercise(tour.FIRST_CHECK))
+    packed = tour.RECORDINGS.read_text(encoding="utf-8")
+    assert unpack(packed) == unpack(pack(recordings)), "run `python -m txcourse.tour` and commit"
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (lambda query, key: key >= query, "Turn the comparison around."),
+        (lambda query, key: key < query, "use `<=`"),
+        (lambda query, key: key <= query, ""),
+    ],
+)
+def test_the_check_names_the_wrong_sign(rule, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TXGRADE_HOME", str(tmp_path))
+    with tour.check("first-mask") as show:
+        for length in (1, 4, show.random_size(6, 9)):
+            show(rule(torch.arange(length)[:, None], torch.arange(length)), f"{length} words")
+    verdict = capsys.readouterr().out
+    assert sentence in verdict
+    assert verdict.startswith("✗" if sentence else "✓")
+
+
+def test_the_translator_looks_at_the_word_that_it_translates(capsys):
+    picture = tour.translate("Die Orks haben die Menschen angegriffen!")
+    assert capsys.readouterr().out.splitlines()[1] == "The orcs have attacked the humans!"
+    assert "orcs at Orks" in picture.alt and "humans at Menschen" in picture.alt
+
+
+@pytest.mark.slow
+def test_a_leak_is_good_in_training_only(monkeypatch):
+    monkeypatch.setattr(tour, "STEPS", 100)
+    right = tour.train_reader(Mask(lambda query, key: key <= query), "right")
+    leaky = tour.train_reader(Mask(lambda query, key: key <= query + 1), "leaky")
+    assert leaky.training_loss < 1 < right.training_loss
+    assert right.writing_loss < 2.6 < leaky.writing_loss
