@@ -64,7 +64,7 @@ def may_look(length):
 words = ["I", "like", "green", "tea"]
 plots.heatmap(may_look(4).float(), rows=words, columns=words, size=0.5,
               title="Dark: the row's word may look there", xlabel="word looked at", ylabel="word that looks",
-              alt="What each of the four words may look at.")
+              alt="Four words by four. With the wrong sign, each looks at itself and at all later words.")
 
 # %% [markdown]
 # Every exercise has checks like the next one. Run it and read what it says. Then change the sign above, and run both cells

@@ -10,6 +10,7 @@ from txcourse.lessons import Lesson, read_lessons
 from txcourse.site import papers, reference
 from txcourse.site.opening import FOLDER, for_colab, put_opening
 from txcourse.site.places import put_labels
+from txgrade.checking.verdict import MIME as VERDICT
 
 PARTS = {  # of the course, and the page of each
     "I Attention": "1_attention",
@@ -105,13 +106,14 @@ def described(output: Any) -> bool:
 
 
 def prepare(notebook: Any) -> None:
-    """What Lab folds away, the page leaves out; of a picture it needs the HTML alone."""
+    """What Lab folds away, the page leaves out; of a picture and of a verdict it needs the HTML alone."""
     for cell in notebook.cells:
         if cell.metadata.get("jupyter", {}).get("source_hidden"):
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), "remove-input"]
         for output in cell.get("outputs", []):
             if "text/html" in output.get("data", {}):
-                output.data.pop("image/png", None)
+                for kind in ("image/png", VERDICT):
+                    output.data.pop(kind, None)
 
 
 def promote_headings(notebook: Any) -> None:
