@@ -400,21 +400,31 @@ def review(
         print(override(out, read_name(name), task, points, reason, by))
 
 
-@app.command()
-def export(
-    to: Annotated[str, typer.Argument(metavar="FORMAT", help="canvas, moodle or gradescope.")],
+@app.command("return")
+def give_back(
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="canvas, moodle or gradescope.")],
     out: Out = Path("."),
-    roster: Annotated[Path | None, typer.Option(help="The CSV that Canvas or Moodle exported: who is who.")] = None,
+    roster: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Canvas' gradebook, Moodle's worksheet, or a table with emails.")
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(metavar="TITLE", help="Canvas' column, if its title is not the exercise's.")
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Although answers wait for a person, or marks are newer than pages.")
+    ] = False,
 ) -> None:
-    """Write the grades as another system imports them."""
-    from txgrade.pages.exports import export
+    """Write scores and pages as Canvas, Moodle or Gradescope take them back."""
+    from txgrade.pages.returning import give_back
     from txgrade.text import plural, printable
 
-    exported = export(out, to, roster)
-    for path in exported.files:
+    returned = give_back(system, out, roster, column=column, anyway=anyway)
+    for path in returned.files:
         print(path)
-    if left_out := exported.left_out:
+    remarks = list(returned.remarks)
+    if left_out := returned.left_out:
         names = "; ".join(f"{name} ({why})" for name, why in left_out[:5])
         more = f"; and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-        line = f"{plural(len(left_out), 'submission')} left out, see {to}-left-out.csv: {names}{more}"
-        print(f"txgrade: {printable(line)}", file=sys.stderr)
+        remarks.append(f"{plural(len(left_out), 'submission')} left out, see {system}-left-out.csv: {names}{more}")
+    for remark in remarks:
+        print(f"txgrade: {printable(remark)}", file=sys.stderr)

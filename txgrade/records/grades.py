@@ -216,6 +216,11 @@ class Grades(Ledger):
             query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
             return list(connection.execute(query).scalars())
 
+    def last_finished(self) -> str:
+        """Return when the last run ended that came to its end; all pages are from then or before."""
+        with self.transaction() as connection:
+            return connection.execute(sql.select(sql.func.max(FINISHED.c.time))).scalar() or ""
+
     def submission_named(self, name: str) -> str:
         """Return the submission of a name: its own, or its learner's as the roster has it.
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from txgrade.files import Folder, write_together
 from txgrade.records.people import file_name, read_name
 
-FOLDERS = ("feedback", "junit", "gradescope")
-FILES = re.compile(r"(grades|review|changes|canvas|moodle|.*-left-out)\.csv|summary\.html|gradebook\..*")
+FOLDERS = ("feedback", "junit")
+FILES = re.compile(
+    r"(grades|review|changes|canvas|moodle|gradescope|.*-left-out)\.csv|.*\.zip|summary\.html|gradebook\..*"
+)
 PRIVATE = 0o700  # of a folder; without the right to enter it, of a file
 
 
@@ -61,10 +63,11 @@ def need_no_links(out: Path) -> None:
                     _need_plain(entry)
 
 
-def write(out: Path, name: str, text: str, mode: int = PRIVATE) -> None:
+def write(out: Path, name: str, text: str | bytes, mode: int = PRIVATE) -> None:
     """Write `feedback/Ada.html` or the like, whole or not at all, for those whom `mode` lets into its folder."""
     with _folder_of(out, name, mode) as (folder, file):
-        write_together([(folder, file, text.encode())], mode & 0o666, sync=False)
+        data = text.encode() if isinstance(text, str) else text
+        write_together([(folder, file, data)], mode & 0o666, sync=False)
 
 
 def allow(out: Path, name: str, mode: int) -> None:

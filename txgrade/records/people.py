@@ -237,12 +237,10 @@ def read_roster(path: Path | str) -> Roster:
     header, rows = read_table(text_of(path))
     if {"Student", "ID"} <= set(header):
         people = [
-            person_named(canvas_names(row), columns=_columns(row, row["ID"]))
-            for row in rows
-            if row["ID"].strip().isdigit() and row["Student"].strip() != TEST_STUDENT
+            canvas_person(row) for row in rows if row["ID"].strip().isdigit() and row["Student"].strip() != TEST_STUDENT
         ]
     elif "Identifier" in header:
-        people = [person_named(moodle_names(row), columns=_columns(row, participant(row))) for row in rows]
+        people = [moodle_person(row) for row in rows]
     else:
         people = [_own_person(row) for row in rows]
         if not {"name", "full name", "last name"} & {name.strip().lower() for name in header}:
@@ -276,21 +274,17 @@ def _columns(row: dict[str, str], id: str) -> dict[str, str]:
     }
 
 
-def canvas_names(row: dict[str, str]) -> list[str]:
-    """Return what a person in Canvas' export may be called."""
-    return [row["Student"], row["ID"], row.get("SIS Login ID", ""), row.get("SIS User ID", "")]
+def canvas_person(row: dict[str, str]) -> Person:
+    """Return the person in a row of Canvas' export."""
+    names = [row["Student"], row["ID"], row.get("SIS Login ID", ""), row.get("SIS User ID", "")]
+    return person_named(names, columns=_columns(row, row["ID"]))
 
 
-def moodle_names(row: dict[str, str]) -> list[str]:
-    """Return what a person in Moodle's worksheet may be called, including the number of "Participant 1234"."""
-    identifier = row["Identifier"]
-    return [
-        row.get("Full name", "") or identifier,
-        identifier,
-        participant(row),
-        row.get("Email address", ""),
-        row.get("ID number", ""),
-    ]
+def moodle_person(row: dict[str, str]) -> Person:
+    """Return the person in a row of Moodle's worksheet, who may be called by the number of "Participant 1234"."""
+    identifier, number = row["Identifier"], participant(row)
+    names = [row.get("Full name", "") or identifier, identifier, number]
+    return person_named([*names, row.get("Email address", ""), row.get("ID number", "")], columns=_columns(row, number))
 
 
 def participant(row: dict[str, str]) -> str:
