@@ -24,6 +24,7 @@ from txlib.attention.multihead import MultiHeadAttention
 BATCH = 3
 MAX_LENGTH = 512  # of the model that a config makes its mechanism for
 TOLERANCE = 1e-4  # relative and absolute, for numbers of size 1 in 32 bits
+DROPOUT_P, DRAWS = 0.5, 200  # of the rule "dropout"
 
 NO_MASK, CAUSAL = (None,), (causal(),)
 BOTH = NO_MASK + CAUSAL
@@ -50,6 +51,14 @@ def plain_block(sizes: Sizes) -> Any:
     return SimpleNamespace(attention=attention, head_dim=sizes.head_dim, value_dim=sizes.value_dim, position=None)
 
 
+def with_dropout(block: Any, dropout_p: float) -> Any:
+    """Return a copy of a block's config with this attention dropout."""
+    block, attention = copy.copy(block), copy.copy(block.attention)
+    object.__setattr__(attention, "dropout", dropout_p)  # configs are frozen
+    object.__setattr__(block, "attention", attention)
+    return block
+
+
 class Subject:
     """The mechanism under test, with inputs for it."""
 
@@ -64,10 +73,11 @@ class Subject:
         self.names |= {type(module).__name__ for module in self.mechanism.modules()}
         self.name = type(self.mechanism).__name__
 
-    def make(self, **context: Any) -> Any:
+    def make(self, dropout_p: float | None = None, **context: Any) -> Any:
         """Return another mechanism of this kind, with other parameters where a config makes it."""
         if isinstance(self.original, MechanismConfig):
-            made = self.original.make(self.block, LayerContext(max_length=MAX_LENGTH, **context))
+            block = self.block if dropout_p is None else with_dropout(self.block, dropout_p)
+            made = self.original.make(block, LayerContext(max_length=MAX_LENGTH, **context))
         else:
             made = copy.deepcopy(self.original)
         return made.eval()
@@ -122,9 +132,9 @@ class Subject:
                 "begins with its name"
             ) from error
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, mechanism: Any = None) -> Tensor:
         """Return the mechanism's output, of the right shape."""
-        out = self.attempt(self.mechanism, q, k, v, mask)
+        out = self.attempt(self.mechanism if mechanism is None else mechanism, q, k, v, mask)
         check_output(self.mechanism, out, q, v)
         return out
 
@@ -346,19 +356,13 @@ def saving(subject: Subject, base: Mask | None) -> None:
                 "masks in its fields"
             )
     q, k, v = subject.inputs()
-    expected, original = subject(q, k, v, base), subject.mechanism
     twin = subject.make()
     for parameter in twin.parameters():
         parameter.add_(torch.randn_like(parameter))
-    twin.load_state_dict(original.state_dict())
-    try:
-        subject.mechanism = twin
-        out = subject(q, k, v, base)
-    finally:
-        subject.mechanism = original
+    twin.load_state_dict(subject.mechanism.state_dict())
     subject.compare(
-        out,
-        expected,
+        subject(q, k, v, base, twin),
+        subject(q, k, v, base),
         "another one loaded its state_dict",
         "keep all that it draws or learns in parameters and in buffers that are saved",
     )
@@ -384,6 +388,37 @@ def finite_gradients(subject: Subject, base: Mask | None) -> None:
                 )
 
 
+def dropout(subject: Subject, base: Mask | None) -> None:
+    try:
+        mechanism = subject.attempt(subject.make, DROPOUT_P)
+    except Refusal as refusal:  # as `check_no_dropout` does
+        subject.note(refusal)
+        return
+    mechanism.load_state_dict(subject.mechanism.state_dict())
+    q, k, v = subject.inputs(batch=1, length=12)
+    expected = subject(q, k, v, base)
+    subject.compare(
+        subject(q, k, v, base, mechanism),
+        expected,
+        "it is in evaluation",
+        "drop weights in training only: F.dropout(weights, dropout, self.training)",
+    )
+    many_q, many_k, many_v = (x.expand(DRAWS, -1, -1, -1) for x in (q, k, v))
+    draws = subject(many_q, many_k, many_v, base, mechanism.train())
+    deviation, mean = draws.std(dim=0, keepdim=True), draws.mean(dim=0, keepdim=True)
+    if subject.config is not None and deviation.max() < TOLERANCE:
+        raise MechanismError(
+            f"{subject.name} breaks the rule {subject.rule!r}: attention_dropout={DROPOUT_P} drops nothing in training;"
+            " let the config's make pass block.attention.dropout on, or call check_no_dropout"
+        )
+    subject.compare(
+        mean.where((mean - expected).abs() > 6 * deviation * DRAWS**-0.5 + TOLERANCE, expected),
+        expected,
+        f"it is the mean of {DRAWS} draws in training",
+        "multiply the weights that are not dropped by 1 / (1 - dropout)",
+    )
+
+
 def joined(base: Mask | None, mask: Mask) -> Mask:
     """Return what both allow."""
     return mask if base is None else base & mask
@@ -404,4 +439,5 @@ RULES: dict[str, tuple[Callable[[Subject, Mask | None], None], tuple[Mask | None
     "order of the batch": (batch_order, BOTH),
     "saving": (saving, BOTH),
     "finite gradients": (finite_gradients, BOTH),
+    "dropout": (dropout, BOTH),
 }

@@ -1,6 +1,5 @@
 """The contract of `txlib.attention.mechanism`: every mechanism keeps it, and what breaks it is caught."""
 
-import copy
 import inspect
 import math
 from dataclasses import dataclass, replace
@@ -99,7 +98,7 @@ MODULES = {
     "DenseAttention": DenseAttention(0.5),
     "BlockSparseAttention": BlockSparseAttention(0.5, block_size=16),
     "FlashAttention": FlashAttention(tile=16),
-    "ShawAttention": ShawAttention(8, 3),
+    "ShawAttention": ShawAttention(8, 3, 0.5),
     "AdditiveAttention": AdditiveAttention(8),
     "BilinearAttention": BilinearAttention(8),
     "DotAttention": DotAttention(),
@@ -302,6 +301,40 @@ class SetConfig(MechanismConfig, name="with a mapping, in a test"):
         return super().to_dict() | {"sizes": [1]}
 
 
+class Drops(Softmax):
+    """Drops outputs, of which subclasses get one thing wrong."""
+
+    def __init__(self, dropout=0.5):
+        super().__init__()
+        self.dropout = dropout
+
+    def output(self, out, k):
+        return nn.functional.dropout(out, self.dropout, self.training)
+
+
+class DropsInEvaluation(Drops):
+    def output(self, out, k):
+        return nn.functional.dropout(out, self.dropout)
+
+
+class DropsWithoutScale(Drops):
+    def output(self, out, k):
+        return (1 - self.dropout) * super().output(out, k) if self.training else out
+
+
+@dataclass(frozen=True)
+class DropsConfig(MechanismConfig, name="drops, in a test"):
+    kind: str = "Drops"
+
+    def make(self, block, layer):
+        return globals()[self.kind](block.attention.dropout)
+
+
+class DropsNothing(Drops):
+    def output(self, out, k):
+        return out
+
+
 class RaisesAnything(nn.Module):
     def forward(self, q, k, v, mask=None):
         if mask is not None:
@@ -338,6 +371,13 @@ BROKEN = [
     (CausalByItself(), "'cached equals full'"),
     (DrawsAnewConfig(), "'saving': another one loaded its state_dict"),
     (SetConfig(), r"SetConfig\(sizes=\(1, \(2, 3\)\)\) is SetConfig\(sizes=\(1,\)\) after to_dict, JSON and from_dict"),
+    (DropsConfig("DropsInEvaluation"), "'dropout': it is in evaluation, yet its output is"),
+    (DropsConfig("DropsWithoutScale"), "'dropout': it is the mean of 200 draws in training, yet its output is"),
+    (DropsWithoutScale(), "'dropout': it is the mean of 200 draws in training, yet its output is"),
+    (
+        DropsConfig("DropsNothing"),
+        "'dropout': attention_dropout=0.5 drops nothing in training; let the config",
+    ),
     (RaisesAnything(), r"raises NotImplementedError .* mask=causal\(\): no masks yet; .* ValueError that begins with"),
     (RefusesWithoutItsName(), r"raises ValueError where 'output shape' is tried with mask=causal\(\): no masks yet"),
     (RefusesEverything(), "refuses every call, so no rule can be tried: RefusesEverything is not done yet"),
@@ -357,7 +397,8 @@ def test_what_keeps_the_contract_passes_and_what_it_refuses_is_reported():
     assert report.skipped == ("no mask, no limits", "a tensor is a mask")
     assert report.refused[0] == "DeltaRule is causal, and this mask is not: None; add & causal()"
     assert "refused   DeltaRule is causal, and this mask is not: None; add & causal()" in str(report)
-    assert not check_mechanism(Softmax()).refused
+    for mechanism in Softmax(), Drops(), DropsConfig():
+        assert not check_mechanism(mechanism).refused
 
 
 def test_an_exception_has_a_rule_and_a_reason(unchecked):
@@ -381,12 +422,11 @@ def test_random_numbers_of_the_caller_stay_as_they_are():
 # What no mechanism alone needs a file for -----------------------------------------------------------------------------
 
 
-def small(name, dropout=0.0):
+def small(name):
     """A mechanism for 4 heads that share 2 key heads, whose numbers are nowhere those that it started with."""
     if name == "ShawAttention":
-        return shake(ShawAttention(3, 2, dropout))
+        return shake(ShawAttention(3, 2))
     block = plain_block(Sizes(heads=4, kv_heads=2, head_dim=3, value_dim=3, length=5))
-    block.attention.dropout = dropout
     config = CONFIGS[name][0]
     if isinstance(config, LinformerConfig):
         config = replace(config, keys=4)
@@ -430,30 +470,6 @@ def test_where_there_is_nothing_to_ask_or_to_see_the_output_is_zero(name, batch,
         assert out.shape == q.shape and (out == 0).all()
         out.sum().backward()
         assert (q.grad == 0).all()
-
-
-@every_mechanism
-def test_dropout_acts_while_training_only(name):
-    try:
-        mechanism = small(name, dropout=0.5).train()
-    except ValueError as error:
-        assert "has no weights to drop, got attention_dropout=0.5" in str(error)
-        return
-    q, k, v = inputs(9, 9)
-    draws = [mechanism(q, k, v) for _ in range(20)]
-    assert not all(torch.equal(draw, draws[0]) for draw in draws)
-    mechanism.eval()
-    assert torch.equal(mechanism(q, k, v), mechanism(q, k, v))
-    assert_close(mechanism(q, k, v), small_twin(mechanism)(q, k, v))
-
-
-def small_twin(mechanism):
-    """The same without dropout, while training."""
-    twin = copy.deepcopy(mechanism).train()
-    for module in twin.modules():
-        if hasattr(module, "dropout"):
-            module.dropout = 0.0
-    return twin
 
 
 @every_mechanism
