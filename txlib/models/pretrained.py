@@ -1,4 +1,4 @@
-"""Real checkpoints: read and write folders as Hugging Face lays them out."""
+"""Read and write checkpoints as folders in Hugging Face's layout."""
 
 import importlib.util
 import json
@@ -25,15 +25,16 @@ __all__ = ["PretrainedError", "load_pretrained", "save_pretrained"]
 def load_pretrained(
     source: str | Path, dtype: torch.dtype | str | None = None, device: torch.device | str | None = None
 ) -> nn.Module:
-    """The model in a folder or on the Hugging Face hub, ready to use (in eval mode).
+    """Return the model in a folder or on the Hugging Face hub, in eval mode.
 
     Its family is config.json's `model_type`: gpt2, llama, mixtral, bert, longformer, big_bird, marian, t5, vit or
-    perceiver, or txlib for what `save_pretrained` wrote in our own format; its head is the entry of `architectures`.
+    perceiver, or txlib for txlib's own format, which `save_pretrained` writes; its head is the entry of
+    `architectures`.
 
     Args:
         source: a folder with config.json and model.safetensors (or its shards), or a hub id such as "gpt2".
-        dtype: of the parameters, such as torch.float16 or "float16"; as in the file unless given.
-        device: where the model goes; the CPU unless given.
+        dtype: of the parameters, such as torch.float16 or "float16"; None: as in the file.
+        device: of the model; None: the CPU.
 
     Raises:
         PretrainedError: when something is missing, unknown, of another shape, or a pickle, and when the dtype or the
@@ -63,24 +64,24 @@ def load_pretrained(
         model = with_memory(model, lambda: head.model(config, **arguments), device)
         model = model.to(dtype or weights.read(entries[0][0]).dtype)
         parameters = model.state_dict()
-        for theirs, layout, ours in entries:
-            fill([parameters[name] for name in ours], weights.read(theirs), layout, f"{weights.file(theirs)}: {theirs}")
+        for hf, layout, names in entries:
+            fill([parameters[name] for name in names], weights.read(hf), layout, f"{weights.file(hf)}: {hf}")
     return model.eval()
 
 
 def save_pretrained(model: nn.Module, folder: str | Path, model_type: str | None = None) -> None:
     """Write config.json and model.safetensors, which `load_pretrained` reads.
 
-    The format is the first of the published ones that can say what the model is made of, which `transformers` reads,
-    too; where none can, it is our own. What only acts while training, such as dropout, is written where the format has
-    a place for it.
+    The format is the first published one that can describe the model, so `transformers` can read it as well; if none
+    can, it is txlib's own. Settings that only act while training, such as dropout, are written if the format has an
+    entry for them.
 
     Args:
-        model_type: this format and no other: "gpt2", "llama", "mixtral", "bert", "longformer", "big_bird", "marian",
-            "t5", "vit", "perceiver", or "txlib" for ours.
+        model_type: the format: "gpt2", "llama", "mixtral", "bert", "longformer", "big_bird", "marian", "t5", "vit",
+            "perceiver", or "txlib" for txlib's own; None chooses it as above.
 
     Raises:
-        PretrainedError: when the format cannot say what the model is made of, or the model is none of txlib's.
+        PretrainedError: when the format cannot describe the model, or the model's class is not in `MODELS`.
     """
     needs_safetensors("save_pretrained")
     from safetensors.torch import save_file
@@ -92,28 +93,28 @@ def save_pretrained(model: nn.Module, folder: str | Path, model_type: str | None
     parameters = model.state_dict()
     _, head = family.head_of(model)
     tensors = {
-        theirs: joined([parameters[name] for name in ours], layout)
-        for theirs, layout, ours in family.table(model, bare=head.bare)
+        hf: joined([parameters[name] for name in names], layout)
+        for hf, layout, names in family.table(model, bare=head.bare)
     }
     settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{WEIGHTS}.partial"  # a save that is killed leaves the old file whole
+    partial = folder / f".{WEIGHTS}.partial"  # a save that is killed leaves the old file intact
     save_file(tensors, partial, metadata={"format": "pt"})
     (folder / CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     shutil.copymode(folder / CONFIG, partial)  # safetensors lets only the owner read
     os.replace(partial, folder / WEIGHTS)
 
 
-def needs_safetensors(who: str) -> None:
+def needs_safetensors(function: str) -> None:
     if importlib.util.find_spec("safetensors") is None:
-        raise PretrainedError(f"{who} needs safetensors, which the light core leaves out: pip install safetensors")
+        raise PretrainedError(f"{function} needs safetensors, which the light core leaves out: pip install safetensors")
 
 
 def check_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The dtype, or the one of that name."""
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is None or (isinstance(found, torch.dtype) and found.is_floating_point):
-        return found
+    """Return the dtype, or the one of that name."""
+    result = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is None or (isinstance(result, torch.dtype) and result.is_floating_point):
+        return result
     raise PretrainedError(
         f"dtype={dtype!r} is none of float32, float16, bfloat16 and float64; what follows the folder is the dtype, a "
         "device is given as device=…"
@@ -121,27 +122,27 @@ def check_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def check_device(device: torch.device | str | None) -> torch.device:
-    """The device, if it is there."""
+    """Return the device, if it is there."""
     try:
-        found = torch.device("cpu" if device is None else device)
-        torch.empty(0, device=found)
+        result = torch.device("cpu" if device is None else device)
+        torch.empty(0, device=result)
     except (AssertionError, NotImplementedError, RuntimeError):
         here = "cpu" if not torch.accelerator.is_available() else f"cpu and {torch.accelerator.current_accelerator()}"
         raise PretrainedError(f"device={str(device)!r} is not there; this torch finds {here}") from None
-    return found
+    return result
 
 
 def find_family(settings: dict[str, Any], where: Path) -> Family:
-    """The family that a config.json names."""
+    """Return the family that a config.json names."""
     kind = settings.get("model_type")
     if kind not in FAMILIES:
-        said = f"model_type {kind!r} is unknown" if kind else "model_type is missing"
-        raise PretrainedError(f"{where}: {said}; txlib reads {', '.join(sorted(FAMILIES))}")
+        problem = f"model_type {kind!r} is unknown" if kind else "model_type is missing"
+        raise PretrainedError(f"{where}: {problem}; txlib reads {', '.join(sorted(FAMILIES))}")
     return FAMILIES[kind]
 
 
 def choose_family(model: nn.Module, model_type: str | None) -> Family:
-    """The format asked for, or the first that can say all."""
+    """Return the format of this name, or the first that can describe the model."""
     if type(model) not in MODELS.values():
         raise PretrainedError(
             f"save_pretrained knows models that name their config's class, {', '.join(MODELS)}, and not "
@@ -162,33 +163,33 @@ def choose_family(model: nn.Module, model_type: str | None) -> Family:
 
 
 def with_memory(model: nn.Module, make: Callable[[], nn.Module], device: torch.device) -> nn.Module:
-    """A model of the meta device in real memory, its parameters still empty, its constants in place."""
-    stored = {name for name, each in model.state_dict().items() if each.is_floating_point()}
+    """Move a model from the meta device to real memory; its parameters are not initialized, its constants are."""
+    stored = {name for name, value in model.state_dict().items() if value.is_floating_point()}
     constants = [name for name, buffer in model.named_buffers() if name not in stored and buffer.numel()]
     model = model.to_empty(device=device)
     if constants:
-        real = dict(make().named_buffers())
+        buffers = dict(make().named_buffers())
         for name in constants:
-            model.get_buffer(name).copy_(real[name])
+            model.get_buffer(name).copy_(buffers[name])
     return model
 
 
 @torch.no_grad()
 def fill(parameters: list[Tensor], tensor: Tensor, layout: str, name: str) -> None:
-    """Copy a tensor of the file into what it holds."""
-    rest = parameters[0].shape[1:]
-    ours = (sum(len(each) for each in parameters), *rest)
-    expected = {"same": ours, "transposed": ours[::-1], "row": (1, *ours)}[layout]
+    """Copy a tensor of the file into the parameters that it holds."""
+    lengths = [len(parameter) for parameter in parameters]
+    shape = (sum(lengths), *parameters[0].shape[1:])
+    expected = {"same": shape, "transposed": shape[::-1], "row": (1, *shape)}[layout]
     if tuple(tensor.shape) != expected:
         raise PretrainedError(f"{name} has shape {tuple(tensor.shape)}, {CONFIG} asks for {expected}; correct it")
     if layout != "same":
         tensor = tensor.t() if layout == "transposed" else tensor[0]  # t() leaves vectors as they are
-    for parameter, part in zip(parameters, tensor.split([len(each) for each in parameters]), strict=True):
+    for parameter, part in zip(parameters, tensor.split(lengths), strict=True):
         parameter.copy_(part)
 
 
 def joined(parameters: list[Tensor], layout: str) -> Tensor:
-    """The tensor as the file holds it."""
+    """Return the tensor in the file's layout."""
     tensor = torch.cat(parameters) if len(parameters) > 1 else parameters[0]
     if layout != "same":
         tensor = tensor.t() if layout == "transposed" else tensor[None]

@@ -1,4 +1,4 @@
-"""Files of a checkpoint: a folder or the hub's copy of one, its JSON and its tensors. Never a pickle."""
+"""Files of a checkpoint: a folder, or a copy of one from the hub, with JSON and tensors, never a pickle."""
 
 import json
 import re
@@ -20,15 +20,15 @@ class PretrainedError(ValueError):
 
 
 class Weights:
-    """The tensors of a folder, read one at a time, under the names of their family.
+    """The tensors of a folder, read one at a time, under their family's names.
 
     Args:
-        files: keeps the files open.
+        files: closes the files.
     """
 
     def __init__(self, folder: Path, family: Family, files: ExitStack):
         self.family, self.where = family, folder
-        self.stored: dict[str, tuple[Path, str, tuple]] = {}  # name → (file, name in the file, place in the tensor)
+        self.stored: dict[str, tuple[Path, str, tuple]] = {}  # name → (file, name in the file, index in the tensor)
         self.handles: dict[Path, Any] = {}
         for path, names in find_shards(folder).items():
             self.handles[path] = handle = files.enter_context(open_safetensors(path))
@@ -38,8 +38,8 @@ class Weights:
                 raise PretrainedError(f"{path} lacks {absent[0]}, which {INDEX} says is in it; copy it again")
             for name in inside:
                 shape = tuple(handle.get_slice(name).get_shape())
-                for part, place in (family.parts(name, shape) or {self.renamed(name): ()}).items():
-                    self.stored[part] = path, name, place
+                for part, index in (family.parts(name, shape) or {self.renamed(name): ()}).items():
+                    self.stored[part] = path, name, index
         self.bare = not any(name.startswith(family.prefix) for name in self.stored)
 
     def renamed(self, name: str) -> str:
@@ -48,23 +48,24 @@ class Weights:
         return name
 
     def check(self, needed: set[str], config: Any) -> None:
-        """All that is needed must be there. Beyond it, the family's other heads may be, and what it ignores.
+        """Refuse missing tensors, and unknown ones: others may only be of the family's other heads, or ignored.
 
         Raises:
-            PretrainedError: naming what is missing, unknown, or not what we compute.
+            PretrainedError: naming tensors that are missing, unknown, or differ from the family's constants.
         """
         missing = sorted(needed - self.stored.keys())
         if missing:
             raise PretrainedError(f"{self.where} lacks {some(missing)}; copy it again, or correct {CONFIG}")
-        heads = [re.escape(name.theirs) + r"(\.\w+)?" for name in self.family.all_names() if "{}" not in name.theirs]
+        heads = [re.escape(name.hf) + r"(\.\w+)?" for name in self.family.all_names() if "{}" not in name.hf]
         harmless = re.compile("|".join((*heads, *self.family.ignored)))
         unknown = []
         for name in sorted(self.stored.keys() - needed):
-            whole = self.family.prefix + name if self.bare else name
-            constant = next((make for key, make in self.family.constants.items() if re.fullmatch(key, whole)), None)
+            full_name = self.family.prefix + name if self.bare else name
+            constants = self.family.constants.items()
+            constant = next((make for pattern, make in constants if re.fullmatch(pattern, full_name)), None)
             if constant is not None:
                 self.check_constant(name, constant(config))
-            elif not harmless.fullmatch(name) and not harmless.fullmatch(whole):
+            elif not harmless.fullmatch(name) and not harmless.fullmatch(full_name):
                 unknown.append(name)
         if unknown:
             raise PretrainedError(
@@ -72,7 +73,7 @@ class Weights:
             )
 
     def check_constant(self, name: str, expected: Tensor) -> None:
-        """A tensor that we compute must be what we compute, but for the rounding of half precision."""
+        """Refuse a constant that differs from the computed one by more than half precision's rounding."""
         stored = self.read(name)
         if stored.shape != expected.shape or not torch.allclose(stored.float(), expected, atol=0.01):
             raise PretrainedError(
@@ -84,14 +85,14 @@ class Weights:
         return self.stored[name][0]
 
     def read(self, name: str) -> Tensor:
-        """The tensor.
+        """Return the tensor.
 
         Raises:
             PretrainedError: when it holds whole numbers.
         """
-        path, inside, place = self.stored[name]
+        path, key, index = self.stored[name]
         handle = self.handles[path]
-        tensor = handle.get_slice(inside)[place] if place else handle.get_tensor(inside)
+        tensor = handle.get_slice(key)[index] if index else handle.get_tensor(key)
         if not tensor.is_floating_point():
             raise PretrainedError(
                 f"{path}: {name} holds {tensor.dtype}: quantized files are not supported; take the model's files in "
@@ -101,7 +102,7 @@ class Weights:
 
 
 def find_folder(source: str | Path) -> Path:
-    """The folder itself, or a hub's model copied to a folder.
+    """Return the folder, or a folder with a copy of the hub's model.
 
     Raises:
         PretrainedError: when there is neither.
@@ -129,7 +130,7 @@ def find_folder(source: str | Path) -> Path:
         raise PretrainedError(f"{source} asks on the hub for its license to be accepted; do so, and log in") from None
     except RepositoryNotFoundError:
         raise PretrainedError(f"{source} is neither a folder here nor a model on the hub") from None
-    except Exception as error:  # each version of the hub's client has its own for "no network"
+    except Exception as error:  # versions of the hub's client raise different errors without a network
         raise PretrainedError(
             f"{source} is no folder here, and the hub cannot be reached ({type(error).__name__}): are you offline? "
             "Models fetched before, and folders, work without it"
@@ -137,7 +138,7 @@ def find_folder(source: str | Path) -> Path:
 
 
 def find_shards(folder: Path) -> dict[Path, list[str] | None]:
-    """Files of weights; with an index also the names that each must hold."""
+    """Return the files of weights; with an index also the names that each must hold."""
     if (folder / WEIGHTS).is_file():
         return {folder / WEIGHTS: None}
     if not (folder / INDEX).is_file():
@@ -178,7 +179,7 @@ def pickle_error(path: Path) -> PretrainedError:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The content of a JSON file."""
+    """Return the content of a JSON file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -191,5 +192,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def some(names: list[str]) -> str:
-    """The first few of a list."""
+    """Return the first few of a list."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

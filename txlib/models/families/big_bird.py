@@ -1,30 +1,35 @@
-"""Big Bird and its heads (Zaheer et al. 2020), as an encoder. Its tensors are called as BERT's, but for the pooler and
-two heads."""
+"""Big Bird and its heads (Zaheer et al. 2020), as an encoder. Its tensors have BERT's names, except for the pooler and
+two heads.
+"""
 
 from typing import Any
 
 from txlib.attention import BigBirdConfig
 from txlib.models import bert, big_bird
 from txlib.models.encoder import Encoder, EncoderConfig
-from txlib.models.families.bert import BERT, TIED, describe, labels, pooler
-from txlib.models.families.family import ACTIVATIONS, Family, Head, Setting, Settings, Translation, same
+from txlib.models.families.bert import BERT, NAMES, SETTINGS, TIED, describe, labels, pooler, sizes
+from txlib.models.families.family import Family, Head, Setting, Settings, Translation, same
 
 DENSE, SPARSE = "original_full", "block_sparse"
 
 
 def read_attention(settings: Settings) -> dict[str, Any]:
-    """The mechanism, under their name for its type."""
+    """Return the mechanism.
+
+    Raises:
+        ValueError: for an unknown type of attention.
+    """
     kind = settings.get("attention_type", SPARSE)
     if kind not in (DENSE, SPARSE):
         raise ValueError(f"attention_type={kind!r} is not supported, only {DENSE}, {SPARSE}")
     if kind == DENSE:
         return {"block.attention.mechanism": None}
-    sizes = {"block": settings.get("block_size", 64), "random": settings.get("num_random_blocks", 3)}
-    return {"block.attention.mechanism": BigBirdConfig(**sizes)}
+    mechanism = BigBirdConfig(settings.get("block_size", 64), settings.get("num_random_blocks", 3))
+    return {"block.attention.mechanism": mechanism}
 
 
 def write_attention(config: EncoderConfig) -> dict[str, Any]:
-    """Their name for the mechanism, and its sizes.
+    """Return the name of the mechanism, and its sizes.
 
     Raises:
         ValueError: for another mechanism.
@@ -56,14 +61,14 @@ BIG_BIRD = Family(
     implied=BERT.implied,
     fixed={"is_decoder": False, "add_cross_attention": False, "use_bias": True, "rescale_embeddings": False},
     settings=(
-        *(each for each in BERT.settings if getattr(each, "theirs", None) != "hidden_act"),
-        Setting("hidden_act", "block.ffn.activation", "gelu_new", words=ACTIVATIONS),
+        *sizes("gelu_new"),
+        *SETTINGS,
         Setting("sep_token_id", "sep_id", 66),
         Translation(read_attention, write_attention),
     ),
     describe=describe,
     names=(
-        *(name for name in BERT.names if name.ours not in (("base.pooler",), ("span",))),
+        *NAMES,
         *same(
             "",
             "",

@@ -8,7 +8,7 @@ from txlib.models.gpt import GPT, GPTConfig
 
 
 def settings(*, base: float, eps: float) -> tuple[Setting | Translation, ...]:
-    """What Llama and Mixtral share, with the defaults in which they differ."""
+    """Return the settings that Llama and Mixtral share, with the defaults in which they differ."""
     return (
         Setting("vocab_size", "vocab_size"),
         Setting("hidden_size", "block.d_model"),
@@ -30,7 +30,11 @@ def settings(*, base: float, eps: float) -> tuple[Setting | Translation, ...]:
 
 
 def read_rotary(settings: Settings, default: float) -> dict[str, Any]:
-    """θ and what slows the turns, from the newer or the older way to write them."""
+    """Return the base θ and the scaling, from the newer or the older entries.
+
+    Raises:
+        ValueError: for an unsupported scaling.
+    """
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
@@ -38,7 +42,7 @@ def read_rotary(settings: Settings, default: float) -> dict[str, Any]:
     elif kind == "linear":
         scaling = {"factor": rope["factor"]}
     elif kind == "llama3":
-        scaling = {ours: rope[theirs] for theirs, ours in LLAMA3_ROPE.items()}
+        scaling = {field: rope[hf] for hf, field in LLAMA3_ROPE.items()}
     else:
         raise ValueError(f"rope_scaling={kind!r} is not supported, only default, linear and llama3")
     base = rope.get("rope_theta", settings.get("rope_theta", default))
@@ -46,7 +50,7 @@ def read_rotary(settings: Settings, default: float) -> dict[str, Any]:
 
 
 def write_rotary(config: GPTConfig) -> dict[str, Any]:
-    """Return both ways; nothing for other positions, which Llama has no words for."""
+    """Return the newer and the older entries; none for other positions, which Llama's config cannot describe."""
     position = config.block.position
     if not isinstance(position, RotaryConfig):
         return {}
@@ -57,7 +61,7 @@ def write_rotary(config: GPTConfig) -> dict[str, Any]:
     elif scaling.context is None:
         rope = {"rope_type": "linear", "factor": scaling.factor}
     else:
-        rope = {"rope_type": "llama3", **{theirs: getattr(scaling, ours) for theirs, ours in LLAMA3_ROPE.items()}}
+        rope = {"rope_type": "llama3", **{hf: getattr(scaling, field) for hf, field in LLAMA3_ROPE.items()}}
     return {"rope_theta": base, "rope_parameters": {**rope, "rope_theta": base}}
 
 

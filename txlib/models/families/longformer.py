@@ -6,15 +6,15 @@ from txlib.attention import BlockSparseConfig, Mask, sliding_window
 from txlib.attention.masks import SlidingWindow
 from txlib.models import bert
 from txlib.models.encoder import Encoder, EncoderConfig
-from txlib.models.families.bert import TIED, describe, labels, pooler
-from txlib.models.families.family import ACTIVATIONS, Family, Head, Setting, Settings, Translation, same
+from txlib.models.families.bert import TIED, describe, labels, names, pooler, sizes
+from txlib.models.families.family import Family, Head, Setting, Settings, Translation, same
 
 
 def read_windows(settings: Settings) -> dict[str, Any]:
-    """Return the masks. Theirs is the whole width, one for all layers or one for each.
+    """Return the masks of the windows: one width for all layers, or one for each layer.
 
     Raises:
-        ValueError: when there is not one for each layer.
+        ValueError: for another number of widths.
     """
     widths, layers = settings.get("attention_window", 512), settings["num_hidden_layers"]
     if not isinstance(widths, list | tuple):
@@ -27,10 +27,10 @@ def read_windows(settings: Settings) -> dict[str, Any]:
 
 
 def window(width: int) -> Mask:
-    """Return half of the width on either side.
+    """Return the mask of a window; half of its width is on either side.
 
     Raises:
-        ValueError: when there is no half.
+        ValueError: for an odd width.
     """
     if width < 2 or width % 2:
         raise ValueError(f"attention_window={width} is not supported, only even numbers from 2 on")
@@ -38,13 +38,13 @@ def window(width: int) -> Mask:
 
 
 def write_windows(config: EncoderConfig) -> dict[str, Any]:
-    """Return the whole width.
+    """Return the widths of the windows.
 
     Raises:
         ValueError: for another mask.
     """
     pattern = config.block.layer_pattern
-    masks = [words.get("mask") for words in pattern] if pattern else [config.block.attention.mask]
+    masks = [changes.get("mask") for changes in pattern] if pattern else [config.block.attention.mask]
     widths = []
     for mask in masks:
         if not isinstance(mask, SlidingWindow) or mask.radius < 1:
@@ -54,7 +54,7 @@ def write_windows(config: EncoderConfig) -> dict[str, Any]:
 
 
 def read_length(settings: Settings) -> dict[str, Any]:
-    """Their table begins with positions that stand for padding, and before it."""
+    """Return the number of positions that are left for tokens: the first pad_id + 1 are for padding."""
     return {"max_length": settings["max_position_embeddings"] - (settings.get("pad_token_id", 1) + 1)}
 
 
@@ -82,16 +82,9 @@ LONGFORMER = Family(
     },
     settings=(
         Setting("vocab_size", "vocab_size"),
-        Setting("hidden_size", "block.d_model"),
-        Setting("num_attention_heads", "block.attention.heads"),
-        Setting("intermediate_size", "block.ffn.d_ff"),
-        Setting("num_hidden_layers", "layers"),
+        *sizes(),
         Translation(read_length, lambda config: {"max_position_embeddings": config.first_position + config.max_length}),
         Setting("type_vocab_size", "segments", 2),
-        Setting("layer_norm_eps", "block.norm.eps", 1e-12),
-        Setting("hidden_act", "block.ffn.activation", "gelu", words=ACTIVATIONS),
-        Setting("hidden_dropout_prob", "block.dropout", 0.1),
-        Setting("attention_probs_dropout_prob", "block.attention.dropout", 0.1),
         Setting("initializer_range", "init_std", 0.02),
         Setting("pad_token_id", "pad_id", 1),
         Setting("sep_token_id", "sep_id", 2),
@@ -99,28 +92,11 @@ LONGFORMER = Family(
     ),
     describe=describe,
     names=(
-        *same(
-            "longformer.embeddings.",
-            "base.",
-            ("word_embeddings", "embedding"),
-            ("position_embeddings", "position"),
-            ("token_type_embeddings", "segment"),
-            ("LayerNorm", "embedding_norm"),
-        ),
-        *same(
-            "longformer.encoder.layer.{}.",
-            "base.encoder.layers.{}.",
-            ("attention.self.query", "self_attention.query"),
-            ("attention.self.key", "self_attention.key"),
-            ("attention.self.value", "self_attention.value"),
+        *names(
+            "longformer.",
             ("attention.self.query_global", "self_attention.query_global"),
             ("attention.self.key_global", "self_attention.key_global"),
             ("attention.self.value_global", "self_attention.value_global"),
-            ("attention.output.dense", "self_attention.output"),
-            ("attention.output.LayerNorm", "self_attention_norm"),
-            ("intermediate.dense", "feed_forward.up_proj"),
-            ("output.dense", "feed_forward.down_proj"),
-            ("output.LayerNorm", "feed_forward_norm"),
         ),
         *same(
             "",
@@ -129,7 +105,6 @@ LONGFORMER = Family(
             ("lm_head.dense", "predictions.dense"),
             ("lm_head.layer_norm", "predictions.norm"),
             ("lm_head", "predictions"),
-            ("classifier", "classifier"),
             ("qa_outputs", "span"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Marian's translators (Junczys-Dowmunt et al. 2018), as opus-mt has them."""
+"""Marian's translators (Junczys-Dowmunt et al. 2018), as released in opus-mt."""
 
 from txlib.layers import sinusoidal
 from txlib.models.families.family import ACTIVATIONS, Family, Head, Name, Setting, Translation, same
@@ -8,14 +8,14 @@ ATTENTION = (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("out_
 
 
 def stack(side: str) -> tuple[Name, ...]:
-    """The tensors of the encoder or the decoder."""
-    theirs, ours = f"model.{side}.layers.{{}}.", f"{side}.layers.{{}}."
+    """Return the tensors of the encoder or the decoder."""
+    hf, prefix = f"model.{side}.layers.{{}}.", f"{side}.layers.{{}}."
     return (
-        *same(theirs + "self_attn.", ours + "self_attention.", *ATTENTION),
-        *same(theirs + "encoder_attn.", ours + "cross_attention.", *ATTENTION),
+        *same(hf + "self_attn.", prefix + "self_attention.", *ATTENTION),
+        *same(hf + "encoder_attn.", prefix + "cross_attention.", *ATTENTION),
         *same(
-            theirs,
-            ours,
+            hf,
+            prefix,
             ("self_attn_layer_norm", "self_attention_norm"),
             ("encoder_attn_layer_norm", "cross_attention_norm"),
             ("fc1", "feed_forward.up_proj"),

@@ -6,7 +6,7 @@ from txlib.models.gpt import GPT, GPTConfig
 
 
 def parts(name: str, shape: tuple[int, ...]) -> dict[str, tuple[int | slice, ...]]:
-    """The experts in one tensor, as transformers has them in memory and, asked to, in its files."""
+    """Return the experts in one tensor, as transformers holds them in memory and can write them to files."""
     layer, experts = name.partition(".mlp.experts.")[0], range(shape[0] if shape else 0)
     expert = f"{layer}.block_sparse_moe.experts."
     if name.endswith(".mlp.experts.gate_up_proj"):

@@ -1,4 +1,4 @@
-"""txlib's own format: any model of ours under our own names, for what no published format can say."""
+"""txlib's format: any of its models under its own names, for those that no published format can describe."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,18 +9,18 @@ from txlib.models.families.family import TENSORS, Family, Head, Settings
 from txlib.models.model import MODELS, Model
 from txlib.models.stack import ModelConfig
 
-BESIDE_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)
+NOT_IN_THE_CONFIG = ("model_type", "architectures", "dtype", "arguments", TENSORS)
 
 
 class OwnFamily(Family):
-    """config.json is the model's config itself, and the name of its class, one of `MODELS`."""
+    """A config.json of the model's config and the name of its class, one of `MODELS`."""
 
     def head(self, settings: Settings) -> Head:
-        """The class that `architectures` names; see `find_model`."""
+        """Return the class that `architectures` names; see `find_model`."""
         return Head(find_model(settings), lambda settings: settings.get("arguments") or {})
 
     def head_of(self, model: nn.Module) -> tuple[str, Head]:
-        """The class of the model, and its name.
+        """Return the class of the model, and its name.
 
         Raises:
             LookupError: when it cannot be loaded by its name.
@@ -31,19 +31,19 @@ class OwnFamily(Family):
         return name, Head(MODELS[name])
 
     def read(self, settings: Settings) -> ModelConfig:
-        """The config.
+        """Return the config.
 
         Raises:
-            ValueError: when it has fields that this version does not know.
+            ValueError: for fields that this version does not know.
         """
         config = find_model(settings).config_class
-        return config.from_dict({name: value for name, value in settings.items() if name not in BESIDE_THE_CONFIG})
+        return config.from_dict({name: value for name, value in settings.items() if name not in NOT_IN_THE_CONFIG})
 
     def write(self, model: nn.Module) -> dict[str, Any]:
-        """The config, and what the class takes beside it."""
+        """Return the config, the class and its other arguments."""
         name, _ = self.head_of(model)
         config: Any = model.config
-        assert isinstance(model, Model)  # `head_of` sees to it
+        assert isinstance(model, Model)  # `head_of` refuses others
         return {
             "architectures": [name],
             "model_type": self.model_type,
@@ -52,16 +52,16 @@ class OwnFamily(Family):
         }
 
     def table(self, model: nn.Module, *, bare: bool) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Each tensor under the name that it has in the model. Whole numbers only count, as batches in a norm."""
-        return ((name, "same", (name,)) for name, each in model.state_dict().items() if each.is_floating_point())
+        """Return each tensor under its name in the model; not whole numbers, such as a norm's count of batches."""
+        return ((name, "same", (name,)) for name, value in model.state_dict().items() if value.is_floating_point())
 
 
 def find_model(settings: Settings) -> type[Model]:
     """Return the class that `architectures` names.
 
     Raises:
-        KeyError: when there is no such entry.
-        ValueError: when there is no such class.
+        KeyError: for a missing entry.
+        ValueError: for an unknown class.
     """
     name = settings["architectures"][0]
     if name not in MODELS:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from txlib.layers import BlockConfig
 from txlib.models.families.family import ACTIVATIONS, Family, Head, Name, Setting, Settings, Translation, same
 from txlib.models.perceiver import PerceiverForMaskedLM, PerceiverLMConfig
 
@@ -11,29 +10,29 @@ DECODER_HEADS, DECODER_WIDTH = 8, 256  # of queries and keys, in the code and no
 
 
 def read_widths(settings: Settings) -> dict[str, Any]:
-    """Heads of three kinds of attention: their widths are those of all heads together.
+    """Return the widths of three kinds of attention; those in the settings are of all heads together.
 
     Raises:
-        ValueError: when heads can't share them.
+        ValueError: for widths that the number of heads does not divide, and for unsupported ones.
     """
     latent, array = settings["d_latents"], settings["d_model"]
     shape = settings.get("cross_attention_shape_for_attention", "kv")
     if shape not in ("q", "kv"):
         raise ValueError(f"cross_attention_shape_for_attention={shape!r} is not supported, only q, kv")
-    given, values = settings.get("qk_channels"), settings.get("v_channels")
-    cross = given or (latent if shape == "q" else array)
-    if (values or given or latent) != latent:
-        raise ValueError(f"v_channels={values or given} is not supported beside d_latents={latent}: they must be equal")
+    keys, values = settings.get("qk_channels"), settings.get("v_channels")
+    cross = keys or (latent if shape == "q" else array)
+    if (values or keys or latent) != latent:
+        raise ValueError(f"v_channels={values or keys} is not supported beside d_latents={latent}: they must be equal")
     widths = {
-        "block": (settings.get("num_self_attention_heads", 8), given or latent, latent, latent, "self"),
+        "block": (settings.get("num_self_attention_heads", 8), keys or latent, latent, latent, "self"),
         "cross": (settings.get("num_cross_attention_heads", 8), cross, values or cross, latent, "cross"),
         "decoder": (DECODER_HEADS, DECODER_WIDTH, array, array, None),
     }
-    found: dict[str, Any] = {"d_input": array}
-    for place, (heads, width, value, d_model, kind) in widths.items():
+    fields: dict[str, Any] = {"d_input": array}
+    for config, (heads, width, value, d_model, kind) in widths.items():
         for name, size in ("qk_channels", width), ("v_channels", value):
             if size % heads:
-                raise ValueError(f"{name}: a width of {size} is not divisible by the {heads} heads of {place}")
+                raise ValueError(f"{name}: a width of {size} is not divisible by the {heads} heads of {config}")
         widening = settings.get(f"{kind}_attention_widening_factor", 1) if kind else 1
         sizes = {
             "d_model": d_model,
@@ -42,17 +41,15 @@ def read_widths(settings: Settings) -> dict[str, Any]:
             "attention.value_dim": value // heads,
             "ffn.d_ff": widening * d_model,
         }
-        found |= {f"{place}.{name}": size for name, size in sizes.items()}
-    return found
+        fields |= {f"{config}.{name}": size for name, size in sizes.items()}
+    return fields
 
 
 def write_widths(config: PerceiverLMConfig) -> dict[str, Any]:
-    """Their names for the widths. What they can't say is read with another value."""
+    """Return the entries of the widths. Widths that they cannot express come back as others when they are read."""
     block, cross = config.block, config.reading
-    keys, values = (
-        {each.attention.heads * each.head_dim for each in (block, cross)},
-        {all_values(each) for each in (block, cross)},
-    )
+    keys = {block.attention.heads * block.head_dim, cross.attention.heads * cross.head_dim}
+    values = {block.attention.heads * block.value_dim, cross.attention.heads * cross.value_dim}
     return {
         "d_latents": block.d_model,
         "d_model": config.d_input,
@@ -66,21 +63,16 @@ def write_widths(config: PerceiverLMConfig) -> dict[str, Any]:
     }
 
 
-def all_values(block: BlockConfig) -> int:
-    """Width of all heads' values together."""
-    return block.attention.heads * block.value_dim
+def shared(hf: str, field: str, default: Any, **options: Any) -> tuple[Setting, ...]:
+    """Return the settings of an entry that all three kinds of attention share."""
+    return tuple(Setting(hf, f"{config}.{field}", default, **options) for config in BLOCKS)
 
 
-def shared(theirs: str, ours: str, default: Any, **more: Any) -> tuple[Setting, ...]:
-    """An entry that speaks of all three kinds of attention."""
-    return tuple(Setting(theirs, f"{place}.{ours}", default, **more) for place in BLOCKS)
-
-
-def attention(theirs: str, ours: str, attend: str, *norms: tuple[str, str]) -> tuple[Name, ...]:
-    """The tensors of one layer."""
+def attention(hf: str, prefix: str, attend: str, *norms: tuple[str, str]) -> tuple[Name, ...]:
+    """Return the tensors of one layer."""
     return same(
-        theirs,
-        ours,
+        hf,
+        prefix,
         ("attention.self.query", f"{attend}.query"),
         ("attention.self.key", f"{attend}.key"),
         ("attention.self.value", f"{attend}.value"),
@@ -98,7 +90,7 @@ PERCEIVER = Family(
     "perceiver",
     PerceiverLMConfig,
     heads={"PerceiverForMaskedLM": Head(PerceiverForMaskedLM)},
-    implied={f"{place}.norm.eps": 1e-5 for place in BLOCKS},  # whatever layer_norm_eps says
+    implied={f"{config}.norm.eps": 1e-5 for config in BLOCKS},  # whatever layer_norm_eps says
     fixed={"use_query_residual": True},
     settings=(
         Translation(read_widths, write_widths),

@@ -14,20 +14,22 @@ ACTIVATIONS = {
     "gated-relu": "reglu",
     "gated-gelu": "geglu_tanh",
     "gated-silu": "swiglu",
-}  # their word → ours
+}  # Hugging Face's word → txlib's
 ATTENTION = (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output"))
 
 
 def read_output(settings: Settings) -> dict[str, Any]:
-    """Version 1.1 has an output matrix of its own, and does not scale its input. Both are separate here: the matrix is
-    in the file or is not; the scale was once told by `tie_word_embeddings`, and has a name of its own in newer files.
+    """Return whether the output is scaled, and whether its matrix is tied.
+
+    Version 1.1 has a separate output matrix and does not scale its input. These are two fields here: the matrix is tied
+    unless it is in the file; the scale follows from `tie_word_embeddings` in older files and is an entry of newer ones.
     """
     scaled = settings.get("scale_decoder_outputs", settings.get("tie_word_embeddings", True))
     return {"scale_output": scaled, "tie_embeddings": "lm_head.weight" not in settings[TENSORS]}
 
 
 def write_output(config: TransformerConfig) -> dict[str, Any]:
-    """Both names."""
+    """Return the scale under both names."""
     return {"scale_decoder_outputs": config.scale_output, "tie_word_embeddings": config.scale_output}
 
 
@@ -36,16 +38,16 @@ def is_gated(config: TransformerConfig) -> bool:
 
 
 def stack(side: str) -> tuple[Name, ...]:
-    """The tensors of the encoder or the decoder; there the middle one of three sub-layers reads the encoder."""
-    theirs, ours = f"{side}.block.{{}}.layer.", f"{side}.layers.{{}}."
+    """Return the tensors of the encoder or the decoder. The decoder's second sub-layer of three reads the encoder."""
+    hf, prefix = f"{side}.block.{{}}.layer.", f"{side}.layers.{{}}."
     last = 1 if side == "encoder" else 2
-    dense, network = f"{theirs}{last}.DenseReluDense.", ours + "feed_forward."
+    dense, network = f"{hf}{last}.DenseReluDense.", prefix + "feed_forward."
     return (
-        *same(theirs + "0.SelfAttention.", ours + "self_attention.", *ATTENTION),
-        *same(theirs, ours, ("0.SelfAttention.relative_attention_bias", "self_attention.position_bias")),
-        *same(theirs, ours, ("0.layer_norm", "self_attention_norm"), (f"{last}.layer_norm", "feed_forward_norm")),
-        *same(theirs + "1.EncDecAttention.", ours + "cross_attention.", *ATTENTION),
-        *(same(theirs, ours, ("1.layer_norm", "cross_attention_norm")) if side == "decoder" else ()),
+        *same(hf + "0.SelfAttention.", prefix + "self_attention.", *ATTENTION),
+        *same(hf, prefix, ("0.SelfAttention.relative_attention_bias", "self_attention.position_bias")),
+        *same(hf, prefix, ("0.layer_norm", "self_attention_norm"), (f"{last}.layer_norm", "feed_forward_norm")),
+        *same(hf + "1.EncDecAttention.", prefix + "cross_attention.", *ATTENTION),
+        *(same(hf, prefix, ("1.layer_norm", "cross_attention_norm")) if side == "decoder" else ()),
         Name(dense + "wi", (network + "up_proj",), when=lambda config: not is_gated(config)),
         Name(dense + "wi_0", (network + "gate_proj",), when=is_gated),
         Name(dense + "wi_1", (network + "up_proj",), when=is_gated),

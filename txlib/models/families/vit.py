@@ -4,13 +4,17 @@ from typing import Any
 
 from torch import nn
 
-from txlib.models.families.bert import label_names, labels, pooler
-from txlib.models.families.family import ACTIVATIONS, Family, Head, Name, Setting, Settings, Translation, same
+from txlib.models.families.bert import label_names, labels, pooler, sizes
+from txlib.models.families.family import Family, Head, Name, Setting, Settings, Translation, same
 from txlib.models.vit import ViT, ViTConfig, ViTForImageClassification
 
 
 def read_sizes(settings: Settings) -> dict[str, Any]:
-    """A number, or height and width; patches are squares here."""
+    """Return the sizes of images and patches.
+
+    Raises:
+        ValueError: for patches that are not squares.
+    """
     image, patch = settings.get("image_size", 224), settings.get("patch_size", 16)
     if isinstance(patch, list) and len(set(patch)) > 1:
         raise ValueError(f"patch_size={patch!r} is not supported, only squares")
@@ -27,22 +31,30 @@ def write_sizes(config: ViTConfig) -> dict[str, Any]:
 
 
 def classes(settings: Settings) -> dict[str, Any]:
-    """Of the classifier; one alone would be a regression."""
-    found = labels(settings)
-    if found["labels"] < 2:
+    """Return the number of the classifier's classes.
+
+    Raises:
+        ValueError: for a regression, which has one.
+    """
+    arguments = labels(settings)
+    if arguments["labels"] < 2:
         raise ValueError("num_labels=1, a regression, is not supported; a classifier has at least 2 labels")
-    return found
+    return arguments
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """Names for the labels, and the width of the pooler."""
+    """Return names for the labels, and the width of the pooler."""
     config: Any = model.config
     count = model.classifier.out_features if isinstance(model, ViTForImageClassification) else 2
     return {**label_names(count), "pooler_output_size": config.block.d_model}
 
 
 def check_pooler(settings: Settings) -> dict[str, Any]:
-    """The pooler is as wide as the model."""
+    """Refuse a pooler with another width than the model's.
+
+    Raises:
+        ValueError: naming the width.
+    """
     width = settings["hidden_size"]
     if settings.get("pooler_output_size") not in (None, width):
         raise ValueError(f"pooler_output_size={settings['pooler_output_size']} is not supported, only {width}")
@@ -61,14 +73,7 @@ VIT = Family(
     settings=(
         Translation(read_sizes, write_sizes),
         Setting("num_channels", "channels", 3),
-        Setting("hidden_size", "block.d_model"),
-        Setting("num_attention_heads", "block.attention.heads"),
-        Setting("intermediate_size", "block.ffn.d_ff"),
-        Setting("num_hidden_layers", "layers"),
-        Setting("layer_norm_eps", "block.norm.eps", 1e-12),
-        Setting("hidden_act", "block.ffn.activation", "gelu", words=ACTIVATIONS),
-        Setting("hidden_dropout_prob", "block.dropout", 0.0),
-        Setting("attention_probs_dropout_prob", "block.attention.dropout", 0.0),
+        *sizes(dropout=0.0),
         Translation(check_pooler, lambda config: {}),
     ),
     describe=describe,
