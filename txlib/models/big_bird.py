@@ -14,8 +14,8 @@ FAR_BELOW = 1e6  # taken from the logits of tokens that can't be an answer
 
 
 class BigBirdForSequenceClassification(BertForSequenceClassification, config=EncoderConfig):
-    """A label for the whole input: a layer of its own on the first token, with the block's activation, in place of the
-    pooler's tanh; logits (batch, labels).
+    """A label for the whole input: instead of the pooler, a separate layer with the block's activation reads the first
+    token; logits (batch, labels).
 
     Args:
         labels: number of classes; 1 predicts a number instead, with a squared error.
@@ -34,8 +34,9 @@ class BigBirdForSequenceClassification(BertForSequenceClassification, config=Enc
 
 
 class BigBirdForQuestionAnswering(BertForQuestionAnswering, config=EncoderConfig):
-    """Where in the text the answer stands: one more feed-forward network, and no answer within the question. Inputs are
-    [CLS] question [SEP] text [SEP]."""
+    """Find the answer in a text, with one more feed-forward network and no answer within the question. Inputs are
+    [CLS] question [SEP] text [SEP].
+    """
 
     def __init__(self, config: EncoderConfig, base: Encoder | None = None):
         super().__init__(config, base)
@@ -55,18 +56,18 @@ class BigBirdForQuestionAnswering(BertForQuestionAnswering, config=EncoderConfig
         question_lengths: Int[Tensor, "batch 1"] | None = None,
         **labels: Tensor | None,
     ) -> SpanOutput:
-        """As in BERT; where token_type_ids are None, the question is segment 0, and the rest is segment 1.
+        """Return scores as BERT does; where token_type_ids are None, the question is segment 0 and the rest segment 1.
 
         Args:
-            question_lengths: tokens up to the first separator, and this; None: found by the config's sep_id.
+            question_lengths: number of tokens up to and including the first separator; None: from the config's sep_id.
         """
         if question_lengths is None:
             question_lengths = self.question_end(input_ids, "question_lengths") + 1
-        place = torch.arange(input_ids.shape[1], device=input_ids.device)
-        question = place < question_lengths  # (batch, length)
+        position = torch.arange(input_ids.shape[1], device=input_ids.device)
+        question = position < question_lengths  # (batch, length)
         segment = (~question).long() if token_type_ids is None else token_type_ids
         out = self.base(input_ids, attention_mask, segment, position_ids, mask, global_attention_mask)
-        start, end = (logits - FAR_BELOW * (question & (place > 0)) for logits in self.score(out))
+        start, end = (logits - FAR_BELOW * (question & (position > 0)) for logits in self.score(out))
         targets = self.chosen_labels(labels)
         return self.output((start, end), None if targets is None else self.loss((start, end), targets))
 

@@ -1,5 +1,5 @@
-"""A residual network for images, of convolutions, of local attention, or of both, with non-local blocks between stages
-(He et al. 2016; Ramachandran et al. 2019; Wang et al. 2018): what a Vision Transformer is compared with.
+"""A residual network for images, of convolutions, local attention, or both, with non-local blocks between stages
+(He et al. 2016; Ramachandran et al. 2019; Wang et al. 2018), to compare the Vision Transformer with.
 """
 
 from dataclasses import dataclass
@@ -23,25 +23,25 @@ STEMS = ("small", "large")
 class ConvNetConfig(ModelConfig):
     """Sizes of a residual network of bottlenecks; the defaults are for 28 × 28 gray pixels.
 
-    Local attention is the cheaper of the two, for the same width w, where 6 w > 2 k² + k for neighborhoods of k × k:
-    from w = 18 on for k = 7. The layers that halve an image are an exception: attention is pooled when it is done.
+    For the same width w, local attention over neighborhoods of k × k is cheaper than a convolution where
+    6 w > 2 k² + k: from w = 18 on for k = 7. The layers that halve an image are an exception: attention is computed at
+    full size and then pooled.
 
     Args:
         labels: number of classes.
-        channels: of the images: 1 for gray, 3 for colors.
-        widths: channels between a block's two 1 × 1 convolutions, for each stage. From the second on, a stage begins by
-            halving the image's sides.
-        blocks: how many each stage has.
-        expansion: how many times its width a block has at either end; 4 in ResNet-50.
-        spatial: what stands between the 1 × 1 convolutions: "convolution", or "attention" in its place; one word for
-            all stages, or one for each.
+        channels: of the images: 1 for gray, 3 for color.
+        widths: number of channels between a block's two 1 × 1 convolutions, for each stage. Stages from the second on
+            begin by halving the image's sides.
+        blocks: number of blocks in each stage.
+        expansion: a block's input and output have this many times its width; 4 in ResNet-50.
+        spatial: the layer between the 1 × 1 convolutions: "convolution" or "attention", for all stages or for each.
         kernel: of the convolutions, odd.
         neighborhood: k of local attention, odd.
         heads: of local attention.
-        non_local: stages after which a non-local block stands, counted from 0.
+        non_local: stages that a non-local block follows, counted from 0.
         form, subsample: see `NonLocalBlock`.
-        stem: what reads the pixels: "small", a 3 × 3 convolution, or "large", a 7 × 7 convolution and a pooling of
-            3 × 3 that halve the sides twice, as in ResNet-50.
+        stem: the first layers: "small", a 3 × 3 convolution, or "large", a 7 × 7 convolution and 3 × 3 pooling that
+            halve the sides twice, as in ResNet-50.
     """
 
     labels: int = 10
@@ -78,11 +78,11 @@ class ConvNetConfig(ModelConfig):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """What is spatial in each stage."""
+        """The spatial layer of each stage."""
         return (self.spatial,) * len(self.widths) if isinstance(self.spatial, str) else self.spatial
 
     def make_spatial(self, stage: int, stride: int) -> nn.Module:
-        """The layer between two 1 × 1 convolutions."""
+        """Return the layer between two 1 × 1 convolutions."""
         width = self.widths[stage]
         if self.layers[stage] == "attention":
             return LocalAttention2d(width, width, self.neighborhood, heads=self.heads, stride=stride)
@@ -90,13 +90,13 @@ class ConvNetConfig(ModelConfig):
 
 
 class Bottleneck(nn.Module):
-    """x + widen(spatial(narrow(x))), each with its batch norm (He et al. 2016, §4.1, figure 5).
+    """x + up_proj(spatial(down_proj(x))), each with a batch norm (He et al. 2016, §4.1, figure 5).
 
-    Where a layer halves the image it is the spatial one, as in today's ResNet-50; the paper's was the first.
+    The spatial layer halves the image, as in today's ResNet-50; in the paper the first layer did.
 
     Args:
         channels: of the input.
-        stage: of the block, from 0.
+        stage: index of the stage, from 0.
         stride: 2 halves the sides.
     """
 
@@ -112,16 +112,16 @@ class Bottleneck(nn.Module):
         self.shortcut = nn.Identity() if same else projection
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch wide rows columns"]:
-        """The block's output, at least 0."""
-        y = F.relu(self.down_norm(self.down_proj(x)))  # (batch, narrow, height, width)
-        y = F.relu(self.spatial_norm(self.spatial(y)))  # (batch, narrow, rows, columns)
+        """Return the block's output, at least 0."""
+        y = F.relu(self.down_norm(self.down_proj(x)))  # (batch, width of the stage, height, width)
+        y = F.relu(self.spatial_norm(self.spatial(y)))  # (batch, width of the stage, rows, columns)
         return F.relu(self.shortcut(x) + self.up_norm(self.up_proj(y)))
 
 
 class ConvNet(Model, config=ConvNetConfig):
-    """Says what an image shows: a stem, stages of bottlenecks, the mean over all pixels, one linear layer.
+    """A classifier of images: a stem, stages of bottlenecks, the mean over all pixels, one linear layer.
 
-    `sizes.parameters(model)` counts what it learns, `sizes.forward_flops(model, pixel_values)` what it computes.
+    `sizes.parameters(model)` counts its parameters, `sizes.forward_flops(model, pixel_values)` its operations.
     """
 
     __call__: LabeledCall[HeadOutput[Tensor], HeadOutput]
@@ -151,7 +151,7 @@ class ConvNet(Model, config=ConvNetConfig):
         pixel_values: Float[Tensor, "batch channels height width"],
         labels: Int[Tensor, "batch"] | None = None,
     ) -> HeadOutput:
-        """Logits, and with labels their loss.
+        """Return logits, and with labels their loss.
 
         Raises:
             ValueError: for images with other channels or dimensions.
@@ -162,7 +162,7 @@ class ConvNet(Model, config=ConvNetConfig):
     def features(
         self, pixel_values: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch wide rows columns"]:
-        """What the last stage makes of an image."""
+        """Return the last stage's output."""
         check_channels(pixel_values, self.config.channels, 2, "pixel_values")
         x = self.pool(F.relu(self.stem_norm(self.stem(pixel_values))))
         for stage in self.stages:

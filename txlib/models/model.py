@@ -32,5 +32,5 @@ class Model(nn.Module):
         MODELS[cls.__name__] = cls
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the class takes beside the config, as JSON can hold it."""
+        """Return the class's other arguments besides the config, as JSON can hold them."""
         return {}

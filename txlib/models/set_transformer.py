@@ -1,8 +1,8 @@
-"""Models that read a set: the Set Transformer (Lee et al. 2019), and Deep Sets, its rival (Zaheer et al. 2017).
+"""Models of sets: the Set Transformer (Lee et al. 2019), and Deep Sets (Zaheer et al. 2017) for comparison.
 
-Both encode each element and pool the set into a fixed number of vectors; what they give is the same for any order. The
-Set Transformer's elements see each other, and it pools by attention; those of Deep Sets are on their own, and it pools
-by a mean, a sum or a maximum. `pool` is an option of both, so that each half can be tried alone.
+Both encode each element and pool the set into a fixed number of vectors, so the order does not matter. The Set
+Transformer's elements attend to each other, and it pools by attention; Deep Sets encodes each element independently
+and pools by a mean, a sum or a maximum. `pool` is an option of both, so that each half can be tried alone.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ POOLS = ("attention", "mean", "sum", "max")
 
 @dataclass(frozen=True)
 class SetConfig(ModelConfig):
-    """What the two models' configs share.
+    """Fields that both models' configs share.
 
     Args:
         d_in: width of an element.
-        d_out: numbers in each output.
-        outputs: vectors that describe the set, such as one for each cluster.
-        d_model: width in between.
-        layers: of the encoder; decoder_layers: after pooling, before the last linear layer.
+        d_out: width of each output.
+        outputs: number of vectors that describe the set, such as one for each cluster.
+        d_model: width of the hidden vectors.
+        layers, decoder_layers: number of the encoder's layers, and of those between pooling and the last linear layer.
         pool: "attention": `PMA` with a seed for each output, and `SAB`s after it; "mean", "sum" or "max", and fully
             connected layers after it.
         heads, formula, norm, mechanism: of all attention, see `MAB`.
@@ -65,7 +65,7 @@ class SetConfig(ModelConfig):
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose one of {', '.join(choices)}")
 
     def attention(self, *, cross: bool = True) -> dict[str, Any]:
-        """Return what all attention blocks are given."""
+        """Return the keyword arguments of all attention blocks."""
         block = BlockConfig.of_sizes(self.d_model, self.heads, self.d_model)
         mechanism = None if self.mechanism is None else self.mechanism.make(block, LayerContext(cross=cross))
         return {"formula": self.formula, "norm": self.norm, "mechanism": mechanism}
@@ -73,11 +73,11 @@ class SetConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class SetTransformerConfig(SetConfig):
-    """Sizes of a Set Transformer; the rest is in `SetConfig`. The defaults are those of the authors' code for mixtures
-    of Gaussians.
+    """Sizes of a Set Transformer; the other fields are in `SetConfig`. The defaults are those of the authors' code for
+    mixtures of Gaussians.
 
     Args:
-        points: of each `ISAB`; None for `SAB`s, which cost n².
+        points: number of inducing points of each `ISAB`; None for `SAB`s, which cost n².
     """
 
     points: int | None = 32
@@ -89,11 +89,11 @@ class SetTransformerConfig(SetConfig):
 
 @dataclass(frozen=True)
 class DeepSetsConfig(SetConfig):
-    """Sizes of Deep Sets; the rest is in `SetConfig`.
+    """Sizes of Deep Sets; the other fields are in `SetConfig`.
 
     Args:
-        equivariant: "mean" or "max": from the second layer on, each element is told this of all of them (Zaheer et al.
-            2017, eq. 4 and below); None: elements are on their own.
+        equivariant: "mean" or "max": from the second layer on, each element also reads this of all elements (Zaheer et
+            al. 2017, eq. 4 and below); None: elements are encoded independently.
     """
 
     pool: str = "mean"
@@ -107,15 +107,16 @@ class DeepSetsConfig(SetConfig):
 
 @output
 class SetOutput(Output):
-    """logits: (batch, outputs, d_out), numbers of any kind; last_hidden_state: (batch, elements, d_model), the encoded
-    elements."""
+    """logits: (batch, outputs, d_out), not necessarily of classes; last_hidden_state: (batch, elements, d_model), the
+    encoded elements.
+    """
 
     logits: Float[Tensor, "batch outputs d_out"]
     last_hidden_state: Float[Tensor, "batch elements d_model"]
 
 
 class SetModel(Model):
-    """Encode, pool, decode. Subclasses say how to encode."""
+    """Encode, pool, decode. Subclasses define `encode`."""
 
     __call__: Callable[..., SetOutput]  # nn.Module's own says Any
 
@@ -127,7 +128,7 @@ class SetModel(Model):
     def encode(
         self, inputs: Float[Tensor, "batch elements d_in"], real: Bool[Tensor, "batch elements"] | None
     ) -> Float[Tensor, "batch elements d_model"]:
-        """A vector for each element.
+        """Return a vector for each element.
 
         Args:
             real: True for elements, False for padding; None: all are real.
@@ -139,14 +140,14 @@ class SetModel(Model):
         inputs: Float[Tensor, "batch elements d_in"],
         attention_mask: Int[Tensor, "batch elements"] | Bool[Tensor, "batch elements"] | None = None,
     ) -> SetOutput:
-        """What the sets come to.
+        """Return the outputs for each set.
 
         Args:
             attention_mask: 1 = an element, 0 = padding, where sets differ in size; None: all are elements.
 
         Raises:
-            ValueError: for sets that are not in one tensor, a mask of another shape, and, where that is seen without
-                waiting for a GPU, an empty set.
+            ValueError: for sets that are not in one tensor, and a mask of another shape; on the CPU, where the check
+                needs no synchronization, also for an empty set.
         """
         real = real_elements(inputs, attention_mask, self.config.d_in)
         hidden = self.encode(inputs, real)
@@ -174,7 +175,7 @@ class SetTransformer(SetModel, config=SetTransformerConfig):
 
 
 class DeepSets(SetModel, config=DeepSetsConfig):
-    """ρ(pool of φ(x)): layers for each element, a pool, and layers for the whole (Zaheer et al. 2017, §3.1)."""
+    """ρ(pool of φ(x)): layers for each element, a pool, and layers for the set (Zaheer et al. 2017, §3.1)."""
 
     def __init__(self, config: DeepSetsConfig):
         super().__init__(DeepSetsConfig.checked(config))
@@ -191,10 +192,10 @@ class DeepSets(SetModel, config=DeepSetsConfig):
         x = self.encoder[0](inputs)
         for number, layer in enumerate(self.encoder[1:]):
             x = F.relu(x)
-            own = layer(x)
+            y = layer(x)
             if self.config.equivariant is not None:
-                own = own + self.others[number](pool(x, real, self.config.equivariant))[:, None]
-            x = own
+                y = y + self.others[number](pool(x, real, self.config.equivariant))[:, None]
+            x = y
         return x
 
 
@@ -220,7 +221,7 @@ class AttentionDecoder(nn.Module):
 
 
 class PoolingDecoder(nn.Module):
-    """A pool, and layers that make all outputs of one vector."""
+    """A pool, and layers that compute all outputs from one vector."""
 
     def __init__(self, config: SetConfig):
         super().__init__()
@@ -238,7 +239,7 @@ class PoolingDecoder(nn.Module):
 
 
 def encoder_block(config: SetTransformerConfig, d_in: int) -> SAB | ISAB:
-    """One of the encoder's; d_in is the width of what it reads."""
+    """Return a block of the encoder; d_in is the width of its input."""
     if config.points is None:
         return SAB(config.d_model, config.heads, d_in=d_in, **config.attention(cross=False))
     inner, outer = (config.attention() for _ in range(2))
@@ -249,7 +250,7 @@ def encoder_block(config: SetTransformerConfig, d_in: int) -> SAB | ISAB:
 def pool(
     x: Float[Tensor, "batch elements d_model"], real: Bool[Tensor, "batch elements"] | None, kind: str
 ) -> Float[Tensor, "batch d_model"]:
-    """The "mean", "sum" or "max" of the elements that are real."""
+    """Return the "mean", "sum" or "max" of the real elements."""
     if kind == "max":
         return (x if real is None else x.masked_fill(~real[..., None], -torch.inf)).amax(dim=1)
     total = (x if real is None else x.masked_fill(~real[..., None], 0.0)).sum(dim=1)
@@ -259,7 +260,7 @@ def pool(
 
 
 def real_elements(inputs: Any, attention_mask: Tensor | None, d_in: int) -> Bool[Tensor, "batch elements"] | None:
-    """The mask as bool; None where nothing is hidden.
+    """Return the mask as bool; None where it hides nothing.
 
     Raises:
         ValueError: as `SetModel.forward`.

@@ -21,8 +21,8 @@ from txlib.models.vit import ViT, ViTConfig
 Config = TransformerConfig | GPTConfig | EncoderConfig | ViTConfig | PerceiverConfig | PerceiverLMConfig | ConvNetConfig
 Sized = Transformer | GPT | Encoder | ViT | Perceiver | PerceiverForMaskedLM | ConvNet
 
-WIDEST = 4096  # where the search for a model's width ends
-ROOM = 0.1  # by which its number of parameters may differ from what it is to be
+MAX_WIDTH = 4096  # the search for a model's width ends here
+TOLERANCE = 0.1  # of a model's number of parameters, relative
 
 _BASE = BlockConfig.of_sizes(
     d_model=512, heads=8, d_ff=2048, dropout=0.1, norm_first=False, activation="relu", position="sinusoidal"
@@ -56,14 +56,14 @@ GPT2: dict[str, GPTConfig] = {
     "xl": _gpt(48, 1600, 25, 1024, 0.1),
 }
 """Radford et al. 2019, Table 2, as released: 124.4 M, 354.8 M, 774.0 M and 1,557.6 M parameters. The
-paper prints 117 M, 345 M, 762 M and 1542 M, which was counted wrong."""
+paper prints 117 M, 345 M, 762 M and 1542 M, a counting error."""
 
 
 @dataclass(frozen=True)
 class Printed:
     """A row of a paper's table, as printed.
 
-    parameters: of Table 2.1; appendix: the same in Table D.1; flops: of the whole training, there.
+    parameters: in Table 2.1; appendix: parameters in Table D.1; flops: of the whole training, in Table D.1.
     """
 
     layers: int
@@ -87,19 +87,19 @@ GPT3_PRINTED: dict[str, Printed] = {
 }
 """Brown et al. 2020, Tables 2.1 and D.1."""
 
-GPT3_TOKENS = 300e9  # that each of them was trained on (Table D.1)
+GPT3_TOKENS = 300e9  # training tokens of each (Table D.1)
 
-_SET_RIGHT = {  # name -> (d_model, heads)
+_CORRECTED = {  # name -> (d_model, heads)
     "xl": (2048, 16),  # 24 heads of 128 would make 3072, not the printed 2048: 16 do. The count is the same.
     "13b": (5120, 40),  # 40 heads of 128 make 5120, not 5140; and 5120 gives Table D.1's 12,850 million.
 }
 
 GPT3: dict[str, GPTConfig] = {
-    name: _gpt(row.layers, *_SET_RIGHT.get(name, (row.d_model, row.heads)), 2048, 0.0)
+    name: _gpt(row.layers, *_CORRECTED.get(name, (row.d_model, row.heads)), 2048, 0.0)
     for name, row in GPT3_PRINTED.items()
 }
-"""Brown et al. 2020, Table 2.1, with two rows set right. Every other layer of theirs was sparse (§2.1), which changes
-no parameter; here all are dense."""
+"""Brown et al. 2020, Table 2.1, with two rows corrected. Every other layer of the paper's models is sparse (§2.1),
+which changes no parameter; here all are dense."""
 
 _BERT = BlockConfig.of_sizes(
     d_model=768,
@@ -183,14 +183,14 @@ MIXTRAL: dict[str, GPTConfig] = {
 
 
 def local_and_compressed(block: BlockConfig, *, size: int = 256, factor: int = 3) -> BlockConfig:
-    """Return a decoder's block whose layers take turns: local attention in blocks, then memory-compressed attention
+    """Return a decoder's block whose layers alternate between local attention in blocks and memory-compressed attention
     (Liu et al. 2018, §4.2.4).
 
-    Local layers, which come first and last in the paper, see what is near; compressed ones see all that came before,
-    `factor` keys as one.
+    Local layers, which come first and last in the paper, see near positions; compressed ones see the whole past, with
+    `factor` keys merged into one.
 
     Args:
-        size: of the blocks.
+        size: of the blocks of local attention.
         factor: width and stride of the convolution.
     """
     local = {"mask": block_local(size), "mechanism": BlockSparseConfig()}
@@ -213,8 +213,8 @@ LIU: dict[str, TransformerConfig | GPTConfig] = {
     "t-dmca-moe-256": GPTConfig(vocab_size=32_000, block=_experts(256), layers=5, max_length=8_000),
 }
 """The Transformers of Liu et al. 2018, Table 4: T-ED is Vaswani's base; T-D its decoder alone, which reads source,
-separator and target as one text; T-DMCA has five layers, local and compressed in turns, and in some runs one layer of
-experts, here the middle one. Lengths are the table's longest inputs, and 500 tokens to write."""
+separator and target as one text; T-DMCA has five layers, alternately local and compressed, and in some runs one layer
+of experts, here the middle one. Lengths are the table's longest inputs plus 500 generated tokens."""
 
 _LATENTS = BlockConfig.of_sizes(
     d_model=1280, heads=8, d_ff=1280, head_dim=32, value_dim=160, activation="gelu", attention_dropout=0.1
@@ -256,8 +256,8 @@ VIT: dict[str, ViTConfig] = {
     )
     for patch in patches
 }
-"""Dosovitskiy et al. 2021, Table 1: Base 86 M, Large 307 M, Huge 632 M parameters, which depend a little on the size
-of the patches: from 86.4 M for B/16 to 632.4 M for H/14, pooler included, head not."""
+"""Dosovitskiy et al. 2021, Table 1: Base 86 M, Large 307 M, Huge 632 M parameters, depending slightly on the size of
+the patches: from 86.4 M for B/16 to 632.4 M for H/14, pooler included, head not."""
 
 _RESNET_BLOCKS = {"26": (1, 2, 4, 1), "38": (2, 3, 5, 2), "50": (3, 4, 6, 3)}
 
@@ -273,7 +273,7 @@ RESNET: dict[str, ConvNetConfig] = {
     for name, blocks in _RESNET_BLOCKS.items()
 }
 """The networks of Ramachandran et al. 2019, Table 1: ResNet-26, -38 and -50 (He et al. 2016, Table 1), and the same
-with local attention in place of all 3 × 3 convolutions: 13.7, 19.6 and 25.6 M parameters, and 10.3, 14.2 (printed as
+with local attention instead of all 3 × 3 convolutions: 13.7, 19.6 and 25.6 M parameters, and 10.3, 14.2 (printed as
 14.1) and 18.0 M."""
 
 TABLES: Mapping[str, Mapping[str, Config]] = {
@@ -302,60 +302,60 @@ KINDS: dict[type, Any] = {
 
 
 def build(config: Config) -> Sized:
-    """The model of a config, on the meta device: all shapes, no memory."""
+    """Return the model of a config, on the meta device: all shapes, no memory."""
     with torch.device("meta"):
         return KINDS[type(config)](config)
 
 
 def from_size(name: str) -> Sized:
-    """A new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vit-B/16", "resnet-50" …
+    """Return a new model of a paper's size, with random weights: "gpt2-small", "bert-base", "vit-B/16", "resnet-50" …
 
     Raises:
-        ValueError: when no table has that name.
+        ValueError: for an unknown name.
     """
     family, _, size = name.partition("-")
     if size not in TABLES.get(family, ()):
-        known = [f"{family}-{size}" for family, table in TABLES.items() for size in table]
-        raise ValueError(f"size {name!r} is unknown; choose one of {', '.join(known)}")
+        names = [f"{family}-{size}" for family, table in TABLES.items() for size in table]
+        raise ValueError(f"size {name!r} is unknown; choose one of {', '.join(names)}")
     config = TABLES[family][size]
     return KINDS[type(config)](config)
 
 
 def count_parameters(config: Config) -> int:
-    """How many numbers a model of this config learns. A tied matrix counts once."""
+    """Return the number of parameters of a model of this config. A tied matrix counts once."""
     return parameters(build(config))
 
 
 def parameters(model: nn.Module) -> int:
-    """How many numbers a model learns."""
+    """Return a model's number of parameters. A tied matrix counts once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def of_size(make: Callable[[int], nn.Module], aim: int, step: int) -> Any:
-    """The model of that width, a multiple of `step`, whose number of parameters comes closest to `aim`.
+    """Return the model whose number of parameters is nearest to `aim`; its width is a multiple of `step`.
 
     Raises:
-        ValueError: when no width comes within a tenth of it.
+        ValueError: when the nearest differs from `aim` by more than a tenth.
     """
     measure = cache(lambda width: parameters(make(width)))
     with torch.device("meta"):
-        width = nearest_width(range(step, WIDEST + 1, step), aim, measure)
+        width = nearest_width(range(step, MAX_WIDTH + 1, step), aim, measure)
         size = measure(width)
-    if abs(size - aim) > ROOM * aim:
+    if abs(size - aim) > TOLERANCE * aim:
         raise ValueError(f"no width gives {aim:,} parameters; the nearest, {width}, gives {size:,}")
     return make(width)
 
 
 def nearest_width(widths: Sequence[int], aim: int, measure: Callable[[int], int]) -> int:
-    """The width whose measure, which grows with it, comes closest to `aim`."""
-    place = bisect_left(widths, aim, key=measure)
-    return min(widths[max(0, place - 1) : place + 1], key=lambda width: abs(measure(width) - aim))
+    """Return the width whose measure, which grows with it, is nearest to `aim`."""
+    index = bisect_left(widths, aim, key=measure)
+    return min(widths[max(0, index - 1) : index + 1], key=lambda width: abs(measure(width) - aim))
 
 
 def forward_flops(model: nn.Module, *inputs: Tensor) -> int:
-    """Operations of a forward pass, a multiplication and an addition counted as two: matrix products, convolutions and
-    attention. What is linear in the activations, such as norms, is left out. A model on the meta device is counted
-    without being computed.
+    """Return the operations of a forward pass, a multiplication and an addition counted as two: matrix products,
+    convolutions and attention, but not element-wise operations such as norms. A model on the meta device is counted
+    without computing anything.
     """
     from torch.utils.flop_counter import FlopCounterMode  # it loads Triton
 
@@ -367,14 +367,15 @@ def forward_flops(model: nn.Module, *inputs: Tensor) -> int:
 
 
 def training_flops(parameters: float, tokens: float) -> float:
-    """Operations of a training, 6 N D: each parameter takes a multiplication and an addition for each token, forward,
-    and twice that backward (Kaplan et al. 2020, §2.1). Attention's scores, which have no parameters, are left out.
+    """Return the operations of training, 6 N D: each parameter takes a multiplication and an addition for each token,
+    forward, and twice that backward (Kaplan et al. 2020, §2.1). Attention's scores, which have no parameters, do not
+    count.
     """
     return 6.0 * parameters * tokens
 
 
 def hardware_flops(days: float, devices: int, flops_per_second: float) -> float:
-    """Operations that machines were kept busy with. Vaswani et al. 2017, Table 2, is counted so: days on 8 P100
-    (§5.2), each at 9.5e12 a second (§6.1, in a footnote).
+    """Return the operations that devices can do in this time, as Vaswani et al. 2017 estimate in Table 2: days on 8
+    P100s (§5.2), each at 9.5e12 a second (§6.1, footnote).
     """
     return days * 24 * 3600 * devices * flops_per_second

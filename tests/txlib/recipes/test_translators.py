@@ -25,7 +25,7 @@ VOCABULARY = {"vocab_size": 4000, "pad_id": 0, "bos_id": 1, "eos_id": 2}
 def few_sentences():
     with pytest.MonkeyPatch.context() as patch:
         tiny.install(patch)
-        patch.setattr(model_sizes, "ROOM", 2.0)  # a few thousand weights are not met exactly
+        patch.setattr(model_sizes, "TOLERANCE", 2.0)  # a few thousand weights are not met exactly
         yield
 
 
@@ -38,7 +38,7 @@ def transformer_size(preset):
 @pytest.mark.parametrize("preset", ["tiny", "course", "base", "big"])
 @pytest.mark.parametrize("name", sorted(TRANSLATORS.keys() - {"transformer"}))
 def test_they_have_as_many_parameters_as_the_transformer(name, preset, monkeypatch):
-    monkeypatch.setattr(model_sizes, "ROOM", 0.1)
+    monkeypatch.setattr(model_sizes, "TOLERANCE", 0.1)
     with torch.device("meta"):
         size = parameters(make_translator(TRANSLATORS[name], PRESETS[preset], VOCABULARY))
     assert size == pytest.approx(transformer_size(preset), rel=0.1)
@@ -67,8 +67,8 @@ def test_an_unknown_model_is_named():
 
 
 def test_a_size_that_no_width_has_is_said(monkeypatch):
-    monkeypatch.setattr(model_sizes, "ROOM", 0.1)
-    monkeypatch.setattr(model_sizes, "WIDEST", 16)
+    monkeypatch.setattr(model_sizes, "TOLERANCE", 0.1)
+    monkeypatch.setattr(model_sizes, "MAX_WIDTH", 16)
     with pytest.raises(ValueError, match=r"no width gives [\d,]+ parameters; the nearest, 16, gives [\d,]+"):
         make_translator(TRANSLATORS["rnn"], PRESETS["tiny"], VOCABULARY)
 
