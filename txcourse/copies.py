@@ -44,7 +44,7 @@ class Copies:
         What the learner has changed is set aside before a newer version takes its place, and an exercise's answers
         are put into the newer one.
         """
-        said, originals = [], self.originals()
+        messages, originals = [], self.originals()
         with self._taken() as taken:
             for name, original in originals.items():
                 digest, copy = _digest(original), self.folder / name
@@ -54,15 +54,15 @@ class Copies:
                     if _digest(copy) == taken.get(name) and not _answers(copy):
                         _copy(original, copy)
                     else:
-                        said += self._replace(name, keep_answers=True)
+                        messages += self._replace(name, keep_answers=True)
                 taken[name] = digest
             for name in sorted(taken.keys() - originals.keys()):
                 copy, digest = self.folder / name, taken.pop(name)
                 if copy.exists() and _digest(copy) == digest:
                     copy.unlink()
                 elif copy.exists():
-                    said.append(f"{name} is no longer part of the course; yours stays where it is")
-        return [*said, RELOAD] if said else []
+                    messages.append(f"{name} is no longer part of the course; yours stays where it is")
+        return [*messages, RELOAD] if messages else []
 
     def renew(self, notebook: Path | str, keep_answers: bool = False) -> list[str]:
         """Replace one copy by a fresh one, and set the old one aside.
@@ -95,25 +95,27 @@ class Copies:
         An exercise's answers become the learner's copy, where that has none.
         """
         original, copy = self.course / name, self.folder / name
-        kept = self._keep(original, name)
+        backup = self._keep(original, name)
         if _answers(original) and not (copy.exists() and _answers(copy)):
             if copy.exists():
                 self._keep(copy, name)
             _copy(original, copy)
-        return f"{name} was changed outside {FOLDER}; it is kept as {kept}"
+        return f"{name} was changed outside {FOLDER}; it is kept as {backup}"
 
     def originals(self) -> dict[str, Path]:
         """The files that are copied, by name: no source of a lesson or a solution, but what an exercise reads."""
         paths = [self.course / PAGE, *(path for part in PARTS for path in (self.course / part).rglob("*"))]
         paths += [path for notebook in self.course.glob("exercises/*.ipynb") for path in _data(notebook)]
-        found = {ASSISTANTS: next(path for path in (self.course / ASSISTANTS, LEARNERS / ASSISTANTS) if path.is_file())}
+        originals = {
+            ASSISTANTS: next(path for path in (self.course / ASSISTANTS, LEARNERS / ASSISTANTS) if path.is_file())
+        }
         for path in sorted(path for path in paths if path.is_relative_to(self.course)):
             name = path.relative_to(self.course)
             hidden = any(part.startswith((".", "__")) for part in name.parts)
             source = path.suffix == ".py" and (path.with_suffix(".ipynb").exists() or name.parts[0] == "solutions")
             if path.is_file() and not hidden and not source:
-                found[name.as_posix()] = path
-        return found
+                originals[name.as_posix()] = path
+        return originals
 
     def _name(self, notebook: Path | str) -> str | None:
         """The name of a file whose original is given, or its copy, or this name itself."""
@@ -127,23 +129,23 @@ class Copies:
     def _replace(self, name: str, keep_answers: bool) -> list[str]:
         copy, original = self.folder / name, self.originals()[name]
         answers = _answers(copy) if keep_answers else {}
-        kept = self._keep(copy, name)
+        backup = self._keep(copy, name)
         if not answers:
             _copy(original, copy)
-            return [f"{FOLDER}/{name} is a fresh copy now; yours is kept as {kept}"]
+            return [f"{FOLDER}/{name} is a fresh copy now; yours is kept as {backup}"]
         notebook = read_notebook(original)
         homeless = put_answers(notebook, answers)
         write_notebook(copy, notebook)
-        said = [f"{FOLDER}/{name} is a fresh copy now, with your answers; yours is kept as {kept}"]
-        return said + [f"  it has no task {id} any more: that answer is only in the kept one" for id in homeless]
+        messages = [f"{FOLDER}/{name} is a fresh copy now, with your answers; yours is kept as {backup}"]
+        return messages + [f"  it has no task {id} any more: that answer is only in the kept one" for id in homeless]
 
     def _keep(self, path: Path, name: str) -> str:
         """Copy a file into `earlier/`, beside what is there already; returns its name there."""
         first = self._aside / name
         names = (first, *(first.with_stem(f"{first.stem}-{number}") for number in range(2, 1000)))
-        kept = next(each for each in names if not each.exists())
-        _copy(path, kept)
-        return kept.relative_to(self.course).as_posix()
+        backup = next(name for name in names if not name.exists())
+        _copy(path, backup)
+        return backup.relative_to(self.course).as_posix()
 
     @contextmanager
     def _taken(self) -> Iterator[dict[str, str]]:
@@ -178,11 +180,11 @@ def _answers(path: Path) -> dict[str, str]:
 def _data(exercise: Path) -> list[Path]:
     """The files that an exercise's cells read, from folders beside its own, too."""
     try:
-        places = named_data(read_notebook(exercise))
+        paths = named_data(read_notebook(exercise))
     except NotebookError:
         return []
-    named = [Path(os.path.normpath(exercise.parent / place)) for place in places]
-    return [path for each in named for path in (each, *each.rglob("*"))]
+    absolute = [Path(os.path.normpath(exercise.parent / path)) for path in paths]
+    return [path for parent in absolute for path in (parent, *parent.rglob("*"))]
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -35,18 +35,18 @@ def update(course: Path) -> list[str]:
     if not git.is_ancestor("HEAD", NEWEST):
         raise UpdateError("you have commits of your own here: git pull --rebase, then txcourse update again")
     coming, changed = git.names("diff", "--name-only", "HEAD", NEWEST), git.names("diff", "--name-only", "HEAD")
-    both = sorted(coming & (changed | git.names("ls-files", "--others")))
-    if others := [name for name in both if not (name.startswith(PARTS) and name.endswith(".ipynb"))]:
+    conflicts = sorted(coming & (changed | git.names("ls-files", "--others")))
+    if others := [name for name in conflicts if not (name.startswith(PARTS) and name.endswith(".ipynb"))]:
         raise UpdateError(
             f"{', '.join(others)}: changed by you and by the new version; git stash -u, then txcourse update again"
         )
-    said = [copies.adopt(name) for name in both if (course / name).exists()]
-    for name in both:
+    messages = [copies.adopt(name) for name in conflicts if (course / name).exists()]
+    for name in conflicts:
         (course / name).unlink(missing_ok=True)
-    if changed & set(both):
-        git("checkout", "--quiet", "HEAD", "--", *(changed & set(both)))
+    if changed & set(conflicts):
+        git("checkout", "--quiet", "HEAD", "--", *(changed & set(conflicts)))
     git("merge", "--quiet", "--ff-only", NEWEST)
-    return [*said, *copies.refresh(), "The course is new. Start it as before: make lab, or txcourse lab."]
+    return [*messages, *copies.refresh(), "The course is new. Start it as before: make lab, or txcourse lab."]
 
 
 class Git:
@@ -55,23 +55,23 @@ class Git:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def __call__(self, *words: str) -> str:
-        done = self._run(*words)
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
-            raise UpdateError(f"git {words[0]}: {said[0] if said else done.stderr.strip()[-200:]}")
-        return done.stdout
+    def __call__(self, *arguments: str) -> str:
+        process = self._run(*arguments)
+        if process.returncode:
+            errors = [line for line in process.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
+            raise UpdateError(f"git {arguments[0]}: {errors[0] if errors else process.stderr.strip()[-200:]}")
+        return process.stdout
 
-    def names(self, *words: str) -> set[str]:
+    def names(self, *arguments: str) -> set[str]:
         """The names of files that it prints."""
-        return set(self(*words, "-z").split("\0")) - {""}
+        return set(self(*arguments, "-z").split("\0")) - {""}
 
     def is_ancestor(self, old: str, new: str) -> bool:
-        done = self._run("merge-base", "--is-ancestor", old, new)
-        if done.returncode > 1:  # neither yes nor no
+        process = self._run("merge-base", "--is-ancestor", old, new)
+        if process.returncode > 1:  # neither yes nor no
             raise UpdateError("this branch follows none of a server's: git checkout main, then txcourse update again")
-        return not done.returncode
+        return not process.returncode
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess:
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess:
         environment = os.environ | {"LC_ALL": "C"}
-        return subprocess.run(["git", *words], cwd=self.folder, env=environment, capture_output=True, text=True)
+        return subprocess.run(["git", *arguments], cwd=self.folder, env=environment, capture_output=True, text=True)

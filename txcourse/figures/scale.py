@@ -25,14 +25,14 @@ def magnitudes(
     """
     with drawing():
         figure, (axes,) = panels(width=7.2, height=3.4)
-        sizes = {each: np.abs(np.asarray(numbers, dtype=float)) for each, numbers in values.items()}
-        powers = {each: np.log2(found[found > 0]) for each, found in sizes.items()}
-        low, high = min(each.min() for each in powers.values()), max(each.max() for each in powers.values())
+        sizes = {name: np.abs(np.asarray(numbers, dtype=float)) for name, numbers in values.items()}
+        powers = {name: np.log2(magnitudes[magnitudes > 0]) for name, magnitudes in sizes.items()}
+        low, high = min(logs.min() for logs in powers.values()), max(logs.max() for logs in powers.values())
         edges = np.arange(np.floor(low) - 1, np.ceil(high) + 3)
-        for (each, found), color in zip(powers.items(), PALETTE, strict=False):
-            share = 100 * np.histogram(found, edges)[0] / len(found)
-            axes.stairs(share, edges, fill=True, color=color, alpha=0.45)
-            axes.text(float(np.median(found)), share.max() + 2, each, color=ink(color, 7), ha="center")
+        for (name, magnitudes), color in zip(powers.items(), PALETTE, strict=False):
+            percent = 100 * np.histogram(magnitudes, edges)[0] / len(magnitudes)
+            axes.stairs(percent, edges, fill=True, color=color, alpha=0.45)
+            axes.text(float(np.median(magnitudes)), percent.max() + 2, name, color=ink(color, 7), ha="center")
         limit = float(np.log2(smallest))
         axes.axvspan(edges[0], limit, color=GRAY, alpha=0.15, linewidth=0)
         axes.axvline(limit, color=GRAY, linestyle=":")
@@ -58,12 +58,12 @@ def ring(steps: Sequence[Sequence[Sequence[int]]], captions: Sequence[str], *, t
             for rank in range(world):
                 for chunk in range(world):
                     count = held[rank][chunk]
-                    whole = count == world
-                    color = PALETTE[2] if whole else PALETTE[0]
-                    alpha = 1.0 if whole else 0.15 + 0.6 * (count - 1) / max(world - 1, 1)
+                    complete = count == world
+                    color = PALETTE[2] if complete else PALETTE[0]
+                    alpha = 1.0 if complete else 0.15 + 0.6 * (count - 1) / max(world - 1, 1)
                     axes.add_patch(Rectangle((chunk, rank), 0.92, 0.92, facecolor=color, alpha=alpha))
                     axes.text(chunk + 0.46, rank + 0.46, str(count), ha="center", va="center",
-                              color=words_on(color) if whole else "black", fontsize=9)  # fmt: skip
+                              color=words_on(color) if complete else "black", fontsize=9)  # fmt: skip
             axes.set(xlim=(-0.05, world), ylim=(world, -0.05), aspect="equal", xticks=[], yticks=[])
             axes.set_xlabel(caption, fontsize=9)
             axes.spines[:].set_visible(False)
@@ -118,11 +118,11 @@ def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
             axes.add_patch(Rectangle(corner, width, height, facecolor=lighter, edgecolor="white", hatch=hatch, lw=0))
 
         def words(left: float, middle: float, what: str, **style: Any) -> None:
-            given: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 10} | style
-            axes.text(left, middle, what, **given)
+            text_style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 10} | style
+            axes.text(left, middle, what, **text_style)
 
         columns = [d, wide, 3.0, wide / ranks, d, d]  # x, W₁, the arrow, the hidden numbers, W₂, the rank's summand
-        starts = [sum(columns[:place]) + gap * place for place in range(len(columns) + 1)]
+        starts = [sum(columns[:index]) + gap * index for index in range(len(columns) + 1)]
         middles = [-(wide + 1.2) * rank for rank in range(ranks)]
         for rank, middle in enumerate(middles):
             box(starts[0], middle, n, d)
@@ -133,8 +133,8 @@ def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
             axes.add_patch(Rectangle((starts[4], middle - wide / 2), d, wide, facecolor=PALE))
             box(starts[4], middle + wide / 2 - (rank + 0.5) * wide / ranks, wide / ranks, d, rank)
             box(starts[5], middle, n, d, rank)
-            for place, sign in ((1, "·"), (4, "·"), (5, "=")):
-                words(starts[place] - gap / 2, middle, sign, fontsize=13, color=GRAY)
+            for index, sign in ((1, "·"), (4, "·"), (5, "=")):
+                words(starts[index] - gap / 2, middle, sign, fontsize=13, color=GRAY)
             words(-0.8, middle, f"rank {rank}", ha="right")
             axes.annotate("", (starts[6] + 1.4, sum(middles) / ranks), (starts[6] - 0.6, middle),
                           arrowprops={"arrowstyle": "->", "color": GRAY})  # fmt: skip
@@ -144,8 +144,8 @@ def split_network(ranks: int = 2, *, title: str, alt: str) -> Picture:
         words(total + 1.9, center, "=", fontsize=13, color=GRAY)
         box(total + 2.6, center, n, d)
         words(total + 2.6 + d / 2, center - 2.1, "result")
-        for place, name in enumerate(["x", "W₁", "", "hidden", "W₂", "summand"]):
-            words(starts[place] + columns[place] / 2, wide / 2 + 0.7, name)
+        for index, name in enumerate(["x", "W₁", "", "hidden", "W₂", "summand"]):
+            words(starts[index] + columns[index] / 2, wide / 2 + 0.7, name)
         axes.set(xlim=(-4, total + 3 + d), ylim=(middles[-1] - wide / 2 - 0.2, wide / 2 + 1.3), aspect="equal")
         axes.axis("off")
         axes.set_title(title)
@@ -216,6 +216,6 @@ def isoflops(
                 name, (across[-1], up[-1]), xytext=(6, 0), textcoords="offset points", color=ink(color), va="center"
             )
         axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel)
-        readable(axes.xaxis, [each for x, _ in points.values() for each in x])
+        readable(axes.xaxis, [value for x, _ in points.values() for value in x])
         axes.set_title(title)
     return Picture(figure, alt)

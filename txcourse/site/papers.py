@@ -67,32 +67,32 @@ class Citation:
 
 def papers(course: Path) -> list[Paper]:
     """The bibliography."""
-    found = []
+    bibliography = []
     for cite, row in tomllib.loads((course / "docs" / "papers.toml").read_text(encoding="utf-8")).items():
-        own = () if "(" in cite else (cite,)
+        short_form = () if "(" in cite else (cite,)
         link = row.get("printed", "")
         if "arxiv" in row:
             link = f"[arXiv:{row['arxiv']}](https://arxiv.org/abs/{row['arxiv']})"
         elif "url" in row:
             link = f"<{row['url']}>"
-        words = (*own, *row.get("also", ()))
-        found.append(Paper(cite, row["title"], link, words, tuple(row.get("cited_in", ()))))
-    return found
+        spellings = (*short_form, *row.get("also", ()))
+        bibliography.append(Paper(cite, row["title"], link, spellings, tuple(row.get("cited_in", ()))))
+    return bibliography
 
 
 @cache
 def citations(course: Path) -> tuple[list[Citation], list[str]]:
     """Every citation, and those of papers that the bibliography lacks, each with its place."""
-    known, found, missing = papers(course), [], []
-    for text, place, before in [*_notebooks(course), *_docstrings(course)]:
+    bibliography, citations_found, missing = papers(course), [], []
+    for text, source, before in [*_notebooks(course), *_docstrings(course)]:
         plain = re.sub(r"\s+", " ", text)
-        ours = list(_citations(plain, place, known, before))
-        found += [each for _, each in ours]
-        spans = [span for span, _ in ours]
+        cited = list(_citations(plain, source, bibliography, before))
+        citations_found += [citation for _, citation in cited]
+        spans = [span for span, _ in cited]
         for other in ANYBODY.finditer(plain):
             if not any(start < other.end() and other.start() < end for start, end in spans):
-                missing.append(f"{place.owner}: {other[0]!r}")
-    return found, missing
+                missing.append(f"{source.owner}: {other[0]!r}")
+    return citations_found, missing
 
 
 @cache
@@ -103,31 +103,31 @@ def _pattern(words: str) -> str:
 
 
 def _citations(
-    text: str, place: Place, known: list[Paper], before: list[Paper]
+    text: str, source: Place, bibliography: list[Paper], before: list[Paper]
 ) -> Iterator[tuple[tuple[int, int], Citation]]:
     """In a text: with the span of each. In the library's texts a part without a paper is of the paper cited last."""
     cited: list[tuple[int, int, Paper]] = []
-    for paper in known:
-        if paper.cited_in and not any(place.owner.startswith(where) for where in paper.cited_in):
+    for paper in bibliography:
+        if paper.cited_in and not any(source.owner.startswith(where) for where in paper.cited_in):
             continue
-        for words in paper.words:
-            if words.split(" ")[0].rstrip(",") not in text:
+        for spelling in paper.words:
+            if spelling.split(" ")[0].rstrip(",") not in text:
                 continue
-            cited += [(each.start(), each.end(), paper) for each in re.finditer(_pattern(words), text)]
-    cited.sort(key=lambda each: each[0])
+            cited += [(match.start(), match.end(), paper) for match in re.finditer(_pattern(spelling), text)]
+    cited.sort(key=lambda match: match[0])
     used: list[tuple[int, int]] = []
     for number, (start, end, paper) in enumerate(cited):
         following = cited[number + 1][0] if number + 1 < len(cited) else len(text)
         parts = list(_parts(text, start, end, following))
         used += [span for span, _ in parts]
-        for part in [part for _, each in parts for part in each] or [""]:
-            yield (start, end), Citation(paper, part, place)
-    if place.kind == "library":
+        for part in [part for _, items in parts for part in items] or [""]:
+            yield (start, end), Citation(paper, part, source)
+    if source.kind == "library":
         for alone in PART.finditer(text):
             inside = any(start <= alone.start() < end for start, end in used)
             earlier = [paper for start, _, paper in cited if start < alone.start()] or before
             if alone["kind"].startswith("§") and not inside and earlier:
-                yield from (((0, 0), Citation(earlier[-1], part, place)) for part in _items(alone))
+                yield from (((0, 0), Citation(earlier[-1], part, source)) for part in _items(alone))
 
 
 def _parts(text: str, start: int, end: int, following: int) -> Iterator[tuple[tuple[int, int], list[str]]]:
@@ -170,18 +170,18 @@ def _notebooks(course: Path) -> Iterator[tuple[str, Place, list[Paper]]]:
 
 def _docstrings(course: Path) -> Iterator[tuple[str, Place, list[Paper]]]:
     """Of the modules, and of what they define; each with the papers that its module or class cites."""
-    known, homes, shown = papers(course), _public_names(), _module_pages()
+    bibliography, homes, shown = papers(course), _public_names(), _module_pages()
     for path in sorted((course / "txlib").rglob("*.py")):
         module = ".".join(path.relative_to(course).with_suffix("").parts).removesuffix(".__init__")
         tree = ast.parse(path.read_text(encoding="utf-8"))
         page = shown.get(module)
         link = f"[{module}](../{page}.rst)" if page else f"`{module}`"
-        said = ast.get_docstring(tree) or ""
-        yield said, Place(module, link, "library"), []
+        docstring = ast.get_docstring(tree) or ""
+        yield docstring, Place(module, link, "library"), []
         yield _comments(path), Place(module, link, "library"), []
-        above = _papers_in(said, module, known)
+        above = _papers_in(docstring, module, bibliography)
         for node, below in zip(tree.body, [*tree.body[1:], None], strict=True):
-            yield from _of_node(node, below, module, link, homes, above, known)
+            yield from _of_node(node, below, module, link, homes, above, bibliography)
 
 
 def _comments(path: Path) -> str:
@@ -191,39 +191,47 @@ def _comments(path: Path) -> str:
 
 
 def _of_node(
-    node: ast.stmt, below: ast.stmt | None, module: str, link: str, homes: dict, above: list[Paper], known: list[Paper]
+    node: ast.stmt,
+    below: ast.stmt | None,
+    module: str,
+    link: str,
+    homes: dict,
+    above: list[Paper],
+    bibliography: list[Paper],
 ) -> Iterator[tuple[str, Place, list[Paper]]]:
     if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(below, ast.Expr):
         name = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
-        said = str(getattr(below.value, "value", ""))
+        docstring = str(getattr(below.value, "value", ""))
     elif isinstance(node, ast.ClassDef | ast.FunctionDef):
-        name, said = node.name, ast.get_docstring(node) or ""
+        name, docstring = node.name, ast.get_docstring(node) or ""
     else:
         return
     public = homes.get(f"{module}.{name}")
-    place = Place(module, f"{{py:obj}}`{name} <{public}>`" if public else link, "library")
-    yield said, place, above
-    inner = _papers_in(said, module, known) or above
+    source = Place(module, f"{{py:obj}}`{name} <{public}>`" if public else link, "library")
+    yield docstring, source, above
+    inner = _papers_in(docstring, module, bibliography) or above
     for method in getattr(node, "body", []) if isinstance(node, ast.ClassDef) else []:
         if isinstance(method, ast.FunctionDef):
-            yield ast.get_docstring(method) or "", place, inner
+            yield ast.get_docstring(method) or "", source, inner
 
 
-def _papers_in(text: str, module: str, known: list[Paper]) -> list[Paper]:
-    place = Place(module, "", "")
-    return [each.paper for _, each in _citations(re.sub(r"\s+", " ", text), place, known, [])][:1]
+def _papers_in(text: str, module: str, bibliography: list[Paper]) -> list[Paper]:
+    source = Place(module, "", "")
+    return [citation.paper for _, citation in _citations(re.sub(r"\s+", " ", text), source, bibliography, [])][:1]
 
 
 def _public_names() -> dict[str, str]:
     """By where they are defined, where the library's names are public: "txlib.attention.causal"."""
-    found = {}
+    public_paths = {}
     for package in reference.packages():
         module = import_module(package)
         written = reference.constants(module)
         for name in module.__all__:
             home = written[name][0].removesuffix(".__init__") if name in written else None
-            found[f"{home or getattr(getattr(module, name), '__module__', package)}.{name}"] = f"{package}.{name}"
-    return found
+            public_paths[f"{home or getattr(getattr(module, name), '__module__', package)}.{name}"] = (
+                f"{package}.{name}"
+            )
+    return public_paths
 
 
 def _module_pages() -> dict[str, str]:
@@ -235,15 +243,15 @@ def _module_pages() -> dict[str, str]:
 
 def page(course: Path) -> str:
     """The bibliography, each paper with where its parts are built."""
-    found, _ = citations(course)
+    cited, _ = citations(course)
     by_paper: dict[Paper, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     lessons: dict[Paper, set[str]] = defaultdict(set)
-    for each in found:
-        by_paper[each.paper][each.part][each.place.link] = None
-        if each.place.kind == "lesson":
-            lessons[each.paper].add(each.place.owner)
+    for citation in cited:
+        by_paper[citation.paper][citation.part][citation.place.link] = None
+        if citation.place.kind == "lesson":
+            lessons[citation.paper].add(citation.place.owner)
     lines, letter = [], ""
-    for paper in sorted(papers(course), key=lambda each: each.cite.removeprefix("van den ").lower()):
+    for paper in sorted(papers(course), key=lambda paper: paper.cite.removeprefix("van den ").lower()):
         if paper not in by_paper:
             continue
         first = paper.cite.removeprefix("van den ")[0].upper()
@@ -254,7 +262,7 @@ def page(course: Path) -> str:
         if lessons[paper]:
             names = [f"[{name.split('_')[0]}](../notebooks/{name}.ipynb)" for name in sorted(lessons[paper])]
             lines += [f"- Lessons: {', '.join(names)}"]
-        for part, links in sorted(by_paper[paper].items(), key=lambda each: _natural(each[0])):
+        for part, links in sorted(by_paper[paper].items(), key=lambda item: _natural(item[0])):
             if part or not lessons[paper] or any("py:obj" in link or "`" in link for link in links):
                 lines += [f"- {part or 'As a whole'}: {', '.join(links)}"]
         lines += [""]

@@ -19,11 +19,11 @@ def packages() -> list[str]:
 
 
 def _inside(package: str) -> list[str]:
-    module, found = import_module(package), []
+    module, packages = import_module(package), []
     for name in sorted(module.__all__):
         if isinstance(getattr(module, name), types.ModuleType):
-            found += [f"{package}.{name}", *_inside(f"{package}.{name}")]
-    return found
+            packages += [f"{package}.{name}", *_inside(f"{package}.{name}")]
+    return packages
 
 
 def short(package: str) -> str:
@@ -44,13 +44,13 @@ def pages() -> dict[str, str]:
 def members(package: str) -> dict[str, list[str]]:
     """A package's public names by the file, or folder, of the package that they live in."""
     module = import_module(package)
-    written, found = constants(module), defaultdict(list)
+    written, by_file = constants(module), defaultdict(list)
     for name in module.__all__:
         if isinstance(getattr(module, name), types.ModuleType):
             continue
         home = written[name][0] if name in written else getattr(module, name).__module__
-        found[home.removeprefix(f"{package}.").split(".")[0]].append(name)
-    return dict(sorted(found.items()))
+        by_file[home.removeprefix(f"{package}.").split(".")[0]].append(name)
+    return dict(sorted(by_file.items()))
 
 
 def page_of(package: str, name: str) -> str:
@@ -62,7 +62,7 @@ def page_of(package: str, name: str) -> str:
 @cache  # asked for with each page
 def constants(package: types.ModuleType) -> dict[str, tuple[str, str]]:
     """By name, the module and the text of a package's public constants: the string below each."""
-    found = {}
+    constants_by_name = {}
     folder = Path(str(package.__file__)).parent
     for path in sorted(folder.rglob("*.py")):
         body = ast.parse(path.read_text(encoding="utf-8")).body
@@ -72,13 +72,13 @@ def constants(package: types.ModuleType) -> dict[str, tuple[str, str]]:
                 name = ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
                 value = getattr(below.value, "value", None)
                 if isinstance(value, str) and name in package.__all__:
-                    found[name] = (module, inspect.cleandoc(value))
-    return found
+                    constants_by_name[name] = (module, inspect.cleandoc(value))
+    return constants_by_name
 
 
 def _first_line(public: Any, text: str | None) -> str:
-    said = text or inspect.getdoc(public) or ""
-    return prose(said.partition("\n\n")[0].replace("\n", " "))
+    docstring = text or inspect.getdoc(public) or ""
+    return prose(docstring.partition("\n\n")[0].replace("\n", " "))
 
 
 def _title(text: str, under: str = "=") -> list[str]:
@@ -111,8 +111,8 @@ def _package(package: str, files: dict[str, list[str]]) -> str:
         lines += [*_title(file, "-"), f":doc:`More about {file} <{folder}/{file}>`", ""]
         lines += [".. list-table::", "   :widths: auto", ""]
         for name in names:
-            said = _first_line(getattr(module, name), written[name][1] if name in written else None)
-            lines.append(f"   * - :py:obj:`{name} <{package}.{name}>`\n     - {said}")
+            summary = _first_line(getattr(module, name), written[name][1] if name in written else None)
+            lines.append(f"   * - :py:obj:`{name} <{package}.{name}>`\n     - {summary}")
         lines.append("")
     return "\n".join(lines)
 

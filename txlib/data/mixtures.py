@@ -34,8 +34,8 @@ class Mixture:
         axes, rest = divmod(logits.shape[-1] - 1, 2)
         if rest or not axes:
             raise ValueError(f"a cluster takes 1 + 2 · axes numbers, got {logits.shape[-1]}; for points in a plane 5")
-        share, means, deviations = logits.float().split([1, axes, axes], dim=-1)
-        return Mixture(share[..., 0].softmax(dim=-1), means, F.softplus(deviations) + NARROWEST)
+        weights, means, deviations = logits.float().split([1, axes, axes], dim=-1)
+        return Mixture(weights[..., 0].softmax(dim=-1), means, F.softplus(deviations) + NARROWEST)
 
     def log_joint(self, points: Float[Tensor, "batch elements axes"]) -> Float[Tensor, "batch elements clusters"]:
         """log π_j N(x_i; μ_j, σ_j²) of each point and cluster."""
@@ -47,8 +47,8 @@ class Mixture:
         self, points: Float[Tensor, "batch elements axes"], attention_mask: Mark = None
     ) -> Float[Tensor, "batch"]:
         """log p of each set, summed over its points."""
-        each = self.log_joint(points).logsumexp(dim=-1)  # (batch, elements)
-        return (each if attention_mask is None else each * attention_mask).sum(dim=1)
+        likelihoods = self.log_joint(points).logsumexp(dim=-1)  # (batch, elements)
+        return (likelihoods if attention_mask is None else likelihoods * attention_mask).sum(dim=1)
 
     def responsibilities(
         self, points: Float[Tensor, "batch elements axes"]
@@ -58,11 +58,11 @@ class Mixture:
 
     def improved(self, points: Float[Tensor, "batch elements axes"], attention_mask: Mark = None) -> "Mixture":
         """After one step of expectation and maximization, which no set is less likely by."""
-        share = self.responsibilities(points)
+        responsibilities = self.responsibilities(points)
         if attention_mask is not None:
-            share = share * attention_mask[..., None]
-        count = share.sum(dim=1)  # (batch, clusters): points of each cluster
-        mean_of = (share / count.clamp(min=1e-10)[:, None]).mT  # (batch, clusters, elements)
+            responsibilities = responsibilities * attention_mask[..., None]
+        count = responsibilities.sum(dim=1)  # (batch, clusters): points of each cluster
+        mean_of = (responsibilities / count.clamp(min=1e-10)[:, None]).mT  # (batch, clusters, elements)
         means = mean_of @ points
         spread = (points[:, None] - means[:, :, None]).square()  # (batch, clusters, elements, axes)
         variances = (mean_of[..., None] * spread).sum(dim=2)
@@ -114,9 +114,9 @@ def fit_mixture(
         for _ in range(steps):
             fitted = fitted.improved(points, attention_mask)
         attempts.append(fitted)
-    likelihoods = [each.log_likelihood(points, attention_mask) for each in attempts]
+    likelihoods = [mixture.log_likelihood(points, attention_mask) for mixture in attempts]
     best, row = torch.stack(likelihoods).argmax(dim=0), torch.arange(len(points))
-    parts = zip(*((each.weights, each.means, each.deviations) for each in attempts), strict=True)
+    parts = zip(*((mixture.weights, mixture.means, mixture.deviations) for mixture in attempts), strict=True)
     return Mixture(*(torch.stack(part)[best, row] for part in parts))
 
 

@@ -50,47 +50,47 @@ def spans(source: str = "shakespeare", folder: str | os.PathLike | None = None) 
 
 def _stretches(all_speeches: list[Speech]) -> list[list[Speech]]:
     """Neighboring speeches that have `WORDS` words together; each speech is in one stretch."""
-    found: list[list[Speech]] = [[]]
+    stretches: list[list[Speech]] = [[]]
     length = 0
     for speech in all_speeches:
         words = len(speech.text.split()) + 1
-        if found[-1] and length + words > WORDS:
-            found.append([])
+        if stretches[-1] and length + words > WORDS:
+            stretches.append([])
             length = 0
-        found[-1].append(speech)
+        stretches[-1].append(speech)
         length += words
-    return found
+    return stretches
 
 
-def _who_says(stretch: list[Speech]) -> Question | None:
-    if len({speech.speaker for speech in stretch}) < SPEAKERS:
+def _who_says(speeches: list[Speech]) -> Question | None:
+    if len({speech.speaker for speech in speeches}) < SPEAKERS:
         return None
-    written = [f"{speech.speaker}: {' '.join(speech.text.split())}" for speech in stretch]
+    written = [f"{speech.speaker}: {' '.join(speech.text.split())}" for speech in speeches]
     context = "\n".join(written)
-    last_lines = [speech.text.split("\n")[-1] for speech in stretch]
+    last_lines = [speech.text.split("\n")[-1] for speech in speeches]
     askable = [i for i, line in enumerate(last_lines) if len(line.split()) in QUOTED and context.count(line) == 1]
     if not askable:
         return None
-    asked = askable[percentile(context) % len(askable)]
-    start = sum(len(speech) + 1 for speech in written[:asked])
-    return Question(f'Who says "{last_lines[asked]}"?', context, stretch[asked].speaker, start)
+    chosen = askable[percentile(context) % len(askable)]
+    start = sum(len(speech) + 1 for speech in written[:chosen])
+    return Question(f'Who says "{last_lines[chosen]}"?', context, speeches[chosen].speaker, start)
 
 
 def _xquad(folder: str | os.PathLike | None) -> Splits:
     path = find("xquad", "xquad.en.json.gz", folder)
     try:
         articles = json.loads(gzip.decompress(path.read_bytes()))["data"]
-        found = [
-            (number, Question(asked["question"], paragraph["context"], answer["text"], answer["answer_start"]))
+        questions = [
+            (number, Question(entry["question"], paragraph["context"], answer["text"], answer["answer_start"]))
             for number, article in enumerate(articles)
             for paragraph in article["paragraphs"]
-            for asked in paragraph["qas"]
-            for answer in asked["answers"][:1]
+            for entry in paragraph["qas"]
+            for answer in entry["answers"][:1]
         ]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not SQuAD's format ({error!r}); download it again") from None
-    for _, (question, context, answer, start) in found:
+    for _, (question, context, answer, start) in questions:
         if context[start : start + len(answer)] != answer:
             raise ValueError(f"{path}: the answer to {question!r} is not at character {start}; restore the file")
-    splits = split_by(lambda item: f"article {item[0]}", found, HELD_OUT)
+    splits = split_by(lambda item: f"article {item[0]}", questions, HELD_OUT)
     return Splits(*([question for _, question in split] for split in splits))

@@ -114,11 +114,11 @@ def shares(values: Mapping[str, Mapping[str, float]], *, title: str, alt: str, x
         for row, sizes in enumerate(values.values()):
             left = 0.0
             for part, color in zip(parts, PALETTE, strict=False):
-                share = 100 * sizes[part] / sum(sizes.values())
-                axes.barh(row, share, left=left, color=color, height=0.7)
-                words = f"{part}\n{share:.0f} %" if row == 0 else f"{share:.0f} %" if share >= 4 else ""
-                axes.text(left + share / 2, row, words, ha="center", va="center", color=words_on(color), fontsize=9.5)
-                left += share
+                percent = 100 * sizes[part] / sum(sizes.values())
+                axes.barh(row, percent, left=left, color=color, height=0.7)
+                label = f"{part}\n{percent:.0f} %" if row == 0 else f"{percent:.0f} %" if percent >= 4 else ""
+                axes.text(left + percent / 2, row, label, ha="center", va="center", color=words_on(color), fontsize=9.5)
+                left += percent
         axes.set_yticks(range(len(values)), list(values))
         axes.invert_yaxis()
         axes.set(xlabel=xlabel, xlim=(0, 100))
@@ -208,11 +208,11 @@ def _apart(heights: Sequence[float], room: int | float) -> list[float]:
     """Heights at least `room` apart, in the same order, and as near the wanted ones as can be."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     heaps: list[tuple[float, int]] = []  # each of labels that touch: its middle, how many
-    for each in order:
-        middle, count = heights[each], 1
+    for index in order:
+        middle, count = heights[index], 1
         while heaps and middle - heaps[-1][0] < room * (count + heaps[-1][1]) / 2:
             below, many = heaps.pop()
             middle, count = (middle * count + below * many) / (count + many), count + many
         heaps.append((middle, count))
-    placed = [middle + room * (place - (count - 1) / 2) for middle, count in heaps for place in range(count)]
-    return [placed[order.index(each)] for each in range(len(heights))]
+    placed = [middle + room * (rank - (count - 1) / 2) for middle, count in heaps for rank in range(count)]
+    return [placed[order.index(index)] for index in range(len(heights))]

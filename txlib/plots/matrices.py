@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any
 
@@ -56,7 +57,7 @@ def heatmap(
     with drawing():
         figure, (axes,) = panels(width=max(3.2, 1.6 + 0.7 * bool(bar) + size * width), height=1.3 + size * height)
         image = draw_cells(axes, matrix, numbers=numbers, diverging=diverging, span=span)
-        name_cells(axes, rows, columns, room=10 if size >= 0.9 else 2)
+        name_cells(axes, rows, columns, most_letters=10 if size >= 0.9 else 2)
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.set_title(title)
         if bar:
@@ -113,32 +114,31 @@ def mask(
     """Masks drawn as squares, side by side: filled where the query of that row may attend to the key of that column.
 
     Args:
-        masks: one mask, or several with the names to show. In place of a mask, its parts by name, the later ones on
+        masks: one mask, or several with the names to show. Instead of a mask, its parts by name, the later ones on
             top: parts of the same name have the same color in all squares.
         length: how many positions to draw.
     """
     named = {repr(masks): masks} if isinstance(masks, Mask) else masks
-    parts = {name: {"": each} if isinstance(each, Mask) else each for name, each in named.items()}
-    colors = {
-        part: PALETTE[place % 6] for place, part in enumerate(dict.fromkeys(p for each in parts.values() for p in each))
-    }
+    parts = {name: {"": mask} if isinstance(mask, Mask) else mask for name, mask in named.items()}
+    colors = {part: PALETTE[index % 6] for index, part in enumerate(dict.fromkeys(chain(*parts.values())))}
     marks = dict(zip(colors, MARKS * len(colors), strict=False))
     title = title or "Filled: the query may attend to the key"
     alt = alt or f"Who may attend to whom among {length} positions: " + "; ".join(
-        f"{name}: {reduce(or_, each.values()).pairs(length)} of {length * length} pairs" for name, each in parts.items()
+        f"{name}: {reduce(or_, masks.values()).pairs(length)} of {length * length} pairs"
+        for name, masks in parts.items()
     )
     with drawing():
         down, across, size = fit(len(parts), 1, 2.9, smallest=2.2, margin=0.6, gap=0)
         width, height = 0.6 + size * across, 0.4 + (size + 0.6) * down
         figure, all_axes = panels(len(parts), width=width, height=height, columns=across)
-        for number, (axes, (name, each)) in enumerate(zip(all_axes, parts.items(), strict=True)):
+        for number, (axes, (name, panel)) in enumerate(zip(all_axes, parts.items(), strict=True)):
             cells = torch.zeros(length, length)
-            for place, part in enumerate(each.values(), start=1):
-                cells[part.dense(length)[0, 0]] = place
-            palette = ListedColormap(["white", *(colors[part] for part in each)])
-            axes.pcolormesh(cells, vmin=0, vmax=len(each), cmap=palette, edgecolors="#d9d9d9", linewidth=0.4)
-            for place, label in enumerate(each, start=1):
-                row, column = (cells == place).nonzero().T + 0.5
+            for index, part in enumerate(panel.values(), start=1):
+                cells[part.dense(length)[0, 0]] = index
+            palette = ListedColormap(["white", *(colors[part] for part in panel)])
+            axes.pcolormesh(cells, vmin=0, vmax=len(panel), cmap=palette, edgecolors="#d9d9d9", linewidth=0.4)
+            for index, label in enumerate(panel, start=1):
+                row, column = (cells == index).nonzero().T + 0.5
                 look: dict[str, Any] = {"markersize": 0.25 * 72 * size / length, "color": words_on(colors[label])}
                 axes.plot(column, row, marker=marks[label], linestyle="none", **look)
             axes.set(aspect="equal", xlim=(0, length), ylim=(length, 0))
@@ -166,9 +166,9 @@ def draw_cells(
     image = axes.imshow(shown, vmin=lowest, vmax=limit, aspect="auto", cmap="RdBu_r" if diverging else SEQUENTIAL)
     axes.spines[:].set_visible(False)
     if numbers:
-        whole = bool((finite == finite.round()).all() and finite.size and finite.max() > 1)
+        whole_numbers = bool((finite == finite.round()).all() and finite.size and finite.max() > 1)
         for (row, column), value in np.ndenumerate(values):
-            text = f"{value:.0f}" if whole else f"{value:.2f}"
+            text = f"{value:.0f}" if whole_numbers else f"{value:.2f}"
             text = text.replace("0.", ".") if abs(value) < 1 else text
             text = text if np.isfinite(value) else "−∞"
             color = words_on(tuple(image.to_rgba(value))) if np.isfinite(value) else "black"
@@ -183,11 +183,11 @@ def _scale(figure: Figure, image: AxesImage, beside: Axes | list[Axes], label: s
     scale.ax.tick_params(length=0, labelsize=9)
 
 
-def name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None, room: int = 2) -> None:
-    """Names of rows and columns; those of columns stand upright if a line of one has more than `room` letters."""
+def name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None, most_letters: int = 2) -> None:
+    """Names of rows and columns; those of columns stand upright if a line of one has more than `most_letters`."""
     if columns is not None:
         longest = max(len(line) for name in columns for line in name.splitlines())
-        axes.set_xticks(range(len(columns)), columns, rotation=90 if longest > room else 0)
+        axes.set_xticks(range(len(columns)), columns, rotation=90 if longest > most_letters else 0)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=ROUND, integer=True))
     if rows is not None:
@@ -199,7 +199,7 @@ def name_cells(axes: Axes, rows: Sequence[str] | None, columns: Sequence[str] | 
 
 def _integer_ticks(axes: Axes, length: int) -> None:
     step = -(-length // 8)
-    places = torch.arange(0, length, step)
-    axes.set_xticks(places + 0.5, places.tolist())
-    axes.set_yticks(places + 0.5, places.tolist())
+    positions = torch.arange(0, length, step)
+    axes.set_xticks(positions + 0.5, positions.tolist())
+    axes.set_yticks(positions + 0.5, positions.tolist())
     axes.tick_params(length=0)
