@@ -33,6 +33,7 @@ _HOME = {
     "forbid": "authoring.declarations",
     "measured": "authoring.declarations",
     "mistake": "authoring.declarations",
+    "pool": "authoring.variants",
     "progress": "checking.progress",
     "variant": "authoring.variants",
 }

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from txgrade.author_cli import need_variant, release, validate
 from txgrade.terminal import new_app, run
 
 app = new_app(
@@ -22,94 +23,13 @@ NEARLY_ALL = 0.8  # of the submissions are late only where a deadline is wrong
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder that the grading run wrote.")]
 
 
+app.command()(release)
+app.command()(validate)
+
+
 def main() -> None:
     """Run the command `txgrade`."""
     run(app, "txgrade")
-
-
-@app.command()
-def release(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the exercises; by default exercises/ next to solutions/.")
-    ] = None,
-    variant: Annotated[
-        int | None, typer.Option(metavar="SEED", help="With other numbers, for a retake: also writes their source.")
-    ] = None,
-    due: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help='With --variant: when it is due, such as "2027-01-20 23:59"; else never.'),
-    ] = None,
-    withhold: Annotated[
-        bool, typer.Option("--withhold", help="Write no worked solution for learners; delete the one from before.")
-    ] = False,
-) -> None:
-    """Make exercises from their solutions.
-
-    A learner's notebook holds no answers, but recordings of what right and wrong answers give: its checks compare
-    with them.
-    """
-    from txgrade.authoring.release import release
-    from txgrade.authoring.retake import write_variant
-    from txgrade.text import plural
-
-    if due is not None and variant is None:
-        raise ValueError("--due is for a variant: the deadline of an exercise is due(…) in its source")
-    for source in sources:
-        if variant is not None:
-            source, values = write_variant(source, variant, due)
-            print(f"{source}: {', '.join(f'{name} = {value!r}' for name, value in values.items())}")
-        released = release(source, out, withhold=withhold)
-        print(f"{released.exercise}: {plural(released.tasks, 'task')}, {plural(released.points, 'point')}")
-        for warning in released.warnings:
-            print(f"  {warning}")
-
-
-@app.command()
-def validate(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(metavar="SOURCE…", help="e.g. solutions/03_attention.py, or a source notebook of nbgrader's."),
-    ],
-    mutants: Annotated[
-        bool, typer.Option("--mutants", help="Instead: change the reference as people slip; does each check notice?")
-    ] = False,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="With --mutants: also write every mutant there.")
-    ] = None,
-) -> None:
-    """Prove exercises before learners are graded by them.
-
-    The reference gets all points on 5 seeds, alternatives pass, each mistake is told its sentence, the stub gets
-    nothing; and the reference passes in the sandbox that grades. Exit status 1: some source has a problem.
-    """
-    if mutants:
-        from txgrade.authoring.mutants import report
-
-        raise typer.Exit(report(sources, json))
-    if json:
-        raise ValueError("--json is for txgrade validate --mutants")
-    from txgrade.authoring.exercise import ExerciseError
-    from txgrade.authoring.validate import validate
-    from txgrade.judging.rehearsal import rehearse
-    from txgrade.text import plural
-
-    problems = []
-    for source in sources:
-        try:
-            validation = validate(source)
-        except ExerciseError as reason:
-            problems += str(reason).splitlines()
-            continue
-        tasks, points = len(validation.assignment.tasks), validation.assignment.points
-        print(f"{source}: {plural(tasks, 'task')}, {plural(points, 'point')}")
-        print("  " + validation.table().replace("\n", "\n  "))
-        wrong = validation.problems or rehearse(validation.assignment)
-        problems += [f"{validation.assignment.name}: {problem}" for problem in wrong]
-    for problem in problems:
-        print(f"txgrade: {problem}", file=sys.stderr)
-    if problems:
-        raise typer.Exit(1)
 
 
 @app.command()
@@ -217,6 +137,12 @@ def grade(
     ] = None,
     submissions: Annotated[Path | None, typer.Option(help="Folder of NAME.ipynb, or of NAME/anything.ipynb.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for grades, pages and the gradebook.")] = None,
+    variant: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="That variant of the assignment, for a retake.")
+    ] = None,
+    due: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --variant: when it was due, as at its release; else never.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at once; by default two more than cores.")] = None,
     seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
     on_seeds: Annotated[
@@ -254,6 +180,7 @@ def grade(
         options = {"--assignment": assignment, "--submissions": submissions, "--out": out}
         missing = next(option for option, value in options.items() if value is None)
         raise ValueError(f"txgrade grade needs {missing}; see txgrade grade --help")
+    need_variant(due, variant)
     with stopping("stopped. What is graded is kept; the same command goes on."):
         from txgrade.running.workspace import workspace
         from txgrade.sandbox import probe
@@ -270,6 +197,8 @@ def grade(
                 assignment,
                 submissions,
                 out,
+                variant=variant,
+                due=due,
                 jobs=jobs,
                 scheduler=scheduler,
                 network=Network(tls_ca_file, tls_cert, tls_key, trust_network),

@@ -57,6 +57,7 @@ class Assignment:
     stubs: dict[str, str] = field(default_factory=dict)  # the released source of each solution cell, by grade_id
     # What its cells read (see `txgrade.authoring.data`): each path as they name it, and where the file is.
     data: tuple[tuple[str, Path], ...] = ()
+    variant: int | None = None  # its number, if it is a variant of what its file holds
 
     @property
     def points(self) -> int | float:

@@ -10,6 +10,7 @@ from txgrade.text import stub_digest
 SOLUTION, HIDDEN_TESTS, MARK_SCHEME = "SOLUTION", "HIDDEN TESTS", "MARK SCHEME"
 # A line that is a comment with a mark's words and nothing else, as nbgrader's authors write them too.
 MARK = re.compile(r"\s*(?:#+|<!--)\s*(?P<which>BEGIN|END) (?P<region>SOLUTION|HIDDEN TESTS|MARK SCHEME)\s*(?:-->)?\s*")
+HEADING = re.compile(r"^#+ *Task[^·]*·(?P<title>.*)$", re.MULTILINE)  # of a task's prompt
 WRITTEN_STUB = "Your answer here."
 STUBS = (f'NotImplementedError("{STUB}")', WRITTEN_STUB)
 

@@ -3,11 +3,13 @@
 import ast
 import math
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from txgrade.authoring.cells import (
+    HEADING,
     MARK_SCHEME,
     SOLUTION,
     has_region,
@@ -23,10 +25,10 @@ from txgrade.authoring.cells import (
 )
 from txgrade.authoring.data import Data, find_data
 from txgrade.authoring.declarations import read_due
-from txgrade.authoring.variants import settle, variant_of
+from txgrade.authoring.variants import Variants, settle
+from txgrade.records.lateness import deadline
 
 GRADE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also what a notebook's cell id may be
-HEADING = re.compile(r"^#+ *Task[^·]*·(?P<title>.*)$", re.MULTILINE)
 
 
 class ExerciseError(ValueError):
@@ -76,7 +78,8 @@ class Exercise:
     tasks: tuple[Task, ...]  # those with a check
     written: tuple[Written, ...] = ()
     data: Data = ()  # files and folders that its cells read
-    variant: int | None = None  # the seed of its numbers, where it is a variant of another exercise
+    variant: int | None = None  # its number, if it is a variant
+    variants: Variants = Variants()  # all that there are
     due: dict | None = None  # the rule for late submissions (see `txgrade.authoring.declarations.due`)
 
     @property
@@ -91,8 +94,13 @@ class Exercise:
         return {task.id: task for task in self.tasks}[id]
 
 
-def read_exercise(path: Path | str) -> Exercise:
-    """Read a source, py:percent or a notebook.
+def read_exercise(
+    path: Path | str, variant: int | None = None, *, dealt: bool = False, due: str | None = None
+) -> Exercise:
+    """Read a source, py:percent or a notebook; with `variant`, that variant of it.
+
+    A variant's name and title contain its number, unless it is `dealt`, one of several that are graded together. The
+    source's deadline is past by then: a variant that is not dealt has none, or is `due` then, by the same rule.
 
     Raises:
         FileNotFoundError: no such file.
@@ -107,29 +115,31 @@ def read_exercise(path: Path | str) -> Exercise:
         notebook = jupytext.read(path, fmt="py:percent" if path.suffix == ".py" else None)
     except Exception as reason:
         raise ExerciseError(path.stem, [f"can't be read as a notebook: {reason}"]) from reason
-    return _Reader(path, notebook).read()
+    return _Reader(path, notebook, variant, dealt, due).read()
 
 
 class _Reader:
     """Reads one source and gathers every problem, so that an author sees all of them at once."""
 
-    def __init__(self, path: Path, notebook: Any):
-        self.path, self.notebook = path, notebook
+    def __init__(self, path: Path, notebook: Any, variant: int | None, dealt: bool, due: str | None):
+        self.path, self.notebook, self.variant = path, notebook, variant
+        self.name, self.addition, self.due = path.stem, "", due  # the addition is to the title
+        if variant is not None and not dealt:
+            self.name, self.addition = variant_name(path.stem, variant), f" · variant {variant}"
         self.problems: list[str] = []
 
     def read(self) -> Exercise:
-        cells = self.notebook.cells
-        for number, cell in enumerate(cells, 1):
+        for number, cell in enumerate(self.notebook.cells, 1):
             if broken := cell.metadata.get("incorrectly_encoded_metadata"):  # as jupytext calls it
                 self.problems.append(f"cell {number}: the text after its # %% is not JSON: {broken}")
             if cell.cell_type == "code":
                 self._syntax(cell, f"cell {number}")
             elif not is_answer(cell):
                 self._marks(cell, f"cell {number}")
-        if not self.problems:
-            self.problems += settle(self.notebook, self.path.stem)[1]
+        variants = Variants() if self.problems else self._settle()
         if self.problems:
-            raise ExerciseError(self.path.stem, self.problems)
+            raise ExerciseError(self.name, self.problems)
+        cells = self.notebook.cells
         seed = self._seed()
         self._ids()
         answers = {
@@ -159,9 +169,9 @@ class _Reader:
         data, wrong = find_data(self.notebook, self.path)
         self.problems += wrong
         if self.problems:
-            raise ExerciseError(self.path.stem, self.problems)
+            raise ExerciseError(self.name, self.problems)
         return Exercise(
-            self.path.stem,
+            self.name,
             title,
             self.path,
             seed,
@@ -169,9 +179,24 @@ class _Reader:
             tuple(tasks),
             tuple(written),
             data,
-            variant_of(cell.metadata for cell in cells),
+            self.variant,
+            variants,
             due,
         )
+
+    def _settle(self) -> Variants:
+        """Put the variant into the notebook; its recordings are made on another public seed."""
+        settled = settle(self.notebook, self.variant)
+        self.problems += settled.problems
+        if self.variant is not None:
+            for cell in self.notebook.cells:
+                if is_parameters(cell):
+                    cell.metadata["variant"] = self.variant
+                    seed = zlib.crc32(variant_name(self.path.stem, self.variant).encode())
+                    cell.source = re.sub(r"^(seed\s*=\s*)\d+", rf"\g<1>{seed}", cell.source, flags=re.M)
+            first = next(cell for cell in self.notebook.cells if cell.cell_type == "markdown")
+            first.source = re.sub(r"^(# .+)$", rf"\1{self.addition}", first.source, count=1, flags=re.M)
+        return settled.variants
 
     def _syntax(self, cell: Any, where: str) -> None:
         try:
@@ -321,7 +346,14 @@ class _Reader:
 
     def _due(self) -> dict | None:
         try:
-            return read_due(cell.source for cell in self.notebook.cells if is_mistakes(cell))
+            rule = read_due(cell.source for cell in self.notebook.cells if is_mistakes(cell))
+            if self.name == self.path.stem or self.due is None:
+                return rule if self.name == self.path.stem else None
+            if rule is None:
+                raise ValueError(f"--due {self.due}: its source has no due(…) whose rule would hold")
+            rule |= {"when": self.due}
+            deadline(rule)
+            return rule
         except ValueError as reason:
             self.problems.append(str(reason))
             return None
@@ -332,6 +364,11 @@ class _Reader:
         points = sum(task.points for task in tasks)
         if total is not None and total != points:
             self.problems.append(f"the title cell says {total:g} points, the check cells give {points:g} together")
+
+
+def variant_name(exercise: str, variant: int) -> str:
+    """Return the name of an exercise's variant."""
+    return f"{exercise}_variant_{variant}"
 
 
 def _task_title(prompt: str, otherwise: str) -> str:

@@ -19,7 +19,9 @@ from txgrade.evidence.recordings import compared, share
 FRESH_SEEDS = tuple(range(101, 121))
 
 
-def hardcoded_shares(path: Path | str, *, timeout: int | float = 600) -> dict[str, list[dict]]:
+def hardcoded_shares(
+    path: Path | str, *, variant: int | None = None, timeout: int | float = 600
+) -> dict[str, list[dict]]:
     """Return what hard-coded public values earn, by task: `{"seed", "how", "share", "value"}` of each table
     that earns anything.
 
@@ -28,7 +30,7 @@ def hardcoded_shares(path: Path | str, *, timeout: int | float = 600) -> dict[st
     Raises:
         RecordingError: where the source's own code fails.
     """
-    return in_fresh_process("txgrade.authoring.hardcoding", path, {"seeds": FRESH_SEEDS}, timeout)
+    return in_fresh_process("txgrade.authoring.hardcoding", path, {"seeds": FRESH_SEEDS}, timeout, variant)
 
 
 def hardcoding_problems(earning: list[dict]) -> list[str]:
@@ -178,7 +180,7 @@ def _key(args: tuple, kwargs: dict) -> str:
 def _main(request: str, answer: str) -> None:
     arguments = json.loads(Path(request).read_text())
     try:
-        result: Any = _try_all(read_exercise(arguments["path"]), arguments["seeds"])
+        result: Any = _try_all(read_exercise(arguments["path"], arguments["variant"]), arguments["seeds"])
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

@@ -289,7 +289,7 @@ def _main(request: str, answer: str) -> None:
     arguments = json.loads(Path(request).read_text())
     torch.set_num_threads(1)
     try:
-        result: Any = _search(read_exercise(arguments["path"]), arguments["seed"])
+        result: Any = _search(read_exercise(arguments["path"], arguments["variant"]), arguments["seed"])
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

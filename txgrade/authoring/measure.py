@@ -25,7 +25,12 @@ class NotFinite(ValueError):
 
 
 def measure(
-    path: Path | str, requests: list[dict], *, timeout: int | float = 600, memory_mb: int = MEMORY
+    path: Path | str,
+    requests: list[dict],
+    *,
+    variant: int | None = None,
+    timeout: int | float = 600,
+    memory_mb: int = MEMORY,
 ) -> list[dict]:
     """Return the fraction of the points, 0 to 1, and a sentence or "", for each `{"task", "seed", "bundle"}`.
 
@@ -37,7 +42,7 @@ def measure(
     Raises:
         RecordingError: the source's own code fails.
     """
-    run = partial(in_fresh_process, "txgrade.authoring.measure", path, timeout=timeout)
+    run = partial(in_fresh_process, "txgrade.authoring.measure", path, timeout=timeout, variant=variant)
     try:
         return run({"requests": requests, "memory_mb": memory_mb})
     except RecordingError:
@@ -72,7 +77,7 @@ def measured_shares(
         for bundle in task_bundles
         if not bundle["error"]
     ]
-    shares = iter(measure(exercise.path, requests) if requests else ())
+    shares = iter(measure(exercise.path, requests, variant=exercise.variant) if requests else ())
     failed = {"share": 0.0, "sentence": "Its check ends in an error."}
     return {
         key: [failed if bundle["error"] else next(shares) for bundle in task_bundles]
@@ -173,7 +178,7 @@ def bound_memory(memory_mb: int | float) -> None:
 def _main(request: str, answer: str) -> None:
     arguments = json.loads(Path(request).read_text())
     try:
-        exercise = read_exercise(arguments["path"])
+        exercise = read_exercise(arguments["path"], arguments["variant"])
         functions = author_declarations(exercise, reference_names(exercise, exercise.seed)).measured
         bound_memory(arguments["memory_mb"])
         result: Any = [_measured(functions[each["task"]], each) for each in arguments["requests"]]

@@ -389,7 +389,9 @@ def _main(request: str, answer: str) -> None:
     arguments = json.loads(Path(request).read_text())
     try:
         recordings = {recording["id"]: recording for recording in arguments["recordings"]}
-        result: Any = _try_all(read_exercise(arguments["path"]), recordings, Path(arguments["progress"]))
+        result: Any = _try_all(
+            read_exercise(arguments["path"], arguments["variant"]), recordings, Path(arguments["progress"])
+        )
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

@@ -10,8 +10,12 @@ from txgrade.authoring.nbgrader import read_nbgrader
 from txgrade.authoring.notebooks import plain_notebook
 
 
-def read_assignment(path: Path | str) -> Assignment:
+def read_assignment(
+    path: Path | str, variant: int | None = None, *, dealt: bool = False, due: str | None = None
+) -> Assignment:
     """Read what is to be graded: an exercise of ours (`solutions/NN_name.py`), or a source notebook of nbgrader's.
+
+    With `variant` it is that variant of an exercise (see `read_exercise`).
 
     Raises:
         FileNotFoundError: no such file.
@@ -19,8 +23,10 @@ def read_assignment(path: Path | str) -> Assignment:
     """
     path = Path(path)
     if path.suffix == ".ipynb" and _is_nbgraders(path):
+        if variant is not None:
+            raise ExerciseError(path.stem, ["is nbgrader's, and has no variants: leave out --variant or --secret"])
         return read_nbgrader(path)
-    return _from_exercise(read_exercise(path))
+    return _from_exercise(read_exercise(path, variant, dealt=dealt, due=due))
 
 
 def _from_exercise(exercise: Exercise) -> Assignment:
@@ -57,10 +63,11 @@ def _from_exercise(exercise: Exercise) -> Assignment:
         exercise.path,
         notebook,
         tuple(tasks),
-        digest(*everything, *digest_of(exercise.data)),
+        digest(*everything, *digest_of(exercise.data), *[str(exercise.due)] * (exercise.variant is not None)),
         due=exercise.due,
         stubs=stubs,
         data=exercise.data,
+        variant=exercise.variant,
     )
 
 

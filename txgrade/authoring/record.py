@@ -39,9 +39,14 @@ class RecordingError(RuntimeError):
 
 
 def record_evidence(
-    path: Path | str, seeds: list[int], hidden_seeds: list[int] | None = None, *, timeout: int | float = 600
+    path: Path | str,
+    seeds: list[int],
+    hidden_seeds: list[int] | None = None,
+    *,
+    variant: int | None = None,
+    timeout: int | float = 600,
 ) -> dict:
-    """Return the evidence of an exercise's answers on each seed, made in a fresh process.
+    """Return the evidence of the answers of an exercise, or of a variant of it, on each seed, made in a fresh process.
 
     On the `hidden_seeds` the checks run with their hidden tests, which a released notebook doesn't have.
     Returns `{"open": {"0": {"reference": {task: bundle}, "known": [{"task", "sentence" | None, "bundle"}]}},
@@ -55,10 +60,12 @@ def record_evidence(
         RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
     """
     request = {"open": seeds, "hidden": hidden_seeds or []}
-    return in_fresh_process("txgrade.authoring.record", path, request, timeout)
+    return in_fresh_process("txgrade.authoring.record", path, request, timeout, variant)
 
 
-def in_fresh_process(module: str, path: Path | str, arguments: dict, timeout: int | float) -> Any:
+def in_fresh_process(
+    module: str, path: Path | str, arguments: dict, timeout: int | float, variant: int | None = None
+) -> Any:
     """Have `python -m module` work on a source: JSON in, JSON out, its folder as in the course.
 
     Raises:
@@ -66,7 +73,7 @@ def in_fresh_process(module: str, path: Path | str, arguments: dict, timeout: in
     """
     with tempfile.TemporaryDirectory() as folder:
         request, answer = Path(folder, "request.json"), Path(folder, "answer.json")
-        request.write_text(json.dumps({"path": str(Path(path).resolve()), **arguments}))
+        request.write_text(json.dumps({"path": str(Path(path).resolve()), "variant": variant, **arguments}))
         command = [sys.executable, "-m", module, str(request), str(answer)]
         try:
             run = subprocess.run(
@@ -89,8 +96,7 @@ def in_fresh_process(module: str, path: Path | str, arguments: dict, timeout: in
     return result
 
 
-def _record(path: Path, seeds: list[int], hidden_seeds: list[int]) -> dict:
-    exercise = read_exercise(path)
+def _record(exercise: Exercise, seeds: list[int], hidden_seeds: list[int]) -> dict:
     result: dict = {"open": {}, "hidden": {}}
     for key, hidden in ("open", False), ("hidden", True):
         for seed in seeds if key == "open" else hidden_seeds:
@@ -327,7 +333,7 @@ def _execute(source: str, name: str, namespace: dict, body: ast.Module | None = 
 def _main(request: str, answer: str) -> None:
     arguments = json.loads(Path(request).read_text())
     try:
-        result = _record(Path(arguments["path"]), arguments["open"], arguments["hidden"])
+        result = _record(read_exercise(arguments["path"], arguments["variant"]), arguments["open"], arguments["hidden"])
     except RecordingError as reason:
         result = {"failure": str(reason)}
     Path(answer).write_text(json.dumps(result))

@@ -24,12 +24,22 @@ class Released:
     tasks: int
     points: int | float
     warnings: tuple[str, ...] = ()
+    varied: str = ""  # what a variant has, e.g. "WIDTH = 8"
 
 
 def release(
-    source: Path | str, out: Path | str | None = None, *, run_solution: bool = True, withhold: bool = False
+    source: Path | str,
+    out: Path | str | None = None,
+    *,
+    variant: int | None = None,
+    due: str | None = None,
+    run_solution: bool = True,
+    withhold: bool = False,
 ) -> Released:
     """Write `exercises/exercise_NN_name.ipynb` for learners, and the executed `solutions/NN_name.ipynb` at the source.
+
+    With `variant` it is that variant of the exercise, for everybody, and `due` its deadline; its files' names have its
+    number.
 
     Without `out`, the exercise goes to the folder `exercises` next to the source's folder. Nothing is written
     unless everything is right; the same source gives the same bytes. With `withhold` there is no executed solution, and
@@ -42,14 +52,14 @@ def release(
             under 3 mistakes; the file that would be overwritten holds a learner's answers.
     """
     source = Path(source)
-    exercise = read_exercise(source)
+    exercise = read_exercise(source, variant, due=due)
     target = (Path(out) if out else source.parent.resolve().parent / "exercises") / released_name(exercise.name)
     if target.resolve() == source.resolve() or target.parent.resolve() == source.parent.resolve():
         raise ExerciseError(exercise.name, [f"the exercise would be written next to its solution, in {target.parent}"])
     _need_no_answers(exercise, target)
     recordings, warnings = make_recordings(exercise)
     learner = learner_notebook(exercise, recordings)
-    shown = source.with_suffix(".ipynb")
+    shown = source.with_name(f"{exercise.name}.ipynb")
     way = os.path.relpath(target.resolve(), shown.parent.resolve()).replace(os.sep, "/")
     solution = solution_notebook(exercise, recordings, way) if run_solution and not withhold else None
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -65,6 +75,7 @@ def release(
         len(exercise.tasks) + len(exercise.written),
         exercise.points,
         tuple(warnings),
+        exercise.variants.words(variant) if variant is not None else "",
     )
 
 
@@ -79,7 +90,7 @@ def _need_no_answers(exercise: Exercise, target: Path) -> None:
 def make_recordings(exercise: Exercise) -> tuple[dict, list[str]]:
     """Run the reference and every known answer on the public seed; refuse what can't be released."""
     try:
-        result = record_evidence(exercise.path, [exercise.seed])
+        result = record_evidence(exercise.path, [exercise.seed], variant=exercise.variant)
         run = result["open"][str(exercise.seed)]
         shares = measured_shares(exercise, result["measured"], {exercise.seed: run})
     except RecordingError as reason:

@@ -8,7 +8,7 @@ from typing import Any
 
 from txgrade import notebook_runner
 from txgrade.authoring.assignment import Assignment, rebuild, solved
-from txgrade.authoring.exercise import ExerciseError, Task, read_exercise
+from txgrade.authoring.exercise import Exercise, ExerciseError, Task, read_exercise
 from txgrade.authoring.hardcoding import hardcoded_shares, hardcoding_problems
 from txgrade.authoring.library_calls import library_calls, library_problems
 from txgrade.authoring.measure import measured_shares
@@ -43,8 +43,8 @@ class TaskReport:
         return not self.problems
 
 
-def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[TaskReport]:
-    """Prove an exercise: reference and alternatives right, each mistake caught, the stub worth nothing.
+def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS, *, variant: int | None = None) -> list[TaskReport]:
+    """Prove an exercise or a variant: reference and alternatives right, each mistake caught, the stub worth nothing.
 
     Hidden tests are included, as the grader runs them. On the public seed each mistake must also be told its own
     sentence, by the recordings that a learner's notebook holds. Of a measured task the reference is worth all points
@@ -55,24 +55,33 @@ def prove(source: Path | str, seeds: tuple[int, ...] = OTHER_SEEDS) -> list[Task
         ExerciseError: the source's form is wrong, or it counts costs where an answer can reach the counter.
         RecordingError: its own code fails.
     """
-    exercise = read_exercise(source)
-    public = exercise.seed
-    result = record_evidence(exercise.path, [public], sorted({public, *seeds}))
+    exercise = read_exercise(source, variant)
+    result = record_evidence(exercise.path, [exercise.seed], sorted({exercise.seed, *seeds}), variant=variant)
     if result["counters"]:
         raise ExerciseError(exercise.name, result["counters"])
+    lookups = hardcoded_shares(exercise.path, variant=variant)
+    library = library_calls(exercise.path, variant=variant)
+    reports = []
+    for report in evidence_reports(exercise, result):
+        if report.task not in result["measured"]:
+            more = [*hardcoding_problems(lookups[report.task]), *library_problems(library.get(report.task, []))]
+            report = replace(report, problems=(*report.problems, *more))
+        reports.append(report)
+    return reports
+
+
+def evidence_reports(exercise: Exercise, result: dict) -> list[TaskReport]:
+    """Return what the evidence of an exercise says of each task; `result` is what `record_evidence` returned."""
+    public = exercise.seed
     opened, hidden = result["open"][str(public)], {int(seed): run for seed, run in result["hidden"].items()}
     recordings = {each["id"]: each for each in recordings_of(exercise, opened, public, result["measured"])["tasks"]}
     shares = measured_shares(exercise, result["measured"], hidden)
-    lookups = hardcoded_shares(exercise.path)
-    library = library_calls(exercise.path)
     reports = []
     for task in exercise.tasks:
         if task.id in result["measured"]:
             report = _measured(task, opened, {seed: shares[task.id, seed] for seed in hidden})
         else:
             report = _compared(task, opened, hidden, recordings[task.id])
-            more = [*hardcoding_problems(lookups[task.id]), *library_problems(library.get(task.id, []))]
-            report = replace(report, problems=(*report.problems, *more))
         stub = verdict_of(recordings[task.id], result["stub"][task.id])
         problems = [*report.problems, *stub_problems(result["stub"][task.id]), *result["leaks"][task.id]]
         problems += [
@@ -183,8 +192,8 @@ class Validation:
         return "\n".join(lines + [f"marked by a person: {', '.join(by_hand)}"] * bool(by_hand))
 
 
-def validate(source: Path | str) -> Validation:
-    """Prove a source: the reference gets all points, the stub none; of an exercise of ours, what `verify` proves too.
+def validate(source: Path | str, variant: int | None = None) -> Validation:
+    """Prove a source or a variant of it: the reference gets all points, the stub none; and what `prove` proves.
 
     A source of nbgrader's has neither known mistakes nor seeds: its tests run once on its own solutions, and once
     on the released stubs.
@@ -193,11 +202,11 @@ def validate(source: Path | str) -> Validation:
         FileNotFoundError: no such source.
         ExerciseError: its form is wrong, or its own code fails.
     """
-    assignment = read_assignment(source)
+    assignment = read_assignment(source, variant)
     if assignment.tasks and all(task.kind in ("tests", "written") for task in assignment.tasks):
         return Validation(assignment, tuple(_tested(assignment)))
     try:
-        return Validation(assignment, tuple(prove(source)))
+        return Validation(assignment, tuple(prove(source, variant=variant)))
     except RecordingError as reason:
         raise ExerciseError(assignment.name, [f"the reference fails: {reason}"]) from reason
 

@@ -1,49 +1,104 @@
-"""Other numbers for a retake: what of an exercise may vary, as its source declares it, and how a value is put in.
+"""Variants of an exercise: what in it may vary, as its source declares it, and how one variant is put in.
 
-A cell tagged `variant` declares names: `BASE = variant(10_000, 500, 2_000)`. Code uses them as they are; a prompt, a
-docstring or a comment says `{{BASE}}`, `{{BASE:,}}` for a format, `{{HEADS:words}}` for a number in words, and
-`{{HEADS - 1}}` for what follows from it. The first value is the exercise's own; a variant has one of the others (see
-`retake`).
+A cell tagged `variant` declares constants, `BASE = variant(10_000, 500, 2_000)`, and pools of tasks,
+`pool("mask-causal", "mask-window")`. Code uses the constants as they are; a prompt, a docstring or a comment says
+`{{BASE}}`, `{{BASE:,}}` for a format, `{{HEADS:words}}` for a number in words, and `{{HEADS - 1}}` for what follows
+from it.
+
+The exercise itself has the first of everything. A variant is a number: 0 has the first of everything as well, the
+next ones the second, the third, and so on; after these come all other combinations. In a variant the constants are
+written into the code as literals, so an answer that names them is right in no other copy of the exercise.
 """
 
 import ast
+import math
 import re
-import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
+
+from txgrade.authoring.choices import Choice, read_choices, with_values
+from txgrade.authoring.literals import with_literals
+from txgrade.authoring.pools import deal_pools
 
 PLACE = re.compile(r"\{\{(?P<value>[\w +\-*/()]*[A-Za-z_][\w +\-*/()]*)(?P<format>:[^{}\n]*)?\}\}")
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 ARITHMETIC = (ast.Expression, ast.BinOp, ast.operator, ast.UnaryOp, ast.USub, ast.Constant, ast.Name, ast.Load)
-FORM = "a cell tagged `variant` holds lines like WINDOW = variant(8, 12, 16), of different constants, and nothing else"
 
 
 def variant(first: Any, *others: Any) -> Any:
-    """Declare the values that a name of an exercise may have: the first as it is, one of the others in a variant."""
+    """Declare the values that a name of an exercise may have: the first in the exercise itself, any in a variant."""
     return first
 
 
+def pool(first: str, *others: str) -> None:
+    """Declare alternative tasks by their grade_ids: the first is in the exercise itself, any one in a variant."""
+
+
 @dataclass(frozen=True)
-class Choice:
-    """One line of a `variant` cell: `names = variant(value, …)`, or one value that stays."""
+class Variants:
+    """All variants of an exercise, by number.
 
-    names: tuple[str, ...]
-    sources: tuple[str, ...]  # each value, as it is written
-    place: tuple[int, int]  # the range of the right-hand side in the cell
+    >>> choices = read_choices("A = variant(1, 2, 3)\\npool('x', 'y')")
+    >>> [Variants(tuple(choices)).indices(number) for number in range(6)]
+    [(0, 0), (1, 1), (2, 0), (0, 1), (1, 0), (2, 1)]
+    """
 
-    def of(self, exercise: str, seed: int | None) -> str:
-        """Return the value in a variant: never the first where there are others, and with `seed + 1` the next one."""
-        if seed is None or len(self.sources) == 1:
-            return self.sources[0]
-        others = self.sources[1:]
-        return others[(seed + zlib.crc32(f"{exercise}/{self.names}".encode())) % len(others)]
+    choices: tuple[Choice, ...] = ()
 
-    def bound(self, source: str) -> dict[str, Any]:
-        """Return the names with what a value gives them."""
-        value = ast.literal_eval(source)
-        return {self.names[0]: value} if len(self.names) == 1 else dict(zip(self.names, value, strict=True))
+    @cached_property
+    def count(self) -> int:
+        """How many there are, the exercise's own values included."""
+        return math.prod(self._sizes)
+
+    @cached_property
+    def diagonal(self) -> int:
+        """How many of the first ones differ from each other wherever they can; together they have every value."""
+        return max(self._sizes, default=1)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [len(choice.options) for choice in self.choices]
+
+    def indices(self, number: int) -> tuple[int, ...]:
+        """Return which option of each choice a variant has."""
+        longest = self._sizes.index(self.diagonal) if self.choices else 0
+        number, common = divmod(number, self.diagonal)
+        indices = []
+        for index, size in enumerate(self._sizes):
+            offset = 0
+            if index != longest:
+                number, offset = divmod(number, size)
+            indices.append((common + offset) % size)
+        return tuple(indices)
+
+    def number(self, indices: tuple[int, ...]) -> int:
+        """Return the variant that has these options."""
+        longest = self._sizes.index(self.diagonal) if self.choices else 0
+        common = indices[longest] if self.choices else 0
+        number = 0
+        for index, size in reversed(list(enumerate(self._sizes))):
+            if index != longest:
+                number = number * size + (indices[index] - common) % size
+        return number * self.diagonal + common
+
+    def moved(self, number: int, by: int) -> int:
+        """Return the variant whose options lie as far behind a variant's as those of `by` behind the first ones."""
+        both = zip(self.indices(number), self.indices(by), self._sizes, strict=True)
+        return self.number(tuple((index + more) % size for index, more, size in both))
+
+    def words(self, number: int) -> str:
+        """Return what a variant has, for an author: `WIDTH = 8, task mask-window`."""
+        return ", ".join(map(Choice.words, self.choices, self.indices(number)))
+
+
+@dataclass
+class Settled:
+    """What was found while a variant was put into a notebook."""
+
+    variants: Variants = Variants()
+    problems: list[str] = field(default_factory=list)
 
 
 def is_variant(cell: Any) -> bool:
@@ -51,96 +106,95 @@ def is_variant(cell: Any) -> bool:
     return "variant" in cell.metadata.get("tags", [])
 
 
-def settle(notebook: Any, exercise: str, seed: int | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Put one variant's values into a notebook of an exercise, in its cells and in its prompts.
+def settle(notebook: Any, number: int | None = None) -> Settled:
+    """Put one variant into the notebook of a source, in its cells and in its prompts.
 
-    Returns the names that really had a choice, with their values, and what is wrong. Without a `seed`, each has its
-    first value.
+    Without a `number`, each name stays and has its first value. With one, literals stand where the names were.
     """
+    settled = Settled()
+    cells = [(position, cell) for position, cell in enumerate(notebook.cells, 1) if is_variant(cell)]
+    declared: list[tuple[Any, list[Choice]]] = []
+    for position, cell in cells:
+        try:
+            declared.append((cell, read_choices(cell.source)))
+        except ValueError as reason:
+            settled.problems.append(f"cell {position}: {reason}")
+    choices = [choice for _, in_cell in declared for choice in in_cell]
+    settled.variants = Variants(tuple(choice for choice in choices if len(choice.options) > 1))
+    if number is not None and not 0 <= number < settled.variants.count:
+        settled.problems.append(_no_such(number, settled.variants))
+    if settled.problems or not choices:
+        return settled
+    indices = dict(zip(map(id, settled.variants.choices), settled.variants.indices(number or 0), strict=True))
+    chosen = {id(choice): indices.get(id(choice), 0) for choice in choices}
+    for cell, in_cell in declared:
+        cell.source = with_values(cell.source, [(choice, chosen[id(choice)]) for choice in in_cell], number is None)
     values: dict[str, Any] = {}
-    drawn: dict[str, Any] = {}
+    literals: dict[str, str] = {}
+    for choice in choices:
+        values |= choice.values(chosen[id(choice)])
+        literals |= choice.literals(chosen[id(choice)]) if len(choice.options) > 1 else {}
+    settled.problems += _in_cells(notebook, partial(_fill_places, values=values))
+    if number is not None and not settled.problems:
+        settled.problems += _in_cells(notebook, partial(_put_literals, literals=literals))
+    pools = [(choice, chosen[id(choice)]) for choice in choices if not choice.names]
+    settled.problems += deal_pools(notebook, pools)
+    notebook.cells = [cell for cell in notebook.cells if not is_variant(cell) or _has_code(cell.source)]
+    return settled
+
+
+def _no_such(number: int, variants: Variants) -> str:
+    if variants.count == 1:
+        return (
+            "nothing in it varies, so there is no variant of it. Say what may vary in a cell tagged `variant`, "
+            "e.g. WINDOW = variant(8, 12, 16): see docs/exercises.md, Variants"
+        )
+    first = f"; 1 to {variants.diagonal - 1} differ most from the exercise itself" if variants.diagonal > 2 else ""
+    return f"has no variant {number}: choose a whole number from 0 to {variants.count - 1}{first}"
+
+
+def _in_cells(notebook: Any, change: Callable[[Any], None]) -> list[str]:
+    """Change each cell; return what is wrong, by cell."""
     problems = []
-    declared = [(number, cell) for number, cell in enumerate(notebook.cells, 1) if is_variant(cell)]
-    for number, cell in declared:
+    for position, cell in enumerate(notebook.cells, 1):
         try:
-            choices = _choices(cell.source)
+            change(cell)
         except ValueError as reason:
-            problems.append(f"cell {number}: {reason}")
-            continue
-        picked = [(choice, choice.of(exercise, seed)) for choice in choices]
-        for choice, source in picked:
-            values |= choice.bound(source)
-            drawn |= choice.bound(source) if len(choice.sources) > 1 else {}
-        cell.source = _written(cell.source, picked)
-    for number, cell in enumerate(notebook.cells if declared and not problems else (), 1):
-        spelled = partial(_spelled, values=values, code=cell.cell_type == "code")
-        try:
-            cell.source = PLACE.sub(spelled, cell.source)
-        except ValueError as reason:
-            problems.append(f"cell {number}: {reason}")
-    return drawn, problems
+            problems.append(f"cell {position}: {reason}")
+    return problems
+
+
+def _fill_places(cell: Any, values: dict[str, Any]) -> None:
+    cell.source = PLACE.sub(partial(_spelled, values=values, code=cell.cell_type == "code"), cell.source)
+
+
+def _put_literals(cell: Any, literals: dict[str, str]) -> None:
+    if cell.cell_type == "code" and not is_variant(cell):
+        cell.source = with_literals(cell.source, literals)
+
+
+def _has_code(source: str) -> bool:
+    return any(line.strip() and not line.startswith("#") for line in source.splitlines())
 
 
 def variant_of(metadata: Iterable[Any]) -> int | None:
-    """Return which variant a notebook is, by its cells' metadata; None where it is none."""
+    """Return which variant a notebook says that it is, by its cells' metadata; None if it is none."""
+    number = _of_parameters(metadata, "variant")
+    return number if type(number) is int else None
+
+
+def copy_of(metadata: Iterable[Any]) -> str:
+    """Return the mark of the learner that a notebook was made for, by its cells' metadata."""
+    mark = _of_parameters(metadata, "copy")
+    return mark if isinstance(mark, str) and re.fullmatch("[0-9a-f]{1,64}", mark) else ""
+
+
+def _of_parameters(metadata: Iterable[Any], key: str) -> Any:
     for entry in metadata:
         tags = entry.get("tags") if isinstance(entry, dict) else None
         if isinstance(tags, list) and "parameters" in tags:
-            number = entry.get("variant")
-            return number if type(number) is int else None
+            return entry.get(key)
     return None
-
-
-def _choices(source: str) -> list[Choice]:
-    """Return what a `variant` cell declares.
-
-    Raises:
-        ValueError: it contains something else.
-    """
-    lengths = [0, *(len(line.encode()) for line in source.splitlines(keepends=True))]
-    begins = [sum(lengths[: number + 1]) for number in range(len(lengths))]
-
-    def place(node: Any) -> tuple[int, int]:
-        return begins[node.lineno - 1] + node.col_offset, begins[node.end_lineno - 1] + node.end_col_offset
-
-    choices = []
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.ImportFrom) and statement.module == "txgrade":
-            continue
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            raise ValueError(f"{FORM}; not: {ast.unparse(statement)}")
-        target, value = statement.targets[0], statement.value
-        call = value if isinstance(value, ast.Call) and ast.unparse(value.func) == "variant" else None
-        nodes = call.args if call else [value]
-        try:
-            choice = Choice(
-                tuple(_name(each) for each in (target.elts if isinstance(target, ast.Tuple) else [target])),
-                tuple(source.encode()[slice(*place(node))].decode() for node in nodes),
-                place(value),
-            )
-            bound = [repr(choice.bound(each)) for each in choice.sources]
-        except (ValueError, TypeError):
-            raise ValueError(f"{FORM}; not: {ast.unparse(statement)}") from None
-        if call and (len(nodes) < 2 or len(set(bound)) < len(bound) or call.keywords):
-            raise ValueError(f"{ast.unparse(statement)}: give at least two different values")
-        choices.append(choice)
-    return choices
-
-
-def _name(node: ast.expr) -> str:
-    if not isinstance(node, ast.Name):
-        raise ValueError(ast.unparse(node))
-    return node.id
-
-
-def _written(source: str, picked: list[tuple[Choice, str]]) -> str:
-    """Return a `variant` cell with values instead of choices, and without imports."""
-    plain = source.encode()
-    for choice, value in reversed(picked):
-        begin, end = choice.place
-        plain = plain[:begin] + value.encode() + plain[end:]
-    lines = plain.decode().splitlines()
-    return "\n".join(line for line in lines if not line.startswith("from txgrade import")).strip()
 
 
 def _spelled(match: re.Match, values: dict[str, Any], code: bool) -> str:

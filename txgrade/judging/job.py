@@ -57,6 +57,7 @@ class Job:
             marked_late=submission.marked_late,
             origin=submission.origin,
             allowance=submission.allowance,
+            variant=self.assignment.variant,
         )
 
 
@@ -254,7 +255,13 @@ def _shares(job: Job, executed: Any, seed: int, only: str | None) -> dict[str, t
         return {}
     from txgrade.authoring.measure import measure
 
-    measured = measure(_local_source(job), requests, timeout=MEASURE_SECONDS, memory_mb=job.limits.memory_mb)
+    measured = measure(
+        _local_source(job),
+        requests,
+        variant=job.assignment.variant,
+        timeout=MEASURE_SECONDS,
+        memory_mb=job.limits.memory_mb,
+    )
     if wrong := [each["error"] for each in measured if "error" in each]:
         raise ValueError(f"{job.assignment.name}: {wrong[0]}")  # the author's error, not the learner's
     return {

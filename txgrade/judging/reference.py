@@ -32,7 +32,7 @@ def record_known(assignment: Assignment, seeds: tuple[int, ...]) -> dict | None:
         return None
     quoted = list(seeds[:1]) if any(task.hidden for task in assignment.tasks) else []
     try:
-        return record_evidence(assignment.path, quoted, list(seeds))
+        return record_evidence(assignment.path, quoted, list(seeds), variant=assignment.variant)
     except RecordingError as reason:
         raise FailingReference(f"{assignment.name}: the reference fails: {reason}") from reason
 
@@ -123,7 +123,7 @@ def _completed(assignment: Assignment, recorded: dict) -> Assignment:
         replace(task, kind="measured" if task.id in measured else task.kind, forbidden=forbidden.get(task.id, ()))
         for task in assignment.tasks
     )
-    return replace(assignment, tasks=tasks, due=recorded.get("due"))
+    return replace(assignment, tasks=tasks)
 
 
 def _problem(task: Any, outputs: list, recorded: dict | None, seed: int | None) -> str | None:

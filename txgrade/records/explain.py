@@ -15,9 +15,10 @@ def explain(book: Gradebook, name: str) -> str:
     entries = book.history(book.submission_named(name))
     blocks = [_entry(book, entry, i, len(entries)) for i, entry in enumerate(entries, 1)]
     last = entries[-1]
+    variant = "" if last.result.variant is None else f" --variant {last.result.variant}"
     repeat = (
         "To repeat the last grade, with the same file, assignment and versions as above:\n"
-        f"  txgrade grade --assignment {last.path} --submissions FOLDER --out NEW_FOLDER "
+        f"  txgrade grade --assignment {last.path}{variant} --submissions FOLDER --out NEW_FOLDER "
         f"--on-seeds {','.join(map(str, last.result.seeds))}"
     )
     return printable("\n\n".join([*blocks, repeat]))
@@ -36,6 +37,8 @@ def _entry(book: Gradebook, entry: LedgerEntry, number: int, count: int) -> str:
         f"  seeds       {', '.join(map(str, result.seeds)) or 'none'}",
         f"  versions    {result.environment}",
     ]
+    if result.variant is not None:
+        lines.append(f"  variant     {result.variant}")
     lines.append(f"  submitted   {result.submitted or 'nobody knows when'}")
     if result.learner not in ("", result.submission):
         lines.append(f"  learner     {result.learner}")

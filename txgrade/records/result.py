@@ -98,6 +98,7 @@ class Result:
     origin: str = ""  # its name in the download that it was collected from
     allowance: Allowance = Allowance()
     slip_days_used: int = 0
+    variant: int | None = None  # of the assignment, by which it was judged
 
     @property
     def name(self) -> str:

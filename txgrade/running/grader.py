@@ -63,6 +63,8 @@ def grade(
     submissions: Path | str,
     out: Path | str,
     *,
+    variant: int | None = None,
+    due: str | None = None,
     jobs: int | None = None,
     seeds: int | tuple[int, ...] = SEEDS,
     scheduler: str | None = None,
@@ -78,12 +80,13 @@ def grade(
     """Grade a folder of notebooks (`NAME.ipynb`, or `NAME/anything.ipynb`) into the folder `out`.
 
     Every submission has a row in the gradebook as soon as it is graded. The same call goes on where the last one
-    ended, and grades again only what has changed. `jobs` processes work at once, by default two more than cores; with
-    `scheduler`, the address of a Dask scheduler, its workers do, reached as `network` says. `trust` allows less than a
-    sealed sandbox. `seeds` is the number of seeds, which are drawn after everything was submitted, or the seeds
-    themselves, to repeat a grade. `roster` says who is who, and so who is missing. `extensions` is a table of them;
-    `term` the folder with the results of all exercises, by which slip days are counted. Only the person who grades can
-    read what is written; the learners' pages are for `pages_for`: me, group or all.
+    ended, and grades again only what has changed. `variant` is the variant of the assignment that everybody had, and
+    `due` its deadline. `jobs` processes work at once, by default two more than cores; with `scheduler`, the address of
+    a Dask scheduler, its workers do, reached as `network` says. `trust` allows less than a sealed sandbox. `seeds` is
+    the number of seeds, which are drawn after everything was submitted, or the seeds themselves, to repeat a grade.
+    `roster` says who is who, and so who is missing. `extensions` is a table of them; `term` the folder with the
+    results of all exercises, by which slip days are counted. Only the person who grades can read what is written; the
+    learners' pages are for `pages_for`: me, group or all.
 
     Raises:
         FileNotFoundError: no such assignment or folder.
@@ -91,7 +94,7 @@ def grade(
         ValueError: bad options, an isolation that is too weak, or a gradebook in use.
     """
     _check_options(seeds, jobs, pages_for)
-    as_written, folder, out = read_assignment(assignment), Path(submissions), Path(out)
+    as_written, folder, out = read_assignment(assignment, variant, due=due), Path(submissions), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of submissions at {folder}")
     need_apart(out, folder, as_written.path)
