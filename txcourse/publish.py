@@ -18,19 +18,10 @@ from txgrade.authoring.exercise import read_exercise
 from txgrade.text import plural
 
 FOLDERS = ("notebooks", "exercises", "txlib", "txgrade", "txcourse", "data", "lab", "docs")
-FILES = tuple(
-    [
-        ".gitignore",
-        ".github/workflows/site.yml",
-        "CITATION.cff",
-        "HELP.md",
-        "LICENSE",
-        "Makefile",
-        "constraints.txt",
-        "environment.yml",
-        "pyproject.toml",
-    ]
-)
+FILES = {
+    *(".gitignore", ".github/workflows/site.yml", "CITATION.cff", "HELP.md", "LICENSE", "Makefile"),
+    *("constraints.txt", "environment.yml", "pyproject.toml"),
+}
 MADE = ".learners"  # a file that says which repository publish made, and may change
 INSTRUCTORS = re.compile(r"^(?:# |<!-- )instructors: begin\b.*\n((?:.*\n)*?)(?:# |<!-- )instructors: end\b.*\n?", re.M)
 TOCTREE_ENTRY = re.compile(r"^[\w/]+$", re.M)

@@ -283,6 +283,25 @@ def explain(
 
 
 @app.command()
+def questions(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A submission, as grades.csv or the roster names it.")],
+    out: Out = Path("."),
+) -> None:
+    """Print three questions for a short talk about a submission, and what to expect as answers.
+
+    They are made from its own right answers, and stay the same as long as these do.
+    """
+    from txgrade.judging.questions import questions
+    from txgrade.records.gradebook import Gradebook
+    from txgrade.records.people import read_name
+    from txgrade.text import printable
+
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        for number, question in enumerate(questions(book, read_name(name)), 1):
+            print(printable(f"{number}. {question.title}\n   {question.text}\n   Expect: {question.expect}\n"))
+
+
+@app.command()
 def review(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="One submission, to change its points for --task.")
