@@ -55,16 +55,19 @@ from txlib import plots
 
 
 def may_look(length):
-    """True where the word `query` may look at the word `key`: at itself, and at earlier words."""
+    """True where a word, `query`, may look at another, `key`: an earlier one, or itself."""
     query = torch.arange(length)[:, None]  # (query, 1)
     key = torch.arange(length)[None, :]  # (1, key)
     return key >= query  # (query, key); here is the wrong sign
 
 
 words = ["I", "like", "green", "tea"]
-plots.heatmap(may_look(4).float(), rows=words, columns=words, size=0.5,
-              title="Dark: the row's word may look there", xlabel="word looked at", ylabel="word that looks",
-              alt="Four words by four. With the wrong sign, each looks at itself and at all later words.")
+plots.heatmap(
+    may_look(4).float(), rows=words, columns=words, size=0.5,
+    title="Dark: the row's word may look there",
+    xlabel="word looked at", ylabel="word that looks",
+    alt="Four words by four. With the wrong sign, each looks at itself and later words.",
+)
 
 # %% [markdown]
 # Every exercise has checks like the next one. Run it and read what it says. Then change the sign above, and run both cells
@@ -99,14 +102,15 @@ leaky = train_reader(Mask(lambda query, key: key <= query + 1), "leaky mask")
 # Have you decided? Then unfold the result (click on the three dots).
 
 # %% tags=["nbval-ignore-output", "hide-output"] jupyter={"outputs_hidden": true}
-print("                                     right   leaky")
-print(f"loss in training                     {right.training_loss:5.2f}   {leaky.training_loss:5.2f}")
-print(f"loss when nothing comes after        {right.writing_loss:5.2f}   {leaky.writing_loss:5.2f}")
+for name, reader in (("right", right), ("leaky", leaky)):
+    print(f"{name}: loss in training {reader.training_loss:.2f}, "
+          f"when nothing comes after {reader.writing_loss:.2f}")
+print(f"all characters equally likely: {reader.chance_loss:.2f}")
 
 # %% [markdown]
 # The leaky model looks nearly perfect in training, because it *reads* the character that it should guess. When it writes,
-# nothing stands to the right, and it knows less than a table of letter frequencies. No error message tells you. In this
-# course you break each part like this, measure what it was good for, and learn to see the symptom.
+# nothing comes after, and it does worse than if it called all characters equally likely. No error message tells you. In
+# this course you break each part like this, measure what it was good for, and learn to see the symptom.
 
 # %% [markdown]
 # ## 5 Choose a track

@@ -1,5 +1,6 @@
 """What the tour of lesson 00 shows: a translator, a first check, and a loss that is too good to be true."""
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,6 +73,7 @@ class Reader:
 
     training_loss: float  # the mean of the last 20 steps
     writing_loss: float  # on an unseen play, when nothing stands after the place that it must guess
+    chance_loss: float  # if all characters were equally likely
 
 
 class _Model(nn.Module):
@@ -115,4 +117,4 @@ def train_reader(mask: Mask, what: str) -> Reader:
     window = unseen[: 1_000 * 50].view(1_000, 50)[:, :21]  # beginnings of 20 characters, and the next one
     with torch.no_grad():
         last = model.eval()(window[:, :-1], mask)[:, -1]
-    return Reader(sum(losses[-20:]) / 20, F.cross_entropy(last, window[:, -1]).item())
+    return Reader(sum(losses[-20:]) / 20, F.cross_entropy(last, window[:, -1]).item(), math.log(len(alphabet)))
