@@ -125,60 +125,33 @@ def test_a_model_by_its_size():
 def test_transformers_counts_the_same(config, name):
     """The same sizes in transformers' own model."""
     transformers = pytest.importorskip("transformers")
-    block = config.block
-    common = {"vocab_size": config.vocab_size}
+    heads, width = config.block.attention.heads, config.block.d_model
+    common = {
+        "vocab_size": config.vocab_size,
+        "hidden_size": width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": heads,
+        "intermediate_size": config.block.ffn.d_ff,
+    }
     theirs = {
         "gpt2": lambda: transformers.GPT2LMHeadModel(
             transformers.GPT2Config(
-                **common,
-                n_embd=block.d_model,
-                n_layer=config.layers,
-                n_head=block.attention.heads,
-                n_positions=config.max_length,
+                vocab_size=config.vocab_size, n_positions=1024, n_embd=width, n_layer=config.layers, n_head=heads
             )
         ),
-        "bert": lambda: transformers.BertModel(
-            transformers.BertConfig(
-                **common,
-                hidden_size=block.d_model,
-                num_hidden_layers=config.layers,
-                num_attention_heads=block.attention.heads,
-                intermediate_size=block.ffn.d_ff,
-            )
-        ),
+        "bert": lambda: transformers.BertModel(transformers.BertConfig(**common)),
         "longformer": lambda: transformers.LongformerModel(
-            transformers.LongformerConfig(
-                **common,
-                hidden_size=block.d_model,
-                num_hidden_layers=config.layers,
-                num_attention_heads=block.attention.heads,
-                intermediate_size=block.ffn.d_ff,
-                max_position_embeddings=4098,
-                type_vocab_size=1,
-            )
+            transformers.LongformerConfig(**common, max_position_embeddings=4098, type_vocab_size=1)
         ),
         "big_bird": lambda: transformers.BigBirdModel(transformers.BigBirdConfig()),  # the defaults are the base model
         "perceiver": lambda: transformers.PerceiverForMaskedLM(
             transformers.PerceiverConfig(qk_channels=8 * 32, v_channels=1280)  # as released; the rest are defaults
         ),
-        "llama": lambda: transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                **common,
-                hidden_size=block.d_model,
-                num_hidden_layers=config.layers,
-                num_attention_heads=block.attention.heads,
-                intermediate_size=block.ffn.d_ff,
-                tie_word_embeddings=False,
-            )
-        ),
+        "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**common, tie_word_embeddings=False)),
         "mixtral": lambda: transformers.MixtralForCausalLM(
             transformers.MixtralConfig(
                 **common,
-                hidden_size=block.d_model,
-                num_hidden_layers=config.layers,
-                num_attention_heads=block.attention.heads,
-                num_key_value_heads=block.attention.kv_heads,
-                intermediate_size=block.ffn.d_ff,
+                num_key_value_heads=config.block.attention.kv_heads,
                 num_local_experts=8,
                 tie_word_embeddings=False,
             )
