@@ -1,6 +1,7 @@
 """Independent ways to compute what txlib computes: plain loops, and torch's modules with txlib's weights."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,32 @@ def keep(lengths: list[int], longest: int, left: bool = False) -> Tensor:
     """An attention mask: 1 = a real token; padding stands at the end, or on the left."""
     mask = torch.tensor([[int(i < length) for i in range(longest)] for length in lengths])
     return mask.flip(1) if left else mask
+
+
+def head_labels(head: str, x: Tensor) -> dict[str, Tensor]:
+    """Labels for three texts, or choices, x, of the task in a head's name; some of them do not count."""
+    masked = x.masked_fill(x % 3 > 0, -100)
+    return {
+        "": {},
+        "PreTraining": {"labels": masked, "next_sentence_label": torch.tensor([0, 1, 1])},
+        "MaskedLM": {"labels": masked},
+        "SequenceClassification": {"labels": torch.tensor([4, 0, 2])},
+        "QuestionAnswering": {
+            "start_positions": torch.tensor([10, 13, 7]),
+            "end_positions": torch.tensor([12, 16, 99]),
+        },
+        "TokenClassification": {"labels": (x % 5).masked_fill(x % 3 > 0, -100)},
+        "MultipleChoice": {"labels": torch.tensor([3, 0, 2])},
+    }[head.partition("For")[2]]
+
+
+def assert_same_output(mine: Any, other: Any) -> None:
+    """All fields, also of padding."""
+    for field, value in vars(mine).items():
+        expected = getattr(other, field)
+        assert (value is None) == (expected is None), field
+        if value is not None:
+            assert_close(value, expected, rtol=1e-5, atol=1e-5, msg=lambda text, field=field: f"{field}: {text}")
 
 
 def assert_chunks_are_the_whole(model: nn.Module, source: Tensor, target: Tensor, chunks: list[int]) -> None:

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 import transformers
-from oracles import keep, shake
+from oracles import assert_same_output, head_labels, keep, shake
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -52,31 +52,6 @@ def there(model, folder):
     return load_pretrained(folder)
 
 
-LABELS = {
-    "BigBirdModel": lambda x: {},
-    "BigBirdForPreTraining": lambda x: {
-        "labels": x.masked_fill(x % 3 > 0, -100),
-        "next_sentence_label": torch.tensor([0, 1, 1]),
-    },
-    "BigBirdForMaskedLM": lambda x: {"labels": x.masked_fill(x % 3 > 0, -100)},
-    "BigBirdForSequenceClassification": lambda x: {"labels": torch.tensor([4, 0, 2])},
-    "BigBirdForQuestionAnswering": lambda x: {
-        "start_positions": torch.tensor([10, 13, 7]),
-        "end_positions": torch.tensor([12, 16, 99]),
-    },
-    "BigBirdForTokenClassification": lambda x: {"labels": (x % 5).masked_fill(x % 3 > 0, -100)},
-    "BigBirdForMultipleChoice": lambda x: {"labels": torch.tensor([3, 0, 2])},
-}
-
-
-def assert_same(mine, other):
-    """All fields, also of padding."""
-    for field, value in vars(mine).items():
-        expected = getattr(other, field)
-        if value is not None:
-            assert_close(value, expected, **close, msg=lambda text, field=field: f"{field}: {text}")
-
-
 @pytest.mark.parametrize("kind", ["block_sparse", "original_full"])
 @pytest.mark.parametrize("head", HEADS)
 @torch.no_grad()
@@ -88,16 +63,16 @@ def test_big_bird(head, kind, tmp_path):
     x[..., 6] = 2
     mask = keep([57, 50, 42], 57) if x.dim() == 2 else keep([57, 50, 42] * 4, 57).view(3, 4, 57)
     given = {"input_ids": x, "attention_mask": mask}
-    labelled = {**given, "token_type_ids": torch.randint(0, 2, x.shape), **LABELS[head](x)}
+    labelled = {**given, "token_type_ids": torch.randint(0, 2, x.shape), **head_labels(head, x)}
     for arguments in (given, labelled):
-        assert_same(ours(**arguments), theirs(**arguments))
+        assert_same_output(ours(**arguments), theirs(**arguments))
     save_pretrained(ours, tmp_path / "ours", model_type="big_bird")
     back, report = type(theirs).from_pretrained(
         tmp_path / "ours", output_loading_info=True, attn_implementation="eager"
     )
     assert not report["unexpected_keys"]
     assert set(report["missing_keys"]) <= {"bert.pooler.weight", "bert.pooler.bias"}  # which those heads do not read
-    assert_same(ours(**labelled), back.eval()(**labelled))
+    assert_same_output(ours(**labelled), back.eval()(**labelled))
     settings = json.loads((tmp_path / "ours/config.json").read_text())
     assert (settings["model_type"], settings["attention_type"]) == ("big_bird", kind)
     assert load_pretrained(tmp_path / "ours").config == ours.config
@@ -108,7 +83,7 @@ def test_big_bird(head, kind, tmp_path):
 def test_short_texts_are_read_whole_and_long_ones_in_blocks(length, tmp_path):
     theirs, x = make("BigBirdModel"), torch.randint(3, 61, (2, length))
     ours = there(theirs, tmp_path)
-    assert_same(ours(x), theirs(x))
+    assert_same_output(ours(x), theirs(x))
 
 
 @torch.no_grad()
@@ -117,7 +92,7 @@ def test_the_question_is_no_answer(tmp_path):
     ours, x = there(theirs, tmp_path), torch.randint(3, 61, (2, 50))
     x[:, 6] = 2
     given = {"input_ids": x, "question_lengths": torch.tensor([[4], [9]])}
-    assert_same(ours(**given), theirs(**given))
+    assert_same_output(ours(**given), theirs(**given))
     assert (ours(x).start_logits[:, 1:7] < -1e5).all() and (ours(x).end_logits[:, 7:] > -1e5).all()
     x[1, 6] = 5
     with pytest.raises(

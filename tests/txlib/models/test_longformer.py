@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from oracles import loop_attention, shake
+from oracles import assert_same_output, head_labels, loop_attention, shake
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -85,28 +85,6 @@ def three_separators(given):
     return given
 
 
-LABELS = {
-    "LongformerModel": lambda x: {},
-    "LongformerForMaskedLM": lambda x: {"labels": x.masked_fill(x % 3 > 0, -100)},
-    "LongformerForSequenceClassification": lambda x: {"labels": torch.tensor([4, 0, 2])},
-    "LongformerForQuestionAnswering": lambda x: {
-        "start_positions": torch.tensor([0, 3, 7]),
-        "end_positions": torch.tensor([2, 6, 99]),
-    },
-    "LongformerForTokenClassification": lambda x: {"labels": (x % 5).masked_fill(x % 3 > 0, -100)},
-    "LongformerForMultipleChoice": lambda x: {"labels": torch.tensor([3, 0, 2])},
-}
-
-
-def assert_same(mine, other):
-    """All fields, also of padding."""
-    for field, value in vars(mine).items():
-        expected = getattr(other, field)
-        assert (value is None) == (expected is None), field
-        if value is not None:
-            assert_close(value, expected, **close, msg=lambda text, field=field: f"{field}: {text}")
-
-
 @pytest.mark.parametrize("head", HEADS)
 @torch.no_grad()
 def test_longformer(head, tmp_path):
@@ -117,13 +95,13 @@ def test_longformer(head, tmp_path):
     marked = torch.zeros_like(x)
     marked.view(-1, 45)[0, [0, 5, 17]] = 1
     marked.view(-1, 45)[2, 44] = 1
-    labelled = {**given, "global_attention_mask": marked, "token_type_ids": x % 2, **LABELS[head](x)}
+    labelled = {**given, "global_attention_mask": marked, "token_type_ids": x % 2, **head_labels(head, x)}
     for arguments in (given, labelled):  # without a global_attention_mask, a head marks what its task needs
-        assert_same(ours(**arguments), theirs(**arguments))
+        assert_same_output(ours(**arguments), theirs(**arguments))
     save_pretrained(ours, tmp_path / "ours")
     back, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
-    assert_same(ours(**labelled), back.eval()(**labelled))
+    assert_same_output(ours(**labelled), back.eval()(**labelled))
     settings = json.loads((tmp_path / "ours/config.json").read_text())
     assert (settings["model_type"], settings["architectures"]) == ("longformer", [head])
     assert load_pretrained(tmp_path / "ours").config == ours.config
@@ -138,7 +116,7 @@ def test_one_window_for_all_layers(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(settings | {"attention_window": 6}))
     ours, x = load_pretrained(tmp_path), torch.randint(3, 61, (2, 20))
     assert ours.config.block.attention.mask == sliding_window(3)
-    assert_same(ours(x), theirs(x))
+    assert_same_output(ours(x), theirs(x))
     save_pretrained(ours, tmp_path / "ours")
     assert json.loads((tmp_path / "ours/config.json").read_text())["attention_window"] == 6
 
@@ -152,7 +130,7 @@ def test_other_settings(tmp_path):
     assert ours.config.block.attention.mask == sliding_window(20) and ours.config.max_length == 19
     for length in (1, 5, 19):
         x = torch.randint(1, 61, (2, length))
-        assert_same(ours(x), theirs(x))
+        assert_same_output(ours(x), theirs(x))
 
 
 @torch.no_grad()
