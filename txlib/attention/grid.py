@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from txlib.attention.dense import DenseAttention
 from txlib.attention.local_operators import inside, make_countable
 from txlib.attention.masks import MaskLike
+from txlib.attention.mechanism import check_divisible, check_sizes
 
 FORMS = ("gaussian", "embedded_gaussian", "dot_product", "concatenation")
 CONVOLUTIONS = {2: nn.Conv2d, 3: nn.Conv3d}
@@ -256,8 +257,7 @@ class LocalAttention2d(nn.Module):
             raise ValueError(
                 f"kernel={kernel} has no pixel in the middle; choose an odd one, e.g. {max(0, kernel) + 1}"
             )
-        if stride < 1:
-            raise ValueError(f"stride={stride} must be at least 1")
+        check_sizes(stride=stride)
         if padding not in ("real", "zeros"):
             raise ValueError(f"padding={padding!r} is unknown; choose 'real' or 'zeros'")
         width = dim_v // heads
@@ -314,17 +314,14 @@ class LocalAttention2d(nn.Module):
 
 
 def check_widths(heads: int, **widths: int) -> None:
-    """Raise if a width is below 1 or not divisible by the heads.
+    """Refuse sizes below 1, and widths that are not divisible by the heads.
 
     Raises:
-        ValueError: with the width and the nearest valid one.
+        ValueError: naming the size.
     """
-    for name, width in {"heads": heads, **widths}.items():
-        if width < 1:
-            raise ValueError(f"{name}={width} must be at least 1")
-        if name != "heads" and width % heads:
-            nearest = max(1, round(width / heads)) * heads
-            raise ValueError(f"{name}={width} is not divisible by heads={heads}; choose e.g. {nearest}")
+    check_sizes(heads=heads, **widths)
+    for name, width in widths.items():
+        check_divisible(name, width, heads)
 
 
 def check_channels(x: Tensor, channels: int, dims: int, name: str = "x") -> None:

@@ -130,6 +130,17 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name}={value} must be at least 1")
 
 
+def check_divisible(name: str, width: int, heads: int) -> None:
+    """Refuse a width that heads do not divide.
+
+    Raises:
+        ValueError: with the nearest that they do.
+    """
+    if width % heads:
+        nearest = max(1, round(width / heads)) * heads
+        raise ValueError(f"{name}={width} is not divisible by heads={heads}; choose e.g. {nearest}")
+
+
 def check_width(mechanism: nn.Module, size: str, x: Tensor, width: int) -> None:
     """Refuse vectors of another width than a mechanism has parameters for.
 

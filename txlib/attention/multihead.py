@@ -11,7 +11,14 @@ from txlib.attention.cache import AttentionCache, MemoryCache, StateCache
 from txlib.attention.dense import DenseAttention
 from txlib.attention.masks import Mask, MaskLike, check_mask
 from txlib.attention.masks.shared import once
-from txlib.attention.mechanism import check_dropout, check_output, check_takes_mask, takes_bias
+from txlib.attention.mechanism import (
+    check_divisible,
+    check_dropout,
+    check_output,
+    check_sizes,
+    check_takes_mask,
+    takes_bias,
+)
 from txlib.attention.relative import PositionBias
 
 
@@ -283,17 +290,10 @@ def check_does_not_grow(mask: Mask) -> None:
 
 def check_heads(d_model: int, heads: int, head_dim: int | None = None, value_dim: int | None = None) -> None:
     """Refuse sizes of heads that are not positive integers, or do not divide the model's width if head_dim is None."""
-    optional = {"heads": heads, "head_dim": head_dim, "value_dim": value_dim}
-    sizes = {name: size for name, size in optional.items() if size is not None}
-    for name, value in {"d_model": d_model, **sizes}.items():
-        if not isinstance(value, int):
-            raise TypeError(f"{name}={value!r} must be an integer")
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1")
-    if d_model < 1 or (d_model % heads and head_dim is None):
-        nearest = max(1, round(d_model / heads)) * heads
-        raise ValueError(f"d_model={d_model} is not divisible by heads={heads}; choose e.g. {nearest}")
+    optional = {"head_dim": head_dim, "value_dim": value_dim}
+    check_sizes(d_model=d_model, heads=heads, **{name: width for name, width in optional.items() if width is not None})
+    if head_dim is None:
+        check_divisible("d_model", d_model, heads)
 
 
 @contextmanager

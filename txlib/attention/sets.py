@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from txlib.attention.masks import Mask, MaskLike, check_mask
+from txlib.attention.mechanism import check_sizes
 from txlib.attention.multihead import MultiHeadAttention
 
 FORMULAS = ("code", "paper")
@@ -213,8 +214,7 @@ def learned_rows(name: str, rows: int, width: int) -> nn.Parameter:
     Raises:
         ValueError: when there are none.
     """
-    if rows < 1:
-        raise ValueError(f"{name}={rows} must be at least 1")
+    check_sizes(**{name: rows})
     return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, width)))
 
 

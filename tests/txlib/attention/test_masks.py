@@ -326,7 +326,7 @@ def test_flex_attention_sees_the_same_mask(name, unchecked):
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: sliding_window(-1), "radius >= 0, got -1"),
+        (lambda: sliding_window(-1), "radius >= 0, got radius=-1"),
         (lambda: dilated(2, 0), "dilation=0"),
         (lambda: dilated(-2, 1), "radius=-2"),
         (lambda: global_tokens([3, -1]), r"positions >= 0, got \[3, -1\]"),
@@ -334,7 +334,7 @@ def test_flex_attention_sees_the_same_mask(name, unchecked):
         (lambda: padding([[1], [2]]), r"one integer length per sentence.*\(2, 1\)"),
         (lambda: padding([1.5]), "one integer length per sentence"),
         (lambda: block_local(0), "size >= 1 .* got size=0"),
-        (lambda: blocks(0, torch.ones(1, 1, dtype=torch.bool)), "size >= 1, got 0"),
+        (lambda: blocks(0, torch.ones(1, 1, dtype=torch.bool)), "size >= 1, got size=0"),
         (lambda: Mask(lambda query: query), "takes 1 arguments"),
         (lambda: padding([1, 2]) & padding([1, 2, 3]), "batch=2.*batch=3"),
         (lambda: padding(3), r"got torch.int64 of shape \(\); write e.g. padding\(\[3, 5\]\)"),

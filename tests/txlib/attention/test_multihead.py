@@ -235,7 +235,7 @@ def test_recording_inside_recording_resumes_the_outer_one():
     [
         ({"d_model": 510, "heads": 8}, "d_model=510 is not divisible by heads=8; choose e.g. 512"),
         ({"d_model": 12, "heads": 0}, "heads=0 must be at least 1"),
-        ({"d_model": 0, "heads": 4}, "d_model=0 is not divisible by heads=4; choose e.g. 4"),
+        ({"d_model": 0, "heads": 4}, "d_model=0 must be at least 1"),
         ({"d_model": 12, "heads": 4, "kv_heads": 3}, "heads=4 is not divisible by kv_heads=3; choose a divisor of 4"),
         ({"d_model": 12, "heads": 4, "kv_heads": 0}, "kv_heads=0"),
         ({"d_model": 12, "heads": 4, "value_dim": 0}, "value_dim=0 must be at least 1"),

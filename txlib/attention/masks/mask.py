@@ -33,6 +33,7 @@ class Mask:
     """
 
     kind: ClassVar[str]
+    least: ClassVar[dict[str, float]] = {}  # the fields that are integers, and the smallest value of each
 
     def __new__(cls, *_: Any, **__: Any) -> "Mask":
         return object.__new__(KINDS["rule"] if cls is Mask else cls)
@@ -41,6 +42,24 @@ class Mask:
         if kind is not None:  # else a base of several kinds
             cls.kind = kind
             KINDS[kind] = cls
+
+    def __post_init__(self):
+        """Refuse sizes that are not integers or too small; convert NumPy's integers to Python's.
+
+        Raises:
+            TypeError, ValueError: naming them.
+        """
+        for name in self.least:
+            value = getattr(self, name)
+            if type(value) is not int:
+                try:
+                    object.__setattr__(self, name, index(value))
+                except TypeError:
+                    raise TypeError(f"{self.kind} needs integers, got {name}={value!r}") from None
+        if any(getattr(self, name) < least for name, least in self.least.items()):
+            limits = [f"{name} >= {least}" for name, least in self.least.items() if least > -math.inf]
+            values = [f"{name}={getattr(self, name)}" for name in self.least]
+            raise ValueError(f"{self.kind} needs {' and '.join(limits)}, got {', '.join(values)}")
 
     # Questions about the rule ----------------------------------------------------------------------------------------
 
@@ -136,8 +155,10 @@ class Mask:
         plan = self.blocks(query_length, key_length, size=block_size)
         partial, full = ([table.to(device) for table in plan.table(kind)] for kind in ("some", "all"))
         return BlockMask.from_kv_blocks(
-            *partial,
-            *full,
+            partial[0],
+            partial[1],
+            full[0],
+            full[1],
             BLOCK_SIZE=block_size,
             mask_mod=self.sized(plan.key_length).to(device).at,
             seq_lengths=(plan.query_length, plan.key_length),
@@ -212,20 +233,6 @@ class Mask:
         if kind not in KINDS:
             raise ValueError(f"a mask of kind {kind!r} is unknown; choose one of {', '.join(sorted(KINDS))}")
         return KINDS[kind](**values)
-
-    def check_integers(self) -> None:
-        """Refuse sizes that are not integers; convert NumPy's to Python's.
-
-        Raises:
-            TypeError: naming the first.
-        """
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and type(value) is not int:
-                try:
-                    object.__setattr__(self, field.name, index(value))
-                except TypeError:
-                    raise TypeError(f"{self.kind} needs integers, got {field.name}={value!r}") from None
 
     def fields(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and the value of each field."""

@@ -1,6 +1,7 @@
 """The parts of sparse patterns: random and global blocks, strides, columns, packed documents, squares of pixels."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -18,10 +19,7 @@ class StridedKeys(Mask, kind="strided_keys"):
 
     stride: int
 
-    def __post_init__(self):
-        self.check_integers()
-        if self.stride < 1:
-            raise ValueError(f"strided_keys needs stride >= 1, got {self.stride}")
+    least = {"stride": 1}
 
     def at(self, batch, head, query, key):
         return (query - key) % self.stride == 0
@@ -42,9 +40,11 @@ class SummaryColumns(Mask, kind="summary_columns"):
     columns: int
     only_keys = True
 
+    least = {"stride": 1, "columns": 1}
+
     def __post_init__(self):
-        self.check_integers()
-        if not 1 <= self.columns <= self.stride:
+        super().__post_init__()
+        if self.columns > self.stride:
             raise ValueError(
                 f"summary_columns needs 1 <= columns <= stride, got columns={self.columns}, stride={self.stride}"
             )
@@ -61,7 +61,8 @@ class NeedsLength(Mask):
     key_length: int | None
 
     def sized(self, key_length: int) -> Mask:
-        return replace(self, key_length=key_length) if self.key_length is None else self
+        this: Any = self  # a dataclass, as all that have these fields
+        return replace(this, key_length=key_length) if self.key_length is None else self
 
     @property
     def blocks_of_keys(self) -> int:
@@ -84,13 +85,7 @@ class GlobalBlocks(NeedsLength, kind="global_blocks"):
     last: int
     key_length: int | None = None
 
-    def __post_init__(self):
-        self.check_integers()
-        if self.size < 1 or self.first < 0 or self.last < 0:
-            raise ValueError(
-                f"global_blocks needs size >= 1, first >= 0 and last >= 0, got size={self.size}, first={self.first}, "
-                f"last={self.last}"
-            )
+    least = {"size": 1, "first": 0, "last": 0}
 
     def at(self, batch, head, query, key):
         return self.chosen(query) | self.chosen(key)
@@ -121,18 +116,20 @@ class RandomBlocks(NeedsLength, kind="random_blocks"):
     heads: int = 1
     key_length: int | None = None
 
+    least = {
+        "size": 1,
+        "per_row": 0,
+        "seed": -inf,
+        "window": 0,
+        "first": 0,
+        "last": 0,
+        "heads": 1,
+    }
+
     def __post_init__(self):
-        self.check_integers()
-        if self.size < 1 or self.per_row < 0 or self.heads < 1:
-            raise ValueError(
-                f"random_blocks needs size >= 1, per_row >= 0 and heads >= 1, got size={self.size}, "
-                f"per_row={self.per_row}, heads={self.heads}"
-            )
-        if min(self.window, self.first, self.last) < 0 or (self.window and self.window % 2 == 0):
-            raise ValueError(
-                f"random_blocks needs a window of 0 or an odd number of blocks, first >= 0 and last >= 0, got "
-                f"window={self.window}, first={self.first}, last={self.last}"
-            )
+        super().__post_init__()
+        if self.window and self.window % 2 == 0:
+            raise ValueError(f"random_blocks needs a window of 0 or an odd number of blocks, got window={self.window}")
 
     def at(self, batch, head, query, key):
         row, column = query // self.size, key // self.size
@@ -257,12 +254,7 @@ class Window2d(Mask, kind="window_2d"):
     width: int
     radius: int
 
-    def __post_init__(self):
-        self.check_integers()
-        if self.width < 1 or self.radius < 0:
-            raise ValueError(
-                f"window_2d needs width >= 1 and radius >= 0, got width={self.width}, radius={self.radius}"
-            )
+    least = {"width": 1, "radius": 0}
 
     def at(self, batch, head, query, key):
         rows = query // self.width - key // self.width

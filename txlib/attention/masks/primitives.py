@@ -46,10 +46,7 @@ class SlidingWindow(Mask, kind="sliding_window"):
 
     radius: int
 
-    def __post_init__(self):
-        self.check_integers()
-        if self.radius < 0:
-            raise ValueError(f"sliding_window needs radius >= 0, got {self.radius}")
+    least = {"radius": 0}
 
     def at(self, batch, head, query, key):
         return (query - key).abs() <= self.radius
@@ -65,12 +62,7 @@ class Dilated(Mask, kind="dilated"):
     radius: int
     dilation: int
 
-    def __post_init__(self):
-        self.check_integers()
-        if self.radius < 0 or self.dilation < 1:
-            raise ValueError(
-                f"dilated needs radius >= 0 and dilation >= 1, got radius={self.radius}, dilation={self.dilation}"
-            )
+    least = {"radius": 0, "dilation": 1}
 
     def at(self, batch, head, query, key):
         distance = query - key
@@ -130,10 +122,10 @@ class Blocks(Mask, kind="blocks"):
     size: int
     pattern: Any  # a tensor or rows of numbers; kept as a tensor
 
+    least = {"size": 1}
+
     def __post_init__(self):
-        self.check_integers()
-        if self.size < 1:
-            raise ValueError(f"blocks needs size >= 1, got {self.size}")
+        super().__post_init__()
         pattern = torch.as_tensor(self.pattern).bool()
         if pattern.dim() != 2:
             raise ValueError(f"blocks needs a pattern (query_block, key_block), got shape {tuple(pattern.shape)}")
@@ -160,10 +152,7 @@ class BlockLocal(Mask, kind="block_local"):
     size: int
     radius: int = 0
 
-    def __post_init__(self):
-        self.check_integers()
-        if self.size < 1 or self.radius < 0:
-            raise ValueError(f"block_local needs size >= 1 and radius >= 0, got size={self.size}, radius={self.radius}")
+    least = {"size": 1, "radius": 0}
 
     def at(self, batch, head, query, key):
         return (query // self.size - key // self.size).abs() <= self.radius
@@ -249,12 +238,12 @@ class Rule(Mask, kind="rule"):
     batch: int = 1
     heads: int = 1
     name: str | None = None
+    least = {"batch": 1, "heads": 1}
 
     def __post_init__(self):
         if not callable(self.rule):
             raise TypeError(f"a mask's rule is a function of (query, key), got {self.rule!r}")
-        if min(self.batch, self.heads) < 1:
-            raise ValueError(f"a mask needs batch >= 1 and heads >= 1, got batch={self.batch}, heads={self.heads}")
+        super().__post_init__()
         parameters = len(inspect.signature(self.rule).parameters)
         if parameters not in (2, 4):
             raise ValueError(
