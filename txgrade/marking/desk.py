@@ -79,7 +79,7 @@ class Desk:
         share: tuple[int, int] = (1, 1),
         names: bool = False,
     ):
-        self.book, self.out, self.by, self.task, self.share = book, out, by or user(), task, share
+        self.book, self.out, self.by, self.task, self.share = book, out, printable(by) or user(), task, share
         self.problems: list[str] = []  # requests that can't be understood
         self._name = str if names else Pseudonyms(book)
 
@@ -95,7 +95,7 @@ class Desk:
         tasks = list(dict.fromkeys(task for task, _ in written))
         ordered = sorted(written, key=lambda key: (tasks.index(key[0]), key[1]))
         items = [self._of_answer(written[key], claims[key]) for key in ordered]
-        requests, self.problems = read_requests(self.out, self.book, self.book.latest())
+        requests, self.problems = read_requests(self.out, self.book)
         requests.sort(key=lambda request: (request.task, request.key))
         items += [self._of_request(request, claims[request.task, request.key]) for request in requests]
         part, count = self.share
@@ -239,7 +239,7 @@ def override(out: Path | str, name: str, task: str, points: int | float, reason:
     points = int(points) if float(points).is_integer() else points
     out, by = Path(out), by or user()
     with Gradebook(out / "gradebook.sqlite", create=False) as book:
-        asked = [request for request in read_requests(out, book, book.latest())[0] if request.decision is None]
+        asked = [request for request in read_requests(out, book)[0] if request.decision is None]
         mine = [request for request in asked if (request.submission, request.task) == (name, task)]
         if not mine or points != mine[0].result.points:
             book.override(name, task, points, reason, by)

@@ -231,7 +231,7 @@ class MarkingPage:
             given = Points(points, draft["comment"].strip(), tuple(draft["items"]))
             desk.mark(item, given, seen)
         except FASTER as reason:
-            self._say(desk, f"{reason}. Yours is below, not saved: save again to replace it.")
+            self._say(desk, f"{str(reason).rstrip('.')}. Yours is below, not saved: save again to replace it.")
             return False
         except (GradebookError, ValueError) as reason:
             self._say(desk, f"Not saved: {reason}.")

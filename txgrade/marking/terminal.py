@@ -93,7 +93,8 @@ def _mark(desk: Desk, item: Item) -> bool | None:
             desk.mark(item, given)
             return True
         except FASTER as reason:
-            print(printable(f"{reason}. You typed: {line}. Enter keeps theirs; points and a comment replace it."))
+            theirs = str(reason).rstrip(".")
+            print(printable(f"{theirs}. You typed: {line}. Enter keeps theirs; points and a comment replace it."))
             item = desk.item(item.task, item.key) or item
             line = _read(item)
         except Busy as reason:

@@ -15,7 +15,7 @@ from txgrade.records.lateness import with_lateness
 from txgrade.records.ledger import GradebookError
 from txgrade.records.result import Result, TaskResult
 from txgrade.records.tables import ANSWERS, ASSIGNMENTS, RESULTS, REVIEWS, RUBRIC
-from txgrade.text import plural
+from txgrade.text import plural, printable
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ class Gradebook(Grades):
             Busy: others wrote for too long.
         """
         assignment, items = assignment or self.assignment_name(), tuple(items)
+        comment, by = printable(comment), printable(by)  # half of a character can't be written
         with self.transaction(write=True) as connection:
             self._check_review(connection, assignment, task, answer_hash, submission, points, items)
             earlier = self._reviews(connection, assignment, {answer_hash}, submission)

@@ -60,14 +60,20 @@ class Request:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_requests(out: Path, book: Gradebook, results: list[Result]) -> tuple[list[Request], list[str]]:
-    """Return the requests in a results folder, each once, and a line for each that can't be understood."""
-    by_name = {result.submission: result for result in results}
+def read_requests(out: Path, book: Gradebook, results: list[Result] | None = None) -> tuple[list[Request], list[str]]:
+    """Return the requests in a results folder, each once, and a line for each that can't be understood.
+
+    They are about `results`, by default the newest ones.
+    """
+    problems: list[str] = []
+    entries = list(_entries(out, problems))
+    if not entries:
+        return [], list(map(printable, problems))
+    by_name = {result.submission: result for result in (book.latest() if results is None else results)}
     by_person = {person(name): name for name in by_name}
     decisions = {(decision.submission, decision.task, decision.key): decision for decision in decisions_of(book)}
     requests: dict[str, Request] = {}
-    problems: list[str] = []
-    for source, name, wanted, text in _entries(out, problems):
+    for source, name, wanted, text in entries:
         result = by_name.get(name) or by_name.get(by_person.get(person(name), ""))
         if result is None:
             problems.append(f"{source}: there is no submission {name[:80]!r}")
@@ -103,11 +109,11 @@ def decide(
             submission=request.submission,
             task=request.task,
             key=request.key,
-            request=request.reason,
+            request=printable(request.reason),
             old=old,
             new=points,
-            reason=reason,
-            by=by,
+            reason=printable(reason),
+            by=printable(by),
         )
 
 

@@ -20,7 +20,7 @@ def ask(out):
         if name:
             (out / "requests" / name).write_bytes(text.encode() if data is None else data)
         with Gradebook(out / "gradebook.sqlite", create=False) as book:
-            requests, problems = read_requests(out, book, book.latest())
+            requests, problems = read_requests(out, book)
             return [(each.submission, each.task, each.reason) for each in requests if not each.decision], problems
 
     return ask

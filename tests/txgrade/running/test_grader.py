@@ -17,6 +17,7 @@ import nbformat
 import psutil
 import pytest
 
+from txgrade.authoring.release import release
 from txgrade.records.gradebook import Gradebook
 from txgrade.sandbox import probe
 
@@ -422,3 +423,30 @@ def test_junit_is_readable(graded):
     passed = {case.get("name") for case in cases} - failed
     # The second check uses the mask: it is not judged alone until the mask is right.
     assert (failed, passed) == ({"causal-mask", "causal-mask, alone", "attention"}, set())
+
+
+def test_a_corrected_check_flags_nobody_and_says_what_changed(course, tmp_path):
+    """The first source's check asks for what no answer gives; corrected, everybody is graded anew."""
+    source = tmp_path / "course" / "solutions" / course.source.name
+    source.parent.mkdir(parents=True)
+    text = course.source.read_text(encoding="utf-8")
+    source.write_text(text.replace('show(causal_mask(n), f"n = {n}")', 'show(causal_mask(n) & True, f"n = {n}")'))
+    assert source.read_text() != text
+    changed = type(course)(folder=source.parents[1], source=source, exercise=release(source).exercise)
+    right, out = tmp_path / "inbox", tmp_path / "out"
+    fill(changed, right / "ada.ipynb", RIGHT)
+    fill(changed, right / "bob.ipynb", INVERTED)
+    grade(changed, right, out)
+    with Gradebook(out / "gradebook.sqlite", create=False) as book:
+        book.override("bob", "causal-mask", 1, "Half.")
+    source.write_text(text, encoding="utf-8")
+    run = grade(changed, right, out)
+    review = (out / "review.csv").read_text(encoding="utf-8")
+    assert "changed check" not in review and "ada" not in review
+    assert review.count("in 2 submissions the cell `check-causal-mask` is that of an earlier release") == 1
+    assert "1 change of points that an earlier run gave" in run.stdout
+    assert "bob,causal-mask,0,1,marked by a person: Half." in (out / "changes.csv").read_text(encoding="utf-8")
+    assert "Changed from 0 to 1 points" in (out / "feedback" / "bob.html").read_text(encoding="utf-8")
+    before = files(out)
+    grade(changed, right, out)
+    assert files(out) == before
