@@ -1,4 +1,4 @@
-"""The scripts that made the shipped data."""
+"""The scripts that made the bundled data, and the lessons whose long runs they record."""
 
 import runpy
 import sys
@@ -12,7 +12,9 @@ DATA = Path(__file__).parents[3] / "data"
 
 @pytest.fixture
 def script(monkeypatch):
-    """What data/NAME/build.py defines. It puts the folder above, which has its helpers, on Python's search path."""
+    """The names that data/NAME/build.py defines. It puts the folder above, which has its helpers, on Python's search
+    path.
+    """
 
     def run(name: str) -> SimpleNamespace:
         monkeypatch.syspath_prepend(DATA)
@@ -21,3 +23,11 @@ def script(monkeypatch):
 
     yield run
     sys.modules.pop("packages", None)
+
+
+@pytest.fixture(scope="module")
+def lesson(request):
+    """The names of the lesson whose runs are recorded by the script that the test module imports: rumors.py for
+    test_rumors.py.
+    """
+    return getattr(request.module, request.path.stem.removeprefix("test_")).RUNS.lesson()

@@ -5,11 +5,6 @@ import pytest
 import torch
 
 
-@pytest.fixture(scope="module")
-def lesson():
-    return far_away.RUNS.lesson()
-
-
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     runs, kept = far_away.runs(lesson), far_away.RUNS.kept()
     assert kept.keys() == runs.keys()

@@ -1,13 +1,7 @@
 """What is kept of the runs of lesson 21: those that its script makes."""
 
 import feast
-import pytest
 import torch
-
-
-@pytest.fixture(scope="module")
-def lesson():
-    return feast.RUNS.lesson()
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):

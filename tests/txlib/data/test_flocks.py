@@ -6,11 +6,6 @@ import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 
-@pytest.fixture(scope="module")
-def lesson():
-    return flocks.RUNS.lesson()
-
-
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = flocks.RUNS.kept()
     assert kept.keys() == {"largest", "clusters"}

@@ -4,11 +4,6 @@ import ladder
 import pytest
 
 
-@pytest.fixture(scope="module")
-def lesson():
-    return ladder.RUNS.lesson()
-
-
 def test_the_shipped_runs_are_those_of_the_script(lesson):
     kept = ladder.RUNS.kept()
     assert list(kept) == [f"{budget:.1e}" for budget in lesson["BUDGETS"]]

@@ -1,12 +1,6 @@
 """What is kept of the long runs of lesson 15: those that its script makes."""
 
-import pytest
 import rumors
-
-
-@pytest.fixture(scope="module")
-def lesson():
-    return rumors.RUNS.lesson()
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):

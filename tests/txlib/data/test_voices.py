@@ -15,11 +15,6 @@ SPLITS = chorales()
 BEGIN = MARKS.index("<begin>")
 
 
-@pytest.fixture(scope="module")
-def lesson():
-    return voices.RUNS.lesson()
-
-
 class Remembers(nn.Module):
     """A stand-in for a trained model: the logits of each token are a table's, by the token before and the place."""
 

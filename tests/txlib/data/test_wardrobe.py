@@ -1,13 +1,7 @@
 """What is kept of the runs of lesson 16: those that its script makes."""
 
-import pytest
 import torch
 import wardrobe
-
-
-@pytest.fixture(scope="module")
-def lesson():
-    return wardrobe.RUNS.lesson()
 
 
 def test_the_shipped_runs_are_those_of_the_script(lesson):
