@@ -94,12 +94,18 @@ def submit(
 
 @app.command()
 def collect(
-    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="canvas, moodle or gradescope.")],
-    archive: Annotated[Path, typer.Argument(metavar="FILE.zip", help="All submissions, as you downloaded them.")],
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="canvas, moodle, gradescope or nbgrader.")],
+    archive: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.zip", help="All submissions, as you downloaded them; nbgrader: course/source/NAME."
+        ),
+    ],
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="The inbox; a learner's newest notebook counts.")],
     roster: Annotated[
-        Path, typer.Option(metavar="CSV", help="Who is who: Canvas' gradebook, Moodle's worksheet, or a column `name`.")
-    ],
+        Path | None,
+        typer.Option(metavar="CSV", help="Who is who: Canvas' gradebook, Moodle's worksheet, or a column `name`."),
+    ] = None,
     times: Annotated[
         Path | None, typer.Option(metavar="CSV", help="When: columns name and submitted, if the system doesn't tell.")
     ] = None,
@@ -107,11 +113,26 @@ def collect(
         str | None, typer.Option(metavar="ZONE", help="Of times that name none, such as Europe/Zurich.")
     ] = None,
 ) -> None:
-    """Make an inbox of a download from Canvas, Moodle or Gradescope, with the roster's names and true times."""
+    """Make an inbox of a download from Canvas, Moodle or Gradescope, or of a course of nbgrader's.
+
+    It has the roster's names and true times.
+    """
     from txgrade.records.people import read_roster
     from txgrade.submitting.collect import collect, describe
 
-    line, remarks = describe(collect(system, archive, to, read_roster(roster), times=times, timezone=timezone), to)
+    people = read_roster(roster) if roster else None
+    if system == "nbgrader":
+        from txgrade.submitting.nbgrader_course import collect_nbgrader
+
+        if times or timezone:
+            raise ValueError("nbgrader's timestamp.txt has the times: leave out --times and --timezone")
+        collected, assignment = collect_nbgrader(archive, to, people)
+        print(f"To grade: txgrade grade --assignment {assignment} --submissions {to} --out RESULTS")
+    elif people is None:
+        raise ValueError("txgrade collect needs --roster, to know who is who; see txgrade collect --help")
+    else:
+        collected = collect(system, archive, to, people, times=times, timezone=timezone)
+    line, remarks = describe(collected, to)
     print(line)
     for remark in remarks:
         print(f"txgrade: {remark}", file=sys.stderr)

@@ -161,6 +161,7 @@ class _Reader:
             tuple(tasks),
             digest(*everything, *digest_of(data)),
             timeout=TIMEOUT,
+            due=self.notebook.metadata.get("txgrade", {}).get("due"),  # as `txgrade collect nbgrader` wrote it
             stubs=self.stubs,
             data=data,
         )

@@ -243,7 +243,7 @@ def read_roster(path: Path | str) -> Roster:
         people = [moodle_person(row) for row in rows]
     else:
         people = [_own_person(row) for row in rows]
-        if not {"name", "full name", "last name"} & {name.strip().lower() for name in header}:
+        if not {"name", "full name", "last name"} & {name.strip().lower().replace("_", " ") for name in header}:
             raise RosterError(f"{path} has no column `name` (nor is it an export of Canvas' or Moodle's)")
     roster = Roster(replace(one, row=row) for row, one in enumerate(one for one in people if one.names))
     for one in roster.people:
@@ -254,7 +254,7 @@ def read_roster(path: Path | str) -> Roster:
 
 
 def _own_person(row: dict[str, str]) -> Person:
-    columns = {key.strip().lower(): value for key, value in row.items()}
+    columns = {key.strip().lower().replace("_", " "): value for key, value in row.items()}
     name = columns.get("name") or columns.get("full name") or ""
     name = name or f"{columns.get('first name', '')} {columns.get('last name', '')}"
     names = [name, *(columns.get(key, "") for key in ("login", "email", "id", "sid"))]
