@@ -144,12 +144,13 @@ def _consequences(
         yield changes[0], "Not tried: there is no sealed sandbox here."
         return
     limits, answers = Limits(), _cells(assignment, result)
+    cells = next(task.answers for task in assignment.tasks if task.id == answer.task.id)
     with warm_kernels(assignment.imports, limits, isolation, False, (assignment.path.parent,), dict(assignment.data)):
         recorded = record_known(assignment, (SEED,))
         completed, reference = make_reference(assignment, (SEED,), partial(execute, limits=limits), lambda: recorded)
         source = assignment.path.read_text(encoding="utf-8")
         for change in changes:
-            changed = answers | dict.fromkeys(assignment.task(answer.task.id).answers, change.source)
+            changed = answers | dict.fromkeys(cells, change.source)
             submission = _submission(result, changed)
             graded = grade_submission(Job(completed, reference, submission, (SEED,), limits, isolation, "", source))
             task = next(task for task in graded.tasks if task.id == answer.task.id)

@@ -62,7 +62,7 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class _Notebook:
+class LearnerNotebook:
     """One notebook of one learner."""
 
     file: DownloadedFile
@@ -102,7 +102,7 @@ def collect(
         with Folder(to) as inbox:
             for label, own in sorted(groups.items()):
                 time_of = _Times(told, roster, zone, collected, label)
-                _write(inbox, label, _notebooks(opened, own, time_of, collected), collected, system)
+                write_notebooks(inbox, label, _notebooks(opened, own, time_of, collected), collected, system)
     present = [(label, "") for label in groups]
     collected.learners, collected.missing = len(groups), roster.missing(present)
     return collected
@@ -212,7 +212,7 @@ def _notebooks(
     files: list[DownloadedFile],
     time_of: Callable[[DownloadedFile], datetime | None],
     collected: Collected,
-) -> list[_Notebook]:
+) -> list[LearnerNotebook]:
     """Return a learner's notebooks, the newest first."""
     notebooks = []
     has_notebook = any(file.name.lower().endswith(NOTEBOOK) for file in files)
@@ -232,7 +232,7 @@ def _notebooks(
         if len(data) > MAX_BYTES:
             collected.remarks.append(f"{path} is larger than {MAX_BYTES // 2**20} MB, which is not graded")
         stem = safe_name(file.name[: -len(NOTEBOOK)]).lstrip(".")
-        notebooks.append(_Notebook(file, short_name(stem, MAX_STEM) or "notebook", data, time_of(file)))
+        notebooks.append(LearnerNotebook(file, short_name(stem, MAX_STEM) or "notebook", data, time_of(file)))
     return sorted(notebooks, key=lambda notebook: (notebook.file.attempt, notebook.file.version), reverse=True)
 
 
@@ -280,11 +280,13 @@ def _read_times(path: Path, roster: Roster, zone: ZoneInfo | None) -> dict[str, 
     return told
 
 
-def _write(inbox: Folder, label: str, notebooks: list[_Notebook], collected: Collected, system: str) -> None:
+def write_notebooks(
+    inbox: Folder, label: str, notebooks: list[LearnerNotebook], collected: Collected, system: str
+) -> None:
     """Write a learner's notebooks into a folder of the learner's; what they replace is kept in `.versions`."""
     with inbox.folder(file_name(label), make=True) as own, own.folder(".versions", make=True) as versions:
         stems = {notebook.stem for notebook in notebooks} | _stems_in(own)
-        current: dict[str, _Notebook] = {}
+        current: dict[str, LearnerNotebook] = {}
         for notebook in notebooks:
             plain = COPY.sub("", notebook.stem)
             stem = plain if plain in stems or plain.startswith(RELEASED) else notebook.stem
@@ -311,7 +313,7 @@ def _stems_in(own: Folder) -> set[str]:
     return {path.name.removesuffix(COLLECTED) for path in own.path.glob(f"*{COLLECTED}")}
 
 
-def _write_one(own: Folder, versions: Folder, stem: str, notebook: _Notebook, system: str) -> None:
+def _write_one(own: Folder, versions: Folder, stem: str, notebook: LearnerNotebook, system: str) -> None:
     digest = hashlib.sha256(notebook.data).hexdigest()
     name, record_name = stem + NOTEBOOK, stem + COLLECTED
     submitted = notebook.submitted.isoformat(timespec="seconds") if notebook.submitted else None

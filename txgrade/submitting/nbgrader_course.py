@@ -26,7 +26,7 @@ from txgrade.authoring.nbgrader import read_nbgrader
 from txgrade.files import Folder, write_atomically
 from txgrade.records.people import Roster, read_roster
 from txgrade.submitting.archive import Entry
-from txgrade.submitting.collect import NOTEBOOK, Collected, CollectError, _Notebook, _write
+from txgrade.submitting.collect import NOTEBOOK, Collected, CollectError, LearnerNotebook, write_notebooks
 from txgrade.submitting.downloads import DownloadedFile, read_time
 from txgrade.submitting.notebook import MAX_BYTES
 
@@ -101,8 +101,8 @@ def _collect_one(
     if present:
         path = f"{student}/{name}/{name}{NOTEBOOK}"
         file = DownloadedFile(Entry(path, zipfile.ZipInfo(path)), f"{name}{NOTEBOOK}", ())
-        notebook = _Notebook(file, name, data, _time(folder / "timestamp.txt", label, collected))
-        _write(inbox, label, [notebook], collected, "nbgrader")
+        notebook = LearnerNotebook(file, name, data, _time(folder / "timestamp.txt", label, collected))
+        write_notebooks(inbox, label, [notebook], collected, "nbgrader")
     return label
 
 
