@@ -30,8 +30,9 @@ update: $(VENV)/installed-lab ## Fetch the newest version of the course; your wo
 	@$(BIN)/txcourse update
 
 # instructors: begin
-# As many processes as cores and memory allow (tests/conftest.py), one thread each.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
+# As many processes as cores and memory allow (tests/conftest.py), one thread each. The tests start hundreds of
+# processes, so what Python compiles is kept, even where the environment says otherwise, as many containers do.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
 test: $(VENV)/installed-dev ## Check the code, then run every test, lesson and exercise
 	@$(MAKE) --no-print-directory lint ARGS=

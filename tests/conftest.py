@@ -3,17 +3,56 @@
 import os
 import shutil
 import sys
-from functools import partial
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from functools import partial, wraps
 from importlib import import_module
+from inspect import isgeneratorfunction
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import hypothesis
 import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
+from jaxtyping import install_import_hook, jaxtyped
 from xdist.scheduler import LoadScopeScheduling
 
+
+def checked(annotated: Any = None, *, typechecker: Callable) -> Any:
+    """`jaxtyping.jaxtyped`, which the import hook puts above each function and class, with half of its work.
+
+    jaxtyped binds the arguments of each call and checks them twice. Only generators, properties, names in quotes
+    that only type checkers import, and shapes such as "batch {heads}", which read an argument's value, need that; any
+    other function needs what jaxtyping calls a context, and beartype to check once.
+    """
+    if annotated is None:
+        return partial(checked, typechecker=typechecker)
+    if getattr(annotated, "__no_type_check__", False):
+        return annotated
+    if isinstance(annotated, type):
+        if is_dataclass(annotated) and "__init__" in vars(annotated):
+            annotated.__init__ = checked(annotated.__init__, typechecker=typechecker)
+        return annotated
+    plain = isinstance(annotated, FunctionType) and not isgeneratorfunction(annotated)
+    hints = [*annotated.__annotations__.values()] if plain else []
+    if not plain or "{" in str(hints) or any(isinstance(hint, str) for hint in hints):
+        return jaxtyped(annotated, typechecker=typechecker)
+    typed = typechecker(annotated)
+
+    @wraps(annotated)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if jaxtyping.config.jaxtyping_disable:
+            return annotated(*args, **kwargs)
+        with jaxtyped("context"):
+            return typed(*args, **kwargs)
+
+    return annotated if typed is annotated else function
+
+
+jaxtyping.jaxtyped = checked
 install_import_hook(("txlib", "txgrade", "txcourse"), "beartype.beartype")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before anybody imports Triton, which parts of torch do
@@ -134,7 +173,9 @@ def state_of_the_process() -> dict[str, object]:
 
 @pytest.fixture
 def unchecked():
-    """As users run txlib: without the checks of annotations, so that its own errors speak."""
+    """As users run txlib: without the checks of annotations, so that its own errors speak; or its numbers, where a test
+    repeats one call hundreds of times, as finite differences do.
+    """
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
