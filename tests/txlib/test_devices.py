@@ -26,6 +26,7 @@ MAY_WAIT = {
 }
 
 
+@pytest.mark.slow
 def test_models_lie_on_one_device_and_wait_for_nothing():
     """Forward and backward, in a process of its own that has another device."""
     script = Path(__file__).with_name("second_device.py")

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -62,9 +63,8 @@ def ids(*shape):
 # The cache ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("capacity", [None, 9, 30])
 @pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind, capacity", [*product(KINDS, [None, 30]), ("llama", 9)])
 @torch.no_grad()
 def test_cached_is_uncached(kind, left, capacity):
     model, x = make(kind), ids(3, 9)

@@ -147,11 +147,12 @@ def part_of_a_run(rank: int, out: Path, engine: str, calls: int):
         ranks_script.write(out, model, progress)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first, then, last",
     [
         ((2, "fsdp"), (1, "ddp"), (2, "ddp")),
-        pytest.param((2, "ddp"), (3, "fsdp"), (2, "fsdp"), marks=pytest.mark.slow),
+        ((2, "ddp"), (3, "fsdp"), (2, "fsdp")),
         ((2, "tp"), (2, "fsdp"), (2, "tp")),
     ],
 )
@@ -221,7 +222,7 @@ def messages(rank: int, engine: str) -> list[Counter]:
     return found
 
 
-@pytest.mark.parametrize("engine", ["fsdp", "tp"])
+@pytest.mark.parametrize("engine", ["fsdp", pytest.param("tp", marks=pytest.mark.slow)])
 def test_losses_tokens_and_wishes_of_a_step_travel_together(engine):
     (short, long), _ = run_ranks(messages, 2, engine)
     assert long["c10d::allreduce_"] - short["c10d::allreduce_"] == 3

@@ -22,7 +22,7 @@ def summed(rank: int, more: int):
     return number.grad.item(), torch.rand(1).item()
 
 
-@pytest.mark.parametrize("forked", [True, False])
+@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_function_runs_in_several_processes(forked, monkeypatch):
     if not forked:
         pytest.importorskip("cloudpickle")

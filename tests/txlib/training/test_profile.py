@@ -64,6 +64,7 @@ def test_the_stopwatch_adds_up(monkeypatch):
     assert watch.seconds() == {"data": 0.5 + 0.25, "forward": 2.0 + 3.0}
 
 
+@pytest.mark.slow
 def test_what_a_run_says(tmp_path, capsys, monkeypatch):
     """A trace that a browser can open, a table whose shares make a whole, and the utilization of each 20 steps."""
     monkeypatch.setattr(MODULE, "peak_flops", lambda device, dtype: (1e9, "somebody says"))
