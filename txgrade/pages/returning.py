@@ -3,7 +3,7 @@
 - Canvas: `canvas.csv` for Grades, Import; `canvas-feedback.zip` for the assignment's *Re-upload Submissions*.
   https://github.com/instructure/canvas-lms, lib/gradebook_importer.rb and app/models/abstract_assignment.rb (2026)
 - Moodle: `moodle.csv` for *Upload grading worksheet*; `moodle-feedback.zip` for *Upload multiple feedback files*.
-  https://github.com/moodle/moodle, mod/assign/feedback/offline and mod/assign/feedback/file (4.1 to 5.0)
+  https://github.com/moodle/moodle, mod/assign/feedback/offline and mod/assign/feedback/file (since 3.1)
 - Gradescope: `gradescope.csv`, scores by email and student id, which Gradescope does not read itself;
   `gradescope-autograder.zip`, which shows each learner the grade and runs nothing (see `gradescope`).
   https://gradescope-autograders.readthedocs.io/en/latest/specs/ (2026)

@@ -5,7 +5,7 @@
   https://github.com/instructure/canvas-lms/blob/master/lib/content_zipper.rb (2026)
 - Moodle, *Download all submissions*: a folder `Ada Lovelace_501_assignsubmission_file` for each participant, which ends
   in `_` before Moodle 4.1; without folders this begins each file's name. A team's has the team's name and id.
-  https://github.com/moodle/moodle/blob/main/mod/assign/classes/downloader.php (4.1 to 5.0)
+  https://github.com/moodle/moodle/blob/main/mod/assign/classes/downloader.php (since 3.1)
 - Gradescope, *Export Submissions*: folders `submission_123456`, and `submission_metadata.yml` with names, emails,
   student ids and times. Gradescope documents no version of it; this is the form of exports from 2021 to 2026.
 """

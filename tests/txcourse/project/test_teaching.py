@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lms
 import nbformat
 import pytest
 
@@ -86,12 +87,24 @@ def fill(path):
 def test_the_commands_run_in_their_order(tmp_path):
     (tmp_path / "solutions").mkdir()
     (tmp_path / "exercises").mkdir()
-    shutil.copy(COURSE / "solutions" / "11_bert.py", tmp_path / "solutions")
-    shutil.copy(COURSE / "exercises" / "exercise_11_bert.ipynb", tmp_path / "exercises")
-    (tmp_path / "people.csv").write_text("name\nada\nBo\n", encoding="utf-8")
-    header = "Identifier,Full name,Email address,Status,Grade,Maximum grade,Last modified (grade),Feedback comments"
-    row = 'Participant 1,Ada Lovelace,ada@example.org,Submitted,,16.00,"-",'
-    (tmp_path / "worksheet.csv").write_text(f"{header}\n{row}\n", encoding="utf-8")
+    source = (COURSE / "solutions" / "11_bert.py").read_text(encoding="utf-8")
+    mistakes = '# %% tags=["mistakes"]\n'
+    due = 'from txgrade import due\ndue("2099-12-01 23:59", timezone="Europe/Zurich")\n'
+    (tmp_path / "solutions" / "11_bert.py").write_text(source.replace(mistakes, mistakes + due, 1), encoding="utf-8")
+    exercise = COURSE / "exercises" / "exercise_11_bert.ipynb"
+    shutil.copy(exercise, tmp_path / "exercises")
+    tables = {
+        "people.csv": "name,email,slip_days\nada,ada@example.edu,3\nBo,bo@example.edu,3\n",
+        "extensions.csv": "name,exercise,until\nBo,11_bert,2100-01-01 12:00\n",
+        "gradebook.csv": lms.canvas_gradebook([lms.ADA], "Exercise 11 · BERT (4711)", "16.00"),
+        "worksheet.csv": lms.moodle_worksheet([lms.ADA], {lms.ADA: "Tuesday, 1 December 2026, 11:58 PM"}, "16.00"),
+    }
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    upload = lms.Upload(lms.ADA, exercise.read_bytes(), exercise.name)
+    lms.canvas_zip(tmp_path / "submissions.zip", [upload])
+    lms.moodle_zip(tmp_path / "moodle.zip", [upload])
+    lms.gradescope_zip(tmp_path / "gradescope.zip", [upload])
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     said, ran = {}, [line for line in commands() if not line.startswith(NOT_HERE)]
     assert sum(line.startswith("txgrade") for line in ran) >= 14
@@ -118,5 +131,8 @@ def test_the_commands_run_in_their_order(tmp_path):
     with open(tmp_path / "results" / "11" / "moodle.csv", encoding="utf-8", newline="") as file:
         (exported,) = csv.DictReader(file)
     assert exported["Grade"] == "3"
+    returned = ("canvas-feedback.zip", "moodle-feedback.zip", "gradescope-autograder.zip", "gradescope.csv")
+    assert all((tmp_path / "results" / "11" / name).is_file() for name in returned)
+    assert "1 notebook of 1 learner in inbox-moodle: 1 with their times" in words
     page = (tmp_path / "results" / "11-retake" / "feedback" / "ada.html").read_text(encoding="utf-8")
     assert "variant 1" in page
