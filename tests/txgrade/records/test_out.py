@@ -68,7 +68,7 @@ def test_where_we_may_not_write(tmp_path, monkeypatch):
 LINKS = [
     "feedback",
     "junit",
-    "gradescope",
+    "gradescope.csv",
     "grades.csv",
     "review.csv",
     "summary.html",
@@ -78,7 +78,7 @@ LINKS = [
     "gradebook.sqlite-journal",
     "feedback/ada.html",
     "junit/ada.xml",
-    "gradescope/ada",
+    "canvas-feedback.zip",
 ]
 
 
