@@ -118,8 +118,7 @@ def answers_of(course: Path) -> Iterator[tuple[str, str]]:
     sources += [path for path in sorted(course.glob("solutions/*.ipynb")) if not path.with_suffix(".py").exists()]
     for source in sources:
         name = f"solutions/{source.name}"
-        notebook = read_exercise(source).notebook if source.suffix == ".py" else read_notebook(source)
-        for cell in notebook.cells:
+        for cell in _cells_of(source):
             if is_answer(cell):
                 where = f"the answer of task {cell.metadata.nbgrader.grade_id} in {name}"
                 marked = has_region(cell.source, SOLUTION)
@@ -132,6 +131,17 @@ def answers_of(course: Path) -> Iterator[tuple[str, str]]:
             for piece in dict.fromkeys(map(squeeze, pieces)):
                 if len(piece) >= SHORTEST_ANSWER:
                     yield where, piece
+
+
+def _cells_of(source: Path) -> list:
+    """Return the cells of a source, with its own numbers and as they are written, all tasks of its pools included."""
+    import jupytext
+
+    if source.suffix != ".py":
+        return read_notebook(source).cells
+    settled = read_exercise(source).notebook.cells
+    known = {cell.source for cell in settled}
+    return settled + [cell for cell in jupytext.read(source, fmt="py:percent").cells if cell.source not in known]
 
 
 def squeeze(text: str) -> str:

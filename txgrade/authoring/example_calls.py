@@ -7,26 +7,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from txgrade.authoring.exercise import read_exercise
+from txgrade.authoring.exercise import Exercise, read_exercise
 from txgrade.authoring.record import check_run, in_fresh_process, reference_names
 
 BY_HAND = 12  # numbers, at most, that a person works out or reads in one argument
 TIMEOUT = 600  # seconds
 
 
-def example_calls(path: Path | str, seed: int) -> dict[str, dict[str, str]]:
-    """Return for each task of an exercise its easiest call: `call` and `value` as text, and its `kind`.
+def example_calls(path: Path | str, seed: int, variant: int | None = None) -> dict[str, dict[str, str]]:
+    """Return the easiest call of each task of an exercise, or of a variant: `call` and `value` as text, and its `kind`.
 
     Of kind `value` the result can be worked out by hand; of kind `shape`, arguments are named and given by shapes.
 
     Raises:
         RecordingError: the reference fails.
     """
-    return in_fresh_process("txgrade.authoring.example_calls", path, {"seed": seed}, TIMEOUT)
+    return in_fresh_process("txgrade.authoring.example_calls", path, {"seed": seed}, TIMEOUT, variant)
 
 
-def _calls(path: Path, seed: int) -> dict[str, dict[str, str]]:
-    exercise = read_exercise(path)
+def _calls(exercise: Exercise, seed: int) -> dict[str, dict[str, str]]:
     names = reference_names(exercise, seed)
     chosen = {}
     for task in exercise.tasks:
@@ -102,7 +101,9 @@ def _shape(value: Any) -> str:
 
 def _main(request: str, answer: str) -> None:
     arguments = json.loads(Path(request).read_text())
-    Path(answer).write_text(json.dumps(_calls(Path(arguments["path"]), arguments["seed"])))
+    Path(answer).write_text(
+        json.dumps(_calls(read_exercise(arguments["path"], arguments["variant"]), arguments["seed"]))
+    )
 
 
 if __name__ == "__main__":

@@ -65,10 +65,11 @@ def questions(book: Gradebook, name: str) -> list[Question]:
         ValueError: the assignment has changed or is nbgrader's, or no answer is right.
     """
     entry = book.history(book.submission_named(name))[-1]
-    result, assignment = entry.result, read_assignment(Path(entry.path))
+    result, path = entry.result, Path(entry.path)
+    assignment = read_assignment(path, result.variant, dealt=True)
     if not assignment.has_checks:
         raise ValueError(f"{assignment.name} is nbgrader's: questions need an exercise whose checks show values")
-    if assignment.hash != result.assignment_hash:
+    if assignment.hash != result.assignment_hash and result.variant is None:
         raise ValueError(f"{assignment.path} has changed since {result.name} was graded: run txgrade grade again")
     answers = [_Answer(task, source) for task in result.tasks if (source := _right_answer(task))]
     if not answers:
@@ -76,7 +77,7 @@ def questions(book: Gradebook, name: str) -> list[Question]:
     digest = hashlib.sha256("".join(answer.task.answer_hash for answer in answers).encode()).digest()
     rng = random.Random(digest)
     rng.shuffle(answers)
-    calls = example_calls(assignment.path, 1 + int.from_bytes(digest[:3], "big"))
+    calls = example_calls(assignment.path, 1 + int.from_bytes(digest[:3], "big"), result.variant)
     by_value, by_shape = partial(_call, calls, "value"), partial(_call, calls, "shape")
     asked: list[Question] = []
     for makers in (by_value, by_shape), (partial(_change, assignment, result, rng),), (_name, _method):
@@ -166,7 +167,7 @@ def _cells(assignment: Assignment, result: Result) -> dict[str, str]:
 
 def _submission(result: Result, answers: dict[str, str]) -> SimpleNamespace:
     """Return what the judge reads of a submission, with other answers."""
-    fields = ("submitted", "learner", "marked_late", "origin", "allowance")
+    fields = ("submitted", "learner", "marked_late", "origin", "allowance", "variant")
     about = {field: getattr(result, field) for field in fields}
     return SimpleNamespace(name=result.submission, status="graded", hash="", notes=(), answers=answers, **about)
 
