@@ -12,14 +12,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import lms
 import nbformat
 import psutil
 import pytest
 
 from txgrade.authoring.release import release
 from txgrade.records.gradebook import Gradebook
+from txgrade.records.people import read_roster
 from txgrade.sandbox import probe
+from txgrade.submitting.collect import collect
 
 pytestmark = [
     pytest.mark.slow,
@@ -450,3 +454,45 @@ def test_a_corrected_check_flags_nobody_and_says_what_changed(course, tmp_path):
     before = files(out)
     grade(changed, right, out)
     assert files(out) == before
+
+
+def test_a_time_that_comes_later_changes_the_penalty_and_grades_nothing_again(course, tmp_path):
+    """From Canvas' download, which tells no time, to a table of times and an extension."""
+    (tmp_path / "solutions").mkdir()
+    source = tmp_path / "solutions" / course.source.name
+    mistakes = '# %% tags=["mistakes"]\n'
+    due = 'from txgrade import due\ndue("2026-12-01 23:59", per_day=0.2)\n'
+    source.write_text(course.source.read_text("utf-8").replace(mistakes, mistakes + due, 1), encoding="utf-8")
+    fill(course, tmp_path / "ada.ipynb", RIGHT)
+    data = (tmp_path / "ada.ipynb").read_bytes()
+    lms.canvas_zip(tmp_path / "all.zip", [lms.Upload(one, data, late=one is lms.JOERG) for one in lms.CLASS[:3]])
+    tables = {
+        "gradebook.csv": lms.canvas_gradebook(),
+        "times.csv": "email,submitted\njm@example.edu,2026-12-02T10:00Z\nzofia@example.edu,2026-12-01T10:00Z\n",
+        "extensions.csv": "name,days\n" + '"Müller, Jörg",1\n',
+    }
+    for name, text in tables.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    inbox, out, roster = tmp_path / "inbox", tmp_path / "out", tmp_path / "gradebook.csv"
+
+    def run(*more, times=None):
+        people = read_roster(roster)
+        collect("canvas", tmp_path / "all.zip", inbox, people, times=times)
+        here = SimpleNamespace(source=source)
+        said = grade(here, inbox, out, "--seeds", "1", "--roster", str(roster), *more).stdout
+        notes = {row["submission"]: row["kind"] for row in csv.DictReader((out / "review.csv").open(encoding="utf-8"))}
+        return said, {name: float(row["score"]) for name, row in rows(out).items()}, notes
+
+    said, scores, notes = run()
+    ada, joerg, zofia = "Ada Lovelace", "Jörg Müller", "Žofia Nováková"
+    full = scores[ada]
+    assert "3 graded now" in said and scores == {ada: full, joerg: full, zofia: full}
+    assert {ada: "time unknown", joerg: "late", zofia: "time unknown"}.items() <= notes.items()
+    said, scores, notes = run(times=tmp_path / "times.csv")
+    assert "0 graded now" in said and scores == {ada: full, joerg: pytest.approx(0.8 * full), zofia: full}
+    assert notes[ada] == "time unknown" and joerg not in notes and zofia not in notes
+    page = (out / "feedback" / f"{joerg}.html").read_text(encoding="utf-8")
+    assert "1 day late" in page and "<strong><bdi>Jörg Müller</bdi></strong>" in page and "Due 2026-12-01 23:59" in page
+    said, scores, _ = run("--extensions", str(tmp_path / "extensions.csv"))
+    assert "0 graded now" in said and scores[joerg] == full
+    assert "extended to 2026-12-02 23:59" in (out / "feedback" / f"{joerg}.html").read_text(encoding="utf-8")
