@@ -32,7 +32,7 @@ RELOAD = "Where one of them is open in JupyterLab: File, Reload Notebook from Di
 
 
 class Copies:
-    """The copies of one course. What methods return is what a learner should know, a line each."""
+    """The copies of one course. Methods return the lines to print for the learner."""
 
     def __init__(self, course: Path):
         self.course, self.folder = course, course / FOLDER
@@ -82,7 +82,7 @@ class Copies:
             return [*self._replace(name, keep_answers), RELOAD]
 
     def yours(self, notebook: Path) -> Path:
-        """The learner's copy, where a path names the course's own notebook and nobody has answered in that."""
+        """Return the learner's copy for the path of a course's notebook that holds no answers; else the path itself."""
         name = self._name(notebook)
         copy = self.folder / (name or "")
         if name is None or not copy.is_file() or not notebook.is_file() or copy.samefile(notebook):
@@ -90,7 +90,7 @@ class Copies:
         return notebook if _answers(notebook) else copy
 
     def adopt(self, name: str) -> str:
-        """Keep what somebody has changed in the course's own file, which is to be replaced.
+        """Keep a copy of the course's file with the changes made in it, before it is replaced.
 
         An exercise's answers become the learner's copy, where that has none.
         """
@@ -140,7 +140,7 @@ class Copies:
         return messages + [f"  it has no task {id} any more: that answer is only in the kept one" for id in homeless]
 
     def _keep(self, path: Path, name: str) -> str:
-        """Copy a file into `earlier/`, beside what is there already; returns its name there."""
+        """Copy a file into `earlier/`, under a free name; return its name there."""
         first = self._aside / name
         names = (first, *(first.with_stem(f"{first.stem}-{number}") for number in range(2, 1000)))
         backup = next(name for name in names if not name.exists())
@@ -178,7 +178,7 @@ def _answers(path: Path) -> dict[str, str]:
 
 
 def _data(exercise: Path) -> list[Path]:
-    """The files that an exercise's cells read, from folders beside its own, too."""
+    """Return the files that an exercise's cells read, also from neighboring folders."""
     try:
         paths = named_data(read_notebook(exercise))
     except NotebookError:

@@ -1,6 +1,6 @@
 """`txcourse publish --to ../learners`: the repository that learners clone, made from the instructor's, without answers.
 
-It has a history of its own, which holds no answers either. Run again, it gets one commit with what has changed.
+Its history is separate and holds no answers either. Run again, the command adds one commit with what has changed.
 """
 
 import ast
@@ -22,25 +22,27 @@ FILES = {
     *(".gitignore", ".github/workflows/site.yml", "CITATION.cff", "HELP.md", "LICENSE", "Makefile"),
     *("constraints.txt", "environment.yml", "pyproject.toml"),
 }
+# Sources of lessons, secrets, and variants that were dealt to one learner each.
+AT_HOME = re.compile(r"notebooks/.*\.py|.*\.secret|exercises/.*/.*\.ipynb")
 MADE = ".learners"  # a file that says which repository publish made, and may change
 INSTRUCTORS = re.compile(r"^(?:# |<!-- )instructors: begin\b.*\n((?:.*\n)*?)(?:# |<!-- )instructors: end\b.*\n?", re.M)
 TOCTREE_ENTRY = re.compile(r"^[\w/]+$", re.M)
-SHORTEST_ANSWER = 30  # characters; anything shorter may also stand in a lesson by chance
+SHORTEST_ANSWER = 30  # characters; anything shorter may also be in a lesson by chance
 LONGEST_TEXT = 5_000_000  # bytes of a file that is searched for answers
 
 
 class PublishError(ValueError):
-    """Why nothing was published: one line a problem."""
+    """The reason why nothing was published, a line for each problem."""
 
 
 def publish(course: Path, to: Path) -> list[str]:
     """Write the learners' files into the repository `to`, created if it is missing, and commit what has changed.
 
-    Returns what to say, a line each.
+    Return the lines to print.
 
     Raises:
-        PublishError: an answer is among the files; `to` lies in the course, was not made by `publish`, or has changes
-            of its own.
+        PublishError: an answer is among the files; `to` is in the course, was not made by `publish`, or has
+            uncommitted changes.
         ExerciseError: a source in `solutions/` can't be read, so its answers can't be searched for.
         UpdateError: git is missing or refuses.
     """
@@ -70,7 +72,7 @@ def learner_files(course: Path) -> dict[str, bytes]:
 
     Raises:
         PublishError: an exercise holds a learner's answers.
-        UpdateError: the course is no clone.
+        UpdateError: the course is not a clone.
     """
     git = Git(course)
     at_home = _instructors_pages(course)
@@ -79,8 +81,8 @@ def learner_files(course: Path) -> dict[str, bytes]:
         for name in git.names("ls-files", "--cached", "--others", "--exclude-standard")
         if (name in FILES or name.startswith(tuple(f"{folder}/" for folder in FOLDERS))) and name not in at_home
     }
-    names = {name for name in names if not (name.startswith("notebooks/") and name.endswith(".py"))}
     names |= {name for name in Copies(course).originals() if not name.startswith("solutions/")}
+    names = {name for name in names if not AT_HOME.fullmatch(name)}
     files = {name: (course / name).read_bytes() for name in sorted(names) if (course / name).is_file()}
     for name in ("Makefile", "docs/index.md"):
         if name in files:

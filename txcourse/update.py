@@ -15,10 +15,10 @@ class UpdateError(ValueError):
 
 
 def update(course: Path) -> list[str]:
-    """Fetch, look whether something stands in the way, then change files. Returns what to say, a line each.
+    """Fetch, check that no local change conflicts, then change files. Return the lines to print.
 
     Raises:
-        UpdateError: no git, no clone, nobody reached, commits of one's own, or changed files that aren't notebooks.
+        UpdateError: no git, no clone, no connection, local commits, or changed files that aren't notebooks.
     """
     if shutil.which("git") is None:
         raise UpdateError(

@@ -41,6 +41,9 @@ def teacher(course):
     index = "# Course\n<!-- instructors: begin -->\n```{toctree}\nteaching\n```\n<!-- instructors: end -->\nThe end.\n"
     (course / "docs" / "index.md").write_text(index)
     (course / "docs" / "teaching.md").write_text("# Teaching\n")
+    for name in ("people.secret", "exercises/people.secret", "exercises/dealt/ada/exercise_03_sample.ipynb"):
+        (course / name).parent.mkdir(parents=True, exist_ok=True)
+        (course / name).write_text("{}")
     (course / "tests").mkdir()
     (course / "tests" / "test_answers.py").write_text(ANSWER)
     (course / ".gitignore").write_text("my_work/\n")

@@ -206,7 +206,7 @@ def _name(answer: _Answer) -> Question | None:
 
 
 def _method(answer: _Answer) -> Question | None:
-    """Ask what a call in the answer does, if it has no names of its own."""
+    """Ask what a call in the answer does, for an answer without local names."""
     calls = [
         node
         for node in ast.walk(ast.parse(answer.source))

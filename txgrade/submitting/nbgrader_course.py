@@ -48,7 +48,7 @@ SCORES = """
 
 
 def collect_nbgrader(source: Path, to: Path, roster: Roster | None = None) -> tuple[Collected, Path]:
-    """Convert the assignment in the folder `source`, and collect what is in `submitted/`; return its new source, too.
+    """Convert the assignment in the folder `source`, and collect `submitted/`; also return its new source.
 
     Raises:
         CollectError: `source` is no folder of a course of nbgrader's, or it can't be converted: a line a problem.
@@ -118,13 +118,13 @@ def _time(path: Path, label: str, collected: Collected) -> datetime | None:
 
 
 def _write_source(folder: Path, notebooks: list[Path], renamed: set[str], due: dict | None) -> Path:
-    """Write the assignment's source, with its data beside it, and return its path.
+    """Write the assignment's source, and its data to the same folder; return the source's path.
 
     Raises:
         CollectError: something in it can't be graded here; each problem is a line.
     """
-    name, beside = folder.name, notebooks[0].parent
-    data = sorted(path for path in beside.iterdir() if path not in notebooks and path.name not in LEFT_BY_SYSTEMS)
+    name, original = folder.name, notebooks[0].parent
+    data = sorted(path for path in original.iterdir() if path not in notebooks and path.name not in LEFT_BY_SYSTEMS)
     merged = _merge([json.loads(path.read_text(encoding="utf-8")) for path in notebooks], notebooks, renamed)
     if data:
         merged["cells"][0]["metadata"]["data"] = [path.name for path in data]
