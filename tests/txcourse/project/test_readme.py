@@ -18,6 +18,7 @@ HELP = (COURSE / "HELP.md").read_text(encoding="utf-8")
 
 
 PAGES = [README, (COURSE / "docs" / "library.md").read_text(encoding="utf-8")]
+GUIDES = {name: (COURSE / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("training", "install")}
 COMMANDS = {"txlib": library.app, "txgrade": grader.app, "txcourse": course.app}
 CODE_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n+```text\n(.*?)```", re.DOTALL)
 
@@ -35,7 +36,7 @@ def test_all_code_has_output(page):
     assert page.count("```python") == page.count("```text") > 0
 
 
-@pytest.mark.parametrize("page", [README, HELP], ids=["README", "HELP"])
+@pytest.mark.parametrize("page", [README, HELP, *GUIDES.values()], ids=["README", "HELP", *GUIDES])
 def test_the_commands_that_are_named_exist(page):
     targets = set(re.findall(r"^([a-z-]+):", (COURSE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {"lab", "test"} <= targets
