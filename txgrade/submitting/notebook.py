@@ -1,4 +1,4 @@
-"""A notebook file that somebody hands in, read without trusting a byte of it: what is wrong becomes a status."""
+"""Reads a submitted notebook without trusting a byte of it: what is wrong becomes a status."""
 
 import errno
 import json
@@ -49,7 +49,7 @@ class Unreadable(Exception):
 
 
 def read_file(path: Path, most: int = MAX_BYTES) -> tuple[bytes, str]:
-    """The bytes of a plain file, and when it was last written (UTC). A link, a pipe or a device is never read.
+    """Return the bytes of a plain file, and when it was last written (UTC). A link, a pipe or a device is never read.
 
     Raises:
         Unreadable: link, unreadable or too large.
@@ -68,7 +68,7 @@ def read_file(path: Path, most: int = MAX_BYTES) -> tuple[bytes, str]:
 
 
 def read_cells(data: bytes) -> list[dict]:
-    """The cells of a Python notebook; of any format version that nbformat can lift to 4.
+    """Return the cells of a Python notebook, of any format version that nbformat can lift to 4.
 
     Raises:
         Unreadable: with the status that says what is wrong.
@@ -86,7 +86,7 @@ def read_cells(data: bytes) -> list[dict]:
 
 
 def _notebook(data: bytes) -> dict:
-    """The JSON of a notebook of format 4, if it is one."""
+    """Return the JSON of a notebook of format 4, if it is one."""
     if not data.strip():
         raise Unreadable("empty")
     try:
@@ -110,7 +110,7 @@ def _notebook(data: bytes) -> dict:
 
 
 def _breaks_off(text: str, reason: ValueError) -> bool:
-    """Whether JSON fails at its very end: where something has to follow, in a text, or in a word."""
+    """Return whether JSON fails at its very end: where something has to follow, in a text, or in a word."""
     text = text.rstrip()
     if not isinstance(reason, json.JSONDecodeError):
         return False
@@ -123,7 +123,7 @@ def _integer(digits: str) -> int:
 
 
 def _lifted(notebook: dict) -> dict:
-    """A notebook of format 3, which kept its cells in worksheets."""
+    """Convert a notebook of format 3, which kept its cells in worksheets."""
     import nbformat
 
     try:
@@ -133,7 +133,7 @@ def _lifted(notebook: dict) -> dict:
 
 
 def _language(metadata: Any) -> str:
-    """What the notebook says that its code is, in lower case; nothing where it doesn't say."""
+    """Return the language that a notebook says its code is in, in lower case; "" if it doesn't say."""
     for key, name in (("kernelspec", "language"), ("language_info", "name")):
         part = metadata.get(key) if isinstance(metadata, dict) else None
         language = part.get(name) if isinstance(part, dict) else None
@@ -143,7 +143,7 @@ def _language(metadata: Any) -> str:
 
 
 def grade_id_of(cell: dict) -> str | None:
-    """The grade_id in a cell's metadata."""
+    """Return the grade_id in a cell's metadata."""
     id = _nbgrader(cell).get("grade_id")
     return id if isinstance(id, str) else None
 
@@ -154,13 +154,13 @@ def is_solution(cell: dict) -> bool:
 
 def _nbgrader(cell: dict) -> dict:
     metadata = cell.get("metadata")
-    ours = metadata.get("nbgrader") if isinstance(metadata, dict) else None
-    return ours if isinstance(ours, dict) else {}
+    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    return nbgrader if isinstance(nbgrader, dict) else {}
 
 
 def source_of(cell: dict) -> str:
-    """A cell's source as text, which may be kept as a list of lines; without what no file could hold."""
+    """Return a cell's source, which may be a list of lines, as text that a file can hold."""
     source = cell.get("source")
     if isinstance(source, list):
-        source = "".join(each for each in source if isinstance(each, str))
+        source = "".join(line for line in source if isinstance(line, str))
     return source.encode("utf-8", "replace").decode("utf-8") if isinstance(source, str) else ""

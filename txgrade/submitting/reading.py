@@ -74,7 +74,7 @@ def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
 
 
 def cell_hashes(assignment: Assignment) -> dict[str, str]:
-    """The hash of each cell that a learner does not fill in, as it was released, by its id."""
+    """Return the hash of each cell that a learner does not fill in, as it was released, by its id."""
     cells = (cell for cell in assignment.notebook.cells if cell.id not in assignment.stubs)
     return {cell.id: _hash(_released(cell)) for cell in cells}
 
@@ -136,41 +136,47 @@ def _answers(cells: list[dict], assignment: Assignment, changed: dict[str, str])
     return answers, list(dict.fromkeys(notes))
 
 
-def _need_this_exercise(cells: list[dict], assignment: Assignment, known: int) -> None:
+def _need_this_exercise(cells: list[dict], assignment: Assignment, answer_count: int) -> None:
     """Refuse a notebook that answers another exercise; some ids may be the same in both."""
     others = {id for cell in cells if is_solution(cell) and (id := grade_id_of(cell)) not in assignment.stubs}
     title = _title(cells)
-    if len(others) > known and (not known or title != assignment.title):
+    if len(others) > answer_count and (not answer_count or title != assignment.title):
         seems = [Note("other exercise", f"it seems to be “{title}”")] if title else []
         raise Unreadable("other exercise", *seems)
-    if not known:
+    if not answer_count:
         raise Unreadable("no answers")
 
 
 def _other_variant(cells: list[dict], assignment: Assignment) -> list[Note]:
-    """A note where a notebook was made of other numbers than those that it is judged by."""
-    theirs = variant_of(cell.get("metadata") for cell in cells)
-    ours = variant_of(cell.metadata for cell in assignment.notebook.cells)
-    if theirs == ours:
+    """Return a note if a notebook was made with other numbers than those that it is judged by."""
+    submitted = variant_of(cell.get("metadata") for cell in cells)
+    expected = variant_of(cell.metadata for cell in assignment.notebook.cells)
+    if submitted == expected:
         return []
-    made, judged = ("the first numbers" if each is None else f"variant {str(each)[:20]}" for each in (theirs, ours))
+    made, judged = (
+        "the first numbers" if variant is None else f"variant {str(variant)[:20]}" for variant in (submitted, expected)
+    )
     return [Note("other variant", f"the notebook was made with {made}, and is judged by {judged}")]
 
 
 def _notes_on_other_cells(
     cells: list[dict], reference: dict, answers: dict[str, str], changed: dict[str, str]
 ) -> list[Note]:
-    """Notes on cells without a grade_id: those that the exercise gives, and the learner's own.
+    """Return notes on cells without a grade_id: those of the exercise, and those that the learner added.
 
-    To try things out in cells of their own is what learners should do. Only where an answer uses what such a cell
-    defines has somebody to look: the cell was not run, so the answer fails.
+    Learners should try things out in cells that they add. A person has to look only if an answer uses what such a cell
+    defines: the cell was not run, so the answer fails.
     """
-    given = {_plain(_released(each)) for each in reference.values()}
+    released = {_plain(_released(cell)) for cell in reference.values()}
     extra, notes = [], []
     for cell in cells:
         source = _plain(source_of(cell))
-        is_given = source in given or "check.load(" in source  # the recordings, which release puts into a cell
-        if cell.get("cell_type") != "code" or is_given or all(line.startswith(MAGIC) for line in source.splitlines()):
+        is_released = source in released or "check.load(" in source  # the recordings, which release puts into a cell
+        if (
+            cell.get("cell_type") != "code"
+            or is_released
+            or all(line.startswith(MAGIC) for line in source.splitlines())
+        ):
             continue
         id = cell.get("id")
         if isinstance(id, str) and id in reference:
@@ -179,9 +185,9 @@ def _notes_on_other_cells(
         else:
             extra.append(source)
     if extra:
-        ours = set().union(*map(names_given, (*given, *answers.values())))
-        theirs = set().union(*map(names_given, _first(extra, MAX_OWN))) - ours
-        missed = sorted(theirs & set().union(*map(names_used, answers.values())))
+        defined = set().union(*map(names_given, (*released, *answers.values())))
+        defined_elsewhere = set().union(*map(names_given, _first(extra, MAX_OWN))) - defined
+        missed = sorted(defined_elsewhere & set().union(*map(names_used, answers.values())))
         count = "a code cell" if len(extra) == 1 else f"{len(extra)} code cells"
         uses = f" An answer uses {', '.join(f'`{name[:40]}`' for name in missed[:5])} from there." if missed else ""
         notes.append(
@@ -195,7 +201,7 @@ def _notes_on_other_cells(
 
 
 def _first(sources: list[str], most: int) -> Iterator[str]:
-    """The sources from the first on that have so many characters together."""
+    """Yield the first sources that together have at most so many characters."""
     for source in sources:
         most -= len(source) + 1
         if most >= 0:
@@ -203,7 +209,7 @@ def _first(sources: list[str], most: int) -> Iterator[str]:
 
 
 def _by_cell_id(cell: dict, reference: dict, tagged: set) -> str | None:
-    """The grade_id of a cell that has lost its metadata, by its id; unless another cell bears this grade_id."""
+    """Return the grade_id of a cell that has lost its metadata, by its id; unless another cell bears this grade_id."""
     id = cell.get("id")
     if isinstance(id, str) and id in reference and "nbgrader" in reference[id].metadata and id not in tagged:
         return id
@@ -211,7 +217,7 @@ def _by_cell_id(cell: dict, reference: dict, tagged: set) -> str | None:
 
 
 def _title(cells: list[dict]) -> str:
-    """The first heading."""
+    """Return the first heading."""
     for cell in cells:
         source = source_of(cell).lstrip()
         if cell.get("cell_type") == "markdown" and source.startswith("# "):
@@ -220,7 +226,7 @@ def _title(cells: list[dict]) -> str:
 
 
 def _released(cell: Any) -> str:
-    """A cell of the reference as learners were given it. No answer."""
+    """Return the source of a cell of the reference as it was released, without the answer."""
     try:
         return cut(cell.source, HIDDEN_TESTS)[0]
     except ValueError:
@@ -232,7 +238,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _plain(source: str) -> str:
-    """A source without what an editor may change by itself."""
+    """Return a source without what an editor may change by itself."""
     return "\n".join(line.rstrip() for line in source.splitlines()).strip()
 
 
@@ -248,7 +254,7 @@ class _Arrival:
 def _arrival(file: SubmissionFile, digest: str) -> _Arrival:
     """Return what the receipt beside a notebook says, if it is this notebook's.
 
-    The file's own time says nothing: it is when somebody unpacked or copied it.
+    The file's own time says nothing: it is when a person unpacked or copied it.
     """
     for ending in (COLLECTED, RECEIPT):
         try:
