@@ -19,7 +19,10 @@ from txgrade.sandbox import probe
 
 COURSE = Path(__file__).parents[3]
 PAGE = (COURSE / "docs" / "teaching.md").read_text(encoding="utf-8")
-NOT_HERE = ("sudo", "install", "for page", "echo", "txcourse", "git")  # they need root, or the whole course
+NOT_HERE = (  # they need root, the whole course, or a browser
+    *("sudo", "install", "for page", "echo", "txcourse", "git"),
+    "txgrade review --page",
+)
 
 
 def table(heading):
@@ -134,5 +137,9 @@ def test_the_commands_run_in_their_order(tmp_path):
     returned = ("canvas-feedback.zip", "moodle-feedback.zip", "gradescope-autograder.zip", "gradescope.csv")
     assert all((tmp_path / "results" / "11" / name).is_file() for name in returned)
     assert "1 notebook of 1 learner in inbox-moodle: 1 with their times" in words
+    page = (tmp_path / "results" / "11" / "feedback" / "ada.html").read_text(encoding="utf-8")
+    assert "changed from 0 to 2" in page and "The masked pieces are right." in page
+    changes = (tmp_path / "results" / "11" / "changes.csv").read_text(encoding="utf-8")
+    assert "ada,hide-words,0,2,marked by a person: Masked pieces are right" in changes
     page = (tmp_path / "results" / "11-retake" / "feedback" / "ada.html").read_text(encoding="utf-8")
     assert "variant 1" in page
