@@ -19,6 +19,13 @@ def release(
         str | None,
         typer.Option(metavar="TIME", help='With --variant: when it is due, such as "2027-01-20 23:59"; else never.'),
     ] = None,
+    roster: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Deal variants: a notebook for each person in it, into --out.")
+    ] = None,
+    secret: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With it: the course's secret; by default people.secret."),
+    ] = None,
     withhold: Annotated[
         bool, typer.Option("--withhold", help="Write no worked solution for learners; delete the one from before.")
     ] = False,
@@ -32,10 +39,34 @@ def release(
     from txgrade.text import plural
 
     need_variant(due, variant)
+    if roster is not None:
+        if variant is not None or out is None:
+            raise ValueError("--roster deals variants to everybody: give it --out FOLDER, and no --variant")
+        _deal(sources, out, roster, secret)
+        return
+    if secret is not None:
+        raise ValueError("--secret is for --roster, to deal variants to everybody on it")
     for source in sources:
         released = release(source, out, variant=variant, due=due, withhold=withhold)
         varied = f"; {released.varied}" if released.varied else ""
         print(f"{released.exercise}: {plural(released.tasks, 'task')}, {plural(released.points, 'point')}{varied}")
+        for warning in released.warnings:
+            print(f"  {warning}")
+
+
+def _deal(sources: list[Path], out: Path, roster: Path, secret: Path | None) -> None:
+    from txgrade.authoring.deal import secret_path
+    from txgrade.authoring.release_dealt import release_dealt
+    from txgrade.records.people import read_roster
+    from txgrade.text import plural
+
+    secret = secret or secret_path(roster)
+    for source in sources:
+        is_new = not secret.exists()
+        released = release_dealt(source, out, read_roster(roster), secret)
+        print(f"{out}/: {plural(released.learners, 'notebook')}, of {released.varied}")
+        if is_new:
+            print(f"{secret}: the secret of the course. Keep it: without it nobody's variant can be worked out.")
         for warning in released.warnings:
             print(f"  {warning}")
 

@@ -164,6 +164,9 @@ def grade(
     due: Annotated[
         str | None, typer.Option(metavar="TIME", help="With --variant: when it was due, as at its release; else never.")
     ] = None,
+    secret: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="By which variants were dealt; by default people.secret.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes at once; by default two more than cores.")] = None,
     seeds: Annotated[int, typer.Option(help="On how many seeds every answer has to be right.")] = 2,
     on_seeds: Annotated[
@@ -213,6 +216,8 @@ def grade(
             from txgrade.running.display import Display
             from txgrade.running.grader import grade
 
+        people = None if roster is None else read_roster(roster)
+        deal = None if variant is not None else read_deal(assignment, secret, roster, people)
         with Display() as display:
             graded = grade(
                 assignment,
@@ -223,7 +228,8 @@ def grade(
                 jobs=jobs,
                 scheduler=scheduler,
                 network=Network(tls_ca_file, tls_cert, tls_key, trust_network),
-                roster=None if roster is None else read_roster(roster),
+                deal=deal,
+                roster=people,
                 extensions=extensions,
                 term=term,
                 pages_for=pages_for,
@@ -232,6 +238,25 @@ def grade(
                 watch=display,
             )
     _print_graded(graded, out)
+    if deal is not None and (late := deal.without_notebook()):
+        names = ", ".join(late[:5]) + (", …" if len(late) > 5 else "")
+        print(
+            f"txgrade: {len(late)} of the roster joined after the release and have no notebook: {names}; "
+            "release again to make theirs",
+            file=sys.stderr,
+        )
+
+
+def read_deal(assignment: Path, secret: Path | None, roster: Path | None, people: Any) -> Any:
+    """Return which variant each learner has, if the assignment's were dealt; None if not."""
+    if roster is None:
+        if secret is not None:
+            raise ValueError("--secret needs --roster: variants are worked out from both")
+        return None
+    from txgrade.authoring.deal import open_deal, secret_path
+
+    path = secret or secret_path(roster)
+    return open_deal(assignment, path, people) if secret or path.exists() else None
 
 
 @contextlib.contextmanager
@@ -367,6 +392,30 @@ def review(
         raise ValueError(f"txgrade review {name} needs --task, --points and --reason")
     else:
         print(override(out, read_name(name), task, points, reason, by))
+
+
+@app.command()
+def course(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS…", help="The results of each exercise: results/*/")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="For course.csv and course.html.")],
+    roster: Annotated[Path | None, typer.Option(metavar="CSV", help="Who takes part, as for grade.")] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Columns exercise (its folder's name), weight; else its points."),
+    ] = None,
+    drop_lowest: Annotated[int, typer.Option(help="Leave out so many of each learner's exercises.")] = 0,
+) -> None:
+    """Add up a term: a row for each learner, a column for each exercise."""
+    from txgrade.pages.course import read_course, write_course
+    from txgrade.records.people import read_roster
+    from txgrade.text import plural
+
+    people = None if roster is None else read_roster(roster)
+    term = read_course([folder for folder in results if folder.is_dir()], people, weights, drop_lowest)
+    for path in write_course(term, out):
+        print(path)
+    if absent := [row.name for row in term.rows if term.missing(row)]:
+        print(f"txgrade: {plural(len(absent), 'learner')} did not hand in every exercise: see {out / 'course.csv'}")
 
 
 @app.command("return")

@@ -56,7 +56,7 @@ def release(
     target = (Path(out) if out else source.parent.resolve().parent / "exercises") / released_name(exercise.name)
     if target.resolve() == source.resolve() or target.parent.resolve() == source.parent.resolve():
         raise ExerciseError(exercise.name, [f"the exercise would be written next to its solution, in {target.parent}"])
-    _need_no_answers(exercise, target)
+    need_no_answers(exercise, target)
     recordings, warnings = make_recordings(exercise)
     learner = learner_notebook(exercise, recordings)
     shown = source.with_name(f"{exercise.name}.ipynb")
@@ -79,7 +79,7 @@ def release(
     )
 
 
-def _need_no_answers(exercise: Exercise, target: Path) -> None:
+def need_no_answers(exercise: Exercise, target: Path) -> None:
     """Refuse to overwrite an exercise that holds answers."""
     if target.exists() and (answers := read_answers(read_notebook(target))):
         raise ExerciseError(

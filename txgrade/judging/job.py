@@ -57,7 +57,7 @@ class Job:
             marked_late=submission.marked_late,
             origin=submission.origin,
             allowance=submission.allowance,
-            variant=self.assignment.variant,
+            variant=submission.variant,
         )
 
 

@@ -13,6 +13,7 @@ from txgrade.authoring.assignment import Assignment
 from txgrade.pages.page import ISOLATION, MAX_LINE, cut, page
 from txgrade.pages.prose import sentence
 from txgrade.pages.similar import Similar
+from txgrade.pages.statistics import FEWEST, item_statistics
 from txgrade.records.result import VERDICTS, Result, TaskResult
 from txgrade.submitting.releases import earlier_releases
 from txgrade.text import markup, number, titled
@@ -42,6 +43,8 @@ def summary_page(
             "mean": _percent(fmean(fractions)) if fractions else "",
             "chart": _chart(fractions),
             "tasks": [_class_task(task, graded) for task in assignment.tasks],
+            "items": item_statistics(results),
+            "fewest": FEWEST,
             "look": [
                 (result.name, _link(result), _reasons(result, titles)) for result in results if result.needs_review
             ],

@@ -69,7 +69,7 @@ class Grades(Ledger):
         environment: str,
         isolation: str,
         seeds: tuple[int, ...],
-        cells: dict[str, str] | None = None,
+        cells: dict[str, list[str]] | None = None,
     ) -> int:
         """Write down that a run begins, and by which `Assignment` it grades; return the run's number.
 
@@ -104,7 +104,8 @@ class Grades(Ledger):
         with self.transaction() as connection:
             query = sql.select(ASSIGNMENTS.c.data).where(ASSIGNMENTS.c.name == assignment.name)
             versions = [json.loads(data) for data in connection.execute(query).scalars()]
-        return {cell for version in versions for cell in version.get("cells", {}).items()}
+        cells = (cell for version in versions for cell in version.get("cells", {}).items())
+        return {(id, hash) for id, hashes in cells for hash in hashes}
 
     def as_graded(self, assignment: Any) -> Any:
         """Return the `Assignment` with what its reference said of it in an earlier run; None if no run got so far."""

@@ -11,7 +11,7 @@ from txgrade.records.people import file_name, read_name
 
 FOLDERS = ("feedback", "junit")
 FILES = re.compile(
-    r"(grades|review|changes|canvas|moodle|gradescope|.*-left-out)\.csv|.*\.zip|summary\.html|gradebook\..*"
+    r"(grades|review|changes|statistics|mistakes|canvas|moodle|gradescope|.*-left-out)\.csv|.*\.zip|summary\.html|gradebook\..*"
 )
 PRIVATE = 0o700  # of a folder; without the right to enter it, of a file
 

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from txgrade.authoring.assignment import Assignment
+from txgrade.authoring.deal import Deal
 from txgrade.authoring.read import read_assignment
 from txgrade.judging.execute import execute
 from txgrade.judging.job import Job
@@ -28,11 +29,12 @@ from txgrade.records.requests import Request, decisions_of, read_requests
 from txgrade.records.result import Note, Result
 from txgrade.running.cluster import Network, cluster, on_cluster
 from txgrade.running.pool import Failed, Progress, on_this_machine, start_early
+from txgrade.running.versions import Versions, dealt_versions
 from txgrade.running.workspace import workspace
 from txgrade.sandbox import Limits
 from txgrade.sandbox.warm import required_isolation, warm_kernels
 from txgrade.submitting.bounded import BoundedReader
-from txgrade.submitting.finding import WHOSE, find_submissions
+from txgrade.submitting.finding import WHOSE, SubmissionFile, find_submissions
 from txgrade.submitting.reading import Submission, cell_hashes
 from txgrade.submitting.releases import Releases
 
@@ -65,6 +67,7 @@ def grade(
     *,
     variant: int | None = None,
     due: str | None = None,
+    deal: Deal | None = None,
     jobs: int | None = None,
     seeds: int | tuple[int, ...] = SEEDS,
     scheduler: str | None = None,
@@ -94,7 +97,11 @@ def grade(
         ValueError: bad options, an isolation that is too weak, or a gradebook in use.
     """
     _check_options(seeds, jobs, pages_for)
-    as_written, folder, out = read_assignment(assignment, variant, due=due), Path(submissions), Path(out)
+    if deal is None:
+        versions = Versions(read_assignment(assignment, variant, due=due))
+    else:
+        versions = dealt_versions(Path(assignment), deal)
+    as_written, folder, out = versions.whole, Path(submissions), Path(out)
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder of submissions at {folder}")
     need_apart(out, folder, as_written.path)
@@ -103,22 +110,35 @@ def grade(
         stack.enter_context(workspace())
         if scheduler is None:
             start_early()
-        reader = stack.enter_context(BoundedReader(as_written))
         isolation = required_isolation(trust)
         client = stack.enter_context(cluster(scheduler, network or Network())) if scheduler else None
         book = stack.enter_context(Gradebook(out / "gradebook.sqlite"))
         _sweep(out)
-        run = _GradingRun(as_written, out, book, seeds, isolation, limits or Limits(), trust, pages_for, watch)
+        run = _GradingRun(versions, out, book, seeds, isolation, limits or Limits(), trust, pages_for, watch)
         allowances = read_allowances(
             as_written.name, as_written.due, extensions=extensions, roster=roster, term=term, out=out
         )
         files = find_submissions(folder, as_written.name, roster)
         allowed = (allowances.of(file.learner, file.file_name) for file in files)
-        read = (replace(reader.read(file), allowance=allowance) for file, allowance in zip(files, allowed, strict=True))
-        ungraded = run.need_grading(list(read))
+        read = _read(files, versions)
+        versions.need_secret(read)
+        read = [replace(one, allowance=allowance) for one, allowance in zip(read, allowed, strict=True)]
+        ungraded = run.need_grading(read)
         queue = run.make_jobs(stack, ungraded, hidden=(as_written.path.parent, folder, out))
         run.collect(on_cluster(queue, client) if client else on_this_machine(queue, jobs or JOBS))
         return run.finish(roster.missing((file.file_name, file.number) for file in files) if roster else [])
+
+
+def _read(files: list[SubmissionFile], versions: Versions) -> list[Submission]:
+    """Return what was handed in, read by the variant that it is judged by, in the order of the files."""
+    numbers = [versions.variant(file) for file in files]
+    submissions: dict[int, Submission] = {}
+    for number in dict.fromkeys(numbers):
+        with BoundedReader(versions.of(number)) as reader:
+            for index, file in enumerate(files):
+                if numbers[index] == number:
+                    submissions[index] = versions.checked(file, reader.read(file))
+    return [submissions[index] for index in range(len(files))]
 
 
 def _check_options(seeds: int | tuple[int, ...], jobs: int | None, pages_for: str) -> None:
@@ -137,7 +157,7 @@ class _GradingRun:
 
     def __init__(
         self,
-        as_written: Assignment,
+        versions: Versions,
         out: Path,
         book: Gradebook,
         seeds: int | tuple[int, ...],
@@ -147,7 +167,7 @@ class _GradingRun:
         pages_for: str,
         watch: Watch,
     ):
-        self.assignment = as_written  # from `make_jobs` on with what its reference says of it
+        self.versions = versions  # from `make_jobs` on with what their references say of them
         self.out, self.book, self.isolation, self.limits, self.trust = out, book, isolation, limits, trust
         self.pages_for, self.watch, self.environment = pages_for, watch, describe_environment()
         self.wanted_seeds, self.seeds = seeds, seeds if isinstance(seeds, tuple) else ()
@@ -158,7 +178,7 @@ class _GradingRun:
 
     def need_grading(self, submissions: list[Submission]) -> list[Submission]:
         """Return those of all submissions whose grades are not in the gradebook; take over the others'."""
-        self.releases = Releases(submissions, self.book.earlier_cells(self.assignment))
+        self.releases = Releases(submissions, self.book.earlier_cells(self.versions.whole))
         return [
             replace(submission, notes=self.releases.notes(submission.name, submission.notes))
             for submission in submissions
@@ -169,7 +189,7 @@ class _GradingRun:
         result = self.book.find(
             submission.name,
             submission.hash,
-            self.assignment.hash,
+            self.versions.whole.hash,
             self.environment,
             self.wanted_seeds,
             self.isolation,
@@ -181,7 +201,7 @@ class _GradingRun:
         if arrived != {name: getattr(result, name) for name in ARRIVAL}:
             result = replace(result, **arrived)
             if result.status == "graded":
-                result = with_lateness(result, self.assignment.due)
+                result = with_lateness(result, self.versions.whole.due)
             self.retimed.append(result)
         self.results.append(result)
         self.watch(submission.name, "kept", result)
@@ -194,25 +214,35 @@ class _GradingRun:
 
         If nobody is to be graded, as after a review, the gradebook knows what the reference says of the assignment.
         """
-        as_written, self.fresh = self.assignment, len(submissions)
+        as_written, self.fresh = self.versions.whole, len(submissions)
         if isinstance(self.wanted_seeds, int):
             self.seeds = self.book.seeds(as_written.hash, self.wanted_seeds, fresh=bool(submissions))
         if not submissions and (graded_before := self.book.as_graded(as_written)) is not None:
-            self.assignment = graded_before
+            self.versions.whole = graded_before
             return []
-        evidence = stack.enter_context(ThreadPoolExecutor(1)).submit(record_known, as_written, self.seeds)
+        numbers = dict.fromkeys(submission.variant for submission in submissions if submission.status == "graded")
+        needed = {number: self.versions.of(number) for number in numbers or [as_written.variant]}
+        recorder = stack.enter_context(ThreadPoolExecutor(1))
+        evidence = {number: recorder.submit(record_known, needed[number], self.seeds) for number in needed}
+        imports = tuple(dict.fromkeys(module for version in needed.values() for module in version.imports))
         data = dict(as_written.data)  # while the evidence is made, kernels are warmed
-        stack.enter_context(warm_kernels(as_written.imports, self.limits, self.isolation, self.trust, hidden, data))
+        stack.enter_context(warm_kernels(imports, self.limits, self.isolation, self.trust, hidden, data))
         run_one = partial(execute, limits=self.limits)
-        self.assignment, reference = make_reference(as_written, self.seeds, run_one, evidence.result)
-        source = self.assignment.path.read_text(encoding="utf-8")
+        made = {
+            number: make_reference(version, self.seeds, run_one, evidence[number].result)
+            for number, version in needed.items()
+        }
+        self.versions.learn(version for version, _ in made.values())
+        source = as_written.path.read_text(encoding="utf-8")
         settings = (self.seeds, self.limits, self.isolation, self.environment, source, self.trust)
-        return [Job(self.assignment, reference, submission, *settings) for submission in submissions]
+        other = next(iter(made.values()))  # of what can't be graded
+        pairs = ((submission, made.get(submission.variant, other)) for submission in submissions)
+        return [Job(version, reference, submission, *settings) for submission, (version, reference) in pairs]
 
     def collect(self, progress: Progress) -> None:
         """Write down each result as it comes, and its page."""
-        cells = cell_hashes(self.assignment)
-        self.number = self.book.start_run(self.assignment, self.environment, self.isolation, self.seeds, cells)
+        cells = cell_hashes(self.versions.all())
+        self.number = self.book.start_run(self.versions.whole, self.environment, self.isolation, self.seeds, cells)
         for retimed in self.retimed:
             self.book.add(self.number, retimed)
         for job, result in progress:
@@ -225,7 +255,7 @@ class _GradingRun:
             else:
                 self.book.add(self.number, result)
             reviewed = self.book.with_reviews(result)
-            write_submission(self.out, reviewed, self.assignment, self.pages_for)
+            write_submission(self.out, reviewed, self.versions.of(result.variant), self.pages_for)
             self.results.append(result)
             self.watch(name, "graded", reviewed)
 
@@ -241,17 +271,17 @@ class _GradingRun:
         histories = histories_of(publication.earlier + publication.changes, decisions_of(self.book))
         for result in results:  # marks may have changed since, or an earlier run broke off
             history = histories.get(result.submission, History())
-            write_submission(self.out, result, self.assignment, self.pages_for, history)
-        write_tables(self.out, results, self.assignment, missing, waiting, problems)
+            write_submission(self.out, result, self.versions.of(result.variant), self.pages_for, history)
+        write_tables(self.out, results, self.versions.whole, missing, waiting, problems)
         write(self.out, "changes.csv", changes_csv(publication.earlier + publication.changes))
         if self.pages_for != "me":
             self.out.chmod(stat.S_IMODE(self.out.stat().st_mode) | READERS[self.pages_for] & 0o011)  # to pass through
-        graded_ever = {result.submission for result in self.book.newest(self.assignment.hash)}
+        graded_ever = {result.submission for result in self.book.newest(self.versions.whole.hash)}
         _remove_withdrawn(self.out, graded_ever - {result.submission for result in results})
         publication.write(self.number)
         self.book.finish_run(self.number)
         return Graded(
-            self.assignment,
+            self.versions.whole,
             tuple(results),
             self.isolation,
             self.seeds,
@@ -297,6 +327,7 @@ def write_tables(
     """Write the tables and the summary. `problems` are requests that can't be understood."""
     from txgrade.pages.exports import grades_csv, review_csv
     from txgrade.pages.similar import similar_answers
+    from txgrade.pages.statistics import item_statistics, mistakes_csv, statistics_csv
     from txgrade.pages.summary import summary_page
 
     answers = {result.submission: {task.id: task.answer for task in result.tasks if task.answer} for result in results}
@@ -304,6 +335,9 @@ def write_tables(
     similar = similar_answers(answers, stubs)
     write(out, "grades.csv", grades_csv(results))
     write(out, "review.csv", review_csv(results, missing, requests, problems))
+    items = item_statistics(results)
+    write(out, "statistics.csv", statistics_csv(items))
+    write(out, "mistakes.csv", mistakes_csv(items))
     write(out, "summary.html", summary_page(results, assignment, similar=similar, missing=missing))
 
 
@@ -324,4 +358,4 @@ def _sweep(out: Path) -> None:
 def _is_same(result: Result, submission: Submission) -> bool:
     """Return whether a grade is of this submission as it is now, whose it is included."""
     before, now = ({note for note in graded.notes if note.kind in WHOSE} for graded in (result, submission))
-    return result.status == submission.status and before == now
+    return (result.status, result.variant) == (submission.status, submission.variant) and before == now

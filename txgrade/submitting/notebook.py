@@ -36,6 +36,8 @@ STATUSES = {
     "no answers": "None of this exercise's answer cells is in your notebook: start from the exercise that was "
     "released, and write into its cells.",
     "other exercise": "Your notebook holds answers, but to another exercise than this one.",
+    "unknown learner": "The list of participants has nobody of your name, so the grader can't tell which variant of "
+    "the exercise is yours. Your instructor sees this.",
     "not graded": "The grader itself failed on your notebook. Your instructor knows.",
 }
 

@@ -6,14 +6,14 @@ learner. Only the answers' sources are taken, by their cells' `grade_id`; everyt
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from txgrade.authoring.assignment import Assignment
 from txgrade.authoring.nbgrader import HIDDEN_TESTS, cut
-from txgrade.authoring.variants import variant_of
+from txgrade.authoring.variants import copy_of, variant_of
 from txgrade.records.result import Allowance, Note
 from txgrade.source import names_given, names_used
 from txgrade.submitting.finding import SubmissionFile
@@ -50,6 +50,8 @@ class Submission:
     marked_late: bool = False  # by the system that it was downloaded from
     origin: str = ""  # its name in the download that it was collected from
     allowance: Allowance = Allowance()
+    variant: int | None = None  # of the assignment, by which it is read and judged
+    copy: str = ""  # the mark of the learner that the notebook was made for
     changed: dict[str, str] = field(default_factory=dict)  # hash of each cell of the exercise that is another, by id
 
 
@@ -60,23 +62,30 @@ def read_submission(file: SubmissionFile, assignment: Assignment) -> Submission:
     answers: dict[str, str] = {}
     notes: list[Note] = []
     changed: dict[str, str] = {}
+    copy = ""
     try:
         if file.problem:
             raise Unreadable(file.problem)
         data = read_file(file.path)[0]
         digest = hashlib.sha256(data).hexdigest()
         arrival = _arrival(file, digest)
-        answers, notes = _answers(read_cells(data), assignment, changed)
+        cells = read_cells(data)
+        copy = copy_of(cell.get("metadata") for cell in cells)
+        answers, notes = _answers(cells, assignment, changed)
     except Unreadable as reason:
         status, notes = reason.status, list(reason.notes)
-    about = vars(arrival) | {"changed": changed}
+    about = vars(arrival) | {"changed": changed, "variant": assignment.variant, "copy": copy}
     return Submission(file.name, status, answers, (*file.notes, *notes), digest, file.learner, **about)
 
 
-def cell_hashes(assignment: Assignment) -> dict[str, str]:
-    """Return the hash of each cell that a learner does not fill in, as it was released, by its id."""
-    cells = (cell for cell in assignment.notebook.cells if cell.id not in assignment.stubs)
-    return {cell.id: _hash(_released(cell)) for cell in cells}
+def cell_hashes(assignments: Iterable[Assignment]) -> dict[str, list[str]]:
+    """Return the hashes of each cell that a learner does not fill in, as it was released in each variant, by its id."""
+    hashes: dict[str, set[str]] = {}
+    for assignment in assignments:
+        for cell in assignment.notebook.cells:
+            if cell.id not in assignment.stubs:
+                hashes.setdefault(cell.id, set()).add(_hash(_released(cell)))
+    return {id: sorted(of_cell) for id, of_cell in hashes.items()}
 
 
 def _hash(source: str) -> str:

@@ -97,7 +97,7 @@ def test_the_commands_run_in_their_order(tmp_path):
     exercise = COURSE / "exercises" / "exercise_11_bert.ipynb"
     shutil.copy(exercise, tmp_path / "exercises")
     tables = {
-        "people.csv": "name,email,slip_days\nada,ada@example.edu,3\nBo,bo@example.edu,3\n",
+        "people.csv": "name,email,slip_days,id\nada,ada@example.edu,3,1001\nBo,bo@example.edu,3,1002\n",
         "extensions.csv": "name,exercise,until\nBo,11_bert,2100-01-01 12:00\n",
         "gradebook.csv": lms.canvas_gradebook([lms.ADA], "Exercise 11 · BERT (4711)", "16.00"),
         "worksheet.csv": lms.moodle_worksheet([lms.ADA], {lms.ADA: "Tuesday, 1 December 2026, 11:58 PM"}, "16.00"),

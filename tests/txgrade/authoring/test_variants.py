@@ -101,15 +101,6 @@ def test_a_variant_has_other_numbers_and_the_next_one_others_again(windowed):
     assert variants.words(2) == "WIDTH = 8, EARLY = 5, LATE = 11"
 
 
-def test_moving_on_from_a_variant_changes_all_that_it_can(windowed):
-    variants = read_exercise(windowed()).variants
-    for number in range(12):
-        assert variants.moved(number, 0) == number
-        before, after = variants.indices(number), variants.indices(variants.moved(number, 1))
-        assert all(one != other for one, other in zip(before, after, strict=True))
-    assert len({variants.moved(number, 5) for number in range(12)}) == 12
-
-
 def test_a_variant_s_code_has_literals_where_the_names_were(windowed):
     cells = [cell.source for cell in read_exercise(windowed(), 1).notebook.cells]
     code = "\n".join(cells)
