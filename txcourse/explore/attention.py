@@ -19,7 +19,6 @@ def lookup(
     *,
     names: Sequence[str],
     scale: float | int = 1,
-    title: str = "Turn the query: what do a hard and a soft lookup answer?",
 ) -> View:
     """A soft lookup in the plane, beside a hard one. Its query is dragged, or turned and stretched by sliders.
 
@@ -43,7 +42,7 @@ def lookup(
         + ", ".join(f"{share:.2f} on {name}" for name, share in zip(names, soft, strict=True)),
     )
     data = {"keys": keys, "values": values, "query": query, "names": list(names), "scale": scale}
-    return View(still, "lookup", data, title=title)
+    return View(still, "lookup", data, title="Turn the query: what do a hard and a soft lookup answer?")
 
 
 def one_query(
@@ -55,7 +54,6 @@ def one_query(
     columns: Sequence[str],
     mask: Bool[Tensor, "query key"] | None = None,
     query: str | None = None,
-    title: str = "One query's arithmetic: products, score, share, mixture",
 ) -> View:
     """One query's way through attention, with its numbers: products with a key, scaled, masked, softmax, mixture.
 
@@ -82,7 +80,12 @@ def one_query(
         alt=_looks(weights, rows, columns),
     )
     data = {"q": q, "k": k, "v": v, "rows": list(rows), "columns": list(columns), "allowed": allowed}
-    return View(still, "arithmetic", data | {"query": row, "key": weights[row].argmax()}, title=title)
+    return View(
+        still,
+        "arithmetic",
+        data | {"query": row, "key": weights[row].argmax()},
+        title="One query's arithmetic: products, score, share, mixture",
+    )
 
 
 def heads(
@@ -120,7 +123,6 @@ def all_heads(
     rows: Sequence[str],
     columns: Sequence[str],
     first: int = 0,
-    title: str = "All heads at a glance: choose one to enlarge it",
 ) -> View:
     """All heads of a model as small maps, a row of them per layer; the chosen one as `heads` shows it.
 
@@ -139,7 +141,7 @@ def all_heads(
         alt=f"A map with a row per layer and a column per head. The most decided is head {first + head} of layer "
         f"{first + layer}: {_looks(weights[layer, head], rows, columns)}",
     )
-    return View(still, "all_heads", data, title=title, uses=["words"])
+    return View(still, "all_heads", data, title="All heads at a glance: choose one to enlarge it", uses=["words"])
 
 
 def _numbered(weights: Tensor, rows: Sequence[str], columns: Sequence[str], first: int) -> dict:

@@ -19,7 +19,6 @@ def routing(
     *,
     top_k: int = 1,
     capacity_factor: float | None = 1.25,
-    title: str = "Which expert reads which token, and who finds no room?",
 ) -> View:
     """Tokens of a text, sent to their likeliest experts as `MixtureOfExperts` sends them; with a limited room, those
     who come late are dropped (Fedus et al. 2022, §2.2).
@@ -66,4 +65,4 @@ def routing(
         "factors": FACTORS,
         "factor": len(FACTORS) if capacity_factor is None else FACTORS.index(capacity_factor),
     }
-    return View(still, "routing", data, title=title)
+    return View(still, "routing", data, title="Which expert reads which token, and who finds no room?")

@@ -14,7 +14,6 @@ def flash(
     *,
     tile: int = 2,
     features: int = 3,
-    title: str = "FlashAttention step by step: one tile of scores at a time",
 ) -> View:
     """The walk over the tiles of a small matrix of scores (Dao et al. 2022, algorithm 1, with the queries outside, as
     in FlashAttention 2): running maximum, sum and output after each tile, and what is in fast memory.
@@ -41,4 +40,4 @@ def flash(
         "other; only the tile at hand is in fast memory.",
     )
     data = {"scores": scores, "values": v[:, :features], "width": width, "tile": tile}
-    return View(still, "flash", data, title=title)
+    return View(still, "flash", data, title="FlashAttention step by step: one tile of scores at a time")

@@ -20,7 +20,6 @@ def sampling(
     *,
     shown: int = 12,
     start: Sampling | None = None,
-    title: str = "What may be drawn: turn the dials of a sampler",
 ) -> View:
     """What temperature, top-k, top-p and min-p make of a distribution, alone and together; see `Sampling`.
 
@@ -67,4 +66,4 @@ def sampling(
             "least": start.min_p or 0,
         },
     }
-    return View(still, "sampling", data, title=title)
+    return View(still, "sampling", data, title="What may be drawn: turn the dials of a sampler")

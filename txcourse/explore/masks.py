@@ -22,7 +22,7 @@ RULES = {
 """What the view can say; see the rules of the same names in `txlib.attention`."""
 
 
-def masks(mask: Mask, length: int = 16, *, title: str = "Join rules: who may look at whom?") -> View:
+def masks(mask: Mask, length: int = 16) -> View:
     """The mask algebra: rules are chosen, turned round, joined from left to right; the pattern, its pairs, its code.
 
     Args:
@@ -34,6 +34,7 @@ def masks(mask: Mask, length: int = 16, *, title: str = "Join rules: who may loo
     """
     if not 4 <= length <= 48:
         raise ValueError(f"the view draws 4 to 48 positions, got length={length}")
+    title = "Join rules: who may look at whom?"
     still = matrices.mask(mask, length, title=title)
     return View(still, "masks", {"terms": _terms(mask.to_dict()), "length": length, "far": FAR}, title=title)
 

@@ -16,7 +16,6 @@ def rotary(
     length: int = 64,
     start: tuple[int, int] = (12, 9),
     base: float = 10000.0,
-    title: str = "Turn both: the score follows their distance only",
 ) -> View:
     """A query and a key, turned by their positions (Su et al. 2021, §3.2), pair by pair, and the score of both.
 
@@ -49,4 +48,4 @@ def rotary(
         "shown": min(4, len(frequency)),
         "start": start,
     }
-    return View(still, "rotary", data, title=title)
+    return View(still, "rotary", data, title="Turn both: the score follows their distance only")

@@ -54,7 +54,7 @@ LESSONS = {  # of each part: what it does, in a sentence, and the lessons that b
 }
 
 
-def transformer(models: Mapping[str, Any], *, title: str = "The whole Transformer: open a box") -> View:
+def transformer(models: Mapping[str, Any]) -> View:
     """Encoder and decoder as the paper's figure 1 draws them (Vaswani et al. 2017), drawn from live models: which
     sub-layers a block has, in which order, and where its norms stand. Each box opens its lessons and its source.
 
@@ -63,6 +63,7 @@ def transformer(models: Mapping[str, Any], *, title: str = "The whole Transforme
     """
     drawings = [_drawn(name, model) for name, model in models.items()]
     parts = {part: _described(part, models) for part in LESSONS}
+    title = "The whole Transformer: open a box"
     return View(_still(drawings), "transformer", {"drawings": drawings, "parts": parts}, title=title)
 
 

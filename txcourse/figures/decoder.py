@@ -30,26 +30,22 @@ LLAMA_PARTS = {
 }
 
 
-def decoders(
-    *,
-    title: str = "From GPT-2 to Llama 3, the wiring stays; the orange parts change",
-    alt: str = "Two decoders side by side, read from the bottom. Left, GPT-2: token vector, plus learned position; in "
-    "each of L blocks layer norm, attention, layer norm, feed-forward network with gelu; a last layer norm; output. "
-    "Right, Llama 3, wired alike: no position added; in each block RMS norm, rotary attention whose queries share keys "
-    "and values, RMS norm, SwiGLU; a last RMS norm; output. GPT-2's matrices have biases, Llama's have none.",
-) -> Picture:
+def decoders() -> Picture:
     """GPT-2 (Radford et al. 2019) and Llama 3 (2024), wired as Llama 1 but with shared keys and values: what differs is
-    drawn in another color.
-
-    Args:
-        title: what to see. alt: the same for a reader who cannot see it.
-    """
+    drawn in another color."""
+    alt = (
+        "Two decoders side by side, read from the bottom. Left, GPT-2: token vector, plus learned position; in each"
+        " of L blocks layer norm, attention, layer norm, feed-forward network with gelu; a last layer norm; output."
+        " Right, Llama 3, wired alike: no position added; in each block RMS norm, rotary attention whose queries "
+        "share keys and values, RMS norm, SwiGLU; a last RMS norm; output. GPT-2's matrices have biases, Llama's "
+        "have none."
+    )
     with drawing():
         figure, both = panels(2, width=8.4, height=6.4)
         for axes, name, parts in zip(both, ("GPT-2 (2019)", "Llama 3 (2024)"), (GPT2_PARTS, LLAMA_PARTS), strict=True):
             _decoder(axes, parts, CHANGED if parts is LLAMA_PARTS else SAME)
             axes.set_title(f"{name}, {parts['biases']}", fontweight="normal", fontsize=11, loc="center")
-        headline(figure, title)
+        headline(figure, "From GPT-2 to Llama 3, the wiring stays; the orange parts change")
         return Picture(figure, alt)
 
 

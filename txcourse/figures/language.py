@@ -9,8 +9,6 @@ from txcourse.figures.shapes import arrow, box
 from txlib.plots.picture import GRAY, PALETTE, Picture, drawing, panels
 
 READ, PREDICTED, SEEN = PALETTE[5], PALETTE[4], PALETTE[0]
-THICK: dict[str, Any] = {"color": SEEN, "linewidth": 2.4, "zorder": 3}
-THIN: dict[str, Any] = {"color": GRAY, "linewidth": 0.8, "alpha": 0.25}
 
 
 def next_token(tokens: Sequence[str], *, highlight: int, title: str, alt: str) -> Picture:

@@ -14,26 +14,21 @@ STREAM, BRANCH, WIDE = 0.0, 1.45, 1.5
 NORM, SUBLAYER = PALETTE[4], PALETTE[5]
 
 
-def block(
-    *,
-    title: str = "Pre-norm leaves the residual stream free; post-norm puts a norm across it",
-    alt: str = "Two wiring diagrams, read from the bottom. In both, a thick vertical line carries x past attention and "
-    "past the feed-forward network, and the output of each is added to the line. Left, pre-norm: the norms stand on "
-    "the branches, and the line reaches the top untouched. Right, post-norm: after each addition the line itself "
-    "passes through a norm.",
-) -> Picture:
-    """A Transformer block, wired pre-norm and post-norm, side by side (Xiong et al. 2020, figure 1).
-
-    Args:
-        title: what to see. alt: the same for a reader who cannot see it.
-    """
+def block() -> Picture:
+    """A Transformer block, wired pre-norm and post-norm, side by side (Xiong et al. 2020, figure 1)."""
+    alt = (
+        "Two wiring diagrams, read from the bottom. In both, a thick vertical line carries x past attention and "
+        "past the feed-forward network, and the output of each is added to the line. Left, pre-norm: the norms "
+        "stand on the branches, and the line reaches the top untouched. Right, post-norm: after each addition the "
+        "line itself passes through a norm."
+    )
     with drawing():
         figure, (left, right) = panels(2, width=8.4, height=5.6)
         for axes, norm_first in ((left, True), (right, False)):
             _wiring(axes, norm_first=norm_first)
         left.set_title("pre-norm: x + sublayer(norm(x))", fontweight="normal", fontsize=11, loc="center")
         right.set_title("post-norm: norm(x + sublayer(x))", fontweight="normal", fontsize=11, loc="center")
-        headline(figure, title)
+        headline(figure, "Pre-norm leaves the residual stream free; post-norm puts a norm across it")
         return Picture(figure, alt)
 
 

@@ -53,12 +53,6 @@ def members(package: str) -> dict[str, list[str]]:
     return dict(sorted(by_file.items()))
 
 
-def page_of(package: str, name: str) -> str:
-    """The page about a public name, without its ending: "reference/attention/masks" for `causal`."""
-    file = next(file for file, names in members(package).items() if name in names)
-    return f"reference/{short(package)}/{file}"
-
-
 @cache  # asked for with each page
 def constants(package: types.ModuleType) -> dict[str, tuple[str, str]]:
     """By name, the module and the text of a package's public constants: the string below each."""

@@ -76,7 +76,6 @@ class AxialAttention2d(nn.Module):
 
     Args:
         dim_x, dim_k, dim_v, heads: see `AttentionLayer2d`, of which this has two.
-        mechanisms: of the layer for rows and of the layer for columns.
     """
 
     def __init__(
@@ -86,11 +85,10 @@ class AxialAttention2d(nn.Module):
         dim_v: int,
         *,
         heads: int = 1,
-        mechanisms: tuple[nn.Module | None, nn.Module | None] = (None, None),
     ):
         super().__init__()
-        self.rows = AttentionLayer2d(dim_x, dim_k, dim_v, heads=heads, mechanism=mechanisms[0])
-        self.columns = AttentionLayer2d(dim_v, dim_k, dim_v, heads=heads, mechanism=mechanisms[1])
+        self.rows = AttentionLayer2d(dim_x, dim_k, dim_v, heads=heads)
+        self.columns = AttentionLayer2d(dim_v, dim_k, dim_v, heads=heads)
 
     def forward(self, x: Float[Tensor, "batch dim_x height width"]) -> Float[Tensor, "batch dim_v height width"]:
         """Attend within each row, as an image one pixel high; then within each column, transposed into a row."""

@@ -76,13 +76,11 @@ class Mixture:
         return self.means[row, chosen] + noise * self.deviations[row, chosen]
 
 
-def random_mixtures(
-    count: int, clusters: int = 4, *, axes: int = 2, generator: torch.Generator | None = None
-) -> Mixture:
-    """Mixtures to draw from, as the authors of the Set Transformer make them: means from -4 to 4, deviations of 0.3,
+def random_mixtures(count: int, clusters: int = 4, *, generator: torch.Generator | None = None) -> Mixture:
+    """Mixtures in the plane, as the authors of the Set Transformer make them: means from -4 to 4, deviations of 0.3,
     and all shares equally probable, so that some clusters have hardly a point (github.com/juho-lee/set_transformer)."""
     weights = -torch.rand(count, clusters, generator=generator).clamp(min=1e-10).log()
-    means = 8 * torch.rand(count, clusters, axes, generator=generator) - 4
+    means = 8 * torch.rand(count, clusters, 2, generator=generator) - 4
     return Mixture(weights / weights.sum(dim=1, keepdim=True), means, torch.full_like(means, 0.3))
 
 

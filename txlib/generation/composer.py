@@ -10,7 +10,7 @@ from torch import Tensor
 from txlib.generation.config import GenerationConfig
 from txlib.generation.decoding import stream
 from txlib.music.grid import BEGIN, END, HOLD, REST_TOKEN, GridTokenizer
-from txlib.music.piece import RANGES, Piece, Range
+from txlib.music.piece import Piece
 
 
 class Composer:
@@ -18,15 +18,11 @@ class Composer:
 
     Whatever the model thinks, each voice gets notes within its range only, and nothing is held that did not begin.
 
-    Args:
-        ranges: lowest and highest pitch of each voice, to make them narrower than Bach's. They limit what the model
-            writes, not what it is given.
-
     Raises:
-        ValueError: when the model does not write music on this grid, or there are not as many ranges as voices.
+        ValueError: when the model does not write music on this grid.
     """
 
-    def __init__(self, model: Any, ranges: Sequence[Range] = RANGES):
+    def __init__(self, model: Any):
         self.grid = GridTokenizer()
         voices, vocab_size = getattr(model.config, "voices", None), model.config.vocab_size
         if (voices, vocab_size) != (self.grid.voices, len(self.grid)):
@@ -35,7 +31,7 @@ class Composer:
                 f"{self.grid.voices} and {len(self.grid)}; give a model of `txlib train music`"
             )
         self.model = model.eval()
-        self.singable = self.grid.singable(ranges)  # (voice, vocab)
+        self.singable = self.grid.singable()  # (voice, vocab)
 
     def continue_(
         self,

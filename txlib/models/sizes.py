@@ -372,10 +372,3 @@ def training_flops(parameters: float, tokens: float) -> float:
     count.
     """
     return 6.0 * parameters * tokens
-
-
-def hardware_flops(days: float, devices: int, flops_per_second: float) -> float:
-    """Return the operations that devices can do in this time, as Vaswani et al. 2017 estimate in Table 2: days on 8
-    P100s (§5.2), each at 9.5e12 a second (§6.1, footnote).
-    """
-    return days * 24 * 3600 * devices * flops_per_second

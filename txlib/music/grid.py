@@ -111,27 +111,11 @@ class GridTokenizer:
                 pitch[step, voice], onset[step, voice] = self.pitch(token), True
         return Piece(pitch, onset)
 
-    def singable(self, ranges: Sequence[Range] | None = None) -> Bool[Tensor, "voice vocab"]:
-        """The tokens that each voice may have inside a piece: notes of its range, `hold` and `rest`.
-
-        Args:
-            ranges: narrower ones than the grid's.
-
-        Raises:
-            ValueError: when they are not as many as voices, or leave a voice no note.
-        """
+    def singable(self) -> Bool[Tensor, "voice vocab"]:
+        """The tokens that each voice may have inside a piece: notes of its range, `hold` and `rest`."""
         pitches = torch.arange(len(self)) - len(MARKS) + self.lowest
-        allowed = torch.zeros(self.voices, len(self), dtype=torch.bool)
-        ranges = self.ranges if ranges is None else ranges
-        if len(ranges) != self.voices:
-            raise ValueError(f"{len(ranges)} ranges for {self.voices} voices; give one for each")
-        for voice, ((low, high), (lowest, highest)) in enumerate(zip(ranges, self.ranges, strict=True)):
-            allowed[voice] = (pitches >= max(low, lowest)) & (pitches <= min(high, highest))
-            allowed[voice, : len(MARKS)] = False
-            if not allowed[voice].any():
-                raise ValueError(
-                    f"voice {voice}: no note from {low} to {high} is within {lowest} to {highest}; widen it"
-                )
+        low, high = torch.tensor(self.ranges).T[..., None]  # (voice, 1) each
+        allowed = (pitches >= low) & (pitches <= high)
         allowed[:, [REST_TOKEN, HOLD]] = True
         return allowed
 

@@ -104,10 +104,10 @@ class Piece:
         pitch = torch.where(self.pitch == REST, REST, self.pitch + semitones)
         return Piece(pitch, self.onset, self.bars, self.name, self.tune)
 
-    def transpositions(self, ranges: Sequence[Range] = RANGES) -> list[int]:
-        """By how many semitones the piece can be moved so that each voice stays within its range."""
+    def transpositions(self) -> list[int]:
+        """By how many semitones the piece can be moved so that each voice stays within `RANGES`."""
         lowest, highest = -128, 128
-        for voice, (low, high) in zip(self.pitch.T, ranges, strict=True):
+        for voice, (low, high) in zip(self.pitch.T, RANGES, strict=True):
             sounding = voice[voice != REST]
             if len(sounding):
                 lowest, highest = max(lowest, low - int(sounding.min())), min(highest, high - int(sounding.max()))

@@ -157,42 +157,39 @@ def landscapes(
     title: str,
     alt: str,
     dots: Mapping[str, Sequence[tuple[int, int]]] | None = None,
-    reach: float = 1.0,
-    bar: str = "loss (nats)",
 ) -> Picture:
-    """Surfaces seen from above, side by side, with level lines and one color bar; a cross marks the middle of each.
+    """Losses as surfaces seen from above, side by side, with level lines and one color bar; a cross marks the middle.
 
     Args:
-        surfaces: name → heights on a square grid from -reach to reach along both directions.
+        surfaces: name → heights on a square grid from -1 to 1 along both directions.
         dots: name → grid points (row, column) to mark.
         title: what to see. alt: the same for a reader who cannot see it.
-        bar: what the heights are.
     """
     every = np.concatenate([np.ravel(surface) for surface in surfaces.values()])
     levels = np.linspace(every.min(), every.max(), 16)
     with drawing():
         figure, all_axes = panels(len(surfaces), width=1.2 + 3.1 * len(surfaces), height=3.6, sharey=True)
         for axes, (name, surface) in zip(all_axes, surfaces.items(), strict=True):
-            along = np.linspace(-reach, reach, len(surface))
+            along = np.linspace(-1, 1, len(surface))
             filled = axes.contourf(along, along, surface, levels, cmap=SEQUENTIAL)
             axes.contour(along, along, surface, levels, colors=GRAY, linewidths=0.5)
             axes.plot(0, 0, "x", color=PALETTE[1], markersize=8, markeredgewidth=2)
             for row, column in (dots or {}).get(name, ()):
                 axes.plot(along[column], along[row], "o", color=PALETTE[1], markersize=4)
-            axes.set(aspect="equal", xlabel="first direction", xticks=[-reach, 0, reach], yticks=[-reach, 0, reach])
+            axes.set(aspect="equal", xlabel="first direction", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
             axes.set_title(name, fontweight="normal", fontsize=11)
         all_axes[0].set_ylabel("second direction")
-        figure.colorbar(filled, ax=all_axes, label=bar, format="%.1f", shrink=0.8).outline.set_visible(False)
+        figure.colorbar(filled, ax=all_axes, label="loss (nats)", format="%.1f", shrink=0.8).outline.set_visible(False)
         headline(figure, title)
         return Picture(figure, alt)
 
 
-def _label_ends(figure: Figure, axes: Axes, room: int | float = 13) -> None:
+def _label_ends(figure: Figure, axes: Axes) -> None:
     """Each line's name beside its last point; where two would overlap, all of that heap move apart, up and down."""
     figure.draw_without_rendering()  # settles the scales
     ends = [(x, y) for x, y in (np.asarray(line.get_xydata())[-1] for line in axes.lines)]
     wanted = [axes.transData.transform(end)[1] for end in ends]
-    for line, end, height, placed in zip(axes.lines, ends, wanted, _apart(wanted, room), strict=True):
+    for line, end, height, placed in zip(axes.lines, ends, wanted, _apart(wanted, 13), strict=True):
         axes.annotate(
             str(line.get_label()),
             end,
