@@ -20,7 +20,7 @@ CLAIM = re.compile(r"\babout (\d+) minutes")
 TASK = re.compile(r"^### Task .*· (\d+) minutes", re.MULTILINE)
 TABLE = re.compile(r"(<!-- (lessons|tracks) -->\n).*?((?:# )?<!-- end of \2 -->)", re.DOTALL)
 TRACKS = {  # numbers of lessons, for those who don't want all of them
-    "Attention in a day": "03 04 05 06 07",
+    "Attention": "03 04 05 06 07",
     "Language models": "01 03 04 05 06 08 09 10 13",
     "Efficiency": "03 04 08 19 20 21 22",
 }

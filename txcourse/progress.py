@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txcourse.lessons import START, Lesson, read_lessons, title_of
+from txcourse.paths import COURSE
 from txgrade.checking.progress import Progress, Row
 from txgrade.checking.progress import progress as recorded_progress
 from txgrade.paths import current_course
@@ -86,8 +87,8 @@ class CourseMap:
 
 def progress() -> CourseMap:
     """Return the learner's results so far on the map of the course."""
-    recorded, course = recorded_progress(), current_course()
-    lessons = [] if course is None else read_lessons(course)
+    recorded = recorded_progress()
+    lessons = read_lessons(current_course() or COURSE)
     return CourseMap(
         recorded,
         [LessonProgress(lesson, [row for row in recorded if row.exercise == lesson.name]) for lesson in lessons],

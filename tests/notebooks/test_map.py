@@ -57,7 +57,7 @@ def test_tables_are_those_of_today(name):
     files = with_tables(COURSE)
     text = (COURSE / name).read_text(encoding="utf-8")
     assert files[COURSE / name] == text, "run `make notebooks` and commit"
-    assert all(f"{source.stem}.ipynb)" in text for source in SOURCES[1:])
+    assert name != "README.md" or all(f"{source.stem}.ipynb)" in text for source in SOURCES[1:])
 
 
 def test_minutes_are_words_and_lines_that_are_shown():
@@ -70,7 +70,7 @@ def test_minutes_are_words_and_lines_that_are_shown():
 def test_a_track_has_the_hours_of_its_lessons():
     lessons = read_lessons(COURSE)
     chosen = [lesson for lesson in lessons if lesson.number in {"03", "04", "05", "06", "07"}]
-    row = next(line for line in tracks(lessons).splitlines() if line.startswith("| Attention in a day"))
+    row = next(line for line in tracks(lessons).splitlines() if line.startswith("| Attention |"))
     reading, practice = (sum(getattr(lesson, kind) for lesson in chosen) / 60 for kind in ("reading", "practice"))
     assert row.endswith(f"| {reading:.0f} | {reading + practice:.0f} |")
 

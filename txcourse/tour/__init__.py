@@ -1,6 +1,5 @@
 """What the tour of lesson 00 shows: a translator, a first check, and a loss that is too good to be true."""
 
-import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,7 @@ from txlib.training import optimizers, warmup_linear
 FIRST_CHECK = Path(__file__).with_name("00_causal_mask.py")  # an exercise's source
 RECORDINGS = FIRST_CHECK.with_suffix(".txt")
 ALIGNING_HEAD = "decoder.layers.2.cross_attention", 1  # of the bundled translator: looks at the word that it translates
-CONTEXT, BATCH, STEPS = 64, 8, 200
+CONTEXT, BATCH = 64, 8
 
 check.load(RECORDINGS.read_text(encoding="utf-8"))
 
@@ -59,21 +58,12 @@ def translate(german: str) -> Picture:
         rows=rows,
         columns=columns,
         size=0.42,
-        title="Each English word looks for its German one",
+        title="Most English words look for their German ones",
         xlabel="German, read",
         ylabel="English, being written",
         bar="weight",
         alt=f"Attention of one head. It looks most: {looks}.",
     )
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A small model that was trained to guess the next character of Shakespeare's plays, and its loss in nats."""
-
-    training_loss: float  # the mean of the last 20 steps
-    writing_loss: float  # on an unseen play, when nothing stands after the place that it must guess
-    chance_loss: float  # if all characters were equally likely
 
 
 class _Model(nn.Module):
@@ -93,28 +83,59 @@ class _Model(nn.Module):
         return self.head(x)
 
 
-def train_reader(mask: Mask, what: str) -> Reader:
-    """Train a model of two blocks for 200 steps, with any mask."""
-    alphabet = sorted(set(shakespeare().train))
+@dataclass(frozen=True)
+class Reader:
+    """A small model that was trained to guess the next character of Shakespeare's plays."""
+
+    model: nn.Module
+    alphabet: str
+    mask: Mask
+    losses: list[float]  # of each step, in nats
+    writing_loss: float  # on an unseen play, in nats, when nothing stands after the character that it must guess
+
+    @property
+    def training_loss(self) -> float:
+        """The mean of the last 20 steps."""
+        return sum(self.losses[-20:]) / 20
+
+    @torch.no_grad()
+    def write(self, start: str, length: int = 80) -> str:
+        """Continue a text, one character after the other, each drawn from the model's probabilities."""
+        torch.manual_seed(0)
+        ids = [self.alphabet.index(character) for character in start]
+        for _ in range(length):
+            probabilities = self.model(torch.tensor([ids[-CONTEXT:]]), self.mask)[0, -1].softmax(dim=-1)
+            ids.append(int(torch.multinomial(probabilities, 1)))
+        return "".join(self.alphabet[index] for index in ids)
+
+
+def train_reader(ahead: int, steps: int = 200) -> Reader:
+    """Train a model of two blocks on Shakespeare's plays.
+
+    Args:
+        ahead: how many characters to the right each character may look at; 0 is right.
+    """
+    mask = Mask(lambda query, key: key <= query + ahead)
+    texts = shakespeare()
+    alphabet = "".join(sorted(set(texts.train)))
     number = {character: index for index, character in enumerate(alphabet)}
     train, unseen = (
-        torch.tensor([number.get(character, 0) for character in text])
-        for text in (shakespeare().train, shakespeare().validation)
+        torch.tensor([number.get(character, 0) for character in text]) for text in (texts.train, texts.validation)
     )
     torch.manual_seed(0)
     model = _Model(len(alphabet))
     optimizer, losses = optimizers(model, lr=4e-3, muon_lr=0.02), []
-    for step in progress(range(1, STEPS + 1), what):
+    for step in progress(range(1, steps + 1), f"may look {ahead} ahead"):
         starts = torch.randint(len(train) - CONTEXT, (BATCH,))
         window = train[starts[:, None] + torch.arange(CONTEXT + 1)]  # (batch, length + 1)
         logits = model(window[:, :-1], mask)  # (batch, length, vocab)
         loss = F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
         loss.backward()
-        optimizer.set_factor(warmup_linear(step, STEPS, warmup=20))
+        optimizer.set_factor(warmup_linear(step, steps, warmup=20))
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
     window = unseen[: 1_000 * 50].view(1_000, 50)[:, :21]  # beginnings of 20 characters, and the next one
     with torch.no_grad():
-        last = model.eval()(window[:, :-1], mask)[:, -1]
-    return Reader(sum(losses[-20:]) / 20, F.cross_entropy(last, window[:, -1]).item(), math.log(len(alphabet)))
+        last = model.eval()(window[:, :-1], mask)[:, -1]  # (beginning, vocab)
+    return Reader(model, alphabet, mask, losses, F.cross_entropy(last, window[:, -1]).item())
