@@ -174,11 +174,21 @@ def _has_code(source: str) -> bool:
 
 def variant_of(metadata: Iterable[Any]) -> int | None:
     """Return which variant a notebook says that it is, by its cells' metadata; None if it is none."""
+    number = _of_parameters(metadata, "variant")
+    return number if type(number) is int else None
+
+
+def copy_of(metadata: Iterable[Any]) -> str:
+    """Return the mark of the learner that a notebook was made for, by its cells' metadata."""
+    mark = _of_parameters(metadata, "copy")
+    return mark if isinstance(mark, str) and re.fullmatch("[0-9a-f]{1,64}", mark) else ""
+
+
+def _of_parameters(metadata: Iterable[Any], key: str) -> Any:
     for entry in metadata:
         tags = entry.get("tags") if isinstance(entry, dict) else None
         if isinstance(tags, list) and "parameters" in tags:
-            number = entry.get("variant")
-            return number if type(number) is int else None
+            return entry.get(key)
     return None
 
 
