@@ -7,7 +7,7 @@ joined into one. Nothing is ever unknown: what has no longer token is written in
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from txlib.paths import optional_package
 from txlib.text.bpe_files import read_gpt2, read_tokenizer_json, tokenizer_json
 from txlib.text.merges import GPT2_PATTERN, Pair, merge, train_merges
 
+BLOCK = 1 << 16  # characters that `encode_iterable` looks at together
+LOOKAHEAD = 3  # characters behind a piece that may still change it: the longest of 's 'll 've
 REMEMBERED = 1 << 16, 32  # pieces whose tokens `encode` keeps in mind, and the longest that it keeps
 
 Ids = Iterable[int] | Int[Tensor, "length"]
@@ -59,6 +61,7 @@ class BytePairEncoder:
             raise ValueError("a special token cannot be empty text")
         longest_first = sorted(self.special_tokens, key=len, reverse=True)
         self._special = regex.compile(f"({'|'.join(map(regex.escape, longest_first)) or '(?!)'})")
+        self._longest_special = len(longest_first[0]) if longest_first else 0
 
         self._bytes = {token_id: token for token, token_id in self.tokens.items()}
         for text, token_id in self.special_tokens.items():
@@ -132,6 +135,44 @@ class BytePairEncoder:
             else:
                 ids.extend(chain.from_iterable(map(self._known.__getitem__, self._pieces(part))))
         return ids
+
+    def encode_iterable(
+        self, chunks: Iterable[str], *, special_tokens: bool = True, errors: str = "replace"
+    ) -> Iterator[int]:
+        """The token ids of a text that comes in chunks, e.g. an open file; the text is never held as a whole.
+
+        Gives what `encode` gives for all chunks together, wherever they are cut.
+        """
+        held, size, enough = [], 0, BLOCK
+        for chunk in chunks:
+            held.append(chunk)
+            size += len(chunk)
+            if size >= enough:
+                text = "".join(held)
+                cut = self._last_cut(text, special_tokens)
+                yield from self.encode(text[:cut], special_tokens=special_tokens, errors=errors)
+                held, size = [text[cut:]], len(text) - cut
+                enough = size + max(BLOCK, size)  # doubled, so that one endless word does not take quadratic time
+        yield from self.encode("".join(held), special_tokens=special_tokens, errors=errors)
+
+    def _last_cut(self, text: str, special_tokens: bool) -> int:
+        """The last place where `text` may be cut: no text that follows changes the tokens before it."""
+        start, limit = 0, len(text)
+        if special_tokens and self.special_tokens:
+            limit = max(0, limit - self._longest_special + 1)  # from here on, one may have begun
+            for match in self._special.finditer(text):
+                if match.start() >= limit:
+                    break
+                start = match.end()
+        limit = len(text[:limit].rstrip()) - LOOKAHEAD
+        cut = end = start
+        for piece in self._pieces(text[start:]):
+            end += len(piece)
+            if end > limit:
+                break
+            if not piece[-1].isspace():  # a run of spaces is cut by what follows
+                cut = end
+        return cut
 
     def decode(self, ids: Ids, *, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of token ids.

@@ -3,12 +3,13 @@
 import copy
 import json
 import pickle
+import random
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 regex = pytest.importorskip("regex")
@@ -16,6 +17,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from txlib.data import translation  # noqa: E402
 from txlib.text import BytePairEncoder  # noqa: E402
+from txlib.text import bpe as MODULE  # noqa: E402
 from txlib.text.merges import GPT2_PATTERN, merge, train_merges  # noqa: E402
 
 GPT2 = Path(__file__).parents[3] / "data" / "gpt2-bpe"
@@ -184,8 +186,48 @@ def test_the_longer_special_token_counts(encoder):
     assert encoder.decode([twice, *encoder.encode("Go!"), end], skip_special_tokens=True) == "Go!"
 
 
+STREAMED = {
+    pattern: BytePairEncoder.train(TEXTS[:50], 300, MARKS, pattern=pattern) for pattern in (GPT2_PATTERN, LLAMA3)
+}
+
+
+@settings(max_examples=100)
+@given(TEXT, st.lists(st.integers(0, 60)), st.integers(1, 40), st.booleans())
+@pytest.mark.parametrize("pattern", STREAMED, ids=["GPT-2", "Llama 3"])
+def test_a_stream_gives_the_same_ids_wherever_it_is_cut(pattern, text, cuts, block, special_tokens):
+    encoder = STREAMED[pattern]
+    cuts = [0, *sorted(cuts), len(text)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MODULE, "BLOCK", block)
+        stream = encoder.encode_iterable((text[a:b] for a, b in pairwise(cuts)), special_tokens=special_tokens)
+        assert list(stream) == encoder.encode(
+            "".join(text[a:b] for a, b in pairwise(cuts)), special_tokens=special_tokens
+        )
+
+
+def test_a_stream_is_not_held(encoder):
+    read = 0
+
+    def endless():
+        nonlocal read
+        while True:
+            read += 1
+            yield "The king rides. " * 100
+
+    stream = encoder.encode_iterable(endless())
+    for _ in range(200_000):
+        next(stream)
+    assert read * 1600 < 1e6 + 2 * MODULE.BLOCK
+
+
+def test_one_endless_word_takes_no_quadratic_time(encoder):
+    word = "".join(random.Random(0).choices("abcdefgh", k=200_000))
+    assert encoder.decode(list(encoder.encode_iterable(word[i : i + 100] for i in range(0, len(word), 100)))) == word
+
+
 def test_lone_surrogates(encoder):
     assert encoder.encode("a\ud800b") == encoder.encode("a\ufffdb")
+    assert list(encoder.encode_iterable(["a\ud83d", "\ude42b"])) == encoder.encode("a\ufffd\ufffdb")
     with pytest.raises(ValueError, match=r"character 1 of the text, U\+D800, is a lone surrogate"):
         encoder.encode("a\ud800b", errors="strict")
     assert BytePairEncoder.train(["a\ud800"], 300).merges == BytePairEncoder.train(["a\ufffd"], 300).merges
