@@ -83,11 +83,6 @@ class Variants:
                 number = number * size + (indices[index] - common) % size
         return number * self.diagonal + common
 
-    def moved(self, number: int, by: int) -> int:
-        """Return the variant whose options lie as far behind a variant's as those of `by` behind the first ones."""
-        both = zip(self.indices(number), self.indices(by), self._sizes, strict=True)
-        return self.number(tuple((index + more) % size for index, more, size in both))
-
     def words(self, number: int) -> str:
         """Return what a variant has, for an author: `WIDTH = 8, task mask-window`."""
         return ", ".join(map(Choice.words, self.choices, self.indices(number)))
