@@ -13,7 +13,6 @@ def flash(
     v: Float[Tensor, "length head_dim"],
     *,
     tile: int = 2,
-    features: int = 3,
 ) -> View:
     """The walk over the tiles of a small matrix of scores (Dao et al. 2022, algorithm 1, with the queries outside, as
     in FlashAttention 2): running maximum, sum and output after each tile, and what is in fast memory.
@@ -21,7 +20,6 @@ def flash(
     Args:
         q, k, v: of one head, and few positions: each score has a cell of its own.
         tile: queries and keys per tile at first: 1, 2 or 4.
-        features: how many of the output's are shown.
 
     Raises:
         ValueError: for more than 12 positions, or a tile of another size.
@@ -39,5 +37,5 @@ def flash(
         alt=f"{length} queries and keys in tiles of {tile}. The first tile of queries meets one tile of keys after the "
         "other; only the tile at hand is in fast memory.",
     )
-    data = {"scores": scores, "values": v[:, :features], "width": width, "tile": tile}
+    data = {"scores": scores, "values": v[:, :3], "width": width, "tile": tile}
     return View(still, "flash", data, title="FlashAttention step by step: one tile of scores at a time")

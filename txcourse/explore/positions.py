@@ -15,17 +15,15 @@ def rotary(
     *,
     length: int = 64,
     start: tuple[int, int] = (12, 9),
-    base: float = 10000.0,
 ) -> View:
     """A query and a key, turned by their positions (Su et al. 2021, §3.2), pair by pair, and the score of both.
 
     Args:
         length: positions are 0 to length - 1.
         start: the query's and the key's position at first.
-        base: see `Rotary`.
     """
     positions = torch.arange(length)
-    rotation = Rotary(len(query), base=base)
+    rotation = Rotary(len(query))
     both = torch.stack([query, key]).double()[None, :, None].expand(1, 2, length, -1)
     queries, keys = rotation.turn(both, positions)[0]  # (length, head_dim) each
     score = torch.cat([queries.flip(0) @ keys[0], (keys @ queries[0])[1:]])  # distances 1 - length to length - 1
@@ -39,7 +37,7 @@ def rotary(
         alt=f"The score of a query and a key over their distance, from {1 - length} to {length - 1}: it goes up and "
         f"down, from {score.min():.1f} to {score.max():.1f}, and is {score[j - i + length - 1]:.2f} at {j - i}.",
     )
-    frequency = base ** (-torch.arange(0, len(query), 2, dtype=torch.float64) / len(query))
+    frequency = 10_000 ** (-torch.arange(0, len(query), 2, dtype=torch.float64) / len(query))
     data = {
         "query": query,
         "key": key,

@@ -87,19 +87,16 @@ def input_sum(tokens: Sequence[str], segments: Sequence[int], *, title: str, alt
         return Picture(figure, alt)
 
 
-def head_kinds(
-    kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str, alt: str, size: int | float = 0.24
-) -> Picture:
+def head_kinds(kinds: Mapping[str, Float[Tensor, "layers heads"]], *, title: str, alt: str) -> Picture:
     """A measure of every head of a model: a panel per measure, a row per layer, on one scale of colors from 0 to 1.
 
     Args:
         kinds: name of the measure → its value for each head.
         title: what to see. alt: the same for a reader who cannot see it.
-        size: of a cell, in inches.
     """
     layers, heads = next(iter(kinds.values())).shape
     with drawing():
-        down, across, size = fit(len(kinds), heads, size, smallest=0.2, margin=1.6, gap=0.35)
+        down, across, size = fit(len(kinds), heads, 0.24, smallest=0.2, margin=1.6, gap=0.35)
         width, height = 1.6 + across * (0.35 + size * heads), 0.4 + down * (0.9 + size * layers)
         figure, all_axes = panels(len(kinds), width=width, height=height, columns=across, sharey=True)
         for number, (axes, (name, values)) in enumerate(zip(all_axes, kinds.items(), strict=True)):

@@ -38,7 +38,6 @@ def vectors(
     title: str,
     alt: str,
     rows: Sequence[str] | None = None,
-    size: float = 0.2,
 ) -> Picture:
     """The vectors of the same tokens at several places, side by side: one row per token, blue below 0, red above.
 
@@ -47,11 +46,10 @@ def vectors(
     Args:
         layers: name of the place → the vectors there.
         rows: names of the tokens.
-        size: of a cell's width, in inches.
     """
     count, dimension = next(iter(layers.values())).shape
     with drawing():
-        down, across, size = fit(len(layers), dimension, size, smallest=0.1, margin=1.4, gap=0.3)
+        down, across, size = fit(len(layers), dimension, 0.2, smallest=0.1, margin=1.4, gap=0.3)
         width, height = 1.4 + across * (0.3 + size * dimension), 0.4 + down * (0.9 + 0.3 * count)
         figure, all_axes = panels(len(layers), width=width, height=height, columns=across, sharey=True)
         for axes, (name, x) in zip(all_axes, layers.items(), strict=True):

@@ -1,6 +1,6 @@
 """Where position enters attention, and how vectors turn with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from jaxtyping import Float, Int
 from matplotlib.patches import Circle, Rectangle
@@ -41,14 +41,11 @@ def entrances(*, title: str, alt: str) -> Picture:
         return Picture(figure, alt)
 
 
-def turns(
-    arrows: Float[Tensor, "pair position 2"], *, title: str, alt: str, names: Sequence[str] | None = None
-) -> Picture:
+def turns(arrows: Float[Tensor, "pair position 2"], *, title: str, alt: str) -> Picture:
     """Pairs of dimensions as arrows in the plane, one circle per pair and one arrow per position.
 
     Args:
         arrows: of length 1, the first position first; later ones are drawn paler.
-        names: a title for each circle; "pair 0", "pair 1" … unless given.
     """
     count, positions, _ = arrows.shape
     with drawing():
@@ -62,7 +59,7 @@ def turns(
                     axes.text(1.17 * x, 1.17 * y, str(position), ha="center", va="center", color=GRAY, fontsize=9)
             axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
             axes.axis("off")
-            axes.set_title(names[pair] if names else f"pair {pair}", fontweight="normal", fontsize=11, loc="center")
+            axes.set_title(f"pair {pair}", fontweight="normal", fontsize=11, loc="center")
         headline(figure, title)
         return Picture(figure, alt)
 

@@ -29,10 +29,10 @@ def magnitudes(
         powers = {name: np.log2(magnitudes[magnitudes > 0]) for name, magnitudes in sizes.items()}
         low, high = min(logs.min() for logs in powers.values()), max(logs.max() for logs in powers.values())
         edges = np.arange(np.floor(low) - 1, np.ceil(high) + 3)
-        for (name, magnitudes), color in zip(powers.items(), PALETTE, strict=False):
+        for (series, magnitudes), color in zip(powers.items(), PALETTE, strict=False):
             percent = 100 * np.histogram(magnitudes, edges)[0] / len(magnitudes)
             axes.stairs(percent, edges, fill=True, color=color, alpha=0.45)
-            axes.text(float(np.median(magnitudes)), percent.max() + 2, name, color=ink(color, 7), ha="center")
+            axes.text(float(np.median(magnitudes)), percent.max() + 2, series, color=ink(color, 7), ha="center")
         limit = float(np.log2(smallest))
         axes.axvspan(edges[0], limit, color=GRAY, alpha=0.15, linewidth=0)
         axes.axvline(limit, color=GRAY, linestyle=":")
@@ -73,9 +73,7 @@ def ring(steps: Sequence[Sequence[Sequence[int]]], captions: Sequence[str], *, t
     return Picture(figure, alt)
 
 
-def shards(
-    ways: Mapping[str, Sequence[Mapping[str, int | float]]], *, title: str, alt: str, xlabel: str = "GB per rank"
-) -> Picture:
+def shards(ways: Mapping[str, Sequence[Mapping[str, int | float]]], *, title: str, alt: str) -> Picture:
     """What each rank holds: a panel for each way to share, a bar for each rank, its parts end to end.
 
     Args:
@@ -90,7 +88,7 @@ def shards(
                 for (part, size), color in zip(parts.items(), PALETTE, strict=False):
                     axes.barh(rank, size, left=left, color=color, height=0.8, label=part if rank == 0 else None)
                     left += size
-            axes.set(xlim=(0, 1.02 * largest), xlabel=xlabel)
+            axes.set(xlim=(0, 1.02 * largest), xlabel="GB per rank")
             axes.set_yticks(range(len(ranks)), [str(rank) for rank in range(len(ranks))] if axes is drawn[0] else [])
             axes.invert_yaxis()
             axes.tick_params(axis="y", length=0)
@@ -197,8 +195,6 @@ def isoflops(
     *,
     title: str,
     alt: str,
-    xlabel: str = "parameters N",
-    ylabel: str = "loss (nats)",
 ) -> Picture:
     """Loss by size, one color for each budget: what was measured, the curve fitted to it, a star at its lowest point.
 
@@ -215,7 +211,7 @@ def isoflops(
             axes.annotate(
                 name, (across[-1], up[-1]), xytext=(6, 0), textcoords="offset points", color=ink(color), va="center"
             )
-        axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel)
+        axes.set(xscale="log", xlabel="parameters N", ylabel="loss (nats)")
         readable(axes.xaxis, [value for x, _ in points.values() for value in x])
         axes.set_title(title)
     return Picture(figure, alt)

@@ -19,14 +19,12 @@ def clusters(
     title: str,
     alt: str,
     names: Sequence[str] | None = None,
-    limit: float = 5.0,
 ) -> Picture:
     """Sets of points side by side, with an ellipse of two standard deviations around each cluster.
 
     Args:
         seen: who sees which clusters; each has a color of its own, and the later ones are dashed.
         names: a title for each set.
-        limit: where the axes end, in both directions.
     """
     with drawing():
         figure, all_axes = panels(len(points), width=min(9.8, 0.6 + 2.3 * len(points)), height=3.0, sharey=True)
@@ -44,7 +42,7 @@ def clusters(
                             linestyle=(0, (3, 2)) if place else "-",
                         )
                     )
-            axes.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xlabel="x")
+            axes.set(xlim=(-5, 5), ylim=(-5, 5), aspect="equal", xlabel="x")
             if names:
                 axes.set_title(names[number], fontweight="normal", fontsize=11)
         all_axes[0].set_ylabel("y")

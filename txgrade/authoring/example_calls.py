@@ -22,7 +22,7 @@ def example_calls(path: Path | str, seed: int, variant: int | None = None) -> di
     Raises:
         RecordingError: the reference fails.
     """
-    return in_fresh_process("txgrade.authoring.example_calls", path, {"seed": seed}, TIMEOUT, variant)
+    return in_fresh_process("txgrade.authoring.example_calls", path, {"seed": seed}, variant, TIMEOUT)
 
 
 def _calls(exercise: Exercise, seed: int) -> dict[str, dict[str, str]]:

@@ -19,9 +19,7 @@ from txgrade.evidence.recordings import compared, share
 FRESH_SEEDS = tuple(range(101, 121))
 
 
-def hardcoded_shares(
-    path: Path | str, *, variant: int | None = None, timeout: int | float = 600
-) -> dict[str, list[dict]]:
+def hardcoded_shares(path: Path | str, *, variant: int | None = None) -> dict[str, list[dict]]:
     """Return what hard-coded public values earn, by task: `{"seed", "how", "share", "value"}` of each table
     that earns anything.
 
@@ -30,7 +28,7 @@ def hardcoded_shares(
     Raises:
         RecordingError: where the source's own code fails.
     """
-    return in_fresh_process("txgrade.authoring.hardcoding", path, {"seeds": FRESH_SEEDS}, timeout, variant)
+    return in_fresh_process("txgrade.authoring.hardcoding", path, {"seeds": FRESH_SEEDS}, variant)
 
 
 def hardcoding_problems(earning: list[dict]) -> list[str]:

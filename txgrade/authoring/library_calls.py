@@ -7,7 +7,7 @@ from txgrade.authoring.record import in_fresh_process
 OTHER_SEED = 101
 
 
-def library_calls(path: Path | str, *, variant: int | None = None, timeout: float = 600) -> dict[str, list[dict]]:
+def library_calls(path: Path | str, *, variant: int | None = None) -> dict[str, list[dict]]:
     """Return calls that give the reference's values, by task: `{"function", "names", "operators"}` of each.
 
     Left out: calls that `forbid` or `allow` name or that the reference makes itself, measured tasks, and functions
@@ -16,7 +16,7 @@ def library_calls(path: Path | str, *, variant: int | None = None, timeout: floa
     Raises:
         RecordingError: where the source's own code fails.
     """
-    return in_fresh_process("txgrade.authoring.library_search", path, {"seed": OTHER_SEED}, timeout, variant)
+    return in_fresh_process("txgrade.authoring.library_search", path, {"seed": OTHER_SEED}, variant)
 
 
 def library_problems(calls: list[dict]) -> list[str]:

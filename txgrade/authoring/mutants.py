@@ -182,7 +182,7 @@ def mutants_of(source: Path | str, watch: Callable[[int, int], None] | None = No
         recordings = recordings_of(exercise, opened, exercise.seed, evidence["measured"])
         with tempfile.NamedTemporaryFile() as progress, _Watching(progress.name, watch):
             arguments = {"recordings": recordings["tasks"], "progress": progress.name}
-            tried = in_fresh_process("txgrade.authoring.mutants", exercise.path, arguments, LONGEST)
+            tried = in_fresh_process("txgrade.authoring.mutants", exercise.path, arguments, timeout=LONGEST)
     except RecordingError as reason:
         raise ExerciseError(exercise.name, [f"the reference fails: {reason}"]) from reason
     tasks = [

@@ -44,7 +44,6 @@ def record_evidence(
     hidden_seeds: list[int] | None = None,
     *,
     variant: int | None = None,
-    timeout: int | float = 600,
 ) -> dict:
     """Return the evidence of the answers of an exercise, or of a variant of it, on each seed, made in a fresh process.
 
@@ -57,14 +56,14 @@ def record_evidence(
     Each seed's run holds as well `"private_values": {task: what show.private drew}`.
 
     Raises:
-        RecordingError: where the source's own code fails, or takes longer than `timeout` seconds.
+        RecordingError: where the source's own code fails, or takes longer than 10 minutes.
     """
     request = {"open": seeds, "hidden": hidden_seeds or []}
-    return in_fresh_process("txgrade.authoring.record", path, request, timeout, variant)
+    return in_fresh_process("txgrade.authoring.record", path, request, variant)
 
 
 def in_fresh_process(
-    module: str, path: Path | str, arguments: dict, timeout: int | float, variant: int | None = None
+    module: str, path: Path | str, arguments: dict, variant: int | None = None, timeout: int | float = 600
 ) -> Any:
     """Have `python -m module` work on a source: JSON in, JSON out, its folder as in the course.
 

@@ -106,7 +106,7 @@ def prove_variants(
         problems += [f"variant {number} ({words}): {line}" for line in _evidence(source, number)]
     if not problems:
         try:
-            problems += in_fresh_process("txgrade.authoring.variant_proof", source, {}, LONGEST)
+            problems += in_fresh_process("txgrade.authoring.variant_proof", source, {}, timeout=LONGEST)
         except RecordingError as reason:
             problems.append(str(reason))
     return VariantProof(varied, tuple(problems))

@@ -48,8 +48,8 @@ class Recorder:
         TooLarge: when a value exceeds the bounds above.
     """
 
-    def __init__(self, budget: int = MAX_VALUES):
-        self.left = budget
+    def __init__(self):
+        self.left = MAX_VALUES
         self.left_to_measure = MAX_MEASURED
 
     def __call__(self, value: Any, depth: int = 0) -> dict:

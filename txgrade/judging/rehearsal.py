@@ -11,12 +11,12 @@ from txgrade.sandbox.warm import warm_kernels
 SEED = 0
 
 
-def rehearse(assignment: Assignment, limits: Limits | None = None) -> list[str]:
+def rehearse(assignment: Assignment) -> list[str]:
     """What keeps the assignment's own answers from passing where it is graded, a line each.
 
     They run sealed, as submissions will; where no sandbox can be made, under limits, since they are the author's own.
     """
-    limits, isolation = limits or Limits(), probe().level
+    limits, isolation = Limits(), probe().level
     hidden = (assignment.path.parent,)
     with warm_kernels(assignment.imports, limits, isolation, True, hidden, dict(assignment.data)):
         run = partial(execute, limits=limits)

@@ -89,15 +89,12 @@ def fit_mixture(
     attention_mask: Mark = None,
     *,
     clusters: int = 4,
-    steps: int = 50,
     starts: int = 5,
-    seed: int = 0,
 ) -> Mixture:
     """The likeliest mixture for each set that expectation and maximization finds, without any training (Dempster et
     al. 1977).
 
     Args:
-        steps: of each attempt.
         starts: attempts, of which each set keeps the best. Each starts from points of the set as means, drawn far from
             each other (Arthur & Vassilvitskii 2007).
 
@@ -106,10 +103,10 @@ def fit_mixture(
     """
     if starts < 1 or clusters < 1:
         raise ValueError(f"starts={starts} and clusters={clusters} must be at least 1")
-    generator, attempts = torch.Generator().manual_seed(seed), []
+    generator, attempts = torch.Generator().manual_seed(0), []
     for _ in range(starts):
         fitted = first_guess(points, attention_mask, clusters, generator)
-        for _ in range(steps):
+        for _ in range(50):
             fitted = fitted.improved(points, attention_mask)
         attempts.append(fitted)
     likelihoods = [mixture.log_likelihood(points, attention_mask) for mixture in attempts]

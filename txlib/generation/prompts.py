@@ -53,13 +53,13 @@ def as_tensor(
     return ids.flip(1), None if mask is None else mask.flip(1)
 
 
-def pad_left(input_ids: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Tensor | None]:
+def pad_left(input_ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
     """Return prompts of different lengths as one tensor that ends with each one's last token, and its attention mask.
 
     The mask is None when there is no padding.
     """
     longest = max((len(tokens) for tokens in input_ids), default=0)
-    ids = torch.tensor([[pad_id] * (longest - len(tokens)) + list(tokens) for tokens in input_ids], dtype=torch.long)
+    ids = torch.tensor([[0] * (longest - len(tokens)) + list(tokens) for tokens in input_ids], dtype=torch.long)
     mask = torch.tensor([[0] * (longest - len(tokens)) + [1] * len(tokens) for tokens in input_ids])
     rows = len(input_ids)
     return ids.view(rows, longest), None if mask.all() and mask.numel() else mask.view(rows, longest)

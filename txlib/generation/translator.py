@@ -30,14 +30,13 @@ class Translator:
         sentences: Sequence[str],
         *,
         num_beams: int = 4,
-        length_penalty: float = 1.0,
         batch_tokens: int = 4_000,
         show: Callable[[Sequence, str], Iterable] = lambda batches, what: batches,
     ) -> list[str]:
         """Translate sentences, several at a time.
 
         Args:
-            num_beams, length_penalty: see `beam_search`; 1 beam is greedy.
+            num_beams: see `beam_search`; 1 beam is greedy.
             batch_tokens: source tokens translated together.
             show: iterates over the batches and shows the progress.
         """
@@ -57,7 +56,7 @@ class Translator:
                 source.attention_mask,
                 max_new_tokens=min(longest, getattr(config, "max_length", longest)),
                 num_beams=num_beams,
-                length_penalty=length_penalty,
+                length_penalty=1.0,
             )
             for index, tokens in zip(batch, translations, strict=True):
                 results[index] = self.tokenizer.decode(tokens)
