@@ -404,18 +404,18 @@ def course(
         typer.Option(metavar="CSV", help="Columns exercise (its folder's name), weight; else its points."),
     ] = None,
     drop_lowest: Annotated[int, typer.Option(help="Leave out so many of each learner's exercises.")] = 0,
+    retake: Annotated[str, typer.Option(metavar="best|latest", help="Which result counts after a retake.")] = "best",
 ) -> None:
     """Add up a term: a row for each learner, a column for each exercise."""
-    from txgrade.pages.course import read_course, write_course
+    from txgrade.pages.course import course_remarks, read_course, write_course
     from txgrade.records.people import read_roster
-    from txgrade.text import plural
 
     people = None if roster is None else read_roster(roster)
-    term = read_course([folder for folder in results if folder.is_dir()], people, weights, drop_lowest)
+    term = read_course([folder for folder in results if folder.is_dir()], people, weights, drop_lowest, retake)
     for path in write_course(term, out):
         print(path)
-    if absent := [row.name for row in term.rows if term.missing(row)]:
-        print(f"txgrade: {plural(len(absent), 'learner')} did not hand in every exercise: see {out / 'course.csv'}")
+    for remark in course_remarks(term):
+        print(f"txgrade: {remark}")
 
 
 @app.command("return")

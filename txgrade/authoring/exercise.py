@@ -371,6 +371,11 @@ def variant_name(exercise: str, variant: int) -> str:
     return f"{exercise}_variant_{variant}"
 
 
+def without_variant(name: str) -> str:
+    """Return the name of the exercise that an assignment is, or is a variant of."""
+    return re.sub(r"_variant_\d+$", "", name)
+
+
 def _task_title(prompt: str, otherwise: str) -> str:
     heading = HEADING.search(prompt)
     return re.split(r" {2,}|\s[·●]", heading["title"].strip())[0].strip() if heading else otherwise

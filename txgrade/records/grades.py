@@ -217,6 +217,11 @@ class Grades(Ledger):
             query = sql.select(RESULTS.c.submission).distinct().order_by(RESULTS.c.submission)
             return list(connection.execute(query).scalars())
 
+    def first_started(self) -> str:
+        """Return when the first run began; "" if there was none."""
+        with self.transaction() as connection:
+            return connection.execute(sql.select(sql.func.min(RUNS.c.time))).scalar() or ""
+
     def last_finished(self) -> str:
         """Return when the last run ended that came to its end; all pages are from then or before."""
         with self.transaction() as connection:

@@ -76,10 +76,11 @@ def test_the_summary_shows_the_numbers():
     assert "Discrimination" in page and 'id="numbers"' in page and "It needs 10 learners" in page
 
 
-def graded(folder, results):
+def graded(folder, results, name=""):
     folder.mkdir(parents=True)
+    assignment = replace(ASSIGNMENT, name=name or f"{folder.name}_exercise")
     with Gradebook(folder / "gradebook.sqlite") as book:
-        run = book.start_run(ASSIGNMENT, "Python", "sealed", (1, 2))
+        run = book.start_run(assignment, "Python", "sealed", (1, 2))
         for one in results:
             book.add(run, one)
     return folder
@@ -127,6 +128,51 @@ def test_a_term_adds_up_and_loses_nobody(term, tmp_path, drop):
     assert table_path.stat().st_mode & 0o077 == 0
 
 
+@pytest.fixture
+def retaken(tmp_path):
+    """Two exercises; ada and bo retake the first, which was dealt to cleo."""
+    full = [task(id) for id in (*TASKS, "plot")]
+    folders = {
+        "11-retake": ([result("ada", *full), result("bo", full[0])], "11_bert_variant_1"),
+        "11": ([result("ada", full[0]), result("bo", *full[:2]), result("dan", full[0])], "11_bert"),
+        "11-dealt": ([result("cleo", *full[:3])], "11_bert"),
+        "12": ([result(name, full[0]) for name in ("ada", "bo", "cleo", "dan")], "12_gpt"),
+    }
+    return [graded(tmp_path / folder, results, name) for folder, (results, name) in folders.items()]
+
+
+@pytest.mark.parametrize(
+    ("retake", "scores"),
+    [("best", {"ada": 8, "bo": 4, "cleo": 7, "dan": 2}), ("latest", {"ada": 8, "bo": 2, "cleo": 7, "dan": 2})],
+)
+def test_a_retake_is_no_exercise_of_its_own(retaken, tmp_path, txgrade, retake, scores):
+    status, words, _ = txgrade("course", *retaken, "--out", tmp_path / "course", "--retake", retake)
+    assert status == 0 and f"11, 11-dealt, 11-retake: one exercise, each learner's {retake} result counts" in words
+    assert "did not hand in" not in words
+    with open(tmp_path / "course" / "course.csv", encoding="utf-8", newline="") as file:
+        rows = {row["learner"]: row for row in csv.DictReader(file)}
+    most = ASSIGNMENT.points
+    for name, score in scores.items():
+        assert (float(rows[name]["11"]), rows[name]["missing"]) == (score, "")
+        assert float(rows[name]["total %"]) == pytest.approx(100 * (score + 2) / (2 * most), abs=0.01)
+    bo = {"best": "", "latest": "11-retake"}[retake]
+    assert [rows[name]["retakes"] for name in scores] == ["11-retake", bo, "11-dealt", ""]
+    page = (tmp_path / "course" / "course.html").read_text(encoding="utf-8")
+    assert "with 11-dealt, 11-retake" in page
+
+
+def test_a_retake_that_waits_for_a_person_leaves_the_total_open(retaken, tmp_path):
+    waits = graded(tmp_path / "11-second", [result("dan", task("essay", "pending"))], "11_bert_variant_2")
+    row = next(row for row in read_course([*retaken, waits]).rows if row.name == "dan")
+    assert row.results["11"].score == 2 and row.waiting == 1
+
+
+def test_two_exercises_of_one_name_without_a_common_task_stay_two(tmp_path):
+    weeks = {"week1": "scores", "week2": "plot"}
+    folders = [graded(tmp_path / week, [result("ada", task(id))], "homework") for week, id in weeks.items()]
+    assert [exercise.folders for exercise in read_course(folders).exercises] == [("week1",), ("week2",)]
+
+
 def test_two_submissions_of_one_person_stay_two_rows(tmp_path):
     folder = graded(tmp_path / "01", [result("ada", task("scores")), result("Ada Lovelace", task("plot"))])
     assert len(read_course([folder], ROSTER).rows) == 4
@@ -142,7 +188,7 @@ def test_the_command_says_who_is_missing(term, tmp_path, txgrade):
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        ("exercise,weight\n04,1\n", "weighs '04', but the folders are 01, 02, 03"),
+        ("exercise,weight\n04,1\n", "weighs '04', but the exercises are 01, 02, 03"),
         ("name,weight\n01,1\n", "must have the columns exercise and weight"),
         ("exercise,weight\n01,-1\n", "a weight is a number from 0 on"),
         ("exercise,weight\n01,nan\n", "a weight is a number from 0 on"),
