@@ -229,8 +229,8 @@ def course_page(course: Course) -> str:
         results = [row.results[exercise.name] for row in course.rows if exercise.name in row.results]
         graded = [result for result in results if result.status == "graded" and result.max_score]
         mean = fmean(result.score / result.max_score for result in graded) if graded else None
-        marked = [item for item in item_statistics(results) if item.difficulty is not None]
-        hardest = min(marked, key=lambda item: item.difficulty or 0, default=None)
+        hard = [item for item in item_statistics(results) if item.difficulty is not None and item.difficulty < 1]
+        hardest = min(hard, key=lambda item: item.difficulty or 0, default=None)
         tasks.append({"exercise": exercise, "count": len(results), "mean": mean, "hardest": hardest})
     whole = sum(exercise.weight for exercise in course.exercises)
     return page(
